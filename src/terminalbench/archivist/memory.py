@@ -98,9 +98,25 @@ def add_from_episode(
     return [added for added in found if added is not None]
 
 
-def is_reflected(store: Store, episode: str) -> bool:
-    """Whether something was learned from an episode already."""
-    return _of_episode(store, episode) > 0
+@dataclass(frozen=True)
+class OfEpisode:
+    """What stands in the log of an episode: its lessons as they are now, and what made us look at it."""
+
+    added: list[Added]
+    trigger: Trigger
+    why: str
+
+
+def of_episode(store: Store, episode: str) -> OfEpisode | None:
+    """What was learned from an episode already; None when nothing was."""
+    query = "SELECT record FROM entries WHERE episode = ? ORDER BY seq"
+    rows = store.connection.execute(query, (episode,)).fetchall()
+    entries = [msgspec.json.decode(row["record"], type=Entry) for row in rows]
+    if not entries:
+        return None
+    added = [Added(find(store, entry.id), merged=entry.op is Operation.MERGE) for entry in entries]
+    why = next((entry.reason for entry in entries if entry.op is Operation.ADD), None)
+    return OfEpisode(added, entries[0].trigger or Trigger.ON_DEMAND, why or "")
 
 
 def _add(

@@ -14,7 +14,7 @@ from terminalbench.analytics.selection import Filter, Picked, pick
 from terminalbench.archivist.attempts import Attempt, Shown, attempts_of, readable, supported, telling, verdicts
 from terminalbench.archivist.guard_feedback import told
 from terminalbench.archivist.leaks import TaskTexts
-from terminalbench.archivist.memory import Added, Origin, add_from_episode, is_reflected
+from terminalbench.archivist.memory import Added, Origin, add_from_episode, of_episode
 from terminalbench.archivist.proposals import SYSTEM, Answer, Learned, Refused, check
 from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
 from terminalbench.archivist.store import Store
@@ -90,8 +90,8 @@ def reflect(
     attempts = attempts_of(part)
     if not attempts:
         raise UserError("no trial of it was measured", where=str(batch.folder))
-    if not occasion.on_demand and is_reflected(store, episode):
-        return Reflected(len(attempts), again=True)
+    if not occasion.on_demand and (before := of_episode(store, episode)):
+        return Reflected(len(attempts), tuple(before.added), (), before.trigger, before.why, again=True)
     look = _look(batch, attempts, occasion)
     learned = by_rules(attempts) if model is None else by_model(look.attempts, model, limits, look.first)
     sources = {task.id: task for draft in learned.drafts for task in draft.source_tasks}

@@ -36,6 +36,13 @@ RULES: dict[str, Lesson] = {
         tags=["checking"],
         importance=0.6,
     ),
+    "wrong_target": Lesson(
+        id="",
+        do="Before you finish, look whether each file that the task asks for is in its place, under its exact name.",
+        kind=LessonKind.CHECKING,
+        tags=["checking"],
+        importance=0.6,
+    ),
     "gave_up_early": Lesson(
         id="",
         do="When the first attempt does not work, look for the cause and try again; there is time for it.",

@@ -2,14 +2,14 @@
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from terminalbench.archivist.retrieval import Mode, Policy, Retrieved, Situation, own, retrieve
 from terminalbench.archivist.store import Store, open_store
 from terminalbench.archivist.task_texts import read_task
-from terminalbench.experiments.lessons import EligibleLesson, Snapshot, task_key
+from terminalbench.experiments.lessons import EligibleLesson, Reader, Snapshot, task_key
 from terminalbench.experiments.plan import PlannedTask
 from terminalbench.experiments.tables import LessonsTable
 from terminalbench.files import read_plain
@@ -17,11 +17,16 @@ from terminalbench.files import read_plain
 _LARGEST = 1 << 20
 
 
-def take_snapshot(root: Path, lessons: LessonsTable, tasks: Sequence[PlannedTask]) -> Snapshot:
+def take_snapshot(
+    root: Path,
+    lessons: LessonsTable,
+    tasks: Sequence[PlannedTask],
+    reader: Reader = Reader(),  # noqa: B008  frozen
+) -> Snapshot:
     """The lessons of a project's memory for each task; of an empty memory, or of none, no lessons."""
     policy = Policy(Mode(lessons.mode), lessons.k, lessons.budget)
     with open_store(root / ".terminalbench") as store:
-        found = {task_key(task.label, task.ref.id): _eligible(store, task, policy) for task in tasks}
+        found = {task_key(task.label, task.ref.id): _eligible(store, task, policy, reader) for task in tasks}
     return Snapshot(
         mode=lessons.mode,
         k=lessons.k,
@@ -38,8 +43,9 @@ class _Eligible:
     masked: int
 
 
-def _eligible(store: Store, task: PlannedTask, policy: Policy) -> _Eligible:
-    found: Retrieved = retrieve(store.connection, situation_of(task), policy)
+def _eligible(store: Store, task: PlannedTask, policy: Policy, reader: Reader) -> _Eligible:
+    situation = replace(situation_of(task), **reader._asdict())
+    found: Retrieved = retrieve(store.connection, situation, policy)
     lessons = [EligibleLesson(one.lesson.id, one.lesson.text, own(one.lesson, task.ref)) for one in found.lessons]
     return _Eligible(lessons, found.masked)
 

@@ -86,6 +86,25 @@ def night_options(command: Callable[..., Any]) -> Any:
                 metavar="USD",
                 help="What the validation may spend, within the budget of the night.",
             ),
+            click.option(
+                "--lessons",
+                type=click.Choice(["masked", "recall"]),
+                is_flag=False,
+                flag_value="masked",
+                help="Learn: run each profile with and without lessons, reflect after each iteration, and tell the "
+                "next ones what was learned; masked (the default): never to the tasks that it comes from.",
+            ),
+            click.option(
+                "--reflect-model",
+                metavar="M",
+                help="Chat model that looks for lessons; it costs. Default: our own rules.",
+            ),
+            click.option(
+                "--reflect-budget-usd",
+                type=click.FloatRange(min=0, min_open=True),
+                metavar="USD",
+                help="What that model may charge, within the budget of the night.",
+            ),
             click.option("--seed", type=click.IntRange(min=0), help="Seed of the night; each iteration has its own."),
             click.option(
                 "--dirty",

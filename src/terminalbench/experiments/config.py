@@ -73,6 +73,8 @@ class Experiment:
     dataset_tables: dict[str, tables.DatasetTable] = field(default_factory=dict)
     quarantine: dict[tuple[str, str], str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    memory: Path | None = None
+    """The project whose memory profiles with lessons read, where it is not `root`: a night runs from a copy of it."""
 
     @property
     def baseline(self) -> Profile:

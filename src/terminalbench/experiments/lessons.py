@@ -8,7 +8,7 @@ its effect. The chance is a hash: a resume, and a trial that is tried again, dra
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,14 @@ AGENT = "terminalbench.harbor.agents.lessons:LessonsAgent"
 OPTION = "lessons"
 """The option of it that the wrapped agent does not get."""
 _SIZE_LIMIT = 256 << 20
+
+
+class Reader(NamedTuple):
+    """Who is to read lessons: what was measured with this model counts most, and only a simulated agent reads what
+    simulated trials taught."""
+
+    model: str | None = None
+    simulated: bool = False
 
 
 class EligibleLesson(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,7 +1,7 @@
 """Planning with a memory: the plan of an experiment whose profiles get lessons, with what memory holds for its tasks.
 
 Where a memory is kept and how it is searched is not known here: the registry has it (`memories`), as a function of the
-project, the policy of a profile and the planned tasks.
+project, the policy of a profile, the planned tasks and who is to read.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from terminalbench import registry
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
-from terminalbench.experiments.lessons import Snapshot, read_snapshot, task_key
+from terminalbench.experiments.lessons import Reader, Snapshot, read_snapshot, task_key
 from terminalbench.experiments.plan import JobSpec, Plan, ProfileRecord, Selection, make_plan
 from terminalbench.experiments.profiles import SNAPSHOT, Profile
 from terminalbench.files import write_json
@@ -74,7 +74,10 @@ def check_snapshots(batch: Batch, plan: Plan, profiles: Iterable[str]) -> None:
 def _snapshot(experiment: Experiment, profile: Profile, job: JobSpec, batch: Batch, before: Plan | None) -> Snapshot:
     digest = recorded_digest(before.record(profile.key)) if before is not None else None
     if digest is None:
-        return registry.resolve("memories", MEMORY)(experiment.root, profile.lessons, job.tasks)
+        reader = Reader(profile.model, simulated=profile.agent.simulated)
+        return registry.resolve("memories", MEMORY)(
+            experiment.memory or experiment.root, profile.lessons, job.tasks, reader
+        )
     found = read_snapshot(batch.lessons(profile.key), digest)
     later = [task.ref.id for task in job.tasks if task_key(task.label, task.ref.id) not in found.tasks]
     if later:

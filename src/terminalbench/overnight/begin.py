@@ -17,6 +17,7 @@ from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.write import write_experiment
 from terminalbench.files import read_json, write_json
 from terminalbench.overnight import limits
+from terminalbench.overnight.controls import night_lessons, of_one_model, with_lessons
 from terminalbench.overnight.decisions import seed_of, until_moment
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import load_base, make_base
@@ -28,7 +29,7 @@ from terminalbench.overnight.models import (
     parse_models,
     profile_of,
 )
-from terminalbench.overnight.night import NightConfig, NightModel, NightState, Role, Work
+from terminalbench.overnight.night import LessonsMode, NightConfig, NightModel, NightState, Role, Work
 from terminalbench.overnight.nights import config_of
 from terminalbench.overnight.results import labelled
 from terminalbench.overnight.suite import Suite, load_suite
@@ -66,6 +67,9 @@ class Request:
     model_slots: int | None = None
     sandboxes: int | None = None
     seed: int | None = None
+    lessons: LessonsMode | None = None
+    reflect_model: str | None = None
+    reflect_budget_usd: float | None = None
     dirty: Dirty = "capture"
     root: Path | None = None
     command: str = "overnight"
@@ -116,6 +120,7 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
     _refuse_idle_caps(request, request.workers)
     suite = load_suite(request.suite, request.tasks, request.root)
     until = until_moment(request.until, now).isoformat() if request.until is not None else None
+    lessons = night_lessons(request.lessons, request.reflect_model, request.reflect_budget_usd)
     checked = [_check(model, suite, request) for model in parse_models(request.models)]
     validator, off = _validator(suite, request, [one.model.key for one in checked])
     made = _experiment(suite, checked, validator, request)  # all that is wrong
@@ -136,7 +141,8 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
     ]
     config = msgspec.structs.replace(
         config,
-        models=models,
+        models=of_one_model(models),
+        lessons=lessons,
         tasks=[f"{task.dataset}/{task.id}" for task in base.tasks],
         attempts=base.run.attempts,
         validation=_as_model(base, validator),
@@ -166,9 +172,11 @@ def _experiment(suite: Suite, checked: list[_Checked], validator: _Checked | Non
 
     more = {validator.model.key: table(validator)} if validator is not None else {}
     if request.models or suite.experiment is None:
-        return suite.with_profiles({**{one.model.key: table(one) for one in checked}, **more})
-    added = suite.with_profiles(more).profiles if more else ()
-    return replace(suite.experiment, profiles=(*suite.experiment.profiles, *added))
+        made = suite.with_profiles({**{one.model.key: table(one) for one in checked}, **more})
+    else:
+        added = suite.with_profiles(more).profiles if more else ()
+        made = replace(suite.experiment, profiles=(*suite.experiment.profiles, *added))
+    return with_lessons(made, request.lessons, but=more)
 
 
 def _check(model: ModelSpec, suite: Suite, request: Request) -> _Checked:
@@ -303,7 +311,7 @@ def _differences(request: Request, folder: NightFolder, config: NightConfig) -> 
         and str(request.suite) != config.suite_name
     ):
         yield f"--suite: it is {config.suite}"
-    specs = [model.spec for model in config.models]
+    specs = list(dict.fromkeys(model.spec for model in config.models))
     if request.models and list(request.models) != specs:
         yield f"--model: it is {', '.join(specs)}"
     if request.tasks:
@@ -317,6 +325,14 @@ def _differences(request: Request, folder: NightFolder, config: NightConfig) -> 
         ("validation_rate", "--claude-validation-rate", config.validation_rate),
     ):
         wanted = getattr(request, name)
+        if wanted is not None and wanted != is_now:
+            yield f"{option}: it is {is_now}, not {wanted}"
+    learns = config.lessons
+    for option, wanted, is_now in (
+        ("--lessons", request.lessons, learns and learns.mode),
+        ("--reflect-model", request.reflect_model, learns and learns.model),
+        ("--reflect-budget-usd", request.reflect_budget_usd, learns and learns.budget_usd),
+    ):
         if wanted is not None and wanted != is_now:
             yield f"{option}: it is {is_now}, not {wanted}"
     yield from _shortened(request, config)

@@ -29,6 +29,7 @@ class NightFolder:
                            them: all that a resume reads besides config and state
       workers/<iteration>-<role>.json      heartbeat of the process that works on an iteration
       iterations/001/experiment.toml       what is run; validation.toml beside it; <role>.log of its worker
+      iterations/001/reflection.json       what was learned from it, where the night learns
       iterations/001/results.json delta.json     projections, as are
       summary.json  report.md  report.html
     """
@@ -114,6 +115,10 @@ class NightFolder:
     def results_json(self, number: int) -> Path:
         """What came of an iteration, task by task."""
         return self.iteration(number) / "results.json"
+
+    def reflection_json(self, number: int) -> Path:
+        """What was learned from an iteration."""
+        return self.iteration(number) / "reflection.json"
 
     def delta_json(self, number: int) -> Path:
         """What changed since the iteration before."""

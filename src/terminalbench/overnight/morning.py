@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 from terminalbench.overnight.delta_model import Count
 from terminalbench.overnight.groups import Grouping
+from terminalbench.overnight.lessons_report import lessons_markdown
 from terminalbench.overnight.summary_model import IterationLine, ModelSummary, NightSummary, model_name
 from terminalbench.report.markdown import escaped, table
 from terminalbench.text.foreign import flat, short
@@ -36,6 +37,7 @@ def render_markdown(summary: NightSummary) -> str:
         *_noise(summary),
         *_groups(summary),
         *_tasks(summary),
+        *lessons_markdown(summary.lessons),
         *_validation(summary),
         *_incidents(summary),
         *_lost(summary),

@@ -5,6 +5,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from terminalbench.overnight.groups import Grouping
+from terminalbench.overnight.lessons_report import lessons_html
 from terminalbench.overnight.morning import GROUP_COLUMNS, MODEL_COLUMNS, SHOWN, facts, group_rows, href, model_row
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.text.foreign import short
@@ -29,6 +30,7 @@ def render_html(summary: NightSummary) -> str:
         trend=Markup(trend_chart(summary) or ""),  # noqa: S704  charts escape every text: see charts/svg.py
         shown=SHOWN,
         facts=facts(summary),
+        **lessons_html(summary.lessons),
         models=[model_row(one) for one in summary.models],
         model_columns=MODEL_COLUMNS,
         groups=[(by, rows) for by in Grouping if (rows := group_rows(summary, by))],

@@ -59,6 +59,20 @@ class SuiteTask(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_sec: float | None = None
 
 
+type LessonsMode = Literal["masked", "recall"]
+
+
+class NightLessons(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a night learns: what its profiles with lessons may be shown, who reflects, and what that may cost.
+
+    Without a `model` our own rules reflect.
+    """
+
+    mode: LessonsMode
+    model: str | None = None
+    budget_usd: float | None = None
+
+
 class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What was asked for. A resume goes on with this, never with the suite file.
 
@@ -86,6 +100,7 @@ class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     validation_off: str | None = None
     ollama_endpoint: str | None = None
     project_root: str = ""
+    lessons: NightLessons | None = None
     suite_tasks: list[SuiteTask] = []
     command: str = "overnight"
     model_slots: int | None = None

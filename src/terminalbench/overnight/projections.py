@@ -13,9 +13,11 @@ from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.text.paths import typed
 
 
-def project_one(folder: NightFolder, config: NightConfig, number: int) -> None:
+def project_one(folder: NightFolder, config: NightConfig, number: int) -> Projected:
     """Write what came of one iteration that is over, and record its episodes."""
-    _record(config, project_iteration(folder, config, number))
+    projected = project_iteration(folder, config, number)
+    _record(config, projected)
+    return projected
 
 
 @dataclass(frozen=True)

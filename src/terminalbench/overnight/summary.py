@@ -14,6 +14,7 @@ from terminalbench.index.totals import Spend
 from terminalbench.overnight.delta_model import RULE, ProfileDelta, TaskChange
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.headlines import headlines, next_steps
+from terminalbench.overnight.lessons_report import summarise_lessons
 from terminalbench.overnight.measured import ProfileResult, TrialResult
 from terminalbench.overnight.morning import render_markdown
 from terminalbench.overnight.morning_page import render_html
@@ -64,8 +65,9 @@ def summarise(folder: NightFolder, projected: Sequence[Projected] | None = None)
     projected = project_iterations(folder, config) if projected is None else projected
     validation = _validation(folder, config)
     models = [whole_night(model, projected, config) for model in config.models]
+    lessons = summarise_lessons(folder, config, [one.results.iteration for one in projected])
     spent = Spend.total(
-        Spend(one.cost_usd, one.cost_unknown) for one in (*models, *([validation] if validation is not None else ()))
+        Spend(one.cost_usd, one.cost_unknown) for one in (*models, validation, lessons) if one is not None
     )
     deltas = [one for each in projected for one in each.delta.profiles]
     said = NightSummary(
@@ -99,6 +101,7 @@ def summarise(folder: NightFolder, projected: Sequence[Projected] | None = None)
         lost=_lost(projected),
         next_steps=[],
         validation=validation,
+        lessons=lessons,
         problems=[*problems, *_unread(events), *not_alike(projected)],
     )
     said = msgspec.structs.replace(said, next_steps=next_steps(said, folder.folder.resolve()))

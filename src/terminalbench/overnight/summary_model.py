@@ -9,6 +9,7 @@ import msgspec
 
 from terminalbench.overnight.delta_model import Count, TaskChange
 from terminalbench.overnight.groups import GroupRate
+from terminalbench.overnight.lessons_report import LessonsSummary
 from terminalbench.overnight.night import Happening, Quarantined, Status
 from terminalbench.overnight.noise import Flaky, Noise
 from terminalbench.overnight.validation import Validation
@@ -188,6 +189,7 @@ class NightSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     lost: list[Lost]
     next_steps: list[str]
     validation: Validation | None = None
+    lessons: LessonsSummary | None = None
     problems: list[str] = []
     schema_version: int = 1
 

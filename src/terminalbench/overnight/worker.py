@@ -7,6 +7,7 @@ only its own heartbeat, whose last one says what came of it. `--again` when an e
 `--alone` for one trial at a time, `--retry` to try errors of the bench again.
 """
 
+import dataclasses
 import os
 import sys
 import threading
@@ -27,7 +28,7 @@ from terminalbench.errors import (
     UserError,
 )
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import load
+from terminalbench.experiments.config import Experiment, load
 from terminalbench.experiments.plan import ExclusionKind, Plan
 from terminalbench.experiments.quarantine import quarantine_file
 from terminalbench.files import read_json, start_ticks, write_json
@@ -160,9 +161,9 @@ def _run(assigned: Assignment, config: NightConfig, heart: Heart) -> Ended:
     batch = find_batch(folder, config.run_id, assigned.number, assigned.role) if assigned.again else None
     if batch is None:
         gate = folder.gate_json.absolute()
-        ended = run(load(file, config.code.root), listener=listener, gate=gate, number=assigned.number)
+        ended = run(_load(file, config), listener=listener, gate=gate, number=assigned.number)
     else:
-        experiment = load(file, config.code.root) if quarantine_file(file).exists() else None
+        experiment = _load(file, config) if quarantine_file(file).exists() else None
         errors = ALL_ERRORS if assigned.retry else None
         ended = resume(Target(batch, experiment), retry_errors=errors, listener=listener)
     heart.write(phase=Phase.ENDING, batch=_place(ended.batch))
@@ -170,10 +171,19 @@ def _run(assigned: Assignment, config: NightConfig, heart: Heart) -> Ended:
         note(problem)
     if assigned.role is Role.ITERATION and not ended.interrupted:
         try:
-            project_one(folder, config, assigned.number)
+            projected = project_one(folder, config, assigned.number)
+            if config.lessons is not None:
+                from terminalbench.overnight.lessons import learn_from  # reads trajectories: only where it is asked for
+
+                learn_from(folder, config, projected, ended.batch)
         except (TbenchError, OSError) as error:  # the supervisor writes them at the end once more
             note(f"results could not be written: {error}")
     return ended
+
+
+def _load(file: Path, config: NightConfig) -> Experiment:
+    """What is run: from the pinned code, with the memory of the project as it is now."""
+    return dataclasses.replace(load(file, config.code.root), memory=Path(config.project_root))
 
 
 def _place(batch: Batch) -> str:

@@ -9,7 +9,7 @@ import click
 
 from terminalbench.cli.memory.options import on_memory, roots_of
 from terminalbench.cli.options import json_option, results_option
-from terminalbench.cli.output import print_json, text_width
+from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from terminalbench.records import Lesson
 
 _MOST = 10
+_WIDTH = 80
 
 
 @click.command("stats")
@@ -79,7 +80,7 @@ def _effects(lessons: "Sequence[Lesson]") -> str:
         what = ", ".join([effect.model or "no model", *["own tasks"] * effect.own, *["simulated"] * effect.simulated])
         mean, sd, harm = points(effect.mean), points(effect.sd, sign=False), f"{chance_of_harm(effect):.2f}"
         rows.append([lesson.id, lesson.state, mean, sd, harm, f"{effect.n:,}", f"{effect.shown:,}", what])
-    return fitted(rows, (0, 1, 7), text_width()) if found else ""
+    return fitted(rows, (0, 1, 7), _WIDTH) if found else ""
 
 
 def _gains(gained: "Sequence[Gain]") -> str:
@@ -89,9 +90,9 @@ def _gains(gained: "Sequence[Gain]") -> str:
 
     if not gained:
         return "No batch compares a profile with lessons and its control."
-    table = fitted([GAIN_COLUMNS, *map(gain_row, gained)], (0, 1, 2), text_width())
+    table = fitted([GAIN_COLUMNS, *map(gain_row, gained)], (0, 1, 2), _WIDTH)
     notes = [f"{one.profile}: {one.note}" for one in gained if one.note]
-    return "\n".join([table, *(line for note in notes for line in wrap(printable(note), text_width()))])
+    return "\n".join([table, *(line for note in notes for line in wrap(printable(note), _WIDTH))])
 
 
 def _harmful(lessons: "Sequence[Lesson]") -> str:

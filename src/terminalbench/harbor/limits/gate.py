@@ -4,7 +4,7 @@ A trial holds its likely cost from its start to its end and then settles its rea
 cannot spend the same money. A closed gate lets running trials finish. docs/design/running.md says why it is a file.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,15 @@ def change_shared(path: Path, budget_usd: float | None, deadline: float | None) 
     with changing(path):
         state = _shared_state(path)
         state.budget_usd, state.deadline = budget_usd, deadline
+        write_json(path, state)
+
+
+def change_account(path: Path, payer: str, change: Callable[[Account], Account]) -> None:
+    """Change what one that is no batch holds and has spent of a shared gate, as a model that reflects on a night."""
+    with changing(path):
+        state = _shared_state(path)
+        known = state.batches.get(payer, Share()).accounts.get("", Account(Turn.OVER))
+        state.batches = {**state.batches, payer: Share({"": change(known)})}
         write_json(path, state)
 
 

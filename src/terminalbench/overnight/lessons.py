@@ -1,0 +1,152 @@
+"""Nights that learn: lessons are written after each iteration, and the next ones are planned with them.
+
+An iteration stays an ordinary batch: each model has its profile, which is the frozen control, and the same profile with
+lessons. What comes of a reflection is kept beside the iteration; the lessons themselves are in the project's memory.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.archivist.effects import Counted, count_trials
+from terminalbench.archivist.reflection import Limits, Occasion, Reflected, reflect
+from terminalbench.archivist.store import Store, open_store
+from terminalbench.errors import TbenchError
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import write_json
+from terminalbench.harbor.limits.accounts import Account
+from terminalbench.harbor.limits.gate import change_account
+from terminalbench.index.exposures import exposed_trials
+from terminalbench.index.scan import scan_all
+from terminalbench.llm.ask import Patience
+from terminalbench.llm.model import ChatModel, ModelError, chat_model
+from terminalbench.overnight import limits
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.night import NightConfig, NightLessons
+from terminalbench.overnight.reflections import Reflection, all_reflections, read_reflection
+from terminalbench.overnight.results import Projected
+from terminalbench.records import LessonState
+
+_PATIENCE = Patience(tries=1)
+"""A worker has ten minutes to come to its end: a question and its repair, no more."""
+
+
+def memory_of(config: NightConfig) -> Path:
+    """The folder of the memory that a night reads and writes: that of its project, not of the pinned code."""
+    return Path(config.project_root) / ".terminalbench"
+
+
+def learn_from(folder: NightFolder, config: NightConfig, projected: Projected, batch: Batch) -> Reflection | None:
+    """Count the trials of an iteration that is over, and look for lessons in it, once; None without `--lessons`.
+
+    Killed anywhere, it is done again: a trial is counted once, and an iteration whose lessons are in the log is not
+    looked at again.
+    """
+    if config.lessons is None:
+        return None
+    number = projected.results.iteration
+    done = read_reflection(folder, number)
+    try:
+        with open_store(memory_of(config), write=True) as store:
+            scan_all(folder.results_root)
+            counted = count_trials(store, exposed_trials(folder.results_root))
+            if done is not None:
+                return done
+            found = _told(number, _reflected(store, folder, config, projected, batch), config.lessons, counted)
+    except TbenchError as error:  # an iteration is measured whether or not something is learned from it
+        found = Reflection(iteration=number, model=config.lessons.model, stopped=str(error))
+    write_json(folder.reflection_json(number), found)
+    return found
+
+
+class _Failed(msgspec.Struct, frozen=True):
+    """A reflection without an answer, what it cost all the same, and why."""
+
+    why: str
+    asked: bool = False
+    cost_usd: float | None = None
+
+
+def _reflected(
+    store: Store, folder: NightFolder, config: NightConfig, projected: Projected, batch: Batch
+) -> Reflected | _Failed:
+    fell = [task for one in projected.delta.profiles if one.alert is not None for task in one.alert.tasks]
+    occasion = Occasion(on_demand=False, fell=tuple(dict.fromkeys(fell)))
+    asked = config.lessons
+    assert asked is not None
+    try:
+        if asked.model is None:
+            return reflect(store, batch, occasion=occasion)
+        return _by_model(store, folder, config, batch, occasion, chat_model(asked.model))
+    except TbenchError as error:
+        usage = error.usage if isinstance(error, ModelError) else None
+        return _Failed(str(error), usage is not None, usage.cost_usd if usage is not None else None)
+
+
+def _by_model(
+    store: Store, folder: NightFolder, config: NightConfig, batch: Batch, occasion: Occasion, model: ChatModel
+) -> Reflected | _Failed:
+    """Ask a model, within what the night and its reflections may still spend; the gate of the night counts it."""
+    shut = limits.standing(folder.gate_json).shut
+    if shut is not None:
+        return _Failed(shut)
+    question = batch.folder.name
+    _settle(folder, question, None)  # one that was killed before it had its answer may have been billed
+    change_account(folder.gate_json, _payer(folder), lambda one: one.entered(question, one.price_usd or 0.0))
+    allowed = Limits(usd=left_usd(folder, config), patience=_PATIENCE)
+    try:
+        found = reflect(store, batch, model, occasion=occasion, limits=allowed)
+    except ModelError as error:
+        _settle(folder, question, error.usage.cost_usd if error.usage is not None else 0.0)
+        raise
+    _settle(folder, question, found.cost_usd if found.asked else 0.0)
+    return found
+
+
+def _payer(folder: NightFolder) -> str:
+    """What reflection is called in the gate of a night."""
+    return str(folder.folder / "reflection")
+
+
+def _settle(folder: NightFolder, question: str, cost_usd: float | None) -> None:
+    """Tell the gate what a question that is under way has cost; None: nobody knows."""
+
+    def settled(account: Account) -> Account:
+        under_way = question in account.running
+        return account.settled(question, cost_usd, measured=False, again=False) if under_way else account
+
+    change_account(folder.gate_json, _payer(folder), settled)
+
+
+def left_usd(folder: NightFolder, config: NightConfig) -> float | None:
+    """What reflection may still spend: of its own budget, and of what the night has left; None: no limit."""
+    found = []
+    if config.lessons is not None and config.lessons.budget_usd is not None:
+        spent = [one.cost_usd or 0.0 for one in all_reflections(folder)]
+        found.append(config.lessons.budget_usd - sum(spent))
+    if config.budget_usd is not None:
+        found.append(config.budget_usd - limits.standing(folder.gate_json).spent_usd)
+    return min(found, default=None)
+
+
+def _told(number: int, found: Reflected | _Failed, asked: NightLessons, counted: Counted) -> Reflection:
+    known = Reflection(
+        iteration=number,
+        model=asked.model,
+        counted=counted.trials,
+        retired=[lesson.id for lesson in counted.retired],
+        asked=found.asked,
+        cost_usd=found.cost_usd,
+    )
+    if isinstance(found, _Failed):
+        return msgspec.structs.replace(known, stopped=found.why)
+    lessons = [added.lesson for added in found.added]
+    return msgspec.structs.replace(
+        known,
+        trigger=found.trigger,
+        why=found.why,
+        active=[one.id for one in lessons if one.state is LessonState.ACTIVE],
+        held=[one.id for one in lessons if one.state is not LessonState.ACTIVE],
+        refused=len(found.refused),
+        stopped=found.stopped,
+    )

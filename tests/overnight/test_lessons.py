@@ -1,0 +1,135 @@
+"""Nights that learn: what is written after an iteration, counted once, within its budget, and told in the morning."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.judging import USAGE, call, say
+from support.nights import Night, make_night
+from terminalbench.archivist.entries import Entry
+from terminalbench.archivist.store import MemoryFolder, open_store
+from terminalbench.files import read_jsonl
+from terminalbench.harbor.limits.accounts import Account
+from terminalbench.harbor.limits.gate import change_account, change_shared, share_gate
+from terminalbench.overnight.lessons import learn_from, memory_of
+from terminalbench.overnight.limits import standing
+from terminalbench.overnight.morning import render_markdown
+from terminalbench.overnight.morning_page import render_html
+from terminalbench.overnight.night import NightLessons, Role
+from terminalbench.overnight.projections import project_one
+from terminalbench.overnight.reflections import Reflection, read_reflection
+from terminalbench.overnight.results import labelled
+from terminalbench.overnight.summary import summarise
+
+LOOP = [say(1, "Do it.", "user"), *(call(n, "Bash", {"command": "make"}, "error", exit_code=2) for n in range(2, 14))]
+SAID: dict[str, Any] = {
+    "do": "Read the whole message of a build before the next try.",
+    "evidence": [{"attempt": "A1", "step": 2, "quote": "I do step 2 now."}],
+}
+
+
+def night(folder: Path, *rounds: dict[str, str], **lessons: Any) -> Night:
+    """A night that learns, with these iterations of profile p; all that failed went round in circles."""
+    made = make_night(folder / "night", [{"p": one} for one in rounds], lessons=NightLessons("masked", **lessons))
+    share_gate(made.folder.gate_json)
+    for file in made.folder.results_root.glob("night/*/runs/*/*/result.json"):
+        (file.parent / "agent").mkdir()
+        document = {"schema_version": "ATIF-v1.6", "agent": {"name": "x", "version": "1"}, "steps": LOOP}
+        (file.parent / "agent" / "trajectory.json").write_text(json.dumps(document))
+    return made
+
+
+def learn(made: Night, number: int = 1) -> Reflection:
+    """As the worker on an iteration does at its end."""
+    batch = labelled(made.folder, made.config.run_id)[Role.ITERATION, number]
+    found = learn_from(made.folder, made.config, project_one(made.folder, made.config, number), batch)
+    assert found is not None
+    return found
+
+
+def entries(made: Night) -> list[Entry]:
+    return read_jsonl(MemoryFolder(memory_of(made.config)).log, Entry).records
+
+
+def reflector(folder: Path, **fields: Any) -> str:
+    file = folder / "replay.jsonl"
+    line = {"contains": ["Attempt A1"], "text": json.dumps({"lessons": [SAID]}), "usage": USAGE, **fields}
+    file.write_text(json.dumps(line) + "\n")
+    return f"replay:{file}"
+
+
+def test_an_iteration_is_learned_from_once_also_when_it_is_killed_before_it_has_said_so(tmp_path: Path) -> None:
+    made = night(tmp_path, {"a": "x", "b": "x"})
+    found = learn(made)
+    assert (found.trigger, len(found.held), found.asked) == ("batch", 1, False)
+    (added,) = entries(made)
+    assert (added.op, added.id, added.trigger) == ("add", found.held[0], "batch")
+    assert learn(made) == found
+    made.folder.reflection_json(1).unlink()  # killed between the log and this file
+    assert learn(made) == found
+    assert len(entries(made)) == 1
+    with open_store(memory_of(made.config)) as store:
+        assert store.problems() == []
+
+
+def test_the_first_success_after_failures_is_why_the_third_iteration_is_looked_at(tmp_path: Path) -> None:
+    made = night(tmp_path, {"a": "x", "b": "x"}, {"a": "x", "b": "x"}, {"a": "+", "b": "x"})
+    for number in (1, 2, 3):
+        learn(made, number)
+    last = read_reflection(made.folder, 3)
+    assert last is not None
+    assert (last.trigger, last.why) == ("first_success", "failed before, and passed: a")
+
+
+def test_what_a_model_charges_is_counted_by_the_gate_of_the_night(tmp_path: Path) -> None:
+    made = night(tmp_path, {"a": "x"}, {"a": "x"}, model=reflector(tmp_path), budget_usd=0.015)
+    change_shared(made.folder.gate_json, 5.0, None)
+    first = learn(made, 1)
+    assert (first.asked, first.cost_usd, first.stopped) == (True, 0.01, None)
+    assert standing(made.folder.gate_json).spent_usd == pytest.approx(0.01)
+    assert learn(made, 2).asked  # half a cent is left, and no price says that it is too little
+    assert standing(made.folder.gate_json).spent_usd == pytest.approx(0.02)
+    third = night(tmp_path / "other", {"a": "x"}, {"a": "x"}, model=reflector(tmp_path), budget_usd=0.01)
+    learn(third, 1)
+    assert learn(third, 2).stopped == "the budget for reflection is spent"
+
+
+def test_a_night_that_has_spent_its_budget_asks_no_model(tmp_path: Path) -> None:
+    made = night(tmp_path, {"a": "x"}, model=reflector(tmp_path))
+    change_shared(made.folder.gate_json, 0.0, None)
+    found = learn(made)
+    assert not found.asked
+    assert "is used up" in (found.stopped or "")
+    assert entries(made) == []
+
+
+def test_a_question_that_was_killed_is_of_unknown_cost_and_asked_again(tmp_path: Path) -> None:
+    made = night(tmp_path, {"a": "x"}, model=reflector(tmp_path))
+    batch = next(made.folder.results_root.glob("night/*")).name
+    payer = str(made.folder.folder / "reflection")
+    change_account(made.folder.gate_json, payer, lambda _: Account().entered(batch, 0.0))
+    assert learn(made).asked
+    now = standing(made.folder.gate_json)
+    assert (now.unknown, now.spent_usd) == (1, 0.01)
+
+
+def test_a_model_that_fails_ends_no_iteration_and_is_told(tmp_path: Path) -> None:
+    made = night(tmp_path, {"a": "x"}, model=reflector(tmp_path, error="overloaded", text=""))
+    assert "overloaded" in (learn(made).stopped or "")
+    assert "iteration 1: overloaded" in render_markdown(summarise(made.folder))
+
+
+def test_the_report_has_one_section_on_lessons_and_only_where_they_were_asked_for(tmp_path: Path) -> None:
+    made = night(tmp_path, {"a": "x", "b": "x"}, model=reflector(tmp_path))
+    learn(made)
+    summary = summarise(made.folder)
+    assert summary.cost_usd == pytest.approx(0.01)
+    text = render_markdown(summary)
+    assert text.count("## Lessons (masked)") == 1
+    assert "- No lesson was eligible for a trial yet: nothing can be said of a gain." in text
+    assert "for $0.01" in text
+    assert '<h2 id="lessons">' in render_html(summary)
+    plain = make_night(tmp_path / "plain", [{"p": {"a": "x"}}])
+    assert "Lessons" not in render_markdown(summarise(plain.folder))

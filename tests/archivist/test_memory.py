@@ -10,6 +10,7 @@ from terminalbench.archivist.entries import Changes
 from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.archivist.memory import (
     LONGEST_TEXT,
+    MOST_EVIDENCE,
     Origin,
     add,
     add_from_episode,
@@ -20,6 +21,7 @@ from terminalbench.archivist.memory import (
     retire,
 )
 from terminalbench.archivist.store import Store, open_store
+from terminalbench.archivist.tables import lesson_of
 from terminalbench.archivist.triggers import Trigger
 from terminalbench.archivist.words import same_lesson
 from terminalbench.errors import UserError
@@ -30,6 +32,15 @@ from terminalbench.records import Evidence, LessonScope, LessonState, TaskRef, U
 def store(tmp_path: Path) -> Iterator[Store]:
     with open_store(tmp_path, write=True) as opened:
         yield opened
+
+
+def test_what_is_learned_again_each_night_keeps_its_tasks_and_not_endless_evidence(store: Store) -> None:
+    for n in range(30):
+        told = draft("Delete the lock file, and go on", task=f"t{n}", evidence=[Evidence(f"s/{n}/j/t")])
+        add_from_episode(store, [told], Origin(f"s/{n}", Trigger.BATCH), by="m")
+    (lesson,) = [lesson_of(row[0]) for row in store.connection.execute("SELECT record FROM lessons")]
+    assert len(lesson.evidence) == MOST_EVIDENCE
+    assert len(lesson.source_tasks) == 30
 
 
 def count(store: Store) -> int:

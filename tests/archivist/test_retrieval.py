@@ -1,6 +1,7 @@
 """Which lessons a task gets."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,26 @@ def test_common_words_are_not_asked_for(store: Store) -> None:
     ids = {row["number"]: row["id"] for row in store.connection.execute("SELECT number, id FROM lessons")}
     assert [ids[number] for number in by_words(store.connection, "output of zebrafish", 10)] == [rare.id]
     assert [ids[number] for number in by_words(store.connection, "output", 10)] == [common.id]
+
+
+def test_what_simulated_trials_taught_is_for_simulated_agents_only(store: Store) -> None:
+    real = add(store, draft("Look at the makefile before the build."), by=PERSON).lesson
+    played = add(store, draft("Look at the makefile after the build.", simulated=True), by=PERSON).lesson
+    told = Situation(TaskRef("t", "d"), "mend the makefile of the build")
+
+    def ids(situation: Situation) -> set[str]:
+        return {one.lesson.id for one in retrieve(store.connection, situation, Policy(k=3)).lessons}
+
+    assert ids(told) == {real.id}
+    assert ids(replace(told, simulated=True)) == {real.id, played.id}
+
+
+def test_an_effect_counts_most_for_the_model_that_it_was_measured_on(store: Store) -> None:
+    one = add(store, draft("Look at the makefile before the build."), by=PERSON).lesson
+    other = add(store, draft("Look at the makefile of the build twice."), by=PERSON).lesson
+    for lesson, model in ((one, "m/a"), (other, "m/b")):
+        effect = Utility(0.1, 0.02, 200, model=model)
+        edit(store, lesson.id, Changes(utility=effect, effects=[effect]), by="trials")
+    for model, first in (("m/a", one), ("m/b", other)):
+        told = Situation(TaskRef("t", "d"), "mend the makefile of the build", model=model)
+        assert retrieve(store.connection, told).lessons[0].lesson.id == first.id

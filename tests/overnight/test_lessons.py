@@ -1,18 +1,27 @@
 """Nights that learn: what is written after an iteration, counted once, within its budget, and told in the morning."""
 
 import json
+import os
+import signal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from support.experiments import BASE, good
 from support.judging import USAGE, call, say
+from support.lessons import contents
 from support.nights import Night, make_night
 from terminalbench.archivist.entries import Entry
-from terminalbench.archivist.store import MemoryFolder, open_store
+from terminalbench.archivist.store import MemoryFolder
+from terminalbench.errors import UserError
 from terminalbench.files import read_jsonl
 from terminalbench.harbor.limits.accounts import Account
 from terminalbench.harbor.limits.gate import change_account, change_shared, share_gate
+from terminalbench.overnight.begin import Request, go_on
+from terminalbench.overnight.controls import night_lessons, with_lessons
 from terminalbench.overnight.lessons import learn_from, memory_of
 from terminalbench.overnight.limits import standing
 from terminalbench.overnight.morning import render_markdown
@@ -67,11 +76,27 @@ def test_an_iteration_is_learned_from_once_also_when_it_is_killed_before_it_has_
     (added,) = entries(made)
     assert (added.op, added.id, added.trigger) == ("add", found.held[0], "batch")
     assert learn(made) == found
-    made.folder.reflection_json(1).unlink()  # killed between the log and this file
-    assert learn(made) == found
     assert len(entries(made)) == 1
-    with open_store(memory_of(made.config)) as store:
-        assert store.problems() == []
+
+
+def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_killed_between_the_log_and_its_own_file_it_is_not_learned_from_again(tmp_path: Path) -> None:
+    made = night(tmp_path, {"a": "x", "b": "x"})
+    pid = os.fork()
+    if pid == 0:
+        with mock.patch("terminalbench.overnight.lessons.write_json", die):
+            learn(made)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    assert read_reflection(made.folder, 1) is None
+    (added,) = entries(made)
+    found = learn(made)
+    assert (found.trigger, found.held) == ("batch", [added.id])
+    assert entries(made) == [added]
+    assert contents(memory_of(made.config)) == contents(memory_of(made.config), rebuilt=True)
 
 
 def test_the_first_success_after_failures_is_why_the_third_iteration_is_looked_at(tmp_path: Path) -> None:
@@ -133,3 +158,38 @@ def test_the_report_has_one_section_on_lessons_and_only_where_they_were_asked_fo
     assert '<h2 id="lessons">' in render_html(summary)
     plain = make_night(tmp_path / "plain", [{"p": {"a": "x"}}])
     assert "Lessons" not in render_markdown(summarise(plain.folder))
+
+
+def test_a_resume_with_other_lessons_is_refused_by_name(tmp_path: Path) -> None:
+    made = night(tmp_path, {"a": "x"})
+    now = datetime.now(UTC)
+    asked = Request(lessons="recall", reflect_model="ollama:x")
+    with pytest.raises(UserError, match="--lessons: it is masked, not recall") as refused:
+        go_on(asked, made.folder, now)
+    assert "--reflect-model: it is None, not ollama:x" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ((None, "ollama:x", None), "--reflect-model is for a night that learns"),
+        ((None, None, 1.0), "--reflect-budget-usd is for a night that learns"),
+        (("masked", None, 1.0), "our own rules cost nothing"),
+        (("masked", "replay:no-such-file", None), "--reflect-model replay:no-such-file: there are no recorded answers"),
+    ],
+)
+def test_what_cannot_be_learned_with_is_refused_before_the_night(asked: Any, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        night_lessons(*asked)
+
+
+def test_each_profile_that_calls_a_model_has_a_twin_with_lessons(project) -> None:
+    project.task("tasks", "a")
+    profiles = '[profiles.p]\nagent = "simulated"\n[profiles.o]\nagent = "oracle"\n'
+    made = good(project, BASE.replace("[tasks]", '[tasks]\ndefault_dataset = "tasks"') + profiles)
+    twins = with_lessons(made, "recall")
+    assert [(one.key, one.lessons and one.lessons.mode) for one in twins.profiles] == [
+        ("p", None), ("p-lessons", "recall"), ("o", None),
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="p-lessons has lessons already"):
+        with_lessons(twins, "masked", but=("p",))

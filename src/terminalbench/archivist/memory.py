@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from terminalbench.archivist.entries import Changes, Entry, Operation
 from terminalbench.archivist.leaks import Leak, TaskTexts, find_leaks
@@ -24,6 +25,8 @@ from terminalbench.records import Lesson, LessonScope, LessonState
 from terminalbench.text.foreign import flat
 
 MOST_PER_EPISODE = 3
+MOST_EVIDENCE = 20
+"""What a lesson that is learned again and again keeps."""
 LONGEST_TEXT = 1200
 """Characters of a lesson: about 300 tokens, of the 400 that all lessons of a prompt may have."""
 
@@ -145,7 +148,7 @@ def _add(
         if known is not None:
             if if_known is not None:
                 if_known(known)
-            changes = union(known, [draft])
+            changes = _not_endless(union(known, [draft]), known)
             made.append(Added(changes.of(known), merged=True))
             reason = "the same was learned again"
             return [
@@ -261,6 +264,12 @@ def union(kept: Lesson, others: Iterable[Lesson]) -> Changes:
         evidence=_each_once(found for lesson in all_of for found in lesson.evidence),
         source_tasks=_each_once(task for lesson in all_of for task in lesson.source_tasks),
     )
+
+
+def _not_endless(changes: Changes, known: Lesson) -> Changes:
+    """What is learned again each night adds evidence up to a limit; its tasks are all kept, for the mask."""
+    evidence = changes.evidence if changes.evidence is not UNSET else []
+    return msgspec.structs.replace(changes, evidence=evidence[: max(MOST_EVIDENCE, len(known.evidence))])
 
 
 def find(store: Store, name: str) -> Lesson:

@@ -14,7 +14,7 @@ from terminalbench.errors import UserError
 if TYPE_CHECKING:
     from terminalbench.archivist.memory import Added
     from terminalbench.archivist.store import Store
-    from terminalbench.records import Lesson
+    from terminalbench.records import Lesson, Utility
 
 STATES = ("candidate", "active", "retired", "quarantined")
 KINDS = ("strategy", "pitfall", "tool", "environment", "checking")
@@ -130,12 +130,24 @@ def scope_text(lesson: "Lesson") -> str:
 
 def effect_text(lesson: "Lesson", *, brief: bool = False) -> str:
     """The measured effect of a lesson on the pass rate."""
-    from terminalbench.text.numbers import plural, points
+    from terminalbench.text.numbers import points
 
     if lesson.utility is None:
         return "-" if brief else "not measured"
-    mean, sd = points(lesson.utility.mean), points(lesson.utility.sd, sign=False)
-    return mean if brief else f"{mean} (sd {sd}, {plural(lesson.utility.n, 'trial')})"
+    if brief:
+        return points(lesson.utility.mean)
+    return effect_line(lesson.utility)
+
+
+def effect_line(effect: "Utility") -> str:
+    """One measured effect: how large, how sure, from how many trials of which model."""
+    from terminalbench.text.numbers import plural, points
+
+    kind = "simulated trial" if effect.simulated else "trial"
+    where = f" of {effect.model}" if effect.model else ""
+    own = ", at tasks that it comes from" if effect.own else ""
+    counted = f"{plural(effect.n, kind)}{where}, {effect.shown} with it{own}"
+    return f"{points(effect.mean)} (sd {points(effect.sd, sign=False)}; {counted})"
 
 
 def told(added: "Added") -> str:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.memory.options import effect_text, on_memory, scope_text
+from terminalbench.cli.memory.options import effect_line, effect_text, on_memory, scope_text
 from terminalbench.cli.options import json_option
 from terminalbench.cli.output import print_json
 
@@ -41,10 +41,12 @@ def _lines(lesson: "Lesson") -> list[str]:
         "tags": ", ".join(lesson.tags) or None,
         "importance": f"{lesson.importance:g}",
         "effect": effect_text(lesson),
+        **{f"effect {n}": effect_line(one) for n, one in enumerate(lesson.effects, 1) if one != lesson.utility},
         "author": lesson.author,
         "model": lesson.model,
         "profile": lesson.profile,
         "learned from": ", ".join(task.id for task in lesson.source_tasks) or None,
+        "simulated": "learned from simulated trials, told to simulated agents only" if lesson.simulated else None,
         "families": ", ".join(lesson.families) or None,
     }
     lines = [lesson.id, *(f"  {line}" for line in lesson.text.split("\n")), ""]

@@ -22,6 +22,8 @@ from terminalbench.harbor.agents.endpoint import EndpointReport, EndpointRequest
 from terminalbench.harbor.jobs import command, harbor_program, job_config
 from terminalbench.harbor.read.results import read_job
 from terminalbench.live.state import LiveState, replay
+from terminalbench.llm.model import ModelError
+from terminalbench.llm.ollama_server import OllamaServer, server_url
 from terminalbench.records import Event, Outcome, TaskRef, Trial
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.executors.local import ask
@@ -280,6 +282,8 @@ def _endpoint(profile: Profile, env: Mapping[str, str]) -> str | None:
     base = profile.options.get("api_base") or profile.options.get("base_url")
     if base is None and profile.agent.base_url_env is not None:
         base = variables.get(profile.agent.base_url_env)
+    if profile.agent.name == "ollama":  # by its own API, as the agent does: LiteLLM reads names with a slash otherwise
+        return _ollama(profile.model, base or variables.get("OLLAMA_HOST"))
     bare = profile.agent.provider is not None and "/" not in profile.model
     model = f"{profile.agent.provider}/{profile.model}" if bare else profile.model
     module, request = "terminalbench.harbor.agents.endpoint", EndpointRequest(model, base)
@@ -288,3 +292,13 @@ def _endpoint(profile: Profile, env: Mapping[str, str]) -> str | None:
     except TbenchError as error:
         return error.what
     return "ok" if report.answered else report.problem
+
+
+def _ollama(name: str, host: str | None) -> str:
+    server = OllamaServer(server_url(host), _PROBE_TIMEOUT_SEC)
+    asked = [{"role": "user", "content": "Answer with the word ok."}]
+    try:
+        server.chat({"model": server.find(name).name, "messages": asked, "options": {"num_predict": 1}})
+    except ModelError as error:
+        return f"{error.what} ({error.hint})" if error.hint else error.what
+    return "ok"

@@ -58,3 +58,61 @@ def test_what_it_says_holds_without_a_project_around_it(tmp_path, monkeypatch, t
         assert document["profiles"][0]["env_file"] == str(tmp_path / "experiments" / ".env")
         assert Path(document["jobs"][0]["config"]["jobs_dir"]) == tmp_path / "results" / "first" / "0" / "runs"
         (tmp_path / ".git").mkdir(exist_ok=True)
+
+
+def test_the_demo_validates_and_says_to_run_it(project, tbench) -> None:
+    ran = tbench("init", "--demo")
+    assert ran.code == 0, ran.err
+    assert "next: tbench run experiments/demo.toml" in ran.out
+    assert "16 tasks x 2 profiles x 3" in tbench("validate", "experiments/demo.toml").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file", "tasks", "profiles"),
+    [
+        (("--task", "sum-up"), "sum-up", 1, ["oracle", "nop"]),
+        (("--agent", "my-agent"), "my-agent", 16, ["my-agent", "oracle", "nop"]),
+        (("--task", "sum-up", "--agent", "my-agent"), "my-agent", 1, ["my-agent", "oracle", "nop"]),
+    ],
+)
+def test_a_task_and_an_agent_of_ones_own(
+    tmp_path, monkeypatch, tbench, arguments: tuple[str, ...], file: str, tasks: int, profiles: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = tbench("init", *arguments)
+    assert ran.code == 0, ran.err
+    assert f"next: tbench check experiments/{file}.toml" in ran.out
+    document = json.loads(tbench("plan", f"experiments/{file}.toml", "--json").out)
+    assert [profile["key"] for profile in document["profiles"]] == profiles
+    assert len(document["cells"]) == tasks * len(profiles)
+    again = tbench("init", *arguments)
+    assert again.code == 2
+    assert "exists already" in again.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--demo", "--task", "a"), "--demo goes alone"),
+        (("--demo", "--model", "x/y"), "--model does not go with --demo"),
+        (("--agent", "claude-cod"), 'did you mean "claude-code"?'),
+        (("--agent", "My Agent"), "a new name is of small letters"),
+        (("--task", "../a"), "a new name is of small letters"),
+        (("--task", "a", "--agent", "oracle"), "oracle exists"),
+    ],
+)
+def test_what_does_not_go_together(project, tbench, arguments: tuple[str, ...], told: str) -> None:
+    ran = tbench("init", *arguments)
+    assert ran.code == 2
+    assert told in ran.err
+    assert sorted(path.name for path in project.root.iterdir()) == ["pyproject.toml"]
+
+
+def test_in_a_repository_keys_and_results_are_left_to_git_alone(project, tbench) -> None:
+    (project.root / ".git").mkdir()
+    (project.root / ".gitignore").write_text("*.log\nresults/")
+    assert tbench("init", "--demo").code == 0
+    assert (project.root / ".gitignore").read_text() == "*.log\nresults/\n.env\n"
+    before = (project.root / ".gitignore").stat()
+    assert tbench("init", "--task", "a").code == 0
+    assert (project.root / ".gitignore").stat().st_mtime_ns == before.st_mtime_ns

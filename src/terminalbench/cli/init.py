@@ -11,32 +11,78 @@ from terminalbench.text.paths import typed
 
 @click.command("init")
 @click.argument("folder", type=PATH, default=Path(), metavar="[DIR]")
-@click.option("--agent", default="claude-code", show_default=True, help="Agent of the profiles.")
+@click.option("--demo", "is_demo", is_flag=True, help="One that needs no key, with a difference to be seen.")
+@click.option("--task", metavar="NAME", help="Make a task of your own, tasks/NAME, and an experiment on it.")
+@click.option(
+    "--agent", metavar="NAME", help="Agent of the profiles; a new name makes one of your own. Default: claude-code."
+)
 @click.option("--model", help="Model of the profiles.")
-@click.option("--dataset", default="starter", show_default=True, help="Where the tasks come from.")
-@click.option("--slug", default="first", show_default=True, help="Name of the file and of its results folder.")
-def command(folder: Path, agent: str, model: str | None, dataset: str, slug: str) -> None:
+@click.option("--dataset", help="Where the tasks come from. Default: starter.")
+@click.option("--slug", help="Name of the file and of its results folder. Default: first.")
+def command(
+    folder: Path,
+    is_demo: bool,
+    task: str | None,
+    agent: str | None,
+    model: str | None,
+    dataset: str | None,
+    slug: str | None,
+) -> None:
     """Write a commented experiment to start from, in DIR/experiments/. Asks nothing."""
+    from terminalbench.experiments.agents import agent_info
+    from terminalbench.experiments.scaffold import close_to_one, demo, own, scaffold
+
+    _check_texts(slug, {"--model": model, "--dataset": dataset})
+    is_new = agent is not None and agent_info(agent) is None and not close_to_one(agent)
+    others = {"--model": model, "--dataset": dataset, "--slug": slug}
+    if (is_demo or task or is_new) and (given := [name for name, value in others.items() if value]):
+        raise UserError(f"{given[0]} does not go with --demo, --task or an agent of your own")
+    if is_demo and (task or agent):
+        raise UserError("--demo goes alone")
+    if task and agent and not is_new:
+        raise UserError(f"--task goes alone or with a new agent, and {agent} exists", hint="add a profile to the file")
+    if is_demo:
+        files, following = demo(folder), "run"
+    elif task or is_new:
+        files, following = own(folder, agent, task), "check"
+    else:
+        files = scaffold(folder, agent or "claude-code", model, dataset or "starter", slug or "first")
+        following = "plan"
+    _write(files, following)
+
+
+def _check_texts(slug: str | None, others: dict[str, str | None]) -> None:
+    """What goes into the file as it is must not break it."""
     import re
 
-    from terminalbench.experiments.config import RESERVED, RESERVED_SLUGS, load
-    from terminalbench.experiments.scaffold import scaffold
+    from terminalbench.experiments.config import RESERVED, RESERVED_SLUGS
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
-    from terminalbench.files import write_project_file
 
-    if not re.fullmatch(SLUG, slug):
+    if slug is not None and not re.fullmatch(SLUG, slug):
         raise UserError(f"--slug must be {SLUG_DOC}")
-    if slug.startswith(RESERVED_SLUGS):
+    if slug is not None and slug.startswith(RESERVED_SLUGS):
         raise UserError(f"--slug {RESERVED}")
-    for name, value in (("--model", model), ("--dataset", dataset)):
+    for name, value in others.items():
         if value is not None and re.search(r'["\\\x00-\x1f]', value):
             raise UserError(f"{name} must not hold quotes, backslashes or control characters")
-    files = scaffold(folder, agent, model, dataset, slug)
+
+
+def _write(files: dict[Path, str], following: str) -> None:
+    """Write them, the experiment (the first) last; nothing when one is there that is not shared by experiments."""
+    from terminalbench.experiments.config import load
+    from terminalbench.experiments.scaffold import GITIGNORE, SHARED
+    from terminalbench.files import write_project_file
+
     experiment, *others = files
-    if experiment.exists():
-        raise UserError("exists already", where=str(experiment), hint="choose another --slug")
-    for path in [*(p for p in others if not p.exists()), experiment]:
+    for path in files:
+        if path.name not in SHARED and path.exists():
+            raise UserError("exists already", where=str(path), hint="choose another name, or another folder")
+    for path in [*others, experiment]:
+        if path.name != GITIGNORE and path.exists():
+            continue
         write_project_file(path, files[path])
+        if path.suffix == ".sh":
+            path.chmod(path.stat().st_mode | 0o111)
         click.echo(f"written: {path}")
     load(experiment)
-    click.echo(f"next: tbench plan {typed(experiment)}")
+    click.echo(f"next: tbench {following} {typed(experiment)}")

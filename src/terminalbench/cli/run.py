@@ -12,7 +12,6 @@ from terminalbench.cli.options import (
     PATH,
     ListCommand,
     attempts_option,
-    experiment_argument,
     json_option,
     label_option,
     picks,
@@ -35,9 +34,19 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
 
 
 @click.command("run", cls=ListCommand)
-@experiment_argument
+@click.argument("experiment", type=PATH, metavar="[EXPERIMENT.toml]", required=False)
 @picks
 @attempts_option
+@click.option("--agent", metavar="NAME", help="Without a file: an agent to run. The experiment of it is written down.")
+@click.option("--model", metavar="M", help="Without a file: its model.")
+@click.option(
+    "--vs",
+    "versus",
+    multiple=True,
+    metavar="[AGENT][:MODEL]",
+    help="Without a file: another agent, or the same with another model, on the same tasks. Repeatable.",
+)
+@click.option("--container-env", metavar="NAME", help="Without a file: where trials run.")
 @label_option
 @click.option("--batch", type=click.IntRange(min=0), help="Go on with this batch, as tbench resume does.")
 @click.option("--dry-run", is_flag=True, help="The same as tbench plan: show what would run.")
@@ -53,10 +62,14 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
 @json_option
 @root_option
 def command(
-    experiment: Path,
+    experiment: Path | None,
     tasks: tuple[str, ...],
     profiles: tuple[str, ...],
     attempts: int | None,
+    agent: str | None,
+    model: str | None,
+    versus: tuple[str, ...],
+    container_env: str | None,
     labels: dict[str, str],
     batch: int | None,
     dry_run: bool,
@@ -69,10 +82,18 @@ def command(
 ) -> int:
     """Run an experiment: one Harbor job per profile, in a new batch.
 
+    Without a file: tbench run --agent A --model M --tasks 'starter/*' --vs B. Tasks are then DATASET/ID, or globs.
+
     What cannot run (a task the environment cannot hold, a profile without its key) is found first and left out with
     its reason; the rest runs. Exit code 0: every planned trial was measured; 3: some were not; 100: all were, and a
     budget is exceeded; 130: interrupted.
     """
+    asked = {"--agent": agent, "--model": model, "--vs": versus, "--container-env": container_env}
+    if experiment is None:
+        experiment = _written(tasks, agent, model, versus, attempts, container_env)
+        tasks = ()
+    elif given := [name for name, value in asked.items() if value]:
+        raise UserError(f"{given[0]} is for a run without a file; {experiment} says what runs")
     if dry_run:
         from terminalbench.cli.plan import show_plan
         from terminalbench.experiments.plan import Selection
@@ -96,6 +117,25 @@ def command(
     picked = {"tasks": tasks, "profiles": profiles, "attempts": attempts, "labels": labels}
     work = partial(run, load(experiment, root), **picked, strict=strict, gate=gate)
     return _told(work, "checking tasks, profiles and environment ...", _STARTED, as_json=as_json, watch=watch)
+
+
+def _written(
+    tasks: tuple[str, ...],
+    agent: str | None,
+    model: str | None,
+    versus: tuple[str, ...],
+    attempts: int | None,
+    container_env: str | None,
+) -> Path:
+    """The file of an experiment that was asked for by options alone."""
+    from terminalbench.experiments.adhoc import AdHoc, write_ad_hoc
+
+    if agent is None or not tasks:
+        hint = "tbench init makes one; or tbench run --agent NAME --tasks 'starter/*'"
+        raise UserError("name an experiment file, or --agent and --tasks for a run without one", hint=hint)
+    file = write_ad_hoc(AdHoc(agent, model, tasks, versus, attempts, container_env), Path.cwd())
+    click.echo(f"experiment: {from_here(file)}", err=True)
+    return file
 
 
 def resume_batch(target: "Target", *, as_json: bool, watch: bool, **wanted: Any) -> int:

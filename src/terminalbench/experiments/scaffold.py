@@ -1,13 +1,17 @@
 """A first experiment to start from: small, commented, valid."""
 
 import os
+import re
+from difflib import get_close_matches
 from pathlib import Path
 
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
 from terminalbench.experiments.config import marked_root
 from terminalbench.experiments.datasets import DatasetPlaces
+from terminalbench.experiments.templates import TASKS, agent_class, agent_module, module_of, task_files
 from terminalbench.strict import Problems
+from terminalbench.text.paths import typed
 
 SHOWN_TASKS = 5
 _KNOWN_TASKS = {"terminal-bench@2.0": ["fix-git", "sanitize-git-repo", "build-cython-ext"]}
@@ -15,6 +19,63 @@ _KNOWN_TASKS = {"terminal-bench@2.0": ["fix-git", "sanitize-git-repo", "build-cy
 PROMPT = """\
 Before you finish, run the project's own checks or reproduce the reported problem,
 and say in one line what you saw.
+"""
+GITIGNORE = ".gitignore"
+SHARED = (GITIGNORE, ".tbench", "check-your-work.md")
+"""Files that several experiments of a project have in common: where one is there, it stays."""
+IGNORED = (".env", "results/")
+"""Lines of a .gitignore: keys, and what trials leave."""
+NAME = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
+DEMO = """\
+# No key, no Docker: two simulated agents on the starter tasks, about half a minute. All keys: docs/experiment-toml.md
+schema_version = 2
+slug = "demo" # results land in results/demo/<batch>/
+name = "A demo: does the stronger of two simulated agents look stronger?"
+
+[run]
+attempts = 3 # trials of each task by each profile
+container_env = "local" # the sandbox without a daemon
+
+[tasks]
+default_dataset = "starter"
+items = "all"
+
+[profiles.weak]
+agent = "simulated" # calls no model: with this chance it runs the task's own solution
+model = "simulated/weak"
+options = { solve_probability = 0.4 }
+
+[profiles.strong]
+agent = "simulated"
+model = "simulated/strong"
+options = { solve_probability = 0.85 }
+
+[analysis]
+baseline = "weak" # the others are compared with this one
+"""
+STARTER = """\
+default_dataset = "starter" # or a folder of tasks of your own: tbench init --task NAME
+items = "all\""""
+OWN = """\
+# An experiment: every profile attempts every task, `attempts` times. All keys: docs/experiment-toml.md
+schema_version = 2
+slug = "{slug}" # results land in results/{slug}/<batch>/
+
+[run]
+attempts = 1 # more, before you believe a difference
+container_env = "local" # "docker", "local" (no daemon), or any Harbor environment
+
+[tasks]
+{items}
+
+{mine}[profiles.oracle] # the task's own solution: must pass
+agent = "oracle"
+
+[profiles.nop] # does nothing: must fail
+agent = "nop"
+
+[analysis]
+baseline = "{baseline}" # the others are compared with this one
 """
 MARK = "# Relative paths in the experiment files of this folder start here. Not needed once there is a .git.\n"
 
@@ -24,7 +85,7 @@ def scaffold(folder: Path, agent: str, model: str | None, dataset: str, slug: st
     info = agent_info(agent)
     if info is None:
         raise UserError(f'no agent is called "{agent}"', hint=did_you_mean(agent, agent_names()))
-    experiment = folder / "experiments" / f"{slug}.toml"
+    experiment = experiment_file(folder, slug)
     prompt = experiment.parent / "prompts" / "check-your-work.md"
     project = marked_root(folder.resolve())
     root = project or folder.resolve()
@@ -41,8 +102,7 @@ def scaffold(folder: Path, agent: str, model: str | None, dataset: str, slug: st
         other = "nop" if agent != "nop" else "oracle"
         baseline = agent
         profiles = f'[profiles.{agent}]\nagent = "{agent}"\n\n[profiles.{other}]\nagent = "{other}"\n'
-    if project is None:
-        files[folder / ".tbench"] = MARK
+    files |= _project_files(folder, project)
     text = f"""\
 # An experiment: every profile attempts every task, `attempts` times. All keys: docs/experiment-toml.md
 schema_version = 2
@@ -66,6 +126,60 @@ items = [
 baseline = "{baseline}" # the others are compared with this one
 """
     return {experiment: text, **files}
+
+
+def demo(folder: Path) -> dict[Path, str]:
+    """The files of an experiment without a key, with a difference to be seen."""
+    return {experiment_file(folder, "demo"): DEMO, **_project_files(folder, marked_root(folder.resolve()))}
+
+
+def own(folder: Path, agent: str | None, task: str | None) -> dict[Path, str]:
+    """The files of a task or an agent of one's own, or of both, and of an experiment that runs them."""
+    name = agent or task or ""
+    for what, given in (("--agent", agent), ("--task", task)):
+        if given is not None and not re.fullmatch(NAME, given):
+            raise UserError(f"{what}: a new name is of small letters, digits and dashes, not {given!r}")
+    root = marked_root(folder.resolve())
+    if agent is not None and root not in (None, folder.resolve()):
+        raise UserError(
+            f"an agent of your own is imported from the root of the project, {root}",
+            where=str(folder),
+            hint=f"make it there: tbench init {typed(root)} --agent {agent}" if root else None,
+        )
+    place = os.path.relpath((folder / TASKS).resolve(), root or folder.resolve())
+    items = f'default_dataset = "{place}"\nitems = [{{ id = "{task}" }}]' if task else STARTER
+    mine = f'[profiles.{agent}]\nagent = "{module_of(agent)}:{agent_class(agent)}"\n\n' if agent else ""
+    text = OWN.format(slug=name, items=items, mine=mine, baseline="nop")
+    made = {experiment_file(folder, name): text}
+    made |= task_files(folder, task) if task else {}
+    made |= {folder / f"{module_of(agent)}.py": agent_module(agent)} if agent else {}
+    return made | _project_files(folder, root)
+
+
+def close_to_one(agent: str) -> bool:
+    """Whether a name is so close to that of an agent which exists that it is meant, and mistyped."""
+    return bool(get_close_matches(agent, agent_names(), n=1, cutoff=0.8))
+
+
+def experiment_file(folder: Path, slug: str) -> Path:
+    """Where the experiment called `slug` of a project goes."""
+    return folder / "experiments" / f"{slug}.toml"
+
+
+def _project_files(folder: Path, project: Path | None) -> dict[Path, str]:
+    """What a project has besides: the mark of its root where nothing else marks it; in a repository, a .gitignore.
+
+    One that is there gets the lines that it lacks.
+    """
+    files = {folder / ".tbench": MARK} if project is None else {}
+    if project is not None and (project / ".git").exists():
+        ignored = project / GITIGNORE
+        text = ignored.read_text(errors="surrogateescape") if ignored.is_file() else ""
+        lacking = [line for line in IGNORED if line not in text.splitlines()]
+        if lacking:
+            ended = text if not text or text.endswith("\n") else f"{text}\n"
+            files[ignored] = ended + "".join(f"{line}\n" for line in lacking)
+    return files
 
 
 def _task_ids(root: Path, dataset: str) -> list[str]:

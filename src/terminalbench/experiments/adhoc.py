@@ -26,7 +26,7 @@ _LONGEST_SLUG = 60
 
 @dataclass(frozen=True)
 class AdHoc:
-    """What is asked for: `tasks` as `DATASET/ID` or globs; `versus`, further profiles, as `AGENT[:MODEL]` or `:MODEL`."""
+    """What is asked for: `tasks` as `DATASET/ID` or globs; `versus`, more profiles, as `AGENT[:MODEL]` or `:MODEL`."""
 
     agent: str
     model: str | None

@@ -120,12 +120,17 @@ def test_a_resume_draws_the_same_whatever_memory_holds_by_then(ran: tuple[Any, A
     for result in sorted(batch.runs.glob("*__masked/*/result.json"))[:4]:
         result.unlink()
     asked = len(told(server))
-    again = lab.tbench("resume", lab.root / "experiments" / "exp.toml")
+    file = lab.root / "experiments" / "exp.toml"
+    file.write_text(file.read_text() + '[profiles.late]\nagent = "simulated"\nlessons = "recall"\n')
+    again = lab.tbench("resume", file)
     assert again.returncode == 0, again.stdout + again.stderr
     assert len(told(server)) == asked + 4
     after = {(t.profile, t.task, t.attempt): t.exposures for t in exposed_trials(lab.root / "results")}
-    assert after == before
-    assert read_json(batch.plan_json, Plan).profiles == plan.profiles
+    late = {one.lesson for place, found in after.items() if place[0] == "late" for one in found}
+    assert {place: found for place, found in after.items() if place[0] != "late"} == before
+    assert len(late) == 1, "a profile that comes later has what memory holds now"
+    assert first not in late
+    assert read_json(batch.plan_json, Plan).profiles[:3] == plan.profiles
     new = json.loads(lab.tbench("plan", lab.root / "experiments" / "exp.toml", "--json").stdout)
     assert new["profiles"][1]["id"] != plan.profiles[1].id, "a new batch has another treatment"
     assert new["profiles"][1]["policy_id"] == plan.profiles[1].policy_id

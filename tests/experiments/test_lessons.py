@@ -17,6 +17,7 @@ from terminalbench.experiments.lessons import (
 )
 from terminalbench.experiments.profiles import differences, policy_id
 from terminalbench.files import write_json
+from terminalbench.harbor.read.treatment import treatment
 
 TASKS = [f"d/t{number}" for number in range(50)]
 LESSON = EligibleLesson("l-1", "Do: look twice.")
@@ -114,6 +115,9 @@ def test_a_wrapped_agent_is_found_again(rest: dict, inner: dict) -> None:
     assert made.get("name") is None
     assert unwrapped(made) == agent
     assert unwrapped(agent) == agent
+    foreign, plain = treatment({"agent": made}, {}), treatment({"agent": agent}, {})
+    assert foreign.pop("lessons") == {"snapshot": "d"}
+    assert foreign == plain, "elsewhere, too, it is the agent itself with lessons"
 
 
 def profile(project: Project, lines: str, before: str = "") -> str:

@@ -132,12 +132,17 @@ def wrapped(agent: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
     return {"import_path": AGENT, **rest, "kwargs": kwargs}
 
 
+def is_wrapped(agent: dict[str, Any]) -> bool:
+    """Whether an agent of a JobConfig is one that is given lessons."""
+    told = (agent.get("kwargs") or {}).get(OPTION)
+    return agent.get("import_path") == AGENT and isinstance(told, dict) and isinstance(told.get("agent"), dict)
+
+
 def unwrapped(agent: dict[str, Any]) -> dict[str, Any]:
     """The agent itself of one that is given lessons; any other as it is."""
-    kwargs = agent.get("kwargs") or {}
-    told = kwargs.get(OPTION)
-    if agent.get("import_path") != AGENT or not isinstance(told, dict) or not isinstance(told.get("agent"), dict):
+    if not is_wrapped(agent):
         return agent
+    kwargs = agent["kwargs"]
     rest = {name: value for name, value in agent.items() if name not in ("name", "import_path", "kwargs")}
     own = {name: value for name, value in kwargs.items() if name != OPTION}
-    return {**told["agent"], **rest, **({"kwargs": own} if own else {})}
+    return {**kwargs[OPTION]["agent"], **rest, **({"kwargs": own} if own else {})}

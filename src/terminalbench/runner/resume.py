@@ -117,7 +117,7 @@ def resume(
         if request.retry_errors == ALL_ERRORS and (left := _by_name_only(view)):
             (listener or Listener()).note(left)
         listener = listener or Listener()
-        check_snapshots(batch, plan, [profile for profile in missing if plan.record(profile) in grown.before.profiles])
+        check_snapshots(batch, grown.before, missing)
         changes = _changes(batch, grown, missing, listener) if missing else Changes()
         if not request.accept_changed:
             refuse(changes, plan, str(batch.folder))

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.experiments.lessons import OPTION, is_wrapped, unwrapped
+from terminalbench.experiments.profiles import SNAPSHOT
 from terminalbench.files import decode_plain
 from terminalbench.secrets.find import is_secret, looks_secret
 from terminalbench.secrets.patterns import VARIABLE_NAME
@@ -51,7 +53,8 @@ def read_treatment(trial_dir: Path) -> dict[str, Any] | None:
 def treatment(config: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, Any]:
     """The content by aspect, as profiles of ours have it. `config` is a trial's configuration with or without its
     defaults, `lock` holds the digests of its skills, further instructions and other files."""
-    agent = _table(config.get("agent"))
+    given = dict(_table(config.get("agent")))
+    agent, lessons = unwrapped(given), _table(_table(given.get("kwargs")).get(OPTION)) if is_wrapped(given) else {}
     options = dict(_table(agent.get("kwargs")))
     version = options.pop("version", None)
     workflow = options.pop("workflow") if isinstance(options.get("workflow"), dict) else {}
@@ -61,6 +64,7 @@ def treatment(config: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, A
         "model": agent.get("model_name"),
         "options": options,
         "workflow": workflow,
+        "lessons": {SNAPSHOT: lessons.get("digest")} if lessons else None,
         "oracle": _is_oracle(workflow),
         "skills": _digests(lock.get("skills")) or agent.get("skills"),
         "mcp_servers": {

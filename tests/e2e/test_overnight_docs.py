@@ -18,12 +18,12 @@ def commands(page: str) -> list[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", ["README.md", "overnight-runs.md"])
-def test_every_command_of_a_page_runs(page: str, lab) -> None:
+@pytest.mark.parametrize("pages", [("README.md", "learning-roadmap.md"), ("overnight-runs.md",)], ids=" ".join)
+def test_every_command_of_a_page_runs(pages: tuple[str, ...], lab) -> None:
     lab.env[OWN_PROCESSES] = "1"
-    found = commands(page)
-    assert found, page
-    for line in found:
+    found = {page: commands(page) for page in pages}
+    assert all(found.values()), found
+    for line in [line for lines in found.values() for line in lines]:
         program, *arguments = shlex.split(line)
         assert program == "tbench"
         process = lab.start(*arguments)

@@ -1,43 +1,13 @@
 """What changed between iterations, and what of it is noise."""
 
-from collections.abc import Mapping
-
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.iterations import iteration
 from terminalbench.overnight.delta import delta, level
 from terminalbench.overnight.delta_model import ALPHA, Count, ProfileDelta, TaskChange
-from terminalbench.overnight.measured import IterationResults, ProfileResult, TaskResult, TrialResult
-from terminalbench.records import Outcome
-
-OUTCOMES = {"+": Outcome.PASSED, "x": Outcome.FAILED, "E": Outcome.ERRORED}
-
-
-def task(name: str, marks: str, digest: str | None = "same") -> TaskResult:
-    trials = [
-        TrialResult(attempt=n, outcome=OUTCOMES[mark], path=f"batches/night/0/runs/j/{name}__{n}")
-        for n, mark in enumerate(marks, start=1)
-    ]
-    return TaskResult(
-        task_id=name, dataset="d", family=None, digest=digest, attempts=len(marks), passed=marks.count("+"),
-        failed=marks.count("x"), errored=marks.count("E"), not_run=0, cost_usd=None, cost_unknown=0, mean_agent_sec=None, trials=trials,
-    )  # fmt: skip
-
-
-def iteration(
-    number: int, marks: Mapping[str, str], profile_id: str = "id", digest: str | None = "same"
-) -> IterationResults:
-    tasks = [task(name, line, digest) for name, line in marks.items()]
-    passed, failed = (sum(getattr(one, name) for one in tasks) for name in ("passed", "failed"))
-    profile = ProfileResult(
-        profile="p", profile_id=profile_id, model="m", simulated=False, no_model=False, task_digest="t", total=sum(len(m) for m in marks.values()),
-        passed=passed, failed=failed, errored=0, not_run=0, pass_rate=None, coverage=None, cost_usd=None, cost_unknown=0, tokens=None,
-        tokens_unknown=0, started_at=None, finished_at=None, tasks=tasks,
-    )  # fmt: skip
-    return IterationResults(
-        run_id="r", iteration=number, suite_name="s", suite_version="1", suite_digest="d", batch="night/0", seed=None, created_at=None, profiles=[profile],
-    )  # fmt: skip
+from terminalbench.overnight.measured import IterationResults
 
 
 def of(now: IterationResults, *before: IterationResults, planned: int | None = 10) -> ProfileDelta:
@@ -112,23 +82,6 @@ def test_counts_are_kept_and_it_is_the_same_again(rows: list[list[str]]) -> None
     assert msgspec.json.encode(delta(made[-1], made[:-1], 10)) == msgspec.json.encode(
         delta(made[-1], made[:-1][::-1], 10)
     )
-
-
-def test_nothing_changes_and_nothing_is_raised() -> None:
-    from random import Random
-
-    nights = alerts = 0
-    for seed in range(60):
-        luck = Random(seed)
-        rates = {f"t{n}": luck.choice((0.1, 0.5, 0.9)) for n in range(12)}
-        made = [
-            iteration(n, {name: "+" if luck.random() < rate else "x" for name, rate in rates.items()})
-            for n in range(1, 11)
-        ]
-        raised = [of(one, *made[:place]).alert for place, one in enumerate(made)]
-        nights += 1
-        alerts += any(raised)
-    assert alerts <= 0.12 * nights, f"{alerts} of {nights} quiet nights raised an alert"
 
 
 def test_a_night_that_breaks_in_the_middle_is_noticed() -> None:

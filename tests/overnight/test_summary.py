@@ -14,11 +14,13 @@ from terminalbench.errors import UserError
 from terminalbench.files import lock, read_json
 from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.measured import IterationResults
 from terminalbench.overnight.morning import first_lines
 from terminalbench.overnight.night import Happening, NightEvent, NightModel, Quarantined, Role, Status, SuiteTask, Work
 from terminalbench.overnight.results import project_iteration
 from terminalbench.overnight.summary import project_night
 from terminalbench.overnight.summary_model import NightSummary
+from terminalbench.text.numbers import moment
 
 
 def rounds(seed: int, count: int, tasks: int = 6) -> list[Marks]:
@@ -218,6 +220,15 @@ def test_the_first_lines_stand_by_themselves(tmp_path: Path) -> None:
     summary = project_night(night.folder)
     said = first_lines(summary)
     assert said.splitlines() == summary.headlines[:4]
+    times = [
+        one.finished_at
+        for line in (night.folder.results_json(n) for n in (1, 2))
+        for one in read_json(line, IterationResults).profiles
+    ]
+    assert (
+        f"| last trial ended | {moment(max(time for time in times if time))} UTC |"
+        in night.folder.report_md.read_text()
+    )
     assert said.startswith("small 1, run tbrun-1: finished; 2 of 2 iterations over, ")
     assert night.folder.report_md.read_text().split("\n\n")[1].startswith("- small 1, run tbrun-1")
 

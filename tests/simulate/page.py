@@ -19,7 +19,18 @@ def with_figures(document: str, found: dict[str, Any]) -> str:
 
 def section(found: dict[str, Any]) -> str:
     """Everything below the heading."""
-    parts = (_false_positives, _lopsided, _smallest_gap, _power, _equivalence, _looks, _lost, _coverage, _top_up)
+    parts = (
+        _false_positives,
+        _lopsided,
+        _smallest_gap,
+        _power,
+        _equivalence,
+        _looks,
+        _lost,
+        _coverage,
+        _top_up,
+        _nights,
+    )
     return INTRODUCTION + "\n" + "\n".join(part(found) for part in parts)
 
 
@@ -178,4 +189,15 @@ def _top_up(found: dict[str, Any]) -> str:
         + "\nSo a top-up is safe for deciding whether there is a difference. It understates how large the difference is by about a tenth,\n"
         "and its interval about these tasks is a little too narrow. For an unbiased size of the effect, repeat the winner with equal\n"
         "attempts.\n"
+    )
+
+
+def _nights(found: dict[str, Any]) -> str:
+    names = ("alert", "spread beyond luck", "loses 15 points", "loses 30 points")
+    rows = [[size, *(_percent(one[name], 1) for name in names)] for size, one in found["nights"].items()]
+    return (
+        f"**Nights** of ten iterations ({2 * found['reps']:,} of each kind), tasks with rates from 5 to 95 %. Where nothing changes: how often an alert is raised,\n"
+        "and how often the spread is called more than luck (each may be 5 %). And how often the last iteration is alerted when every\n"
+        "task loses so many points of its rate, as far as it has them.\n\n"
+        + _table(["", "quiet: alert", "quiet: more than luck", "loses 15 points", "loses 30 points"], rows)
     )

@@ -19,6 +19,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: `simulate` is the package here
 
 from simulate.missing import LOSSES, verdicts
+from simulate.nights import judged_nights
 from simulate.training import report
 from simulate.worlds import (
     FIVE,
@@ -319,6 +320,10 @@ def measure(reps: int) -> dict[str, Any]:
         )
         for w in WORLDS
     }
+    found["nights"] = listed(
+        ((f"{t} x {k}", judged_nights(t, k, 2 * reps)) for t, k in [(20, 1), (40, 3)]),
+        "Nights of ten iterations",
+    )
     return found
 
 

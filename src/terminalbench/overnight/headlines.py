@@ -120,11 +120,12 @@ def _quarantined(summary: NightSummary) -> list[str]:
 
 def _uncertain(summary: NightSummary) -> list[str]:
     lines = []
+    worse = {one.profile for line in summary.iterations for one in line.profiles if one.alert}
     for model in summary.models:
         wide = model.noise.p is not None and model.noise.p <= ALPHA
         if wide:
             lines.append(f"find out what differs between iterations of {model.profile}: their spread is more than luck")
-        if model.flaky:
+        if model.flaky and model.profile not in worse:  # else they vary because something broke
             names = [one.task_id for one in model.flaky]
             lines.append(f"give flaky tasks of {model.profile} more attempts (--attempts): {some(names)}")
     blind = [f"{model.profile} ({least} tasks)" for model in summary.models if (least := _too_few(model, summary))]

@@ -16,6 +16,8 @@ SHOWN = 60
 """Rows of a list in the reports; `summary.json` has all."""
 FLIPS = 20
 """Flips of a kind in the text."""
+NOISY = "Within noise, each task by itself"
+"""The title of flips that one task alone may show by luck; an alert counts all tasks together."""
 MESSAGE_LINES = 4
 """Headlines in a message."""
 
@@ -70,10 +72,12 @@ def model_row(one: ModelSummary) -> tuple[str, ...]:
 
 def facts(summary: NightSummary) -> list[tuple[str, str]]:
     """What was asked for, and with what."""
+    ends = [line.finished_at for line in summary.iterations if line.finished_at is not None]
     planned = "as many as fit" if summary.iterations_planned is None else str(summary.iterations_planned)
     found = [
         ("suite", f"{summary.suite_name} {summary.suite_version} ({summary.suite}), {summary.suite_digest[:12]}"),
         ("started", f"{moment(summary.created_at)} UTC"),
+        ("last trial ended", f"{moment(max(ends))} UTC" if ends else "none has"),
         ("status", summary.status + (f": {summary.stopped}" if summary.stopped else "")),
         ("iterations", f"{planned}, {plural(summary.attempts, 'attempt')} at each task"),
         ("until", summary.until or "no deadline"),
@@ -124,7 +128,7 @@ def _changed(summary: NightSummary) -> str:
     sure = [flip for flip in summary.flips if not flip.noise]
     noisy = [flip for flip in summary.flips if flip.noise]
     parts = [said, escaped(summary.alert_rule)]
-    for title, found in (("More than noise", sure), ("Within noise", noisy)):
+    for title, found in (("More than noise", sure), (NOISY, noisy)):
         if found:
             lines = [
                 f"- iteration {flip.iteration}, {escaped(flip.profile)}, {escaped(flip.task_id)}: {flip.change.value}, "

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 from terminalbench.overnight.groups import Grouping
 from terminalbench.overnight.lessons_report import lessons_html
-from terminalbench.overnight.morning import GROUP_COLUMNS, MODEL_COLUMNS, SHOWN, facts, group_rows, href, model_row
+from terminalbench.overnight.morning import (
+    GROUP_COLUMNS,
+    MODEL_COLUMNS,
+    NOISY,
+    SHOWN,
+    facts,
+    group_rows,
+    href,
+    model_row,
+)
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.text.foreign import short
 from terminalbench.text.numbers import cost, moment, percent, plural
@@ -29,6 +38,7 @@ def render_html(summary: NightSummary) -> str:
         chart_css=Markup(chart_css()),  # noqa: S704  our own file
         trend=Markup(trend_chart(summary) or ""),  # noqa: S704  charts escape every text: see charts/svg.py
         shown=SHOWN,
+        noisy=NOISY,
         facts=facts(summary),
         **lessons_html(summary.lessons),
         models=[model_row(one) for one in summary.models],

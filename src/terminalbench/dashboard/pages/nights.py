@@ -7,7 +7,7 @@ from terminalbench.dashboard.frame import NIGHTS, Ask, Crumb, NotFound, Page, Ta
 from terminalbench.dashboard.links import batch_path, trial_path
 from terminalbench.dashboard.site import Site
 from terminalbench.overnight.groups import Grouping
-from terminalbench.overnight.morning import GROUP_COLUMNS, SHOWN, facts, group_rows
+from terminalbench.overnight.morning import GROUP_COLUMNS, NOISY, SHOWN, facts, group_rows
 from terminalbench.overnight.morning_page import trend_chart
 from terminalbench.overnight.night import Lease, NightEvent, Status, Work
 from terminalbench.overnight.nights import NightLook, find_nights
@@ -116,7 +116,7 @@ def _trial_link(path: str) -> str:
 def _flips(summary: NightSummary | None) -> list[tuple[str, list[Flip]]]:
     """What changed from one iteration to the next, the last of each kind first; what is more than noise before it."""
     found = summary.flips if summary is not None else []
-    kinds = (("More than noise", [f for f in found if not f.noise]), ("Within noise", [f for f in found if f.noise]))
+    kinds = (("More than noise", [f for f in found if not f.noise]), (NOISY, [f for f in found if f.noise]))
     return [(title, flips[-SHOWN:][::-1]) for title, flips in kinds if flips]
 
 

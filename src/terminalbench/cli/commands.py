@@ -45,6 +45,7 @@ SECTIONS = {
     },
     "Training": {
         "gym": "Look into the environments of training, and split their tasks.",
+        "trainer": "Try variants of a profile at night; promote what is proven better.",
     },
     "SWE-Bench Pro": {
         "swebench-pro": "Make tasks of SWE-Bench Pro, and evaluate patches on them.",
@@ -94,6 +95,21 @@ GROUPS = {
         "Take along": {
             "export": "Write lessons as JSON lines.",
             "import": "Add the lessons of an export, as candidates.",
+        },
+    },
+    "trainer": {
+        "Run": {
+            "run": "Run the nights of a training plan.",
+        },
+        "Look": {
+            "status": "Show where a training stands.",
+            "history": "Show every comparison, rejected ones as well.",
+            "diff": "Show what makes a profile another one than its parents.",
+            "report": "Write the report of a training.",
+        },
+        "Decide": {
+            "promote": "Make a profile champion yourself.",
+            "rollback": "Bring back the champion before this one.",
         },
     },
     "swebench-pro": {

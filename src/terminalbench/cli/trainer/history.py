@@ -1,0 +1,34 @@
+"""`tbench trainer history`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from terminalbench.cli.options import json_option
+from terminalbench.cli.output import print_json, text_width
+from terminalbench.cli.trainer.options import on_training
+
+if TYPE_CHECKING:
+    from terminalbench.trainer.run import Training
+
+
+@click.command("history")
+@on_training
+@json_option
+def command(training: "Training", as_json: bool) -> None:
+    """Show every comparison of a training, rejected and undecided ones as well, and every change of champion."""
+    from textwrap import fill
+
+    from terminalbench.text.foreign import printable
+    from terminalbench.trainer.story import claim, ledger
+
+    lineage = training.lineage
+    if as_json:
+        print_json({"nights": training.nights, "champions": lineage.crowned})
+        return
+    for night, part, who, what in ledger(training.nights):
+        click.echo(fill(printable(f"{night:3}  {part:8} {who}  {what}"), text_width(), subsequent_indent=" " * 14))
+    for one in lineage.crowned:
+        click.echo(fill(printable(f"{one.time[:16]}  {one.id}  {claim(one)}"), text_width(), subsequent_indent="    "))
+    if not training.nights:
+        click.echo("no night is over yet: tbench trainer run")

@@ -1,0 +1,28 @@
+"""`tbench trainer report`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from terminalbench.cli.options import PATH
+from terminalbench.cli.trainer.options import on_training
+
+if TYPE_CHECKING:
+    from terminalbench.trainer.run import Training
+
+
+@click.command("report")
+@on_training
+@click.option("-o", "--output", type=PATH, metavar="FILE", help="Write it here, not to standard output.")
+def command(training: "Training", output: Path | None) -> None:
+    """Write the report of a training, Markdown: what was tried, kept, rejected, at what cost, and what is claimed."""
+    from terminalbench.files import write_text
+    from terminalbench.text.foreign import printable
+    from terminalbench.trainer.story import report
+
+    text = report(training.lineage, training.plan.table.slug, training.plan.table.nights, training.nights)
+    if output is not None:
+        write_text(output, text)
+    else:
+        click.echo("\n".join(map(printable, text.split("\n"))), nl=False)

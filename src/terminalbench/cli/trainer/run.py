@@ -1,0 +1,55 @@
+"""`tbench trainer run`."""
+
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.options import json_option, root_option
+from terminalbench.cli.output import print_json, text_width
+from terminalbench.cli.trainer.options import plan_argument
+from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
+
+
+@click.command("run")
+@plan_argument
+@click.option("--nights", type=click.IntRange(min=1), metavar="N", help="At most so many nights now.")
+@click.option("--resume", is_flag=True, help="Go on with a training that was begun.")
+@json_option
+@root_option
+def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: Path | None) -> int:
+    """Run the nights of a training plan.
+
+    The plan is fixed before the first trial. Each night has three parts, all ordinary batches: the champion against the
+    one before it, a search among variants on train, and the oldest challenger against the champion on dev. kill -9,
+    then --resume: nothing is paid twice, and the same is decided.
+
+    Exit code 0: the training is over; 3: more nights are planned; 130: interrupted.
+    """
+    from textwrap import fill
+
+    from terminalbench.text.foreign import printable
+    from terminalbench.trainer.journal import NightEntry
+    from terminalbench.trainer.lineage import LineageStore
+    from terminalbench.trainer.plan import load_plan
+    from terminalbench.trainer.run import run_training
+    from terminalbench.trainer.story import claim, ledger, spent
+
+    plan = load_plan(file, root)
+
+    def told(night: NightEntry) -> None:
+        if as_json:
+            return
+        click.echo(f"night {night.night} of {plan.table.nights}: champion {night.after.champion}, {spent([night])}")
+        for _, part, who, what in ledger([night]):
+            line = printable(f"  {part:8} {who}  {what}")
+            click.echo(fill(line, text_width(), subsequent_indent=" " * 11))
+
+    trained = run_training(plan, nights=nights, resume=resume, told=told)
+    last = LineageStore(plan.root).lineage(plan.lineage).crowned[-1]
+    if as_json:
+        print_json({"nights": trained.nights, "champion": last, "why": trained.why, "simulated": plan.simulated})
+    else:
+        simulated = " (simulated)" if plan.simulated else ""
+        said = f"{trained.why}; champion of {plan.lineage}: {last.id}{simulated}, {claim(last)}"
+        click.echo(fill(printable(said), text_width(), subsequent_indent="  "))
+    return EXIT_OK if trained.complete else EXIT_INCOMPLETE

@@ -1,0 +1,41 @@
+"""`tbench trainer status`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from terminalbench.cli.options import json_option
+from terminalbench.cli.output import print_json, text_width
+from terminalbench.cli.trainer.options import on_training
+
+if TYPE_CHECKING:
+    from terminalbench.trainer.run import Training
+
+
+@click.command("status")
+@on_training
+@json_option
+def command(training: "Training", as_json: bool) -> None:
+    """Show where a training stands: training.nights, champion, challenger, evidence so far."""
+    from textwrap import fill
+
+    from terminalbench.text.foreign import printable
+    from terminalbench.trainer.story import claim, spent, standing
+
+    lineage = training.lineage
+    last = lineage.crowned[-1] if lineage.crowned else None
+    plan, nights = training.plan, training.nights
+    simulated = " (simulated)" if plan.simulated else ""
+    if as_json:
+        after = nights[-1].after if nights else None
+        told = {"plan": plan.table.slug, "nights": len(nights), "planned": plan.table.nights, "state": after}
+        print_json({**told, "champion": last, "simulated": plan.simulated})
+        return
+    lines = [f"{plan.table.slug}: {standing(nights, plan.table.nights)}{simulated}", f"spent: {spent(nights)}"]
+    if last is not None:
+        lines.append(f"champion: {last.id}, {claim(last)}")
+    judged = [night.confirm for night in nights if night.confirm is not None]
+    if judged and judged[-1].verdict is not None:
+        lines.append(f"last verdict: {judged[-1].new}: {judged[-1].verdict.reason}")
+    for line in lines:
+        click.echo(fill(printable(line), text_width(), subsequent_indent="  "))

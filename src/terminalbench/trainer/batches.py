@@ -1,0 +1,117 @@
+"""The batches of a training night: ordinary ones, written as experiments, found again by their labels."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from terminalbench.analytics.model import Row
+from terminalbench.analytics.rows import rows_of
+from terminalbench.errors import Interrupted, TbenchError
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import Task, load
+from terminalbench.experiments.write import write_experiment
+from terminalbench.files import read_json
+from terminalbench.index.queries import BatchView, view_batch
+from terminalbench.index.scan import scan_batch
+from terminalbench.lab.resume import resume
+from terminalbench.lab.run import Ended, run
+from terminalbench.records import Event
+from terminalbench.trainer.explore import Measure
+from terminalbench.trainer.plan import TrainingPlan
+
+TRAINING_LABEL, NIGHT_LABEL, PART_LABEL = "training", "night", "part"
+
+
+class _Labels(msgspec.Struct):
+    labels: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A batch of a night: which profiles, by the key that they have in it, attempt what. `share` is of the budget."""
+
+    night: int
+    name: str
+    profiles: Mapping[str, Mapping[str, Any]]
+    measure: Measure[Task]
+    share: float
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Where the batches of a training are, and how they are run."""
+
+    plan: TrainingPlan
+    listener: Callable[[Event], None] | None = None
+
+    @property
+    def folder(self):
+        """The folder of its batches."""
+        run_table = self.plan.table.run
+        return self.plan.root / run_table.get("results_root", "results") / self.plan.table.slug
+
+    def measured(self, part: Part) -> BatchView:
+        """The batch of a part of a night when it is over: gone on with where it was begun, else run."""
+        known = self.find(part)
+        if known is None:
+            ended: Ended = run(self._file(part), root=self.plan.root, listener=self.listener)
+        else:
+            view = self.view(known)
+            if all(cell.measured for cell in view.cells):
+                return view
+            ended = resume(known.folder, root=self.plan.root, listener=self.listener)
+        if ended.interrupted:
+            hint = f"tbench trainer run {self.plan.file} --resume goes on"
+            raise Interrupted(f"night {part.night} was interrupted; what was finished is kept", hint=hint)
+        return ended.view
+
+    def find(self, part: Part) -> Batch | None:
+        """The batch that a part of a night has already."""
+        wanted = self._labels(part)
+        numbers = sorted(int(path.name) for path in self.folder.glob("*") if path.name.isdecimal())
+        for batch in (Batch(self.folder / str(number)) for number in numbers):
+            try:
+                held = read_json(batch.plan_json, _Labels).labels
+            except (OSError, TbenchError):
+                continue
+            if wanted.items() <= held.items():
+                return batch
+        return None
+
+    def view(self, batch: Batch) -> BatchView:
+        """A batch as it is on disk."""
+        scan_batch(batch)
+        return view_batch(batch)
+
+    def rows(self, names: Sequence[str], tonight: BatchView) -> list[Row]:
+        """The rows of earlier batches (`<slug>/<n>`) and of one of tonight."""
+        earlier = [self.view(Batch(self.folder.parent / name)) for name in names if name != tonight.batch]
+        return rows_of([*earlier, tonight])
+
+    def _labels(self, part: Part) -> dict[str, str]:
+        return {TRAINING_LABEL: self.plan.table.slug, NIGHT_LABEL: str(part.night), PART_LABEL: part.name}
+
+    def _file(self, part: Part):
+        plan, budget = self.plan, self.plan.table.budget
+        run_table = {**plan.table.run, "attempts": part.measure.attempts, "seed": self._seed(part)}
+        if budget.usd is not None:
+            run_table["budget_usd"] = budget.usd * part.share
+        changes = {
+            "slug": plan.table.slug,
+            "name": f"{plan.table.slug}: night {part.night}, {part.name}",
+            "labels": self._labels(part),
+            "run": run_table,
+        }
+        made = plan.environment.experiment(part.profiles, part.measure.tasks, changes)
+        file = plan.folder / "nights" / f"{part.night:03}" / f"{part.name}.toml"
+        write_experiment(made, file)
+        load(file, plan.root)
+        return file
+
+    def _seed(self, part: Part) -> int:
+        """A seed of its own for each batch, the same whenever it is asked: no attempt has the luck of another."""
+        text = f"{self.plan.table.slug}\0{part.night}\0{part.name}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])

@@ -1,0 +1,92 @@
+"""The journal of a training: one line for each night that is over, append-only. What a resume goes on from.
+
+.terminalbench/training/<slug>/
+  plan.json             the plan as it was declared
+  nights.jsonl          every night: its batches, scores, verdicts, and where the training stood after it
+  nights/003/*.toml     the experiments of a night; its batches are found by their labels
+  training.lock         held by the process that runs it
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.errors import TbenchError
+from terminalbench.files import append_jsonl, read_jsonl
+from terminalbench.trainer.campaign import Campaign, Phase
+from terminalbench.trainer.gate import Verdict
+
+
+class Measured(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Two profiles side by side in one batch (`<slug>/<n>`), and what was decided."""
+
+    batch: str
+    new: str
+    old: str
+    phase: Phase | None = None
+    verdict: Verdict | None = None
+
+
+class Explored(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A candidate of the search: how far it came, passed of measured trials, and why it was tried."""
+
+    id: str
+    rounds: int
+    passed: int
+    measured: int
+    reason: str = ""
+
+
+class NightEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A night that is over. `cost_usd` is what is known of it; `same_p`: the champion against itself, by luck alone."""
+
+    night: int
+    time: str
+    after: Campaign
+    control: Measured
+    explored: tuple[Explored, ...] = ()
+    winner: str | None = None
+    confirm: Measured | None = None
+    same_p: float | None = None
+    trials: int = 0
+    measured: int = 0
+    cost_usd: float | None = None
+    cost_unknown: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def champion(self) -> str:
+        """Who was champion in this night."""
+        return self.control.new
+
+
+def nights_file(folder: Path) -> Path:
+    """The journal in the folder of a training."""
+    return folder / "nights.jsonl"
+
+
+def read_nights(folder: Path) -> list[NightEntry]:
+    """The nights that are over, in order. A line that was cut off is a night that is not."""
+    found = read_jsonl(nights_file(folder), NightEntry)
+    for bad in found.bad:
+        if "truncated" not in bad.reason:
+            what = f"line {bad.number} cannot be read: {bad.reason}"
+            raise TbenchError(what, where=str(nights_file(folder)), hint="restore the file")
+    return found.records
+
+
+def add_night(folder: Path, entry: NightEntry) -> None:
+    """Record a night, once all of it is over."""
+    append_jsonl(nights_file(folder), entry, durable=True)
+
+
+def evidence(nights: list[NightEntry], new: str, old: str, phase: Phase) -> list[str]:
+    """The batches of earlier nights that measured this pair in this phase."""
+    held = [night.confirm for night in nights if night.confirm is not None]
+    return [one.batch for one in held if (one.new, one.old, one.phase) == (new, old, phase)]
+
+
+def as_numbers(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as a lineage keeps it."""
+    return msgspec.to_builtins(verdict)

@@ -1,0 +1,210 @@
+"""One night of a training: control, search, and the oldest challenger against the champion; then what was decided.
+
+Everything that is decided is a function of the plan, the nights before, and the rows of tonight's batches: a night that
+was killed runs again from its batches, pays for nothing twice, and decides the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from terminalbench.analytics.model import Row
+from terminalbench.analytics.rows import rows_of
+from terminalbench.errors import UserError
+from terminalbench.index.queries import BatchView
+from terminalbench.records import Outcome, known_total, stamp
+from terminalbench.trainer.batches import Batches, Part
+from terminalbench.trainer.budget import night_parts
+from terminalbench.trainer.campaign import Campaign
+from terminalbench.trainer.explore import Measure, Score, better_half, rounds, spread
+from terminalbench.trainer.gate import Rule, Verdict, canary, confirm, same_profile_p, watch
+from terminalbench.trainer.journal import Explored, Measured, NightEntry, evidence
+from terminalbench.trainer.lineage import Lineage, LineageStore
+from terminalbench.trainer.plan import TrainingPlan
+from terminalbench.trainer.variants import changed, resolved
+
+AGAIN = "-again"
+"""Stands behind the key of a champion that is measured against itself."""
+
+
+@dataclass
+class Night:
+    """A night in progress."""
+
+    plan: TrainingPlan
+    store: LineageStore
+    batches: Batches
+    before: Sequence[NightEntry]
+    state: Campaign
+    views: list[BatchView]
+
+    def run(self) -> NightEntry:
+        """The whole night."""
+        state = self.state = self.state.next_night()
+        candidates = self._candidates() if state.exploring else {}
+        parts = night_parts(self.plan.table.budget, challenger=state.challenger is not None, exploring=bool(candidates))
+        control, control_view = self._control(parts.control)
+        explored, winner = self._explore(candidates, parts.explore) if candidates else ((), None)
+        self.state = state.explored(winner)
+        judged = self._confirm(parts.confirm) if state.challenger is not None else None
+        notes: list[str] = []
+        if judged is not None and judged.verdict is not None:
+            self.state = self.state.judged(judged.verdict)
+        if self.state.champion == state.champion and state.control is not None:
+            verdict = self._watch(control, control_view)
+            control = msgspec.structs.replace(control, verdict=verdict)
+            self.state = self.state.watched(verdict)
+        same = self._same(control_view, judged)
+        if same is not None and same <= self.plan.table.gate.alpha / self.plan.table.nights:
+            notes.append("the champion differs from itself: something else than the profile changed in this night")
+        rows = [row for view in self.views for row in rows_of([view])]
+        costs = [row.cost_usd for row in rows if row.trial is not None and not row.no_model]
+        return NightEntry(
+            night=state.night,
+            time=stamp(datetime.now(UTC)),
+            after=self.state,
+            control=control,
+            explored=tuple(explored),
+            winner=winner if winner in self.state.known else None,
+            confirm=judged,
+            same_p=same,
+            trials=len(rows),
+            measured=sum(row.measured for row in rows),
+            cost_usd=known_total(costs),
+            cost_unknown=sum(cost is None for cost in costs),
+            notes=tuple(notes),
+        )
+
+    @property
+    def _lineage(self) -> Lineage:
+        return self.store.lineage(self.plan.lineage)
+
+    def _table(self, profile: str) -> Mapping[str, Any]:
+        return self._lineage.variants[profile].table
+
+    def _batch(self, name: str, profiles: Mapping[str, Mapping[str, Any]], measure: Measure, share: float) -> BatchView:
+        view = self.batches.measured(Part(self.state.night, name, profiles, measure, share))
+        self.views.append(view)
+        return view
+
+    def _control(self, trials: int) -> tuple[Measured, BatchView]:
+        """The champion against the one before it; the first champion against itself."""
+        champion = self.state.champion
+        other = self.state.control or f"{champion}{AGAIN}"
+        profiles = {champion: self._table(champion), other: self._table(self.state.control or champion)}
+        measure = spread(self.plan.split.dev, max(1, trials // 2), self.state.night * max(1, trials // 2))
+        view = self._batch("control", profiles, measure, self.plan.table.budget.control)
+        return Measured(batch=view.batch, new=champion, old=other), view
+
+    def _candidates(self) -> dict[str, str]:
+        """The variants of the champion that tonight tries, by id, with their reasons: listed ones not tried before."""
+        lineage = self._lineage
+        champion = lineage.variants[self.state.champion]
+        parent = resolved(self.plan.environment, champion.table, "champion")
+        tried = {one.id for night in self.before for one in night.explored} | {*self.state.known}
+        found: dict[str, str] = {}
+        for index, change in enumerate(self.plan.table.variants):
+            try:
+                made = changed(self.plan.environment, parent, change, f"variants[{index}]")
+            except UserError:  # the champion has it already
+                continue
+            if made.profile.id in tried or len(found) == self.plan.table.evolver.candidates:
+                continue
+            self.store.add(
+                self.plan.lineage,
+                made,
+                reason=change.reason,
+                source=f"{self.plan.table.evolver.name} in {self.plan.table.slug}",
+                parent=champion.id,
+            )
+            found[made.profile.id] = change.reason
+        return found
+
+    def _explore(self, candidates: Mapping[str, str], trials: int) -> tuple[list[Explored], str | None]:
+        """Paired successive halving on train, the champion among the candidates."""
+        champion, budget = self.state.champion, self.plan.table.budget
+        alive = [*candidates, champion]
+        scores = dict.fromkeys(alive, Score(0, 0, 0))
+        came = dict.fromkeys(alive, 0)
+        start, planned = self.state.night * trials, rounds(len(alive), trials)
+        for number, one in enumerate(planned, start=1):
+            measure = spread(self.plan.split.train, max(1, one.trials), start)
+            start += one.trials
+            tables = {name: self._table(name) for name in alive}
+            share = (budget.explore if self.state.challenger else budget.explore + budget.confirm) / len(planned)
+            rows = rows_of([self._batch(f"explore-{number}", tables, measure, share)])
+            for name in alive:
+                scores[name] = _added(scores[name], [row for row in rows if row.profile == name])
+                came[name] = number
+            alive = better_half({name: scores[name] for name in alive})
+            if not alive:
+                break
+        told = [
+            Explored(
+                id=name, rounds=came[name], passed=scores[name].passed, measured=scores[name].measured, reason=reason
+            )
+            for name, reason in {**candidates, champion: "the champion"}.items()
+        ]
+        return told, alive[0] if alive and alive[0] != champion else None
+
+    def _confirm(self, trials: int) -> Measured:
+        one, champion = self.state.challenger, self.state.champion
+        if one is None:
+            raise ValueError("there is no challenger")
+        measure = spread(self.plan.split.dev, trials // 2)
+        profiles = {name: self._table(name) for name in (champion, one.id)}
+        view = self._batch(one.phase, profiles, measure, self.plan.table.budget.confirm)
+        rows = self.batches.rows(evidence([*self.before], one.id, champion, one.phase), view)
+        judge = confirm if one.phase == "confirm" else canary
+        verdict = judge(rows, one.id, champion, rule_of(self.plan, measure.trials), one.nights + 1)
+        return Measured(batch=view.batch, new=one.id, old=champion, phase=one.phase, verdict=verdict)
+
+    def _watch(self, control: Measured, view: BatchView) -> Verdict:
+        gate = self.plan.table.gate
+        first = max(self.state.since, self.state.night - gate.watch_nights)
+        held = [night.control for night in self.before if night.night > first]
+        names = [one.batch for one in held if (one.new, one.old) == (control.new, control.old)]
+        rows = self.batches.rows(names, view)
+        return watch(rows, control.new, control.old, gate.alpha / self.plan.table.nights)
+
+    def _same(self, view: BatchView, judged: Measured | None) -> float | None:
+        """The champion against itself: its twin, or its trials beside the challenger."""
+        rows = rows_of([view])
+        champion = rows[0].profile
+        first = [row for row in rows if row.profile == champion]
+        twin = [row for row in rows if row.profile == f"{champion}{AGAIN}"]
+        if judged is not None:
+            beside = rows_of([one for one in self.views if one.batch == judged.batch])
+            twin += [row for row in beside if row.profile == champion]
+        return same_profile_p(first, twin) if twin else None
+
+
+def rule_of(plan: TrainingPlan, trials: int) -> Rule:
+    """What the plan declares for one challenger, of `trials` a night."""
+    gate = plan.table.gate
+    return Rule(
+        alpha=gate.alpha / plan.challengers,
+        looks=gate.looks,
+        planned_trials=gate.looks * trials,
+        canary_nights=gate.canary_nights,
+        cost_margin=gate.cost_margin,
+        by_family=gate.unit == "family",
+    )
+
+
+def _added(score: Score, rows: Sequence[Row]) -> Score:
+    passed = [row for row in rows if row.outcome is Outcome.PASSED]
+    costs = [row.cost_usd for row in passed if row.cost_usd is not None]
+    known = score.passed_cost_usd * score.passed if score.passed_cost_usd is not None else 0.0
+    total = score.passed + len(passed)
+    complete = len(costs) == len(passed) and (score.passed_cost_usd is not None or not score.passed)
+    return replace(
+        score,
+        passed=total,
+        measured=score.measured + sum(row.measured for row in rows),
+        planned=score.planned + len(rows),
+        passed_cost_usd=(known + sum(costs)) / total if complete and total else None,
+    )

@@ -1,0 +1,135 @@
+"""Running a training: the nights of a plan, one after the other, until they are over or nothing is left to try."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.errors import UserError
+from terminalbench.files import lock
+from terminalbench.records import Event
+from terminalbench.trainer.batches import Batches
+from terminalbench.trainer.campaign import Campaign
+from terminalbench.trainer.gate import Verdict
+from terminalbench.trainer.journal import NightEntry, add_night, as_numbers, read_nights
+from terminalbench.trainer.lineage import Lineage, LineageStore, Why
+from terminalbench.trainer.night import Night
+from terminalbench.trainer.plan import TrainingPlan, declare, load_plan
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training as it is on disk: its plan, the nights that are over, and its lineage."""
+
+    plan: TrainingPlan
+    nights: list[NightEntry]
+    store: LineageStore
+
+    @property
+    def lineage(self) -> Lineage:
+        """Its profiles, as they are now."""
+        return self.store.lineage(self.plan.lineage)
+
+
+def open_training(file: Path, root: Path | None = None) -> Training:
+    """The training of a plan."""
+    plan = load_plan(file, root)
+    return Training(plan, read_nights(plan.folder), LineageStore(plan.root))
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training when a command has run it: its nights, and why there are no more."""
+
+    plan: TrainingPlan
+    nights: list[NightEntry]
+    why: str
+    complete: bool
+
+
+def run_training(
+    plan: TrainingPlan,
+    *,
+    nights: int | None = None,
+    resume: bool = False,
+    told: Callable[[NightEntry], None] = lambda _: None,
+    listener: Callable[[Event], None] | None = None,
+) -> Trained:
+    """Declare the plan and run its nights, at most so many now; `resume` goes on with one that was begun."""
+    store = LineageStore(plan.root)
+    with lock(plan.folder / "training.lock", f"training {plan.table.slug}"):
+        done = read_nights(plan.folder)
+        if done and not resume:
+            hint = f"tbench trainer run {plan.file} --resume goes on; or give the plan another slug"
+            raise UserError(f"{len(done)} nights of it are over already", where=str(plan.file), hint=hint)
+        declare(plan)
+        _begin(plan, store)
+        left = min(plan.table.nights - len(done), nights if nights is not None else plan.table.nights)
+        for _ in range(left):
+            state = _state(plan, store, done)
+            if not _more(state, done):
+                return Trained(plan, done, "nothing is left to try", complete=True)
+            entry = Night(plan, store, Batches(plan, listener), done, state, []).run()
+            add_night(plan.folder, entry)
+            done.append(entry)
+            _crown(plan, store, entry)
+            told(entry)
+    over = len(done) >= plan.table.nights
+    return Trained(plan, done, "all nights are over" if over else "more nights are planned", complete=over)
+
+
+def _begin(plan: TrainingPlan, store: LineageStore) -> None:
+    """Put the first champion into its lineage, unless it is there."""
+    if store.lineage(plan.lineage).champion is None:
+        made = store.add(plan.lineage, plan.start, reason="where the training starts", source=plan.table.slug)
+        store.crown(plan.lineage, made.id, Why.STARTED, reason=f"the first of {plan.table.slug}")
+
+
+def _state(plan: TrainingPlan, store: LineageStore, done: list[NightEntry]) -> Campaign:
+    """Where the training stands; what a person has decided since the last night counts."""
+    if not done:
+        champion = store.lineage(plan.lineage).champion
+        return Campaign(champion=champion.id if champion else plan.start.profile.id, allowed=plan.challengers)
+    _crown(plan, store, done[-1])
+    state = done[-1].after
+    lineage = store.lineage(plan.lineage)
+    champion = lineage.champion
+    if champion is None or champion.id == state.champion:
+        return state
+    waiting = (state.challenger.id, *state.waiting) if state.challenger is not None else state.waiting
+    return msgspec.structs.replace(
+        state,
+        champion=champion.id,
+        control=lineage.crowned[-1].before,
+        since=state.night,
+        challenger=None,
+        waiting=tuple(one for one in waiting if one != champion.id),
+    )
+
+
+def _more(state: Campaign, done: list[NightEntry]) -> bool:
+    """Whether a night could still decide anything: someone challenges or waits, or the last one found candidates."""
+    if state.challenger is not None or (state.waiting and state.begun < state.allowed):
+        return True
+    return state.exploring and (not done or bool(done[-1].explored) or done[-1].after.champion != done[-1].champion)
+
+
+def _crown(plan: TrainingPlan, store: LineageStore, entry: NightEntry) -> None:
+    """Bring the lineage up to what a night has decided; a person's word after it stays."""
+    if entry.after.champion == entry.champion:
+        return
+    lineage: Lineage = store.lineage(plan.lineage)
+    if entry.after.champion in {one.id for one in lineage.crowned if one.time >= entry.time}:
+        return
+    if any(one.time >= entry.time and one.why is Why.BY_HAND for one in lineage.crowned):
+        return
+    promoted = entry.confirm is not None and entry.confirm.new == entry.after.champion
+    verdict: Verdict | None = entry.confirm.verdict if promoted and entry.confirm else entry.control.verdict
+    store.crown(
+        plan.lineage,
+        entry.after.champion,
+        Why.PROMOTED if promoted else Why.ROLLED_BACK,
+        reason=verdict.reason if verdict is not None else "",
+        evidence=as_numbers(verdict) if verdict is not None else None,
+    )

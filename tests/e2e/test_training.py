@@ -1,0 +1,84 @@
+"""One real training, keyless: killed in its first night, resumed, and a profile that is better becomes champion."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from conftest import REPO
+from support.experiments import Project
+from support.pages import commands_of
+from terminalbench.experiments.config import load
+from terminalbench.trainer.gym import Gym
+from terminalbench.trainer.run import open_training
+
+PLAN = "experiments/training-quickstart.toml"
+
+
+def results(root: Path) -> list[Path]:
+    return sorted(root.glob("results/training-quickstart/*/runs/*/*/result.json"))
+
+
+def test_a_training_from_zero_to_a_promoted_profile(project: Project, tbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.root)
+    monkeypatch.setenv("COLUMNS", "80")
+    file = project.write(PLAN, (REPO / PLAN).read_text())
+    command = [sys.executable, "-m", "terminalbench.cli.main", "trainer", "run", str(file)]
+    begun = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    while not results(project.root) and begun.poll() is None:
+        time.sleep(0.05)
+    os.killpg(begun.pid, signal.SIGKILL)
+    begun.wait()
+    assert not (project.root / ".terminalbench/training/training-quickstart/nights.jsonl").exists()
+
+    ran = tbench("trainer", "run", PLAN, "--resume", "--nights", 1)
+    assert ran.code == 3, ran.out + ran.err
+    first = open_training(file).nights[0]
+    kept = results(project.root)
+    nights = project.root / ".terminalbench/training/training-quickstart/nights.jsonl"
+    nights.write_text("")  # as if it was killed before the night was recorded: the same again, and nothing is paid
+    assert tbench("trainer", "run", PLAN, "--resume", "--nights", 1).code == 3
+    again = open_training(file).nights[0]
+    assert (again.after, again.explored, again.trials) == (first.after, first.explored, first.trials)
+    assert results(project.root) == kept
+    assert tbench("trainer", "run", PLAN).code == 2  # it was begun
+
+    for arguments in commands_of(REPO / "docs/tbench/training.md", "trainer"):
+        more = ["--resume"] if arguments[1] == "run" else []
+        ran = tbench(*arguments, *more)
+        assert ran.code == 0, f"{arguments} {ran.out} {ran.err}"
+        assert arguments[1] == "report" or max(map(len, ran.out.splitlines())) <= 80
+    training = open_training(file)
+    best = training.lineage.crowned[-1]
+    assert (best.why, training.lineage.variants[best.id].reason) == (
+        "promoted",
+        "most failures are results that nobody looked at",
+    )
+    assert best.evidence["interval"]["low"] <= 0.8 <= best.evidence["interval"]["high"]
+    assert "simulated" in tbench("trainer", "status", PLAN).out
+
+    # Every trial once, and those that confirm on no task that the search has seen.
+    cells = Counter()
+    tasks: dict[str, set[str]] = {}
+    for plan in project.root.glob("results/training-quickstart/*/plan.json"):
+        part = json.loads(plan.read_text())["labels"]["part"]
+        for held in (json.loads(one.read_text()) for one in plan.parent.glob("runs/*/*/result.json")):
+            tasks.setdefault(part.partition("-")[0], set()).add(held["task_name"])
+        cells[json.loads(plan.read_text())["labels"]["night"], part] += 1
+    assert set(cells.values()) == {1}
+    assert tasks["explore"].isdisjoint(tasks["confirm"] | tasks["canary"] | tasks["control"])
+    assert Gym(project.root).looks(training.plan.environment) == []
+
+    chosen = project.experiment(
+        'schema_version = 2\nslug = "s"\n[tasks]\ndefault_dataset = "starter"\nitems = [{ id = "csv-clean" }]\n'
+        '[profiles.best]\nchampion = "training-quickstart"\n'
+    )
+    assert load(chosen).profiles[0].id == best.id
+    assert tbench("trainer", "rollback", PLAN, "--reason", "not for us").code == 0
+    assert load(chosen).profiles[0].id == best.before

@@ -7,12 +7,13 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from terminalbench.archivist.search import Scope, by_scope, by_tags, by_words, lessons_numbered
 from terminalbench.archivist.utility import weight
 from terminalbench.archivist.words import share, words
 from terminalbench.errors import UserError
-from terminalbench.records import Lesson, LessonScope, LessonState, TaskRef
+from terminalbench.records import Lesson, LessonScope, TaskRef
 
 MOST_LESSONS = 3
 BUDGET_TOKENS = 400
@@ -21,6 +22,8 @@ _POOLS = (60, 1200)
 _BY_TAG = 25
 _BY_SCOPE = 30
 _ENOUGH = 20
+_MISFITS = 5
+"""So many lessons that are too long for the budget are passed over, and no more are looked at."""
 _RANK_CONSTANT = 60
 """Of reciprocal rank fusion: how little the first places differ."""
 _RELEVANCE = 0.7
@@ -108,15 +111,15 @@ def retrieve(connection: sqlite3.Connection, situation: Situation, policy: Polic
     scopes = frozenset((Scope(LessonScope.GLOBAL), *situation.scopes))
     tagged = by_tags(connection, situation.tags, _BY_TAG)
     scoped = by_scope(connection, situation.scopes, _BY_SCOPE)
-    known = lessons_numbered(connection, [*tagged, *scoped])
+    known = lessons_numbered(connection, [*tagged, *scoped], scopes)
     worded: list[int] = []
     for pool in _POOLS:
         found = by_words(connection, situation.text, pool)
-        known |= lessons_numbered(connection, set(found) - known.keys())
-        worded = [number for number in found if _usable(known[number], scopes, situation)]
+        known |= lessons_numbered(connection, set(found) - known.keys(), scopes)
+        worded = [number for number in found if number in known]
         if len(worded) >= _ENOUGH or len(found) < pool:
             break
-    fitting = {number: lesson for number, lesson in known.items() if _usable(lesson, scopes, situation)}
+    fitting = {number: lesson for number, lesson in known.items() if situation.simulated or not lesson.simulated}
     allowed = {
         number: one for number, one in fitting.items() if policy.mode is Mode.RECALL or not own(one, situation.task)
     }
@@ -165,23 +168,43 @@ def choose(ranked: Sequence[Ranked], policy: Policy) -> list[Ranked]:
     """The best of some lessons that do not repeat each other (maximal marginal relevance), within the budget."""
     left = list(ranked[:_ENOUGH])
     chosen: list[Ranked] = []
-    room = policy.budget_tokens
-    said = {one.lesson.id: set(words(one.lesson.text)) for one in left} if policy.k > 1 else {}
-    while left and len(chosen) < policy.k:
-
-        def gain(one: Ranked) -> float:
-            repeated = max((share(said[one.lesson.id], said[other.lesson.id]) for other in chosen), default=0.0)
-            return _RELEVANCE * one.score / ranked[0].score - (1 - _RELEVANCE) * repeated
-
-        best = max(left, key=gain)
+    room, misfits = policy.budget_tokens, 0
+    while left and len(chosen) < policy.k and misfits < _MISFITS:
+        best = _best(left, chosen, ranked[0].score)
         left.remove(best)
         size = tokens(best.lesson.text)
         if size <= room:
             chosen.append(best)
             room -= size
+        else:
+            misfits += 1
     return chosen
 
 
+def _best(left: Sequence[Ranked], chosen: Sequence[Ranked], top: float) -> Ranked:
+    """The one of most relevance for its repetition of those chosen. Those too low to win are not compared at all."""
+    best, most = left[0], -1.0
+    for one in left:  # by score
+        relevance = _RELEVANCE * one.score / top
+        if relevance <= most:
+            break
+        again = max((share(_said(one), _said(other)) for other in chosen), default=0.0)
+        gain = relevance - (1 - _RELEVANCE) * again
+        if gain > most:
+            best, most = one, gain
+    return best
+
+
+def _said(one: Ranked) -> frozenset[str]:
+    return _words_of(one.lesson.text)
+
+
+@lru_cache(4096)
+def _words_of(text: str) -> frozenset[str]:
+    return frozenset(words(text))
+
+
+@lru_cache(4096)
 def tokens(text: str) -> int:
     """How many tokens a text is, counted as for every model."""
     from terminalbench.llm.model import count_text
@@ -191,8 +214,3 @@ def tokens(text: str) -> int:
 
 def _order(numbers: Iterable[int], key: Callable[[int], object]) -> list[int]:
     return sorted(numbers, key=lambda number: (key(number), number))
-
-
-def _usable(lesson: Lesson, scopes: frozenset[Scope], situation: Situation) -> bool:
-    real = situation.simulated or not lesson.simulated
-    return real and lesson.state is LessonState.ACTIVE and Scope(lesson.scope, lesson.scope_value) in scopes

@@ -1,7 +1,7 @@
 """Lessons by their words, tags and scope: the questions to memory.db. Each looks at a bounded number of rows."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from terminalbench.archivist.tables import lesson_of
@@ -57,11 +57,14 @@ def by_scope(connection: sqlite3.Connection, scopes: Sequence[Scope], limit: int
     return found
 
 
-def lessons_numbered(connection: sqlite3.Connection, numbers: Iterable[int]) -> dict[int, Lesson]:
-    """The lessons with these numbers."""
+def lessons_numbered(
+    connection: sqlite3.Connection, numbers: Iterable[int], scopes: Collection[Scope] | None = None
+) -> dict[int, Lesson]:
+    """The lessons with these numbers; with `scopes`, the active ones of these alone: the others are not even read."""
     wanted = ",".join(map(str, dict.fromkeys(numbers)))
-    rows = connection.execute(f"SELECT number, record FROM lessons WHERE number IN ({wanted})")  # noqa: S608  numbers
-    return {row["number"]: lesson_of(row["record"]) for row in rows}
+    where = f"number IN ({wanted})" + (" AND state = 'active'" if scopes is not None else "")
+    rows = connection.execute(f"SELECT number, scope, scope_value, record FROM lessons WHERE {where}")  # noqa: S608
+    return {row[0]: lesson_of(row[3]) for row in rows if scopes is None or (row[1], row[2]) in scopes}
 
 
 def near_duplicate(connection: sqlite3.Connection, lesson: Lesson) -> Lesson | None:

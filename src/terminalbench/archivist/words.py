@@ -47,9 +47,10 @@ def _stem(word: str) -> str:
 
 def share(one: Iterable[str], other: Iterable[str]) -> float:
     """How many of the words of two texts are in both (Jaccard); of no words at all, 0."""
-    first, second = set(one), set(other)
-    both = first | second
-    return len(first & second) / len(both) if both else 0.0
+    first, second = frozenset(one), frozenset(other)
+    common = len(first & second)
+    either = len(first) + len(second) - common
+    return common / either if either else 0.0
 
 
 def same_lesson(one: Lesson, other: Lesson) -> bool:

@@ -87,6 +87,8 @@ def test_a_person_reads_changes_and_vetoes_everything(memory) -> None:
         (["add", "--do", "x", "--task-folder", "none"], "is not the folder of a task"),
         (["edit", "l-1"], "nothing to change"),
         (["retire", "l-1"], "Missing option '--reason'"),
+        (["retire", "l-1", "--reason", " "], "the reason is empty (say why: it stays in the log)"),
+        (["export", "-o", "."], "is a folder (name a file)"),
         (["search"], "give words, or --task-folder DIR"),
         (["import", "none.jsonl"], "none.jsonl: no such file (tbench memory export writes one)"),
         (["approve", "l-1"], 'no lesson is called "l-1" (memory is empty; tbench memory add writes one)'),
@@ -146,8 +148,16 @@ def test_a_broken_log_is_told_by_every_command_and_counts_as_incomplete(project,
     assert memory("stats").code == 3
 
 
+def test_a_list_in_which_nothing_fits_is_no_empty_memory(memory) -> None:
+    added(memory, "--do", "Look twice.")
+    assert memory("list", "--tag", "none").out == "no lesson fits\n"
+
+
 def test_tables_fit_a_narrow_terminal(memory) -> None:
     scope = "repository:an-organisation/a-repository-with-a-very-long-name"
     added(memory, "--do", "Look twice at everything, however long it takes. " * 5, "--scope", scope)
-    for ran in (memory("list"), memory("search", "look", "twice", "long"), memory("stats"), memory("log")):
+    added(memory, "--do", "Look twice at everything, however long it takes. " * 5, "--scope", scope, "--tag", "again")
+    lesson = json.loads(memory("list", "--json").out)[0]["id"]
+    commands = ("list",), ("search", "look", "twice", "long"), ("stats",), ("log",), ("show", lesson)
+    for ran in [memory(*words) for words in commands]:
         assert max(map(len, ran.out.splitlines())) <= 80

@@ -18,6 +18,7 @@ import numpy as np
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: `simulate` is the package here
 
+from simulate import lessons
 from simulate.missing import LOSSES, verdicts
 from simulate.nights import judged_nights
 from simulate.training import report
@@ -348,6 +349,8 @@ def main() -> None:
     found = measure(asked.reps)
     print("\nnights of training")
     report(asked.reps // 2)
+    print("\nnights with lessons, by what becomes of those that harm")
+    lessons.measure(max(2, asked.reps // 10))
     if asked.write:
         from simulate.page import MEASURED, STATISTICS, with_figures
 

@@ -219,6 +219,7 @@ def approve(store: Store, name: str, *, by: str, reason: str | None = None) -> L
 
 def retire(store: Store, name: str, *, by: str, reason: str) -> Lesson:
     """Take a lesson out of use. It stays in memory, so that the same is not learned again."""
+    _check_reason(reason)
 
     def make() -> list[Entry]:
         before = find(store, name)
@@ -232,6 +233,7 @@ def retire(store: Store, name: str, *, by: str, reason: str) -> Lesson:
 
 def merge(store: Store, into: str, names: Sequence[str], *, by: str, reason: str) -> Lesson:
     """Let one lesson take up others: it has their evidence, tags and source tasks too, and they are retired."""
+    _check_reason(reason)
 
     def make() -> list[Entry]:
         kept = find(store, into)
@@ -253,6 +255,11 @@ def merge(store: Store, into: str, names: Sequence[str], *, by: str, reason: str
 
     (entry,) = store.write(make)
     return find(store, entry.id)
+
+
+def _check_reason(reason: str) -> None:
+    if not reason.strip():
+        raise UserError("the reason is empty", hint="say why: it stays in the log")
 
 
 def union(kept: Lesson, others: Iterable[Lesson]) -> Changes:

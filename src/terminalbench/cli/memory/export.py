@@ -8,6 +8,7 @@ import click
 from terminalbench.cli.memory.options import filter_options, on_memory
 from terminalbench.cli.options import PATH
 from terminalbench.cli.output import print_json
+from terminalbench.errors import UserError
 
 if TYPE_CHECKING:
     from terminalbench.archivist.inventory import LessonFilter
@@ -29,5 +30,7 @@ def command(store: "Store", output: Path | None, wanted: "LessonFilter") -> None
         for lesson in found:
             print_json(lesson, in_line=True)
         return
+    if output.is_dir():
+        raise UserError("is a folder", where=str(output), hint="name a file")
     write_lines(output, map(encode_line, found))
     click.echo(f"{plural(len(found), 'lesson')} in {output}")

@@ -28,7 +28,8 @@ def command(store: "Store", wanted: "LessonFilter", limit: int, as_json: bool) -
     if as_json:
         print_json(found[:limit])
     elif not found:
-        click.echo("no lessons: tbench memory add writes one")
+        anything = next(each_lesson(store), None) is not None
+        click.echo("no lesson fits" if anything else "no lessons: tbench memory add writes one")
     else:
         click.echo(table(found[:limit], text_width()))
         if len(found) > limit:

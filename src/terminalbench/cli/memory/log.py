@@ -6,7 +6,7 @@ import click
 
 from terminalbench.cli.memory.options import on_memory
 from terminalbench.cli.options import json_option
-from terminalbench.cli.output import print_json
+from terminalbench.cli.output import print_json, text_width
 
 if TYPE_CHECKING:
     from terminalbench.archivist.store import Store
@@ -26,4 +26,5 @@ def command(store: "Store", lesson: str | None, limit: int, as_json: bool) -> No
     if as_json:
         print_json(found)
         return
-    click.echo("\n".join(map(entry_line, found)) or "nothing was done yet")
+    width = text_width()
+    click.echo("\n".join(entry_line(entry, width) for entry in found) or "nothing was done yet")

@@ -6,7 +6,7 @@ import click
 
 from terminalbench.cli.memory.options import effect_line, effect_text, on_memory, scope_text
 from terminalbench.cli.options import json_option
-from terminalbench.cli.output import print_json
+from terminalbench.cli.output import print_json, text_width
 
 if TYPE_CHECKING:
     from terminalbench.archivist.entries import Entry
@@ -28,10 +28,13 @@ def command(store: "Store", lesson: str, as_json: bool) -> None:
     if as_json:
         print_json({"lesson": found, "log": entries})
         return
-    click.echo("\n".join([*_lines(found), "", "log:", *(f"  {entry_line(entry)}" for entry in entries)]))
+    width = text_width()
+    click.echo("\n".join([*_lines(found, width), "", "log:", *(entry_line(entry, width, "  ") for entry in entries)]))
 
 
-def _lines(lesson: "Lesson") -> list[str]:
+def _lines(lesson: "Lesson", width: int) -> list[str]:
+    from textwrap import fill
+
     state = lesson.state + (f": {lesson.reason}" if lesson.reason else "")
     facts = {
         "state": state,
@@ -49,17 +52,19 @@ def _lines(lesson: "Lesson") -> list[str]:
         "simulated": "learned from simulated trials, told to simulated agents only" if lesson.simulated else None,
         "families": ", ".join(lesson.families) or None,
     }
-    lines = [lesson.id, *(f"  {line}" for line in lesson.text.split("\n")), ""]
-    lines += [f"{name:<13} {value}" for name, value in facts.items() if value is not None]
+    said = [fill(line, width, initial_indent="  ", subsequent_indent="    ") for line in lesson.text.split("\n")]
+    lines = [f"{name:<13} {value}" for name, value in facts.items() if value is not None]
     for one in lesson.evidence:
         steps = f", step {', '.join(map(str, one.steps))}" if one.steps else ""
         quote = f': "{one.quote}"' if one.quote else ""
         lines.append(f"{'evidence':<13} {one.trial}{steps}{quote}")
-    return lines
+    return [lesson.id, *said, "", *(fill(line, width, subsequent_indent=" " * 14) for line in lines)]
 
 
-def entry_line(entry: "Entry") -> str:
-    """An operation as a line: number, time, what, on which lesson, by whom, why."""
+def entry_line(entry: "Entry", width: int, indent: str = "") -> str:
+    """An operation: number, time, what, on which lesson, by whom, why; as many lines as it takes."""
+    from textwrap import fill
+
     from terminalbench.text.numbers import moment
 
     changed = ", ".join(entry.changes.values()) if entry.changes is not None else ""
@@ -67,4 +72,5 @@ def entry_line(entry: "Entry") -> str:
     why = f" after {entry.trigger}" if entry.trigger is not None else ""
     why += f": {entry.reason}" if entry.reason else ""
     detail = f" ({changed})" if changed and not entry.absorbed else ""
-    return f"{entry.seq}  {moment(entry.time)}  {entry.op} {entry.id}{took}{detail}, by {entry.by}{why}"
+    told = f"{entry.seq}  {moment(entry.time)}  {entry.op} {entry.id}{took}{detail}, by {entry.by}{why}"
+    return fill(told, width, initial_indent=indent, subsequent_indent=f"{indent}    ")

@@ -14,6 +14,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.files import write_json
 from terminalbench.harbor.read.treatment import treatment
+from terminalbench.index.pages import TrialFilter, Window, find_trials
 from terminalbench.index.queries import view_batch
 from terminalbench.live.state import replay
 from terminalbench.report.text import summary
@@ -69,7 +70,7 @@ def test_it_has_a_badge_in_every_table_and_page(made: Batch, tbench, tmp_path: P
     assert "cheat (oracle)" in shown["compare"]
     assert SAID in " ".join(shown["compare"].split())
     assert "profile   cheat (oracle)" in shown["show"]
-    assert "cheat (oracle)" in shown["run"]
+    assert shown["run"].count("cheat (oracle)") == shown["run"].count("cheat") - 1, "but in the sentence about it"
     assert SAID in shown["run"]
     assert "with an oracle" in shown["list"]
     live = list(replay(view_batch(made).plan, ()).profiles.values())
@@ -84,6 +85,11 @@ def test_it_has_a_badge_in_every_table_and_page(made: Batch, tbench, tmp_path: P
     home, batch = (answer(site, path, {}).body or b"" for path in ("", "batches/s/0/"))
     assert b">oracle</span>" in home
     assert batch.count(b">oracle</span>") == 1
+    trials = (answer(site, "trials/", {}).body or b"").decode()
+    assert trials.count(">oracle</span>") == trials.count("<td>cheat") > 0
+    row = next(row for _, row in find_trials(site.index, TrialFilter(), Window(size=None)).items if row.profile == "a")
+    page = (answer(site, f"batches/s/0/trials/{row.job}/{row.name}/", {}).body or b"").decode()
+    assert page.count(">oracle</span>") == page.count("<td>cheat") > 0, "also beside another one's trial"
 
 
 def test_it_can_be_no_baseline(project, tbench) -> None:

@@ -16,6 +16,7 @@ from terminalbench.dashboard.frame import LESSONS, NIGHTS, NotFound
 from terminalbench.dashboard.live import LiveFeed, ShownState
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import env_stamps, secrets_of
 from terminalbench.files import read_jsonl
 from terminalbench.index.pages import BatchSummary, find_batch, find_trial
@@ -105,15 +106,26 @@ class Site:
 
     def _learn(self, key: str) -> None:
         """Know the secrets of a batch before anything of it is shown."""
-        plan = self.batch(key).plan_json
-        try:
-            stamp = plan.stat().st_mtime_ns
-        except OSError:
+        stamp, found = self._plan(key)
+        if stamp is None:
             return
-        found = self._views.get(("plan", key, stamp), lambda: plan_or_none(self.batch(key)))
         known = self._views.get(("secrets", key, stamp, env_stamps(found)), lambda: secrets_of(found))
         with self._lock:
             self.secrets |= known
+
+    def _plan(self, key: str) -> tuple[int | None, Plan | None]:
+        """The plan of a batch and when it was written; None without such a file."""
+        batch = self.batch(key)
+        try:
+            stamp = batch.plan_json.stat().st_mtime_ns
+        except OSError:
+            return None, None
+        return stamp, self._views.get(("plan", key, stamp), lambda: plan_or_none(batch))
+
+    def is_oracle(self, key: str, profile: str | None) -> bool:
+        """Whether a profile of a batch sees the hidden verdict."""
+        plan = self._plan(key)[1]
+        return plan is not None and profile in plan.oracles()
 
     def view(self, summary: BatchSummary) -> BatchView | None:
         """The state of every planned cell; None for a batch without a plan. Kept until the index knows more."""

@@ -85,7 +85,7 @@ def profile_table(view: BatchView) -> str:
 
 def matrix(view: BatchView) -> str:
     """One row a task, one column a profile, one mark an attempt; counts where the marks do not fit in 80 columns."""
-    profiles = [job.profile for job in view.plan.jobs]
+    profiles, oracles = [job.profile for job in view.plan.jobs], view.plan.oracles()
     by_cell: dict[tuple[str, str, str], list[CellState]] = {}
     for cell in view.cells:
         by_cell.setdefault((cell.task.dataset, cell.task.id, cell.profile), []).append(cell)
@@ -98,9 +98,10 @@ def matrix(view: BatchView) -> str:
         for dataset, task in tasks:
             cells = [[cell.outcome for cell in by_cell.get((dataset, task, p), ())] for p in profiles]
             rows.append([*map(shown, cells)])
-        widths = [2 + max(map(len, column)) for column in zip(profiles, *rows, strict=True)]
+        heads = [named(profile, oracle=profile in oracles) for profile in profiles]
+        widths = [2 + max(map(len, column)) for column in zip(heads, *rows, strict=True)]
         short = shortened(names.values(), min(WIDTH - max(widths), max(_NAME, WIDTH - sum(widths))))
-        return [["task", *profiles], *([short[names[at]], *row] for at, row in zip(tasks, rows, strict=True))]
+        return [["task", *heads], *([short[names[at]], *row] for at, row in zip(tasks, rows, strict=True))]
 
     marks, counts = _blocks(table(outcomes.marks)), _blocks(table(outcomes.fractions))
     if _room(marks) <= _room(counts):

@@ -82,6 +82,7 @@ def _side(site: Site, batch: str, job: str, name: str) -> dict[str, Any]:
     return {
         "batch": batch,
         "row": row,
+        "oracle": site.is_oracle(batch, row.profile),
         "path": trial_path(batch, job, name),
         "trajectory": trajectory,
         "problem": found[0].problem if found else "it left no trajectory",

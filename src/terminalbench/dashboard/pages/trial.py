@@ -90,6 +90,7 @@ def trial_page(site: Site, ask: Ask) -> Page:
         "anchors": [[page, anchor] for page, anchor in where.values()] if steps.pages > 1 else [],
         "workflow": read_history(site.trial_folder(ask.batch, row), before=site.secrets.conceal_bytes),
         "siblings": _siblings(site, ask, row, path),
+        "is_oracle": site.is_oracle,
         "exported": lambda size: exported(size, static=ask.static),
         **_neighbours(site, ask.batch, row),
         **left,

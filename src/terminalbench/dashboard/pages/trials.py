@@ -35,6 +35,7 @@ def trials_page(site: Site, ask: Ask) -> Page:
             "wanted": wanted,
             "window": window,
             "outcomes": OUTCOMES,
+            "is_oracle": site.is_oracle,
             "choices": {} if ask.static else {name: choices(site.index, column) for name, column in names.items()},
             "elapsed": lambda row: row.trial and row.trial.wall_sec,
         },

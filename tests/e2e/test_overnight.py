@@ -314,6 +314,7 @@ def test_an_interrupt_drains_and_the_rest_is_run_by_a_resume_that_extends_it(nig
     code, said = ended(nights.start("--resume", nights.folder.folder, "--iterations", "3"))
     assert code == 3, said  # the second half dollar does not fit into the budget
     assert "budget" in (nights.state.stopped or "")
+    assert "name another gate" not in said
     assert nights.config.iterations == 3
     assert "iterations: 1 -> 3" in nights.events(Happening.RESUMED)[0].said
     assert nights.counted()[1, "a"] == ["passed"]

@@ -251,3 +251,14 @@ def test_a_query_gives_exactly_what_fits(filled: EpisodeStore, asked: EpisodeFil
 def test_a_time_that_is_none_is_said(filled: EpisodeStore) -> None:
     with pytest.raises(UserError, match="is no time"):
         filled.query(EpisodeFilter(since="yesterday"))
+
+
+def test_profiles_that_are_equal_keep_their_own_results(tmp_path: Path, store: EpisodeStore) -> None:
+    """An A/A night: one profile id twice; the second must not be taken for the first."""
+    made = make_night(tmp_path / "n", run_id="n", iterations=2)
+    made.batch(1, {"p": {"a": "+", "b": "x"}, "q": {"a": "x", "b": "x"}}, equal=True)
+    made.batch(2, {"p": {"a": "+", "b": "x"}, "q": {"a": "x", "b": "x"}}, equal=True)
+    found = recorded(made, store)
+    assert [(one.profile, one.profile_id, one.summary.passed) for one in found] == [
+        ("p", "id-p", 1), ("q", "id-p", 0), ("p", "id-p", 1), ("q", "id-p", 0),
+    ]  # fmt: skip

@@ -37,14 +37,24 @@ class Night:
     folder: NightFolder
     config: NightConfig
 
-    def batch(self, number: int, marks: Marks, *, role: Role = Role.ITERATION, cost: float | None = None) -> Batch:
-        """Add the batch of an iteration."""
+    def batch(
+        self,
+        number: int,
+        marks: Marks,
+        *,
+        role: Role = Role.ITERATION,
+        cost: float | None = None,
+        equal: bool = False,
+    ) -> Batch:
+        """Add the batch of an iteration; with `equal` its profiles have one id."""
         tasks = list(dict.fromkeys(task for by_task in marks.values() for task in by_task))
         attempts = max(len(line) for by_task in marks.values() for line in by_task.values())
         batch = allocate(self.folder.results_root, SLUGS[role], number)
         labels = {"run": self.config.run_id, "iteration": str(number), "role": role.value}
         plan = make_plan(batch, tuple(marks), tasks, attempts, labels=labels)
-        records = tuple(ProfileRecord(name, f"id-{name}", {"agent": "claude-code"}) for name in marks)
+        records = tuple(
+            ProfileRecord(name, "id-p" if equal else f"id-{name}", {"agent": "claude-code"}) for name in marks
+        )
         made = Provenance(created_at=f"2026-01-23T16:{number % 60:02}:00Z")
         write_json(batch.plan_json, msgspec.structs.replace(plan, profiles=records, provenance=made))
         for profile, by_task in marks.items():

@@ -47,7 +47,7 @@ def counts_of(profile: ProfileResult) -> dict[TaskRef, Count]:
 def _profile(
     now: ProfileResult, before: Sequence[IterationResults], number: int, planned: int | None, profiles: int
 ) -> ProfileDelta:
-    same = [(one.iteration, found) for one in before if (found := one.of(now.profile_id)) is not None]
+    same = [(one.iteration, found) for one in before if (found := one.of(now.profile_id, now.profile)) is not None]
     measured = [(iteration, found) for iteration, found in same if found.measured]
     previous = measured[-1] if measured else None
     earlier = _earlier(now, [found for _, found in same])

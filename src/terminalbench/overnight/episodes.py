@@ -207,7 +207,7 @@ def _evidence(episode: Episode, file: Path) -> ProfileResult | None:
         found: IterationResults = read_json(file, IterationResults)
     except (OSError, TbenchError):
         return None
-    one = found.of(episode.profile_id)
+    one = found.of(episode.profile_id, episode.profile)
     return one if one is not None and (found.run_id, found.iteration) == (episode.run_id, episode.iteration) else None
 
 

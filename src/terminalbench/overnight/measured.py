@@ -127,9 +127,10 @@ class IterationResults(msgspec.Struct, frozen=True, kw_only=True):
     profiles: list[ProfileResult]
     schema_version: int = 1
 
-    def of(self, profile_id: str) -> ProfileResult | None:
-        """The profile with this id."""
-        return next((one for one in self.profiles if one.profile_id == profile_id), None)
+    def of(self, profile_id: str, profile: str) -> ProfileResult | None:
+        """The profile with this id; of several that are equal the one that is called so."""
+        same = [one for one in self.profiles if one.profile_id == profile_id]
+        return next((one for one in same if one.profile == profile), same[0] if same else None)
 
 
 def measure(view: BatchView, config: NightConfig, number: int) -> IterationResults:

@@ -121,8 +121,9 @@ def work(assigned: Assignment) -> WorkEnd:
         end = WorkEnd(EXIT_INTERRUPTED)
     except TbenchError as error:
         print(error, file=sys.stderr)
-        said = printable(error.lines()[0])
-        end = WorkEnd(error.exit_code, closed=error.where == str(folder.gate_json.absolute()), said=said)
+        closed = error.where == str(folder.gate_json.absolute())
+        said = error.what if closed else error.lines()[0]  # how a gate is raised by hand does not concern a night
+        end = WorkEnd(error.exit_code, closed=closed, said=printable(said))
     except Exception as error:  # noqa: BLE001  it is told to the supervisor, which tries again
         traceback.print_exc()
         end = WorkEnd(EXIT_FAILURE, said=printable(f"{type(error).__name__}: {error}"))

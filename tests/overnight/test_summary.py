@@ -2,14 +2,17 @@
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import click
 import pytest
 
 from support.nights import Marks, Night, harbor_rewards, make_night
+from terminalbench.cli.app import app
 from terminalbench.errors import UserError
 from terminalbench.files import lock, read_json
 from terminalbench.overnight.episodes import EpisodeStore
@@ -161,7 +164,14 @@ def test_a_night_in_the_middle_says_how_far_it_is(tmp_path: Path) -> None:
 
 def test_each_next_step_names_what_is_there(tmp_path: Path) -> None:
     night = night_of(tmp_path, rounds(4, 3))
-    for step in project_night(night.folder).next_steps:
+    steps = project_night(night.folder).next_steps
+    commands = [shlex.split(step.partition("tbench ")[2]) for step in steps if "tbench " in step]
+    assert ["view", str(night.folder.results_root)] in commands
+    for name, *arguments in commands:
+        command = app.get_command(click.Context(app), name)
+        assert command is not None
+        command.make_context(name, arguments)  # it is refused when there is no such option
+    for step in steps:
         for path in re.findall(r"/\S+", step):
             if not path.startswith("//"):
                 assert Path(path).exists(), step

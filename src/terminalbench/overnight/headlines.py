@@ -78,7 +78,7 @@ def next_steps(summary: NightSummary, place: Path) -> list[str]:
         *_broken(summary, place),
         *_quarantined(summary),
         *_uncertain(summary),
-        f"look at every trial: tbench view --results {quote(str(place / 'batches'))}",
+        f"look at every trial: tbench view {quote(str(place / 'batches'))}",
     ]
 
 

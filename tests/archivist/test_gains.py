@@ -12,13 +12,13 @@ from support.lessons import PERSON, draft
 from support.results import make_plan, make_trial
 from terminalbench.analytics.stats import mean_interval, paired
 from terminalbench.archivist.gains import GainKind, exposed, pairs
-from terminalbench.archivist.memory import add
+from terminalbench.archivist.memory import add, find
 from terminalbench.archivist.store import open_store
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profiles import content_id, policy_id
 from terminalbench.files import read_json, write_json
-from terminalbench.records import Exposure, LessonsDelivery
+from terminalbench.records import Exposure, LessonsDelivery, LessonState
 
 PLAIN = {"agent": "oracle", "model": "m"}
 OTHER = {"agent": "oracle", "model": "n"}
@@ -110,3 +110,32 @@ def test_the_commands_count_trials_once_and_show_effects_and_gains_in_80_columns
     assert [(one["kind"], one["difference"], one["trials"]) for one in counts["gains"]] == [("transfer", 0.5, 48)]
     listed = tbench("memory", "list").out
     assert "+" in listed.splitlines()[1]
+
+
+def test_a_lesson_that_harms_is_retired_by_the_trials_of_the_index_and_a_useless_one_is_not(project, tbench) -> None:
+    (project.root / "pyproject.toml").write_text("")
+    with open_store(project.root / ".terminalbench", write=True) as store:
+        bad, idle = (add(store, draft(f"Look at {name} first."), by=PERSON).lesson.id for name in ("alpha", "beta"))
+    contents = {"c": PLAIN, "t": with_lessons("masked", "s")}
+    tasks = [f"t{n:02}" for n in range(8)]
+    # Every second trial is shown the lesson: the first one fails whenever it is, the other one makes no difference.
+    batch_of(project.root / "results", {"c": dict.fromkeys(tasks, "++++++"), "t": dict.fromkeys(tasks, "x+x+x+")}, contents, bad)  # fmt: skip
+    batch_of(project.root / "results", {"c": dict.fromkeys(tasks, "++xx+x"), "t": dict.fromkeys(tasks, "++xx+x")}, contents, idle)  # fmt: skip
+    ran = tbench("memory", "learn")
+    assert ran.code == 0, ran.err
+    assert f"{bad} is retired: its effect" in ran.out
+    assert "in 48 trials, 24 of them with it" in ran.out
+    assert "96 new trials counted" in ran.out
+    shown = tbench("memory", "stats").out
+    assert f"1 lesson retired by effect: {bad}" in shown
+    with open_store(project.root / ".terminalbench") as store:
+        effect = find(store, idle).utility
+        assert find(store, idle).state is LessonState.ACTIVE
+        assert effect is not None
+        assert abs(effect.mean) < effect.sd
+    entries = json.loads(tbench("memory", "show", bad, "--json").out)["log"]
+    assert [(entry["op"], entry["by"]) for entry in entries] == [
+        ("retire", "utility"),
+        ("edit", "utility"),
+        ("add", PERSON),
+    ]

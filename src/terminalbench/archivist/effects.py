@@ -78,7 +78,7 @@ def counted_trial(trial: LessonTrial) -> CountedTrial | None:
         return None
     policy = trial.policy_id or trial.profile_id or f"{trial.batch}/{trial.profile}"
     return CountedTrial(
-        id=f"{trial.job}/{trial.trial} {trial.started_at or ''}".rstrip(),
+        id=trial.id or f"{trial.job}/{trial.trial} {trial.started_at or ''}".rstrip(),
         group=f"{policy} {trial.dataset}/{trial.task}",
         passed=trial.outcome == "passed",
         eligible=[one.lesson for one in trial.exposures],

@@ -21,7 +21,7 @@ _COUNTED = """FROM exposures e JOIN trials t USING (batch, job, trial)
     WHERE coalesce(t.counts, 1) AND NOT t.copy"""
 _ASKED = f"""
     SELECT {", ".join(f"t.{name}" for name in _TRIAL)}, e.mode, e.snapshot, e.lesson, e.propensity, e.shown,
-           e.characters, e.own
+           e.characters, e.own, t.record
     {_COUNTED}
     ORDER BY batch, job, trial, e.rank
 """
@@ -42,10 +42,20 @@ _TRIALS = f"""
 """
 
 
+class _Named(msgspec.Struct):
+    """Of the record of a trial only what it is called everywhere."""
+
+    id: str | None = None
+
+
+_decode = msgspec.json.Decoder(_Named).decode
+
+
 class LessonTrial(msgspec.Struct, frozen=True, kw_only=True):
     """A trial that counts and for which lessons were eligible, with each of them, shown or withheld.
 
-    `policy_id` is the `profile_id` whatever the memory held. `outcome` None: it has not ended.
+    `policy_id` is the `profile_id` whatever the memory held. `outcome` None: it has not ended. `id` is Harbor's: no
+    other trial has it, in whatever results folder.
     """
 
     batch: str
@@ -65,6 +75,7 @@ class LessonTrial(msgspec.Struct, frozen=True, kw_only=True):
     mode: str
     snapshot: str
     exposures: tuple[Exposure, ...]
+    id: str | None = None
 
     @property
     def measured(self) -> bool:
@@ -102,7 +113,8 @@ def each_exposed(connection: sqlite3.Connection) -> Iterator[LessonTrial]:
             Exposure(row["lesson"], row["propensity"], bool(row["shown"]), row["characters"], bool(row["own"]))
             for row in found
         )
-        yield LessonTrial(**known, exposures=exposures)
+        record = found[0]["record"]
+        yield LessonTrial(**known, exposures=exposures, id=_decode(record).id if record is not None else None)
 
 
 class LessonCounts(msgspec.Struct, frozen=True):

@@ -128,7 +128,8 @@ def _gain(pair: Pair, rows: Sequence[Row]) -> Gain:
     (contrast,) = found.contrasts
     measured = [row for row in rows if row.measured]
     interval = contrast.estimate.interval
-    notes = [*contrast.refused, *contrast.warnings]
+    simulated = any(row.simulated for row in measured)
+    notes = [*["simulated: no real agent was measured"] * simulated, *contrast.refused, *contrast.warnings]
     return Gain(
         kind=pair.kind,
         profile=new,
@@ -143,7 +144,7 @@ def _gain(pair: Pair, rows: Sequence[Row]) -> Gain:
         difference=contrast.estimate.difference,
         low=interval.low if interval is not None else None,
         high=interval.high if interval is not None else None,
-        simulated=any(row.simulated for row in measured),
+        simulated=simulated,
         note="; ".join(notes) or None,
     )
 
@@ -178,7 +179,6 @@ GAIN_COLUMNS = ("gain", "profile", "control", "difference", "95 % interval", "ta
 
 def gain_row(gain: Gain) -> tuple[str, ...]:
     """A gain in a table."""
-    kind = f"{gain.kind}, simulated" if gain.simulated else str(gain.kind)
     inside = f"{points(gain.low, unit=False)} to {points(gain.high)}" if gain.low is not None else NOTHING
     counted = f"{gain.trials} / {gain.control_trials}"
-    return (kind, gain.profile, gain.control, points(gain.difference), inside, str(gain.tasks), counted)
+    return (str(gain.kind), gain.profile, gain.control, points(gain.difference), inside, str(gain.tasks), counted)

@@ -56,7 +56,7 @@ class NightTeller(Line):
         for note in night.notes:
             self._say(f"note: {note}")
         config = night.config
-        tasks, models = plural(len(config.tasks), "task"), ", ".join(model.spec for model in config.models)
+        tasks, models = plural(len(config.tasks), "task"), ", ".join(config.specs)
         much = plural(config.iterations, "iteration") if config.iterations is not None else "iterations"
         until = f" until {config.until[:16].replace('T', ' ')}" if config.until is not None else ""
         self._say(f"{config.suite_name}: {much} of {tasks} with {models}{until} in {from_here(night.folder.folder)}")

@@ -311,9 +311,8 @@ def _differences(request: Request, folder: NightFolder, config: NightConfig) -> 
         and str(request.suite) != config.suite_name
     ):
         yield f"--suite: it is {config.suite}"
-    specs = list(dict.fromkeys(model.spec for model in config.models))
-    if request.models and list(request.models) != specs:
-        yield f"--model: it is {', '.join(specs)}"
+    if request.models and list(request.models) != config.specs:
+        yield f"--model: it is {', '.join(config.specs)}"
     if request.tasks:
         chosen = [f"{task.dataset}/{task.id}" for task in load_suite(Path(config.suite), request.tasks).tasks]
         if chosen != config.tasks:

@@ -147,7 +147,7 @@ def _tell_beginning(supervisor: Supervisor, night: Night, *, resumed: bool, gone
         cause = f"its supervisor (pid {gone.pid}) was gone{last}" if gone is not None else None
         tell(Happening.RESUMED, f"the night goes on{changed}", workers=night.state.workers, cause=cause)
     else:
-        specs = ", ".join(model.spec for model in config.models)
+        specs = ", ".join(config.specs)
         tell(Happening.STARTED, f"{config.suite_name} with {specs}", workers=night.state.workers)
         if config.validation_off is not None:
             tell(Happening.NOTE, f"no validation by Claude: {config.validation_off}", cause="validation")

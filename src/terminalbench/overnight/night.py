@@ -106,6 +106,11 @@ class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     model_slots: int | None = None
     sandboxes: int | None = None
 
+    @property
+    def specs(self) -> list[str]:
+        """The models as they were asked for, each once: one that learns has two profiles."""
+        return list(dict.fromkeys(model.spec for model in self.models))
+
 
 class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which process works on an iteration: enough to be sure, later, that it is the same one."""

@@ -150,7 +150,7 @@ def _title(frame: NightFrame, width: int) -> Text:
     left = eta_sec(state, config.iterations, state.deadline, frame.now) if word == "running" else None
     pieces = [
         Piece(clean(feed.folder.folder.name), 3, "bold"),
-        Piece(clean(f"{config.suite_name} with {', '.join(model.spec for model in config.models)}"), 4),
+        Piece(clean(f"{config.suite_name} with {', '.join(config.specs)}"), 4),
         Piece(f"{word} {duration(max(0.0, frame.now - began))}", 0, "bold"),
         Piece(f"until {config.until[11:16]}" if config.until else "", 2),
         Piece(f"about {duration(left)} left" if left is not None else "", 1),

@@ -12,7 +12,7 @@ from terminalbench.archivist.entries import Changes
 from terminalbench.archivist.memory import add, approve, edit, retire
 from terminalbench.archivist.snapshots import situation_of, take_snapshot
 from terminalbench.archivist.store import open_store
-from terminalbench.errors import UserError
+from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import PlannedTask, Selection
 from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
@@ -80,6 +80,31 @@ def test_a_masked_trial_gets_nothing_from_its_own_task_or_family(lab: Project) -
     assert marked["tasks/a", own]
     assert marked["tasks/b", scoped]
     assert not marked["tasks/c", own]
+
+
+def test_the_family_of_a_task_is_read_from_its_folder_where_a_lesson_does_not_tell_it(lab: Project) -> None:
+    for task in "abc":
+        lab.write(f"tasks/{task}/task.toml", f'schema_version = "1.4"\n[metadata]\nfamily = "{task > "b"}"\n')
+    (told,) = remember(lab, draft("Run the compiler with warnings on.", source_tasks=[TaskRef("a", "tasks")]))
+    activate(lab, told)
+    text = TEXT.replace(', family = "one"', "")
+    experiment = plan_with_lessons(good(lab, text), Batch(lab.root / "results" / "s" / "0"), NOW).experiment
+    masked, recall = (one.snapshot for one in experiment.profiles[1:])
+    assert masked is not None
+    assert recall is not None
+    assert {task: len(found) for task, found in masked.tasks.items()} == {"tasks/a": 0, "tasks/b": 0, "tasks/c": 1}
+    assert {task: found[0].own for task, found in recall.tasks.items()} == {
+        "tasks/a": True,
+        "tasks/b": True,
+        "tasks/c": False,
+    }
+
+
+def test_a_plan_over_a_memory_whose_log_is_gone_is_refused(lab: Project) -> None:
+    remember(lab, draft("Run the compiler with warnings on."))
+    (lab.root / ".terminalbench" / "memory.jsonl").unlink()
+    with pytest.raises(TbenchError, match="is not the log that memory.db has read"):
+        eligible(lab, "masked")
 
 
 def test_no_memory_and_an_empty_one_are_fine_and_make_nothing(lab: Project) -> None:

@@ -116,8 +116,9 @@ def test_an_entry_that_is_there_twice_is_applied_once(folder: Path) -> None:
     assert len(contents(folder)["lessons"]) == 3
 
 
+@pytest.mark.parametrize("write", [True, False])
 @pytest.mark.parametrize("change", ["gone", "shorter", "other"])
-def test_another_log_is_never_taken_silently(folder: Path, change: str) -> None:
+def test_another_log_is_never_taken_silently(folder: Path, change: str, write: bool) -> None:
     data = log_of(folder).read_bytes()
     if change == "gone":
         log_of(folder).unlink()
@@ -125,7 +126,15 @@ def test_another_log_is_never_taken_silently(folder: Path, change: str) -> None:
         log_of(folder).write_bytes(
             data[: len(data) // 2] if change == "shorter" else data.replace(b"not true", b"not TRUE")
         )
-    with pytest.raises(TbenchError, match="is not the log that memory.db has read"), open_store(folder, write=True):
+    with pytest.raises(TbenchError, match="is not the log that memory.db has read"), open_store(folder, write=write):
+        pass
+
+
+def test_a_log_that_is_gone_is_told_where_nothing_can_be_written_too(folder: Path, monkeypatch) -> None:
+    monkeypatch.setattr("terminalbench.archivist.store.os.access", lambda *_: False)
+    assert contents(folder)["lessons"]
+    log_of(folder).unlink()
+    with pytest.raises(TbenchError, match="is not the log that memory.db has read"), open_store(folder):
         pass
 
 

@@ -85,6 +85,7 @@ def test_a_person_reads_changes_and_vetoes_everything(memory) -> None:
         (["add", "--do", "x", "--scope", "repository"], "needs a value: repository:NAME"),
         (["add", "--do", "x", "--importance", "3"], "importance is from 0 to 1"),
         (["add", "--do", "x", "--task-folder", "none"], "is not the folder of a task"),
+        (["add", "--do", "x", "--family", "data"], "name it with --task-folder DIR"),
         (["edit", "l-1"], "nothing to change"),
         (["retire", "l-1"], "Missing option '--reason'"),
         (["retire", "l-1", "--reason", " "], "the reason is empty (say why: it stays in the log)"),
@@ -146,6 +147,43 @@ def test_a_broken_log_is_told_by_every_command_and_counts_as_incomplete(project,
     assert "line 1 cannot be read" in ran.err
     assert "Read the first error." in ran.out
     assert memory("stats").code == 3
+
+
+def test_a_lesson_of_a_persons_is_masked_from_the_family_of_its_task(memory) -> None:
+    """Both families are read from task.toml: csv-clean and json-sessions are of `data`, git-lost-commit is not."""
+
+    def got(task: str) -> list[str]:
+        ran = memory("search", "--task-folder", str(TASKS_DIR / task), "-k", "3", "--json")
+        return [one["id"] for one in json.loads(ran.out)["lessons"]]
+
+    text = "Write the output file of a commit or a session from one place."
+    one = added(memory, "--do", text, "--task-folder", str(TASKS_DIR / "csv-clean"))
+    other = added(memory, "--avoid", text)
+    assert {*got("git-lost-commit")} == {one, other}
+    assert got("json-sessions") == [other]
+    ran = memory("edit", other, "--task-folder", str(TASKS_DIR / "csv-clean"))
+    assert ran.code == 0, ran.err
+    assert got("json-sessions") == []
+    assert json.loads(memory("show", other, "--json").out)["lesson"]["source_tasks"][0]["family"] == "data"
+
+
+def test_an_imported_lesson_has_the_families_of_its_tasks(memory, tmp_path: Path) -> None:
+    source = {"id": "csv-clean", "dataset": "starter"}
+    file = tmp_path / "lessons.jsonl"
+    file.write_text(json.dumps({"id": "l-1", "do": "Look twice.", "state": "active", "source_tasks": [source]}))
+    assert memory("import", str(file)).code == 0
+    (lesson,) = json.loads(memory("list", "--json").out)
+    assert lesson["source_tasks"] == [source | {"family": "data"}]
+
+
+def test_a_log_that_is_gone_is_an_error_of_every_reader(project, memory) -> None:
+    lesson = added(memory, "--do", "Look twice.")
+    MemoryFolder(project.root / ".terminalbench").log.unlink()
+    readers = ("list",), ("stats",), ("search", "look"), ("log",), ("export",), ("show", lesson)
+    for ran in [memory(*words) for words in readers]:
+        assert ran.code == 1
+        assert "is not the log that memory.db has read" in ran.err
+        assert ran.out == ""
 
 
 def test_a_list_in_which_nothing_fits_is_no_empty_memory(memory) -> None:

@@ -18,10 +18,10 @@ from terminalbench.archivist.leaks import Leak, TaskTexts, find_leaks
 from terminalbench.archivist.search import near_duplicate
 from terminalbench.archivist.store import Store
 from terminalbench.archivist.tables import find_lesson, lesson_of
-from terminalbench.archivist.task_texts import source_texts
+from terminalbench.archivist.task_texts import source_texts, with_families
 from terminalbench.archivist.triggers import Trigger
 from terminalbench.errors import UserError, did_you_mean
-from terminalbench.records import Lesson, LessonScope, LessonState
+from terminalbench.records import Lesson, LessonScope, LessonState, TaskRef
 from terminalbench.text.foreign import flat
 
 MOST_PER_EPISODE = 3
@@ -133,6 +133,7 @@ def _add(
     if_known: Callable[[Lesson], None] | None = None,
 ) -> Added | None:
     check_fields(draft)
+    draft = msgspec.structs.replace(draft, source_tasks=with_families(draft.source_tasks, store.place.folder.parent))
     leaks = tuple(find_leaks(draft.text, tasks))
     found = judge(draft, leaks, tasks)
     if held is not None and found.state is LessonState.ACTIVE:
@@ -173,25 +174,35 @@ def _add(
 
 
 def edit(
-    store: Store, name: str, changes: Changes, *, by: str, reason: str | None = None, tasks: Sequence[TaskTexts] = ()
+    store: Store,
+    name: str,
+    changes: Changes,
+    *,
+    by: str,
+    reason: str | None = None,
+    tasks: Sequence[TaskTexts] = (),
+    sources: Sequence[TaskRef] = (),
 ) -> Lesson:
-    """Change fields of a lesson. Where its text changes it is checked again, with the tasks that it comes from.
+    """Change fields of a lesson; `sources` are tasks that it comes from too, and `tasks` the texts of some.
 
-    A leak puts it into quarantine; an active one becomes a candidate where the files of such a task are not found.
+    Where its text or its tasks change it is checked again, with all of them. A leak puts it into
+    quarantine; an active one becomes a candidate where the files of such a task are not found.
     """
 
     def make() -> list[Entry]:
         before = find(store, name)
-        after = changes.of(before)
+        named = {(task.id, task.family) for task in before.source_tasks}
+        new = [task for task in sources if (task.id, task.family) not in named]
+        made = msgspec.structs.replace(changes, source_tasks=[*before.source_tasks, *new]) if new else changes
+        after = made.of(before)
         check_fields(after)
-        made = changes
-        if after.text != before.text:
+        if new or after.text != before.text:
             given = {task.id for task in tasks}
             missing = (task for task in after.source_tasks if task.id not in given)
             known = [*tasks, *(source_texts(task, store.place.folder.parent) for task in missing)]
             found = judge(after, find_leaks(after.text, known), known)
             if found.state is LessonState.QUARANTINED or LessonState.ACTIVE is before.state is not found.state:
-                made = msgspec.structs.replace(changes, state=found.state, reason=found.reason)
+                made = msgspec.structs.replace(made, state=found.state, reason=found.reason)
         return [Entry(op=Operation.EDIT, id=before.id, by=by, reason=reason, changes=made)]
 
     (entry,) = store.write(make)

@@ -13,6 +13,7 @@ from terminalbench.experiments.lessons import EligibleLesson, Reader, Snapshot, 
 from terminalbench.experiments.plan import PlannedTask
 from terminalbench.experiments.tables import LessonsTable
 from terminalbench.files import read_plain
+from terminalbench.records import TaskRef
 
 _LARGEST = 1 << 20
 
@@ -55,14 +56,13 @@ def situation_of(task: PlannedTask) -> Situation:
     folder = task.config.get("path") if task.found and "git_url" not in task.config else None
     if folder is None or not (Path(folder) / "task.toml").is_file():
         return Situation(task.ref, task.ref.id.replace("-", " ").replace("_", " "), suite=task.ref.dataset)
-    about = _about(Path(folder) / "task.toml")
-    return Situation(
-        task.ref,
-        read_task(Path(folder)).instruction,
-        _tags(about),
-        suite=task.ref.dataset,
-        repository=_repository(about),
-    )
+    return situation_in(Path(folder), task.ref)
+
+
+def situation_in(folder: Path, task: TaskRef) -> Situation:
+    """What is known of a task that lies in a folder."""
+    instruction, about = read_task(folder).instruction, _about(folder / "task.toml")
+    return Situation(task, instruction, _tags(about), suite=task.dataset, repository=_repository(about))
 
 
 def _about(file: Path) -> dict[str, Any]:

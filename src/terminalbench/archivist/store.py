@@ -171,8 +171,10 @@ def open_store(folder: Path, *, write: bool = False) -> Generator[Store]:
 
 
 def _opened_store(place: MemoryFolder, *, write: bool) -> Store:
-    if not place.exists or not (write or (place.log.exists() and os.access(place.folder, os.W_OK | os.X_OK))):
+    if not place.exists:
         return Store(place, _ready(opened(":memory:"), place.log))
+    if not write and not os.access(place.folder, os.W_OK | os.X_OK):
+        return _from_log(place)
     try:
         return Store(place, _connected(place, write=write))
     except LockHeld:
@@ -184,13 +186,24 @@ def _behind(place: MemoryFolder) -> Store:
     try:
         connection = opened(f"{place.database.absolute().as_uri()}?mode=ro")
         try:
-            offset = connection.execute("SELECT offset FROM reading").fetchone()[0]
-        except sqlite3.Error:
+            _, offset = _reached(connection, place.log)
+        except (sqlite3.Error, TbenchError):
             connection.close()
             raise
     except sqlite3.Error:
         return Store(place, _ready(opened(":memory:"), place.log))
-    return Store(place, connection, behind=offset != place.log.stat().st_size)
+    return Store(place, connection, behind=place.log.exists() and offset != place.log.stat().st_size)
+
+
+def _from_log(place: MemoryFolder) -> Store:
+    """The memory as its log has it. That it is gone, only a database beside it can tell."""
+    if not place.log.exists():
+        try:
+            with closing(opened(f"{place.database.absolute().as_uri()}?mode=ro&immutable=1")) as read:
+                _reached(read, place.log)
+        except sqlite3.Error as error:
+            raise TbenchError(f"cannot be used: {error}", where=str(place.database)) from error
+    return Store(place, _ready(opened(":memory:"), place.log))
 
 
 def _connected(place: MemoryFolder, *, write: bool) -> sqlite3.Connection:
@@ -226,8 +239,8 @@ def _ready(connection: sqlite3.Connection, log: Path) -> sqlite3.Connection:
     return connection
 
 
-def _catch_up(connection: sqlite3.Connection, log: Path) -> None:
-    """Apply what the log has beyond what was read of it; each entry once."""
+def _reached(connection: sqlite3.Connection, log: Path) -> tuple[int, int]:
+    """The entry and the byte up to which the log was read; an error where it is another log, or gone."""
     seq, offset, mark = connection.execute("SELECT seq, offset, mark FROM reading").fetchone()
     if _mark(log, offset) != mark:
         hint = f"restore it; or delete {log.with_suffix('.db').name}, and the log counts as it is now"
@@ -236,6 +249,12 @@ def _catch_up(connection: sqlite3.Connection, log: Path) -> None:
             where=str(log),
             hint=hint,
         )
+    return seq, offset
+
+
+def _catch_up(connection: sqlite3.Connection, log: Path) -> None:
+    """Apply what the log has beyond what was read of it; each entry once."""
+    seq, offset = _reached(connection, log)
     found = tail_jsonl(log, offset, Entry)
     if found.offset == offset:
         return

@@ -4,8 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace as changed
+
 from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.errors import UserError
+from terminalbench.experiments.datasets import TaskSource
 from terminalbench.files import read_plain
 from terminalbench.records import TaskRef
 from terminalbench.starter import TASKS_DIR
@@ -36,8 +39,22 @@ def task_texts(folder: str | None, task: str, read: Sequence[str] = (), said: Se
 
 def source_texts(task: TaskRef, project: Path) -> TaskTexts:
     """What stands in the folder of a task that a lesson names; incomplete where it is not found on this machine."""
-    dataset = TASKS_DIR if task.dataset == "starter" else project / task.dataset
-    return task_texts(str(dataset / task.id), task.id)
+    return task_texts(str(_folder(task, project)), task.id)
+
+
+def task_in(folder: Path, family: str | None = None) -> TaskRef:
+    """The task in a folder as a trial of it is known: of the family that was told, or that its task.toml names."""
+    place = folder.resolve()
+    return TaskRef(place.name, str(place.parent), family or TaskSource({}, True, place).own_family())
+
+
+def with_families(tasks: Sequence[TaskRef], project: Path) -> list[TaskRef]:
+    """The tasks that a lesson names, each with its family where that is not told and its folder is on this machine."""
+    return [task if task.family else changed(task, family=task_in(_folder(task, project)).family) for task in tasks]
+
+
+def _folder(task: TaskRef, project: Path) -> Path:
+    return (TASKS_DIR if task.dataset == "starter" else project / task.dataset) / task.id
 
 
 def _texts(folder: Path, part: str) -> Iterator[str]:

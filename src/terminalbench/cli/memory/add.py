@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--scope", default="global", show_default=True, metavar="KIND[:VALUE]", help="For which tasks it is.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag, in lower case. May be given again.")
 @click.option("--importance", type=float, default=0.5, show_default=True, help="From 0 to 1.")
-@click.option("--family", metavar="NAME", help="The family of the tasks that it comes from.")
+@click.option("--family", metavar="NAME", help="The family of the task folders. Default: as task.toml names it.")
 @task_folders_option
 @by_option
 @on_memory(write=True)
@@ -44,11 +44,15 @@ def command(
     One that says the same as a lesson that is there becomes part of it.
     """
     from terminalbench.archivist.memory import add
-    from terminalbench.archivist.task_texts import read_task
-    from terminalbench.records import Lesson, LessonKind, LessonState, TaskRef
+    from terminalbench.archivist.task_texts import read_task, task_in
+    from terminalbench.records import Lesson, LessonKind, LessonState
 
+    if family is not None and not task_folders:
+        raise click.UsageError(
+            "--family is that of a task the lesson comes from: name it with --task-folder DIR. "
+            f"A lesson for one family only is --scope family:{family or 'NAME'}"
+        )
     tasks = [read_task(folder) for folder in task_folders]
-    folders = zip(tasks, task_folders, strict=True)
     draft = Lesson(
         id="",
         do=do_,
@@ -56,7 +60,7 @@ def command(
         kind=LessonKind(kind),
         tags=list(dict.fromkeys(tags)),
         importance=importance,
-        source_tasks=[TaskRef(task.id, str(folder.resolve().parent), family) for task, folder in folders],
+        source_tasks=[task_in(folder, family) for folder in task_folders],
         **scope_of(scope),
     )
     added = add(store, draft, by=by, tasks=tasks)

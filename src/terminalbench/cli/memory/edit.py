@@ -43,7 +43,7 @@ def command(
     """
     from terminalbench.archivist.entries import Changes
     from terminalbench.archivist.memory import edit
-    from terminalbench.archivist.task_texts import read_task
+    from terminalbench.archivist.task_texts import read_task, task_in
     from terminalbench.records import LessonKind, LessonState
 
     fields = {name: value for name, value in given.items() if value not in (None, ())}
@@ -54,12 +54,20 @@ def command(
         fields["tags"] = list(dict.fromkeys(fields["tags"]))
     if scope is not None:
         fields |= scope_of(scope)
-    if not fields:
+    if not fields and not task_folders:
         raise click.UsageError("nothing to change: give at least one of its fields")
-    after = edit(store, lesson, Changes(**fields), by=by, reason=reason, tasks=[read_task(one) for one in task_folders])
+    after = edit(
+        store,
+        lesson,
+        Changes(**fields),
+        by=by,
+        reason=reason,
+        tasks=[read_task(one) for one in task_folders],
+        sources=[task_in(one) for one in task_folders],
+    )
     if as_json:
         print_json(after)
     else:
         click.echo(f"{after.id} is {after.state}" + (f": {after.reason}" if after.reason else ""))
     waits = after.state in (LessonState.QUARANTINED, LessonState.CANDIDATE)
-    return EXIT_INCOMPLETE if waits and {"do", "avoid"} & fields.keys() else EXIT_OK
+    return EXIT_INCOMPLETE if waits and (task_folders or {"do", "avoid"} & fields.keys()) else EXIT_OK

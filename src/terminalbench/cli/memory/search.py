@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 @click.command("search")
 @click.argument("text", nargs=-1)
 @click.option("--task-folder", type=PATH, metavar="DIR", help="What a trial of the task in this folder would get.")
-@click.option("--family", metavar="NAME", help="The family of that task.")
-@click.option("--repository", metavar="NAME", help="The repository of that task.")
+@click.option("--family", metavar="NAME", help="The family of that task. Default: as its task.toml names it.")
+@click.option("--repository", metavar="NAME", help="Its repository. Default: as its task.toml names it.")
 @click.option("--suite", metavar="NAME", help="The suite of that task.")
-@click.option("--task-tag", "tags", multiple=True, metavar="TAG", help="A tag of that task.")
+@click.option(
+    "--task-tag", "tags", multiple=True, metavar="TAG", help="A tag of that task. Default: those of its task.toml."
+)
 @click.option(
     "--mode", type=click.Choice(("masked", "recall")), default="masked", show_default=True, help="Whether it is masked."
 )
@@ -47,18 +49,21 @@ def command(
 
     Words find lessons in every state. A task gets active ones only, and in mode masked none from itself or its family.
     """
+    from dataclasses import replace
+
     from terminalbench.archivist.inventory import search
-    from terminalbench.archivist.retrieval import Mode, Policy, Situation, retrieve
-    from terminalbench.archivist.task_texts import read_task
-    from terminalbench.records import TaskRef
+    from terminalbench.archivist.retrieval import Mode, Policy, retrieve
+    from terminalbench.archivist.snapshots import situation_in
+    from terminalbench.archivist.task_texts import task_in
 
     if bool(text) == (task_folder is not None):
         raise click.UsageError("give words, or --task-folder DIR")
     masked = 0
     if task_folder is not None:
-        task = read_task(task_folder)
-        ref = TaskRef(task.id, str(task_folder.resolve().parent), family)
-        situation = Situation(ref, task.instruction, tags, suite, repository)
+        known = situation_in(task_folder, task_in(task_folder, family))
+        situation = replace(
+            known, tags=tags or known.tags, suite=suite or known.suite, repository=repository or known.repository
+        )
         answer = retrieve(store.connection, situation, Policy(Mode(mode), k))
         found, masked = [one.lesson for one in answer.lessons], answer.masked
     else:

@@ -48,7 +48,7 @@ def _lines(lesson: "Lesson", width: int) -> list[str]:
         "author": lesson.author,
         "model": lesson.model,
         "profile": lesson.profile,
-        "learned from": ", ".join(task.id for task in lesson.source_tasks) or None,
+        "learned from": ", ".join(dict.fromkeys(task.id for task in lesson.source_tasks)) or None,
         "simulated": "learned from simulated trials, told to simulated agents only" if lesson.simulated else None,
         "families": ", ".join(lesson.families) or None,
     }

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from support.lessons import PERSON, draft
+from support.nights import make_night
 from support.results import make_plan, make_trial
 from terminalbench.analytics.stats import mean_interval, paired
 from terminalbench.archivist.gains import GainKind, exposed, pairs
@@ -110,6 +111,22 @@ def test_the_commands_count_trials_once_and_show_effects_and_gains_in_80_columns
     assert [(one["kind"], one["difference"], one["trials"]) for one in counts["gains"]] == [("transfer", 0.5, 48)]
     listed = tbench("memory", "list").out
     assert "+" in listed.splitlines()[1]
+
+
+def test_a_night_is_found_from_the_results_folder_it_lies_in_whatever_it_is_called(project, tbench) -> None:
+    (project.root / "pyproject.toml").write_text("")
+    with open_store(project.root / ".terminalbench", write=True) as store:
+        lesson = add(store, draft("Look at alpha first."), by=PERSON).lesson.id
+    night = make_night(project.root / "results" / "night").folder
+    night.events_jsonl.touch()
+    contents = {"c": PLAIN, "t": with_lessons("masked", "s")}
+    batch_of(night.results_root, {"c": {"a": "xx", "b": "xx"}, "t": {"a": "+x", "b": "+x"}}, contents, lesson)
+    for at in ((), ("--results", night.folder)):
+        (gain,) = json.loads(tbench("memory", "stats", "--json", *at).out)["gains"]
+        assert (gain["kind"], gain["difference"], gain["trials"]) == ("transfer", 0.5, 4)
+    assert tbench("memory", "learn").out.startswith("4 new trials counted")
+    assert tbench("memory", "learn", "--results", night.folder).out.startswith("0 new trials counted")
+    assert not (project.root / "index.db").exists()  # the results folder is the root, not a job of the folder around it
 
 
 def test_a_lesson_that_harms_is_retired_by_the_trials_of_the_index_and_a_useless_one_is_not(project, tbench) -> None:

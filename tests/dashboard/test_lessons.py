@@ -9,12 +9,14 @@ import pytest
 
 from support.dashboard import Root, trial
 from support.lessons_shown import make_lessons, show
+from support.nights import make_night
 from terminalbench.archivist.memory import add
 from terminalbench.archivist.store import memory_of, open_store
 from terminalbench.dashboard.export import export_site
 from terminalbench.dashboard.frame import LESSONS, NotFound
 from terminalbench.dashboard.pages.lessons import PAGE_SIZE
-from terminalbench.records import Exposure, Lesson
+from terminalbench.files import write_json
+from terminalbench.records import Exposure, Lesson, LessonsDelivery
 
 
 @pytest.fixture
@@ -91,6 +93,29 @@ def test_one_lesson_has_its_evidence_exposure_effect_and_log(root: Root, made: d
     assert [row["trial"] for row in rows(root.text(f"lessons/{name}/trials.csv"))] == ["b__1", "a__2", "a__1"]
     with pytest.raises(NotFound, match="there is no lesson l-none"):
         root.get("lessons/l-none/")
+
+
+def test_the_trials_of_nights_in_the_results_folder_count_too(root: Root, made: dict[str, str]) -> None:
+    name = made["measured"]
+    show(root, "a__1", Exposure(name, 0.7, shown=True, characters=40))
+    night = make_night(root.path / "dark", [{"p": {"a": "+", "b": "x"}}])
+    night.folder.events_jsonl.touch()
+    (batch,) = night.folder.batches()
+    for number, trial_folder in enumerate(sorted(file.parent for file in batch.runs.glob("*/*/result.json"))):
+        told = [Exposure(name, 0.7, shown=number == 0, characters=40)]
+        write_json(trial_folder / "lessons.json", LessonsDelivery("masked", "s1", told))
+    assert "2 of 3" in root.text("lessons/")
+    page = root.text(f"lessons/{name}/")
+    assert 'href="../../nights/dark/"' in page
+    assert 'href="../../batches/night/' not in page
+    (counts,) = json.loads(root.text(f"lessons/{name}/data.json"))["exposure"]
+    assert (counts["eligible"], counts["shown"], counts["shown_passed"]) == (3, 2, 1)
+    found = rows(root.text(f"lessons/{name}/trials.csv"))
+    assert sorted((row["night"], row["trial"].split("__")[0]) for row in found) == [
+        ("", "a"),
+        ("dark", "a"),
+        ("dark", "b"),
+    ]
 
 
 def test_foreign_words_are_escaped_wherever_they_stand(root: Root, made: dict[str, str]) -> None:

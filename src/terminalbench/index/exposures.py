@@ -140,7 +140,7 @@ class LessonCounts(msgspec.Struct, frozen=True):
 
 
 class LessonLook(msgspec.Struct, frozen=True):
-    """One trial for which a lesson was eligible."""
+    """One trial for which a lesson was eligible. `night`: the one that it is of, where that has an index of its own."""
 
     batch: str
     job: str
@@ -152,6 +152,7 @@ class LessonLook(msgspec.Struct, frozen=True):
     mode: str
     shown: bool
     own: bool
+    night: str | None = None
 
 
 def lesson_counts(connection: sqlite3.Connection, lesson: str | None = None) -> dict[str, list[LessonCounts]]:
@@ -162,7 +163,21 @@ def lesson_counts(connection: sqlite3.Connection, lesson: str | None = None) -> 
     return found
 
 
+def add_counts(parts: Iterable[Mapping[str, list[LessonCounts]]]) -> dict[str, list[LessonCounts]]:
+    """The counts of several indexes together."""
+    sums: dict[str, dict[str, list[int]]] = {}
+    for part in parts:
+        for one in (one for counts in part.values() for one in counts):
+            lesson, mode, *numbers = msgspec.structs.astuple(one)
+            before = sums.setdefault(lesson, {}).get(mode, [0] * len(numbers))
+            sums[lesson][mode] = [old + new for old, new in zip(before, numbers, strict=True)]
+    return {
+        lesson: [LessonCounts(lesson, mode, *numbers) for mode, numbers in sorted(modes.items())]
+        for lesson, modes in sums.items()
+    }
+
+
 def lesson_trials(connection: sqlite3.Connection, lesson: str, limit: int, offset: int = 0) -> list[LessonLook]:
     """The trials for which a lesson was eligible, newest first."""
     rows = connection.execute(_TRIALS, (lesson, limit, offset))
-    return [LessonLook(*row[:-2], bool(row["shown"]), bool(row["own"])) for row in rows]
+    return [msgspec.convert(dict(row), LessonLook, strict=False) for row in rows]

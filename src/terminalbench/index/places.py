@@ -14,6 +14,8 @@ from terminalbench.harbor.read.results import RESULT
 TRIAL_FILES = (RESULT, "config.json", "lock.json")
 """A folder with one of these may be a trial's."""
 _TRIAL_SIGNS = ("trial.log", "agent", "verifier", "exception.txt", "steps")
+_NIGHT_SIGNS = ("events.jsonl", "gate.json")
+"""What a night has besides its `config.json`, and no trial or job of Harbor."""
 _DIGITS = 10
 _SETTLED_NS = 2_000_000_000
 
@@ -110,16 +112,16 @@ def is_job(folder: str) -> bool:
 
     The folder of a night is none, whatever the code under test in it looks like.
     """
-    return not _has(folder, (*_TRIAL_SIGNS, "events.jsonl")) and any(
-        is_trial(entry.path) for entry in _children(folder)
-    )
+    return not _has(folder, (*_TRIAL_SIGNS, *_NIGHT_SIGNS)) and any(is_trial(entry.path) for entry in _children(folder))
 
 
 def is_trial(folder: str) -> bool:
-    """Whether a folder is a trial of Harbor: of the same files that a job has, and not a folder of trials."""
+    """Whether a folder is a trial of Harbor: of the files that a job has too, and neither of trials nor of a night."""
     if not _has(folder, TRIAL_FILES):
         return False
-    return _has(folder, _TRIAL_SIGNS) or not any(_has(entry.path, TRIAL_FILES) for entry in _children(folder))
+    if _has(folder, _TRIAL_SIGNS):
+        return True
+    return not _has(folder, _NIGHT_SIGNS) and not any(_has(entry.path, TRIAL_FILES) for entry in _children(folder))
 
 
 def _children(folder: str) -> Iterator[os.DirEntry[str]]:

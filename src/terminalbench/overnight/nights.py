@@ -54,6 +54,12 @@ def _places(root: Path) -> dict[str, Path]:
     return {name: place for name, place in places.items() if NightFolder(place).config_json.is_file()}
 
 
+def night_results(root: Path) -> dict[str, Path]:
+    """The results folders of the nights below a results folder, by what the nights are called; without itself."""
+    found = {name: NightFolder(place).results_root.resolve() for name, place in _places(root).items()}
+    return {name: folder for name, folder in found.items() if folder.is_dir() and folder != root.resolve()}
+
+
 def night_stamps(root: Path) -> list[tuple[str, int]]:
     """What changes with the nights of a results folder: their files, and when each was written."""
     found = []

@@ -47,13 +47,13 @@ def on_memory(*, write: bool = False) -> Callable[[Callable[..., int | None]], A
 def roots_of(store: "Store", results: Path | None) -> list[Path]:
     """The results folder that was named, or that of the project of a memory, and those of the nights in it."""
     from terminalbench.lab.select import results_root
-    from terminalbench.overnight.nights import find_nights
+    from terminalbench.overnight.nights import night_results
 
     usual = store.place.folder.parent / "results"
     if results is None and not usual.is_dir():
         return []
     root = results_root(results or usual)
-    return [root, *(night.folder.results_root for night in find_nights(root))]
+    return [root, *night_results(root).values()]
 
 
 def _speaker(_context: click.Context, _option: click.Parameter, given: str | None) -> str:

@@ -11,11 +11,12 @@ from terminalbench.archivist.inventory import Order, history, page_of_lessons
 from terminalbench.archivist.store import Store, memory_of, open_store
 from terminalbench.archivist.tables import find_lesson
 from terminalbench.archivist.utility import HARM, chance_of_harm
+from terminalbench.dashboard.exposures import counts_of, trials_of
 from terminalbench.dashboard.frame import LESSONS, Ask, Crumb, NotFound, Page, Table
 from terminalbench.dashboard.links import steps_path, trial_path
 from terminalbench.dashboard.pages.steps import places
 from terminalbench.dashboard.site import Site
-from terminalbench.index.exposures import LessonCounts, LessonLook, lesson_counts, lesson_trials
+from terminalbench.index.exposures import LessonCounts, LessonLook
 from terminalbench.index.pages import Found, Window
 from terminalbench.records import Evidence, Lesson, LessonState, Utility
 
@@ -74,7 +75,7 @@ def lessons_page(site: Site, ask: Ask) -> Page:
     with _memory(site) as store:
         found = page_of_lessons(store, text, state, order, window.limit, window.offset)
         problems, behind, empty = store.problems(), store.behind, not store.place.exists
-    counts = lesson_counts(site.index)
+    counts = counts_of(site)
 
     def everything() -> list[Lesson]:
         with _memory(site) as store:
@@ -111,16 +112,14 @@ def lesson_page(site: Site, ask: Ask) -> Page:
             raise NotFound(f"there is no lesson {name}")
         entries = history(store, name)
         behind = store.behind
-    counts = lesson_counts(site.index, name).get(name, [])
+    counts = counts_of(site, name).get(name, [])
     window = Window(ask.number("page"), None if ask.static else _TRIALS)
     values: dict[str, Any] = {
         "lesson": lesson,
         "effect": _effect(lesson),
         "harm": HARM,
         "counts": counts,
-        "trials": Found(
-            lesson_trials(site.index, name, window.limit, window.offset), sum(one.eligible for one in counts)
-        ),
+        "trials": Found(trials_of(site, name, window), sum(one.eligible for one in counts)),
         "window": window,
         "support": [_support(site, one) for one in lesson.evidence],
         "entries": entries[:_ENTRIES],
@@ -134,7 +133,7 @@ def lesson_page(site: Site, ask: Ask) -> Page:
         values=values,
         crumbs=(Crumb("Lessons", LESSONS),),
         tables={
-            "trials": lambda: Table.of(lesson_trials(site.index, name, Window(size=None).limit), _TRIAL_COLUMNS),
+            "trials": lambda: Table.of(trials_of(site, name, Window(size=None)), _TRIAL_COLUMNS),
         },
         document=lambda: {"lesson": lesson, "exposure": counts, "log": entries},
         feed=LESSONS,

@@ -114,8 +114,9 @@ def test_what_a_model_charges_is_counted_by_the_gate_of_the_night(tmp_path: Path
     first = learn(made, 1)
     assert (first.asked, first.cost_usd, first.stopped) == (True, 0.01, None)
     assert standing(made.folder.gate_json).spent_usd == pytest.approx(0.01)
-    assert learn(made, 2).asked  # half a cent is left, and no price says that it is too little
-    assert standing(made.folder.gate_json).spent_usd == pytest.approx(0.02)
+    second = learn(made, 2)  # no price says what it costs: as much as the first
+    assert (second.asked, second.stopped) == (False, "one question may cost $0.01, of $0.005 that are left")
+    assert standing(made.folder.gate_json).spent_usd == pytest.approx(0.01)
     third = night(tmp_path / "other", {"a": "x"}, {"a": "x"}, model=reflector(tmp_path), budget_usd=0.01)
     learn(third, 1)
     assert learn(third, 2).stopped == "the budget for reflection is spent"
@@ -138,6 +139,24 @@ def test_a_question_that_was_killed_is_of_unknown_cost_and_asked_again(tmp_path:
     assert learn(made).asked
     now = standing(made.folder.gate_json)
     assert (now.unknown, now.spent_usd) == (1, 0.01)
+
+
+def test_within_a_budget_a_question_of_unknown_price_is_asked_once_until_it_says_what_it_costs(tmp_path: Path) -> None:
+    made = night(tmp_path, {"a": "x"}, {"a": "x"}, model=reflector(tmp_path), budget_usd=0.03)
+    payer = str(made.folder.folder / "reflection")
+    change_account(made.folder.gate_json, payer, lambda _: Account().entered("2", 0.0))  # another worker asks
+    assert "nobody knows what the question before it costs" in (learn(made, 1).stopped or "")
+    change_account(made.folder.gate_json, payer, lambda one: one.settled("2", 0.02, measured=False, again=False))
+    assert learn(made, 2).stopped == "one question may cost $0.02, of $0.01 that are left"
+
+
+def test_an_answer_of_another_form_is_not_repaired_beyond_the_budget(tmp_path: Path) -> None:
+    asked = reflector(tmp_path, text="no lessons")
+    for cap, cost in ((0.015, 0.01), (0.02, 0.02)):
+        made = night(tmp_path / str(cap), {"a": "x"}, model=asked, budget_usd=cap)
+        found = learn(made)
+        assert (found.asked, found.cost_usd) == (True, cost)
+        assert "does not fit its form" in (found.stopped or "")
 
 
 def test_a_model_that_fails_ends_no_iteration_and_is_told(tmp_path: Path) -> None:

@@ -38,10 +38,14 @@ _ON_DEMAND = Fired(Trigger.ON_DEMAND, "a person asked")
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a model is shown, and what it may charge; None: no limit but the tokens."""
+    """How much a model is shown, and what it may charge; None: no limit but the tokens.
+
+    `likely_usd` is what a question probably costs where the model has no known price: as the dearest before it.
+    """
 
     tokens: int = BUDGET_TOKENS
     usd: float | None = None
+    likely_usd: float = 0.0
     patience: Patience | None = None
 
 
@@ -189,10 +193,10 @@ def by_model(
     room = limits.tokens // len(shown)
     parts = [_part(number, one, shown, room) for number, one in enumerate(shown, start=1)]
     asked = [Message("system", SYSTEM), Message("user", "\n\n".join(parts))]
-    stopped = _too_dear(model, asked, limits.usd)
+    stopped = _too_dear(model, asked, limits)
     if stopped is not None:
         return Learned(stopped=stopped)
-    reply = ask(model, asked, schema_of(Answer, "lessons"), limits.patience)
+    reply = ask(model, asked, schema_of(Answer, "lessons"), limits.patience, budget_usd=limits.usd)
     learned = Learned(asked=True, cost_usd=reply.usage.cost_usd)
     answer: Answer = reply.parsed
     for proposed in answer.lessons:
@@ -211,12 +215,13 @@ def _part(number: int, one: Shown, shown: Sequence[Shown], room: int) -> str:
     return f"Attempt A{number}, at task {place}: it {outcome}.\n<data-steps>\n{steps}\n</data-steps>{refused}"
 
 
-def _too_dear(model: ChatModel, messages: Sequence[Message], usd: float | None) -> str | None:
+def _too_dear(model: ChatModel, messages: Sequence[Message], limits: Limits) -> str | None:
     """Why a question must not be asked: what it may cost at most is beyond the budget; None when it may be."""
+    usd, price, most = limits.usd, model.price(), limits.likely_usd
     if usd is None:
         return None
-    price = model.price()
-    most = model.count(messages).tokens * price.input_usd + OUTPUT_TOKENS * price.output_usd if price else 0.0
+    if price is not None:
+        most = model.count(messages).tokens * price.input_usd + OUTPUT_TOKENS * price.output_usd
     if usd <= 0:
         return "the budget for reflection is spent"
     return f"one question may cost {dollars(most)}, of {dollars(usd)} that are left" if most > usd else None

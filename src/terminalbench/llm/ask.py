@@ -44,10 +44,13 @@ def ask(
     schema: Schema | None = None,
     patience: Patience | None = None,
     stop: Event | None = None,
+    *,
+    budget_usd: float | None = None,
 ) -> Reply:
     """The model's reply, its `parsed` checked against `schema`. Raises ModelError.
 
-    An answer that does not fit gets one repair try; the usage of both is added up. When `stop` is set, or a signal
+    An answer that does not fit gets one repair try, within `budget_usd` where that costs what the first has; the usage
+    of both is added up. When `stop` is set, or a signal
     raises in the main thread, it ends within a second, also while a server keeps it waiting.
     """
     patience, stop = patience or Patience(), stop or Event()
@@ -58,6 +61,9 @@ def ask(
         return msgspec.structs.replace(first, parsed=_checked(first, schema))
     except BadAnswer as error:
         problem = str(error)
+    if budget_usd is not None and (first.usage.cost_usd is None or 2 * first.usage.cost_usd > budget_usd):
+        what = f"the answer does not fit its form, and the budget allows no second try: {problem}"
+        raise ModelError(Fault.BAD_ANSWER, what, usage=first.usage, rejected=(first.text,))
     again = [*messages, Message("assistant", first.text[:_SHOWN_OF_ANSWER]), Message("user", _repair(problem, schema))]
     try:
         second = _with_retries(model, again, schema, patience, stop)

@@ -30,6 +30,9 @@ from terminalbench.records import LessonState
 _PATIENCE = Patience(tries=1)
 """A worker has ten minutes to come to its end: a question and its repair, no more."""
 
+_DIGITS = 9
+"""Of dollars: sums of cents are no exact numbers."""
+
 
 def memory_of(config: NightConfig) -> Path:
     """The folder of the memory that a night reads and writes: that of its project, not of the pinned code."""
@@ -92,8 +95,9 @@ def _by_model(
         return _Failed(shut)
     question = batch.folder.name
     _settle(folder, question, None)  # one that was killed before it had its answer may have been billed
-    change_account(folder.gate_json, _payer(folder), lambda one: one.entered(question, one.price_usd or 0.0))
-    allowed = Limits(usd=left_usd(folder, config), patience=_PATIENCE)
+    allowed = _enter(folder, config, question, priced=model.price() is not None)
+    if isinstance(allowed, str):
+        return _Failed(allowed)
     try:
         found = reflect(store, batch, model, occasion=occasion, limits=allowed)
     except ModelError as error:
@@ -118,15 +122,30 @@ def _settle(folder: NightFolder, question: str, cost_usd: float | None) -> None:
     change_account(folder.gate_json, _payer(folder), settled)
 
 
-def left_usd(folder: NightFolder, config: NightConfig) -> float | None:
-    """What reflection may still spend: of its own budget, and of what the night has left; None: no limit."""
-    found = []
-    if config.lessons is not None and config.lessons.budget_usd is not None:
-        spent = [one.cost_usd or 0.0 for one in all_reflections(folder)]
-        found.append(config.lessons.budget_usd - sum(spent))
-    if config.budget_usd is not None:
-        found.append(config.budget_usd - limits.standing(folder.gate_json).spent_usd)
-    return min(found, default=None)
+def _enter(folder: NightFolder, config: NightConfig, question: str, *, priced: bool) -> Limits | str:
+    """Begin a question: what it may cost, of the budget for reflection and of what the night has left; or why not.
+
+    What is under way or was cut off counts as the dearest so far. While nobody knows what that is, a budget allows one
+    question and no other beside it or after it.
+    """
+    costs = [one.cost_usd or 0.0 for one in all_reflections(folder)]
+    night = None if config.budget_usd is None else config.budget_usd - limits.standing(folder.gate_json).spent_usd
+    own = config.lessons.budget_usd if config.lessons is not None else None
+    said: list[Limits | str] = []
+
+    def entered(account: Account) -> Account:
+        dearest = max([account.price_usd or 0.0, *costs])
+        unsaid = account.unknown + len(account.running)
+        if own is not None and unsaid and not dearest and not priced:
+            said.append("nobody knows what the question before it costs, so the budget cannot be held")
+            return account
+        left = None if own is None else own - account.known.usd - unsaid * dearest
+        room = min((round(one, _DIGITS) for one in (left, night) if one is not None), default=None)
+        said.append(Limits(usd=room, likely_usd=round(dearest, _DIGITS), patience=_PATIENCE))
+        return account.entered(question, dearest)
+
+    change_account(folder.gate_json, _payer(folder), entered)
+    return said[0]
 
 
 def _told(number: int, found: Reflected | _Failed, asked: NightLessons, counted: Counted) -> Reflection:

@@ -134,6 +134,37 @@ def test_what_was_measured_on_one_model_is_not_believed_of_another(store: Store)
     assert [one.id for one in retired_by_effect(store)] == [name]
 
 
+def test_a_new_text_is_measured_anew(store: Store, tmp_path: Path) -> None:
+    name = lesson(store, "Look at alpha first.")
+    old = trials({name: 0.15}, 600)
+    count_trials(store, old[:400])
+    measured = find(store, name)
+    assert measured.utility is not None
+    edit(store, name, Changes(importance=0.6), by=PERSON)
+    assert find(store, name).utility == measured.utility, "of the same text"
+    edit(store, name, Changes(do="Look at omega first."), by=PERSON)
+    after = find(store, name)
+    assert (after.utility, after.effects) == (None, [])
+    assert believed(after, "m/a") == prior(0.6)
+    assert any(entry.changes and entry.changes.utility == measured.utility for entry in history(store, name))
+    assert count_trials(store, old).trials == 200, "of the old text, counted late: they started before the edit"
+    assert find(store, name).effects == []
+    later: dict[str, Any] = {"started_at": "2999-01-23T16:30:00Z", "batch": "s/1"}
+    as_long = len(after.text)
+    new = [
+        replace(one, exposures=tuple(replace(told, characters=as_long) for told in one.exposures))
+        for one in trials({name: -0.3}, 300, seed=4, at=2000, **later)
+    ]
+    stale = trials({name: 0.3}, 50, seed=5, at=4000, **later, snapshot="kept")
+    counted = count_trials(store, [*old, *new, *stale])
+    assert counted.trials == 350
+    effect = find(store, name).utility
+    assert effect is not None
+    assert effect.n == 300, "those of another length had the old text"
+    assert [one.id for one in counted.retired] == [name], "by the trials of its text alone"
+    assert contents(tmp_path) == contents(tmp_path, rebuilt=True)
+
+
 def test_a_retired_lesson_comes_back_by_a_person_only_and_goes_again_by_new_trials(store: Store) -> None:
     name = lesson(store, "Look at alpha first.")
     old = trials({name: -0.2}, 600)

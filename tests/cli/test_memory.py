@@ -186,6 +186,17 @@ def test_a_log_that_is_gone_is_an_error_of_every_reader(project, memory) -> None
         assert ran.out == ""
 
 
+@pytest.mark.parametrize("character", ["\x1b", "\x07", "\r", "\x9b"])
+def test_a_character_that_acts_on_a_terminal_is_quarantined_and_never_printed(memory, character: str) -> None:
+    ran = memory("add", "--do", f"Look {character}[2Jtwice.")
+    assert ran.code == 3
+    assert f"U+{ord(character):04X}" in ran.out
+    lesson = ID.findall(ran.out)[0]
+    for ran in (memory("show", lesson), memory("list"), memory("log")):
+        assert character not in ran.out
+    assert memory("add", "--do", "First\tthis,\nthen that.").code == 0
+
+
 def test_a_list_in_which_nothing_fits_is_no_empty_memory(memory) -> None:
     added(memory, "--do", "Look twice.")
     assert memory("list", "--tag", "none").out == "no lesson fits\n"

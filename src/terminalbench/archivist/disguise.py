@@ -14,6 +14,8 @@ _UNSEEN = re.compile(
     r"[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff"
     r"\U000e0000-\U000e01ef]"
 )
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What acts on a terminal: all but line ends and tabs."""
 _ALIKE = str.maketrans(
     "абвгдезікмнорстухцѕјһԁԛԝӏѵАВЕІЅЈКМНОРСТУХҮӀαβεικνορτυχγωΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "a6brdesikmhopctyxusjhdqwlvABEISJKMHOPCTYXYIaβeikvoptuxywABEZHIKMNOPTYX",
@@ -27,8 +29,8 @@ _SEPARATORS = re.compile(r"[_./\\+=:-]+|(?<=[a-z])(?=[A-Z])")
 
 
 def unseen(text: str) -> str | None:
-    """The first character of a text that cannot be seen; None where all can."""
-    found = _UNSEEN.search(text)
+    """The first character of a text that cannot be seen, or acts on a terminal; None where there is none."""
+    found = _UNSEEN.search(text) or _CONTROL.search(text)
     return found.group() if found else None
 
 

@@ -5,6 +5,7 @@ stays, and counting it again changes nothing. What is believed is computed anew 
 
 - Models are apart: a belief comes from trials of one model. Simulated trials are apart from real ones, and may retire
   a lesson only where no real trial was counted yet, or where the lesson itself is simulated.
+- A trial that had a lesson before its text was changed says nothing of it as it reads now (`old`).
 - Trials of tasks that a lesson comes from (`own`) are apart: they say what is recalled, not what is transferred.
 - Harmful on one model is enough to be retired. Nothing is put into use again but by a person; where a person has done
   that, only trials that were counted since may retire it again.
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 
 from terminalbench.archivist.entries import Changes, CountedTrial, Entry, Operation
 from terminalbench.archivist.inventory import LessonFilter, each_lesson, history
+from terminalbench.archivist.revisions import counted_before, first_starts, old_texts, revised
 from terminalbench.archivist.store import Store
 from terminalbench.archivist.tables import find_lesson
 from terminalbench.archivist.utility import ExposedTrial, chance_of_harm, is_harmful, learn, prior
@@ -31,6 +33,8 @@ AUTHOR = "utility"
 _DIGITS = 6
 _OWN = " own"
 """Behind the id of a lesson where it is told to a task that it comes from."""
+_OLD = " old"
+"""Behind that, where its text was another."""
 
 
 class World(NamedTuple):
@@ -51,19 +55,26 @@ class Counted:
 
 def count_trials(store: Store, trials: Iterable[LessonTrial]) -> Counted:
     """Learn from trials that the log has not counted yet; those it has, and those without a verdict, change nothing."""
-    found = [one for trial in trials if trial.measured and (one := counted_trial(trial)) is not None]
+    trials = list(trials)
+    starts = first_starts(trials)
+    found = [(one, trial) for trial in trials if trial.measured and (one := counted_trial(trial)) is not None]
     new: list[CountedTrial] = []
 
     def make() -> list[Entry]:
         rows = store.connection.execute("SELECT trial, seq, record FROM counted ORDER BY seq, trial").fetchall()
         known = {row["trial"] for row in rows}
-        wanted = {name for one in found for name in one.eligible}
-        new.extend(_each_once(one for one in found if one.id not in known))
+        changes = revised(store)
         decode = msgspec.json.Decoder(CountedTrial).decode
-        everything = [_Numbered(decode(row["record"]), row["seq"]) for row in rows]
-        everything += [_Numbered(one, None) for one in new]
-        names = wanted | {name for one in everything for name in one.trial.eligible}
+        everything = [_Numbered(counted_before(decode(row["record"]), row["seq"], changes), row["seq"]) for row in rows]
+        names = {name for one, _ in found for name in one.eligible}
+        names |= {name for one in everything for name in one.trial.eligible}
         lessons = {name: lesson for name in sorted(names) if (lesson := find_lesson(store.connection, name))}
+        for one, trial in found:
+            if one.id not in known:
+                start = starts.get((trial.batch, trial.snapshot))
+                new.append(replace(one, old=old_texts(trial, start, changes, lessons)))
+        new[:] = _each_once(new)
+        everything += [_Numbered(one, None) for one in new]
         return [*_edits(lessons, everything, new), *_retirements(store, lessons, everything)]
 
     entries = store.write(make)
@@ -105,20 +116,26 @@ def beliefs(lessons: Iterable[Lesson], trials: Iterable[CountedTrial]) -> dict[s
     found: dict[str, list[Utility]] = {}
     for world in sorted(worlds, key=lambda one: (one.simulated, one.model or "")):
         exposed = worlds[world]
-        names = sorted({name for one in exposed for name in one.eligible if name.removesuffix(_OWN) in importance})
-        priors = {name: prior(importance[name.removesuffix(_OWN)]) for name in names}
+        names = sorted({name for one in exposed for name in one.eligible if _lesson(name) in importance})
+        priors = {name: prior(importance[_lesson(name)]) for name in names}
         for name, effect in learn(exposed, priors).items():
+            if name.endswith(_OLD):
+                continue
             rounded = {"mean": round(effect.mean, _DIGITS), "sd": round(effect.sd, _DIGITS)}
             kept = replace(effect, **rounded, **world._asdict(), own=name.endswith(_OWN))
-            found.setdefault(name.removesuffix(_OWN), []).append(kept)
+            found.setdefault(_lesson(name), []).append(kept)
     return found
+
+
+def _lesson(name: str) -> str:
+    return name.removesuffix(_OLD).removesuffix(_OWN)
 
 
 def _exposed(trial: CountedTrial) -> ExposedTrial:
     """A trial for the regression: compared with those for which the same lessons were eligible."""
 
     def named(names: Iterable[str]) -> frozenset[str]:
-        return frozenset(name + _OWN if name in trial.own else name for name in names)
+        return frozenset(name + _OWN * (name in trial.own) + _OLD * (name in trial.old) for name in names)
 
     eligible = named(trial.eligible)
     group = f"{trial.group} {' '.join(sorted(eligible))}"

@@ -57,7 +57,8 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class CountedTrial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A measured trial that lessons were eligible for: which, which of them it was shown, and whether it passed.
 
-    `group` are its task and its policy. `own` are eligible lessons that come from its task or its family.
+    `group` are its task and its policy. `own` are eligible lessons that come from its task or its family, `old` those
+    that had another text than when it was counted.
     """
 
     id: str
@@ -66,6 +67,7 @@ class CountedTrial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     eligible: list[str]
     shown: list[str] = []
     own: list[str] = []
+    old: list[str] = []
     model: str | None = None
     simulated: bool = False
 

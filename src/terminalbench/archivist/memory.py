@@ -186,7 +186,8 @@ def edit(
     """Change fields of a lesson; `sources` are tasks that it comes from too, and `tasks` the texts of some.
 
     Where its text or its tasks change it is checked again, with all of them. A leak puts it into
-    quarantine; an active one becomes a candidate where the files of such a task are not found.
+    quarantine; an active one becomes a candidate where the files of such a task are not found. What was measured of
+    another text is no effect of the new one (`revisions.py`); it stays in the log.
     """
 
     def make() -> list[Entry]:
@@ -196,6 +197,8 @@ def edit(
         made = msgspec.structs.replace(changes, source_tasks=[*before.source_tasks, *new]) if new else changes
         after = made.of(before)
         check_fields(after)
+        if after.text != before.text:
+            made = msgspec.structs.replace(made, utility=None, effects=[])
         if new or after.text != before.text:
             given = {task.id for task in tasks}
             missing = (task for task in after.source_tasks if task.id not in given)

@@ -35,6 +35,8 @@ def command(store: "Store", lesson: str, as_json: bool) -> None:
 def _lines(lesson: "Lesson", width: int) -> list[str]:
     from textwrap import fill
 
+    from terminalbench.text.foreign import printable, visible
+
     state = lesson.state + (f": {lesson.reason}" if lesson.reason else "")
     facts = {
         "state": state,
@@ -52,19 +54,22 @@ def _lines(lesson: "Lesson", width: int) -> list[str]:
         "simulated": "learned from simulated trials, told to simulated agents only" if lesson.simulated else None,
         "families": ", ".join(lesson.families) or None,
     }
-    said = [fill(line, width, initial_indent="  ", subsequent_indent="    ") for line in lesson.text.split("\n")]
+    said = [
+        fill(line, width, initial_indent="  ", subsequent_indent="    ") for line in visible(lesson.text).split("\n")
+    ]
     lines = [f"{name:<13} {value}" for name, value in facts.items() if value is not None]
     for one in lesson.evidence:
         steps = f", step {', '.join(map(str, one.steps))}" if one.steps else ""
         quote = f': "{one.quote}"' if one.quote else ""
         lines.append(f"{'evidence':<13} {one.trial}{steps}{quote}")
-    return [lesson.id, *said, "", *(fill(line, width, subsequent_indent=" " * 14) for line in lines)]
+    return [lesson.id, *said, "", *(fill(printable(line), width, subsequent_indent=" " * 14) for line in lines)]
 
 
 def entry_line(entry: "Entry", width: int, indent: str = "") -> str:
     """An operation: number, time, what, on which lesson, by whom, why; as many lines as it takes."""
     from textwrap import fill
 
+    from terminalbench.text.foreign import printable
     from terminalbench.text.numbers import moment
 
     changed = ", ".join(entry.changes.values()) if entry.changes is not None else ""
@@ -73,4 +78,4 @@ def entry_line(entry: "Entry", width: int, indent: str = "") -> str:
     why += f": {entry.reason}" if entry.reason else ""
     detail = f" ({changed})" if changed and not entry.absorbed else ""
     told = f"{entry.seq}  {moment(entry.time)}  {entry.op} {entry.id}{took}{detail}, by {entry.by}{why}"
-    return fill(told, width, initial_indent=indent, subsequent_indent=f"{indent}    ")
+    return fill(printable(told), width, initial_indent=indent, subsequent_indent=f"{indent}    ")

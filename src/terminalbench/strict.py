@@ -23,16 +23,21 @@ from terminalbench.errors import Problem, UserError, did_you_mean
 
 @dataclass(frozen=True)
 class Rule:
-    """What is known of one key besides its type. `pattern`: of a string, of each in a list, of the keys of a table."""
+    """What is known of one key besides its type. `pattern`: of a string, of each in a list, of the keys of a table.
+
+    `hint` is said with a limit that is broken.
+    """
 
     doc: str
     minimum: float | None = None
     above: float | None = None
     maximum: float | None = None
+    below: float | None = None
     pattern: str | None = None
     pattern_doc: str | None = None
     non_empty: bool = False
     example: str | None = None
+    hint: str | None = None
 
 
 def key(doc: str, *, required: bool = False, default: Any = None, factory: Any = MISSING, **limits: Any) -> Any:
@@ -270,7 +275,7 @@ def _scalar(value: Any, kind: type, rule: Rule | None, at: str, problems: Proble
     if kind is float:
         value = float(value)
     for what in _broken_limits(value, rule) if rule is not None else ():
-        problems.add(at, what)
+        problems.add(at, what, rule.hint if rule is not None else None)
         return BAD
     return value
 
@@ -294,6 +299,8 @@ def _broken_limits(value: Any, rule: Rule) -> Iterator[str]:
         yield f"must be above {rule.above:g}, not {value:g}"
     elif rule.maximum is not None and value > rule.maximum:
         yield f"must be at most {rule.maximum:g}, not {value:g}"
+    elif rule.below is not None and value >= rule.below:
+        yield f"must be below {rule.below:g}, not {value:g}"
 
 
 def describe(kind: Any, *, plural: bool = False) -> str:

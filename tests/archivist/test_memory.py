@@ -171,7 +171,8 @@ def test_a_lesson_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     ("wrong", "message"),
     [
         ({"do": "  "}, "what to do, what to avoid"),
-        ({"do": "x" * LONGEST_TEXT}, "characters, of at most"),
+        ({"do": "x" * LONGEST_TEXT, "avoid": "y"}, f"the text has {LONGEST_TEXT + 1} characters, of at most"),
+        ({"do": "x", "tags": [""]}, "is no tag"),
         ({"do": "x", "scope": LessonScope.TASK}, "needs a value: task:NAME"),
         ({"do": "x", "scope_value": "y"}, "the scope global has no value"),
         ({"do": "x", "importance": 1.5}, "from 0 to 1"),
@@ -182,6 +183,10 @@ def test_what_cannot_be_a_lesson_is_refused(store: Store, wrong: dict, message: 
     with pytest.raises(UserError, match=message):
         add(store, draft(**wrong), by=PERSON)
     assert count(store) == 0
+
+
+def test_the_limit_is_of_the_words_themselves(store: Store) -> None:
+    assert add(store, draft("x" * (LONGEST_TEXT - 1), avoid="y"), by=PERSON).lesson.do
 
 
 def test_an_edited_text_is_compared_with_the_tasks_that_the_lesson_comes_from(tmp_path: Path) -> None:

@@ -90,6 +90,8 @@ def test_a_person_reads_changes_and_vetoes_everything(memory) -> None:
         (["retire", "l-1"], "Missing option '--reason'"),
         (["retire", "l-1", "--reason", " "], "the reason is empty (say why: it stays in the log)"),
         (["export", "-o", "."], "is a folder (name a file)"),
+        (["export", "-o", "none/deep/x.jsonl"], "none/deep: no such folder"),
+        (["add", "--do", "x", "--tag", ""], '"" is no tag'),
         (["search"], "give words, or --task-folder DIR"),
         (["import", "none.jsonl"], "none.jsonl: no such file (tbench memory export writes one)"),
         (["approve", "l-1"], 'no lesson is called "l-1" (memory is empty; tbench memory add writes one)'),
@@ -128,10 +130,13 @@ def test_lessons_travel_as_candidates(project, memory, tmp_path: Path) -> None:
 
 def test_a_file_with_a_line_that_is_no_lesson_adds_nothing(project, memory, tmp_path: Path) -> None:
     file = tmp_path / "lessons.jsonl"
-    file.write_text('{"id": "l-1", "do": "Look twice.", "state": "active"}\n{"id": 3}\n')
+    fine = '{"id": "l-1", "do": "Look twice.", "state": "active"}'
+    file.write_text(f'{fine}\n\n{{"id": 3}}\n{{"id": "l-2"}}\n{{"id": "l-3", "do": "Look.", "tags": [""]}}\n')
     ran = memory("import", str(file))
     assert ran.code == 2
-    assert "line 2: is no lesson" in ran.err
+    assert f"{file}: line 3: is no lesson" in ran.err
+    assert f"{file}: line 4: a lesson says what to do, what to avoid, or both" in ran.err
+    assert f'{file}: line 5: "" is no tag' in ran.err
     assert json.loads(memory("list", "--json").out) == []
 
 

@@ -155,7 +155,7 @@ def test_the_key_is_a_word_or_a_table_and_may_be_inherited(project: Project) -> 
         ("lessons = { k = 4 }", "profiles.p.lessons.k: "),
         ("lessons = { k = 0 }", "profiles.p.lessons.k: "),
         ("lessons = { budget = 0 }", "profiles.p.lessons.budget: "),
-        ("lessons = { withhold = 1.5 }", "profiles.p.lessons.withhold: "),
+        ("lessons = { withhold = 1 }", 'profiles.p.lessons.withhold: must be below 1, not 1 (lessons = "off" '),
         ('lessons = { mode = "all" }', "profiles.p.lessons.mode: "),
         ("lessons = { depth = 1 }", "profiles.p.lessons.depth: "),
     ],

@@ -9,12 +9,11 @@ import msgspec
 from msgspec.structs import replace
 
 from terminalbench.archivist.entries import Entry
-from terminalbench.archivist.memory import Added, add_imported, find
+from terminalbench.archivist.memory import Added, add_imported, check_fields, find
 from terminalbench.archivist.search import by_words, lessons_numbered
 from terminalbench.archivist.store import LogProblem, Store
 from terminalbench.archivist.tables import lesson_of
-from terminalbench.errors import InvalidFile, Problem
-from terminalbench.files import BadLine, each_jsonl
+from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.records import Lesson, LessonKind, LessonScope, LessonState
 
 
@@ -160,14 +159,24 @@ def import_lessons(store: Store, file: Path, *, by: str) -> Imported:
     """
     lessons: list[Lesson] = []
     problems: list[Problem] = []
-    for found in each_jsonl(file, Lesson):
-        if isinstance(found, BadLine):
-            problems.append(Problem(f"line {found.number}", f"is no lesson: {found.reason}"))
-        else:
-            lessons.append(found)
+    decode = msgspec.json.Decoder(Lesson).decode
+    for number, line in enumerate(file.read_bytes().split(b"\n"), start=1):
+        try:
+            if line.strip():
+                lessons.append(decode(line))
+                if _travels(lessons[-1]):
+                    check_fields(lessons[-1])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            problems.append(Problem(f"line {number}", f"is no lesson: {error}"))
+        except UserError as error:
+            problems.append(Problem(f"line {number}", error.what, error.hint))
     if problems:
         raise InvalidFile(str(file), problems)
-    wanted = [one for one in lessons if one.state in (LessonState.ACTIVE, LessonState.CANDIDATE)]
+    wanted = list(filter(_travels, lessons))
     drafts = [replace(one, id="", utility=None, effects=[], superseded_by=None, reason=None) for one in wanted]
     added = [add_imported(store, draft, by=by) for draft in drafts]
     return Imported(tuple(added), len(lessons) - len(wanted))
+
+
+def _travels(lesson: Lesson) -> bool:
+    return lesson.state in (LessonState.ACTIVE, LessonState.CANDIDATE)

@@ -314,15 +314,16 @@ def check_fields(lesson: Lesson) -> None:
     """Refuse a lesson that says nothing, says too much, or whose scope, tags or importance cannot be."""
     if not (lesson.do or "").strip() and not (lesson.avoid or "").strip():
         raise UserError("a lesson says what to do, what to avoid, or both")
-    if len(lesson.text) > LONGEST_TEXT:
-        raise UserError(f"the text has {len(lesson.text)} characters, of at most {LONGEST_TEXT}", hint="say one thing")
+    if (length := len(lesson.do or "") + len(lesson.avoid or "")) > LONGEST_TEXT:
+        raise UserError(f"the text has {length} characters, of at most {LONGEST_TEXT}", hint="say one thing")
     if (lesson.scope is LessonScope.GLOBAL) != (lesson.scope_value is None):
         wanted = "has no value" if lesson.scope is LessonScope.GLOBAL else f"needs a value: {lesson.scope}:NAME"
         raise UserError(f"the scope {lesson.scope} {wanted}")
     if not 0 <= lesson.importance <= 1:
         raise UserError(f"importance is from 0 to 1, not {lesson.importance}")
-    if wrong := next((tag for tag in lesson.tags if not tag or tag != tag.strip().lower() or " " in tag), None):
-        raise UserError(f'"{wrong}" is no tag', hint="a tag is one word in lower case")
+    wrong = [tag for tag in lesson.tags if not tag or tag != tag.strip().lower() or " " in tag]
+    if wrong:
+        raise UserError(f'"{wrong[0]}" is no tag', hint="a tag is one word in lower case")
 
 
 def _of_episode(store: Store, episode: str) -> int:

@@ -109,7 +109,8 @@ def _limits(kind: Any, rule: Rule | None) -> dict[str, Any]:
     limits = {
         "minimum": -LARGEST if number and rule.minimum is None and rule.above is None else rule.minimum,
         "exclusiveMinimum": rule.above,
-        "maximum": LARGEST if number and rule.maximum is None else rule.maximum,
+        "maximum": LARGEST if number and rule.maximum is None and rule.below is None else rule.maximum,
+        "exclusiveMaximum": rule.below,
         "pattern": f"^{rule.pattern}$" if rule.pattern else r"\S" if rule.non_empty and kind is str else None,
     }
     return {name: value for name, value in limits.items() if value is not None}

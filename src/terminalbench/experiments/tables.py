@@ -175,7 +175,8 @@ class LessonsTable:
         "Chance that a trial is not shown a lesson it would get; without it no effect is measured.",
         default=0.3,
         minimum=0,
-        maximum=1,
+        below=1,
+        hint='lessons = "off" shows none',
     )
 
 

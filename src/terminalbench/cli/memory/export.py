@@ -32,5 +32,7 @@ def command(store: "Store", output: Path | None, wanted: "LessonFilter") -> None
         return
     if output.is_dir():
         raise UserError("is a folder", where=str(output), hint="name a file")
+    if not output.parent.is_dir():
+        raise UserError("no such folder", where=str(output.parent), hint="make it, or name another file")
     write_lines(output, map(encode_line, found))
     click.echo(f"{plural(len(found), 'lesson')} in {output}")

@@ -37,9 +37,26 @@ def got(store: Store, text: str = "", k: int = 3, mode: Mode = Mode.MASKED, **fi
 
 def test_a_lesson_is_found_by_its_words_whatever_their_ending(store: Store) -> None:
     wanted = put(store, "Declare phony targets in makefiles.")
-    put(store, "Quote shell variables.")
-    assert got(store, "The Makefile declares a phony target; repair it (see src/app.py: 'x' OR NOT y).") == [wanted.id]
-    assert got(store, "Nothing of the kind") == []
+    put(store, "Quote shell variables.", importance=1.0)
+    text = "The Makefile declares a phony target; repair it (see src/app.py: 'x' OR NOT y)."
+    assert got(store, text, k=1) == [wanted.id]
+
+
+def test_free_places_are_filled_by_the_best_believed_global_lessons_behind_mask_and_budget(store: Store) -> None:
+    worded = put(store, "Declare phony targets in makefiles.", importance=0.0)
+    dull, good = put(store, "Quote shell variables.", importance=0.3), put(store, "Pin versions.", importance=0.9)
+    put(store, "Regenerate parsers.", scope=LessonScope.SUITE, scope_value="elsewhere", importance=1.0)
+    assert got(store, "a phony target") == [worded.id, good.id, dull.id]
+    assert got(store, "a phony target", k=2) == [worded.id, good.id]
+    assert got(store, "nothing of the kind", k=1) == [good.id]
+    room = tokens(worded.text) + tokens(dull.text) - 1
+    situation, tight = Situation(TASK, "a phony target"), Policy(k=3, budget_tokens=room)
+    assert sum(tokens(one.lesson.text) for one in retrieve(store.connection, situation, tight).lessons) <= room
+    for number in range(12):  # more than are looked at first
+        put(store, f"Own thing{number} of part{number}.", task="build-it", importance=1.0)
+    found = retrieve(store.connection, situation, Policy(k=3))
+    assert [one.lesson.id for one in found.lessons] == [worded.id, good.id, dull.id]
+    assert found.masked == 12
 
 
 def test_one_lesson_by_default_and_never_more_than_three(store: Store) -> None:

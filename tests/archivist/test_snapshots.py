@@ -132,7 +132,7 @@ def test_a_changed_memory_makes_another_id_of_the_same_policy_and_leaves_others_
     (first,) = remember(lab, draft("Run the compiler with warnings on."))
     before = plan_api(file)
     assert plan_api(file).profiles == before.profiles, "the same memory, the same ids"
-    remember(lab, draft("A word about gardening in spring."))
+    remember(lab, draft("A word about gardening in spring.", scope=LessonScope.SUITE, scope_value="garden"))
     assert plan_api(file).profiles == before.profiles, "a lesson that no task gets changes no id"
     with open_store(lab.root / ".terminalbench", write=True) as store:
         edit(store, first, Changes(do="Run the compiler with all warnings on."), by=PERSON)

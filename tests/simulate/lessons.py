@@ -27,7 +27,7 @@ from terminalbench.archivist.tables import MIGRATIONS, put_lesson
 from terminalbench.archivist.utility import ExposedTrial, is_harmful, learn, prior
 from terminalbench.experiments.lessons import EligibleLesson, Snapshot, draw
 from terminalbench.index.database import migrate, opened
-from terminalbench.records import Lesson, LessonState, TaskRef
+from terminalbench.records import Lesson, LessonScope, LessonState, TaskRef
 
 KEPT = Path(__file__).resolve().parent / "lessons.json"
 POLICIES = ("keep all", "keep by importance", "randomised")
@@ -56,7 +56,12 @@ class World:
         random = np.random.default_rng((31, self.seed))
         self.rates = np.clip(random.beta(0.5, 0.6, self.tasks), 0.1, 0.88)
         self.situations = [
-            Situation(TaskRef(f"t{n}", "d", f"f{n // 4}"), f"topic{n % _TOPICS}x task{n}x", (f"topic{n % _TOPICS}",))
+            Situation(
+                TaskRef(f"t{n}", "d", f"f{n // 4}"),
+                f"topic{n % _TOPICS}x task{n}x",
+                (f"topic{n % _TOPICS}",),
+                suite=f"topic{n % _TOPICS}",
+            )
             for n in range(self.tasks)
         ]
         counts = {kind: round(share * self.lessons) for kind, share in SHARES.items()}
@@ -69,6 +74,8 @@ class World:
             self.memory[name] = Lesson(
                 id=name,
                 do=f"Mind topic{topic}x in way{number}x.",
+                scope=LessonScope.SUITE,  # a global one would fill the free places of every other topic
+                scope_value=f"topic{topic}",
                 tags=[f"topic{topic}"],
                 importance=float(np.clip(seems, 0, 1)),
                 source_tasks=[TaskRef("seen", "d", f"f{random.integers(self.tasks // 4)}")],

@@ -22,6 +22,8 @@ _POOLS = (60, 1200)
 _BY_TAG = 25
 _BY_SCOPE = 30
 _ENOUGH = 20
+_FILLING = (10, 200)
+"""How many of the best-believed global lessons may fill free places; the second where too few of the first may."""
 _MISFITS = 5
 """So many lessons that are too long for the budget are passed over, and no more are looked at."""
 _RANK_CONSTANT = 60
@@ -119,12 +121,35 @@ def retrieve(connection: sqlite3.Connection, situation: Situation, policy: Polic
         worded = [number for number in found if number in known]
         if len(worded) >= _ENOUGH or len(found) < pool:
             break
-    fitting = {number: lesson for number, lesson in known.items() if situation.simulated or not lesson.simulated}
-    allowed = {
-        number: one for number, one in fitting.items() if policy.mode is Mode.RECALL or not own(one, situation.task)
-    }
-    ranked = fuse(allowed, worded, situation)
-    return Retrieved(tuple(choose(ranked, policy)), masked=len(fitting) - len(allowed))
+    fitting, allowed = _usable(known, situation, policy)
+    chosen = choose(fuse(allowed, worded, situation), policy)
+    for pool in _FILLING:
+        if len(chosen) == policy.k:
+            break
+        best = by_scope(connection, [Scope(LessonScope.GLOBAL)], pool)
+        more = lessons_numbered(connection, set(best) - known.keys(), scopes)
+        fitting_too, allowed_too = _usable(more, situation, policy)
+        fitting, allowed, known = fitting | fitting_too, allowed | allowed_too, known | more
+        chosen = choose(_filling(allowed_too, situation), policy, chosen)
+        if len(best) < pool:
+            break
+    return Retrieved(tuple(chosen), masked=len(fitting) - len(allowed))
+
+
+def _usable(
+    lessons: Mapping[int, Lesson], situation: Situation, policy: Policy
+) -> tuple[dict[int, Lesson], dict[int, Lesson]]:
+    """Of some lessons those for such an agent, and of these the ones that the mask lets through."""
+    fitting = {number: one for number, one in lessons.items() if situation.simulated or not one.simulated}
+    masked = policy.mode is Mode.MASKED
+    return fitting, {number: one for number, one in fitting.items() if not (masked and own(one, situation.task))}
+
+
+def _filling(lessons: Mapping[int, Lesson], situation: Situation) -> list[Ranked]:
+    """Lessons that no question has found, by what they are worth; below every one that was found."""
+    last = _RANK_CONSTANT + _POOLS[-1]
+    ranked = [Ranked(lesson, weight(lesson, situation.model) / last) for lesson in lessons.values()]
+    return sorted(ranked, key=lambda one: (-one.score, one.lesson.id))
 
 
 def own(lesson: Lesson, task: TaskRef) -> bool:
@@ -164,11 +189,13 @@ def fuse(lessons: Mapping[int, Lesson], worded: Sequence[int], situation: Situat
     return sorted(ranked, key=lambda one: (-one.score, one.lesson.id))
 
 
-def choose(ranked: Sequence[Ranked], policy: Policy) -> list[Ranked]:
-    """The best of some lessons that do not repeat each other (maximal marginal relevance), within the budget."""
-    left = list(ranked[:_ENOUGH])
-    chosen: list[Ranked] = []
-    room, misfits = policy.budget_tokens, 0
+def choose(ranked: Sequence[Ranked], policy: Policy, before: Sequence[Ranked] = ()) -> list[Ranked]:
+    """Those chosen before and the best of some lessons, within the budget, that do not repeat each other.
+
+    By maximal marginal relevance.
+    """
+    left, chosen = list(ranked[:_ENOUGH]), list(before)
+    room, misfits = policy.budget_tokens - sum(tokens(one.lesson.text) for one in before), 0
     while left and len(chosen) < policy.k and misfits < _MISFITS:
         best = _best(left, chosen, ranked[0].score)
         left.remove(best)

@@ -59,7 +59,7 @@ def test_one_episode_with_its_tasks(store: EpisodeStore, tbench, monkeypatch: py
     monkeypatch.setenv("COLUMNS", "80")
     out = tbench("episodes", "show", "tbrun-1-001").out
     assert "success: 2 of 2 trials measured" in out
-    assert re.search(r"^a +\(batches/night/0/runs/\S+\)\n +1/1$|^a +1/1 +batches/night/0/runs/", out, re.MULTILINE)
+    assert re.search(r"^a +\(batches/night/1/runs/\S+\)\n +1/1$|^a +1/1 +batches/night/1/runs/", out, re.MULTILINE)
     assert json.loads(tbench("episodes", "show", "tbrun-1-001", "--json").out)["results"]["passed"] == 1
     missing = tbench("episodes", "show", "tbrun-9-001")
     assert (missing.code, "there is no episode" in missing.err) == (2, True)

@@ -34,7 +34,7 @@ from terminalbench.strict import Problems, read
 
 SCHEMA = json_schema()
 
-EXAMPLES = [*sorted((REPO / "experiments").glob("*.toml")), DATA / "seed_000.toml"]
+EXAMPLES = [*sorted((REPO / "experiments").glob("[!t]*.toml")), DATA / "seed_000.toml"]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -188,8 +189,11 @@ def test_it_ends_with_its_owner(place: Path) -> None:
 
 
 def test_what_dead_owners_left_in_tmp_is_taken_away_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    short = tempfile.TemporaryDirectory(prefix="t-")  # the address of a socket has 107 characters at most
+    request.addfinalizer(short.cleanup)
+    tmp_path = Path(short.name)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

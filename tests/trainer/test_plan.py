@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import REPO
 from support.experiments import Project
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.files import read_json
@@ -153,3 +154,9 @@ def test_the_stored_plan_is_readable_by_people(project: Project) -> None:
     kept = json.loads((project.root / ".terminalbench/training/mine/plan.json").read_text())
     assert kept["content"]["gate"]["alpha"] == 0.05
     assert len(kept["digest"]) == 16
+
+
+def test_validate_knows_a_plan(tbench) -> None:
+    ran = tbench("validate", str(REPO / "experiments" / "training-quickstart.toml"))
+    assert ran.code == 0, ran.err
+    assert "a training plan of 4 nights" in ran.out

@@ -26,12 +26,18 @@ def command(experiments: tuple[Path, ...], root: Path | None) -> int:
 
 
 def _check(file: Path, root: Path | None) -> None:
-    from terminalbench.experiments.config import load
+    from terminalbench.experiments.config import is_training_plan, load
     from terminalbench.experiments.quarantine import is_quarantine_file, read_quarantine_file
 
     if is_quarantine_file(file):
         held = len(read_quarantine_file(file))
         click.echo(f"{file}: ok: {plural(held, 'task')} in quarantine")
+        return
+    if is_training_plan(file):
+        from terminalbench.trainer.plan import read_plan
+
+        table = read_plan(file)
+        click.echo(f"{file}: ok: a training plan of {plural(table.nights, 'night')} (tbench trainer run)")
         return
     experiment = load(file, root)
     tasks, profiles = len(experiment.tasks), len(experiment.profiles)

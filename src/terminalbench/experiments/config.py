@@ -150,6 +150,14 @@ def marked_root(folder: Path) -> Path | None:
     return None
 
 
+def is_training_plan(file: Path) -> bool:
+    """Whether a TOML file is a training plan: it names an environment, which no experiment does."""
+    try:
+        return "environment" in read_toml(file)
+    except UserError:
+        return False
+
+
 def old_shape(raw: Mapping[str, Any]) -> str | None:
     """Which of the two older shapes a file has, if any."""
     tasks = raw.get("tasks")

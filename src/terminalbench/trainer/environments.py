@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import InvalidFile, TbenchError, UserError, did_you_mean
-from terminalbench.experiments.config import Experiment, Task, load_tables
+from terminalbench.experiments.config import Experiment, Task, is_training_plan, load_tables
 from terminalbench.experiments.datasets import SWEBENCH_PRO, DatasetPlaces
 from terminalbench.experiments.plan import from_root
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.overnight.suite import load_suite, shipped_suites
-from terminalbench.strict import Problems, is_file, is_folder, read_toml
+from terminalbench.strict import Problems, is_file, is_folder
 
 _NO_PROFILE = {"nop": {"agent": "nop"}}
 _OF_PROFILES = ("profiles", "defaults")
@@ -64,7 +64,9 @@ def list_environments(root: Path) -> Iterator[Listed]:
     names = shipped_suites()
     if is_folder(root / SWEBENCH_PRO):
         names.append(SWEBENCH_PRO)
-    names += [from_root(file, root) for file in sorted((root / "experiments").glob("*.toml")) if not _is_plan(file)]
+    names += [
+        from_root(file, root) for file in sorted((root / "experiments").glob("*.toml")) if not is_training_plan(file)
+    ]
     for name in names:
         try:
             yield Listed(name, open_environment(name, root))
@@ -72,14 +74,6 @@ def list_environments(root: Path) -> Iterator[Listed]:
             yield Listed(name, problem=f"{error.what}: tbench validate {name}")
         except TbenchError as error:
             yield Listed(name, problem=error.what)
-
-
-def _is_plan(file: Path) -> bool:
-    """Whether a file is a training plan: it names an environment, and is none."""
-    try:
-        return "environment" in read_toml(file)
-    except UserError:
-        return False
 
 
 def open_environment(name: str, root: Path) -> Environment:

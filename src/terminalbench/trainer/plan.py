@@ -91,18 +91,22 @@ class TrainingPlan:
         return kept
 
 
+def read_plan(file: Path) -> PlanTable:
+    """The tables of a plan, without a look at what they name. Raises InvalidFile with every problem found."""
+    raw, problems = read_toml(file), Problems()
+    table: PlanTable = read(PlanTable, raw, "", problems)
+    _check(table, raw, problems)
+    if problems.found:
+        raise InvalidFile(str(file), problems.found)
+    return table
+
+
 def load_plan(file: Path, root: Path | None = None) -> TrainingPlan:
     """The plan in a TOML file. Raises InvalidFile with every problem found.
 
     Its split is made where families have no part yet; nothing else is written.
     """
-    raw = read_toml(file)
-    base = project_root(file, root)
-    problems = Problems()
-    table: PlanTable = read(PlanTable, raw, "", problems)
-    _check(table, raw, problems)
-    if problems.found:
-        raise InvalidFile(str(file), problems.found)
+    table, base = read_plan(file), project_root(file, root)
     environment = _environment(table, base, file)
     start = _start(table, environment, base, file)
     for index, change in enumerate(table.variants):

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -52,12 +53,15 @@ async def new(
     phases: tuple[str | list[str], ...] = (),
     mounts: list[dict[str, Any]] | None = None,
     no_groups: bool = False,
+    processes: int | None = None,
     start: bool = True,
     force: bool = False,
     kwargs: dict[str, Any] | None = None,
     way: dict[str, Any] | None = None,
 ) -> int:
     """Make an environment folder and a sandbox of it; `no_groups` forbids control groups, as many machines do.
+
+    `processes` is how many it may have, instead of what every task gets.
 
     `way` is what no file of a user can say of its network: names with fixed addresses, a kernel that cannot redirect.
     """
@@ -84,7 +88,12 @@ async def new(
     number = len(boxes) + 1
     boxes[number] = box
     if start:
-        plan = functools.partial(Plan, use_groups=not no_groups)
+
+        def plan(*given: Any, **named: Any) -> Plan:
+            made = Plan(*given, use_groups=not no_groups, **named)
+            limits = made.limits if processes is None else replace(made.limits, processes=processes)
+            return replace(made, limits=limits)
+
         ways = functools.partial(Way, **(way or {}))
         with mock.patch.object(environment, "Plan", plan), mock.patch.object(trial_network, "Way", ways):
             await box.start(force)

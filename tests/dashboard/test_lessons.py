@@ -128,8 +128,8 @@ def test_foreign_words_are_escaped_wherever_they_stand(root: Root, made: dict[st
         assert "<img" not in page
         assert "<b>" not in page.replace("<b>Do:</b>", "").replace("<b>Avoid:</b>", "")
         assert "\x1b" not in page
-    (row,) = rows(root.text("lessons/lessons.csv", state="candidate"))
-    assert row["do"].startswith("<script>")
+    found = [row["do"] for row in rows(root.text("lessons/lessons.csv", state="quarantined"))]
+    assert [text for text in found if text.startswith("<script>")], "its control characters are why"
 
 
 def test_it_changes_when_something_was_written_and_when_trials_end(root: Root, made: dict[str, str]) -> None:

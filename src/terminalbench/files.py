@@ -140,6 +140,11 @@ class BadLine:
     number: int
     reason: str
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether it ends in the middle of a value, as a writer that was killed leaves it."""
+        return "truncated" in self.reason  # so msgspec says it; it has no type of its own for that
+
 
 @dataclass
 class JsonLines:
@@ -148,6 +153,16 @@ class JsonLines:
     records: list[Any] = field(default_factory=list)
     bad: list[BadLine] = field(default_factory=list)
     offset: int = 0
+
+
+def read_log(path: Path, kind: Any) -> list[Any]:
+    """The records of an append-only log. A line cut off by the end of its writer never was; else it is an error."""
+    found = read_jsonl(path, kind)
+    for bad in found.bad:
+        if not bad.cut_off:
+            what = f"line {bad.number} cannot be read: {bad.reason}"
+            raise TbenchError(what, where=str(path), hint="restore the file")
+    return found.records
 
 
 def read_jsonl(path: Path, kind: Any = Any) -> JsonLines:

@@ -262,7 +262,7 @@ def _catch_up(connection: sqlite3.Connection, log: Path) -> None:
         after = _apply(connection, found, seq)
         lost_entries = len(found.bad) > 0 and after.missing
         for bad in found.bad:
-            cut = not lost_entries and "truncated" in bad.reason
+            cut = not lost_entries and bad.cut_off
             kind = ProblemKind.CUT_OFF if cut else ProblemKind.LOST
             said = "was cut off by the end of its writer" if cut else f"cannot be read: {bad.reason}"
             _note(connection, kind, f"line {_line_number(log, offset, bad.number)} {said}")

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from terminalbench.errors import TbenchError, UserError
+from terminalbench.errors import UserError
 from terminalbench.experiments.config import Task
-from terminalbench.files import append_jsonl, changing, read_jsonl
+from terminalbench.files import append_jsonl, changing, read_log
 from terminalbench.overnight.episodes import GYM
 from terminalbench.records import stamp
 from terminalbench.trainer.environments import Environment
@@ -67,7 +66,7 @@ class Gym:
 
     def assignments(self) -> list[Assignment]:
         """Every family that has a place."""
-        return [one for entry in _entries(self.splits_file, SplitEntry) for one in entry.assigned]
+        return [one for entry in read_log(self.splits_file, SplitEntry) for one in entry.assigned]
 
     def split(self, environment: Environment) -> Split:
         """The split as it is, with nothing assigned anew."""
@@ -100,7 +99,7 @@ class Gym:
                 "has no held-out tasks", where=environment.name, hint=f"tbench gym split {environment.name}"
             )
         with changing(self.looks_file):
-            number = len(_entries(self.looks_file, Look)) + 1
+            number = len(read_log(self.looks_file, Look)) + 1
             names = tuple(f"{task.dataset}/{task.id}" for task in tasks)
             look = Look(
                 number=number, time=_now(), environment=environment.name, by=by, reason=reason.strip(), tasks=names
@@ -111,7 +110,7 @@ class Gym:
     def looks(self, environment: Environment) -> list[Look]:
         """The looks at held-out tasks of an environment, also those through another one that has them."""
         held = {f"{task.dataset}/{task.id}" for task in self._held_out(environment)}
-        return [look for look in _entries(self.looks_file, Look) if not held.isdisjoint(look.tasks)]
+        return [look for look in read_log(self.looks_file, Look) if not held.isdisjoint(look.tasks)]
 
     def _held_out(self, environment: Environment) -> tuple[Task, ...]:
         parts = parts_of(environment.tasks, self.assignments())
@@ -133,16 +132,6 @@ def _in(
     tasks: Sequence[Task], part_of: Callable[[tuple[str, str]], Part | None], part: Part | None
 ) -> tuple[Task, ...]:
     return tuple(task for task in tasks if part_of((task.dataset, task.id)) is part)
-
-
-def _entries(file: Path, kind: Any) -> list[Any]:
-    found = read_jsonl(file, kind)
-    for bad in found.bad:
-        if "truncated" not in bad.reason:
-            raise TbenchError(
-                f"line {bad.number} cannot be read: {bad.reason}", where=str(file), hint="restore the file"
-            )
-    return found.records
 
 
 def _now() -> str:

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.errors import TbenchError
-from terminalbench.files import append_jsonl, read_jsonl
+from terminalbench.files import append_jsonl, read_log
 from terminalbench.trainer.campaign import Campaign, Phase
 from terminalbench.trainer.gate import Verdict
 
@@ -68,12 +67,7 @@ def nights_file(folder: Path) -> Path:
 
 def read_nights(folder: Path) -> list[NightEntry]:
     """The nights that are over, in order. A line that was cut off is a night that is not."""
-    found = read_jsonl(nights_file(folder), NightEntry)
-    for bad in found.bad:
-        if "truncated" not in bad.reason:
-            what = f"line {bad.number} cannot be read: {bad.reason}"
-            raise TbenchError(what, where=str(nights_file(folder)), hint="restore the file")
-    return found.records
+    return read_log(nights_file(folder), NightEntry)
 
 
 def add_night(folder: Path, entry: NightEntry) -> None:

@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.errors import TbenchError, UserError, did_you_mean
+from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.champions import PROFILES, Champion, champion_file
 from terminalbench.experiments.profiles import RECIPE
-from terminalbench.files import append_jsonl, changing, encode_json, read_jsonl, write_bytes
+from terminalbench.files import append_jsonl, changing, encode_json, read_log, write_bytes
 from terminalbench.records import stamp
 from terminalbench.trainer.variants import Made
 
@@ -112,13 +112,8 @@ class LineageStore:
 
     def read(self) -> dict[str, Lineage]:
         """Every lineage. A line cut off by the end of its writer was never acknowledged; other damage is an error."""
-        found = read_jsonl(self.log, Entry.__value__)
-        for bad in found.bad:
-            if "truncated" not in bad.reason:
-                what = f"line {bad.number} cannot be read: {bad.reason}"
-                raise TbenchError(what, where=str(self.log), hint="restore the file")
         lineages: dict[str, Lineage] = {}
-        for entry in found.records:
+        for entry in read_log(self.log, Entry.__value__):
             lineage = lineages.setdefault(entry.lineage, Lineage(entry.lineage))
             if isinstance(entry, Variant):
                 lineage.variants.setdefault(entry.id, entry)

@@ -32,6 +32,9 @@ BUILTIN: dict[str, dict[str, str]] = {
         "ollama": "terminalbench.llm.ollama:OllamaModel",
         "replay": "terminalbench.llm.replay:ReplayModel",
     },
+    "evolvers": {
+        "listed": "terminalbench.trainer.evolvers.listed:Listed",
+    },
     "executors": {
         "local": "terminalbench.runner.executors.local:LocalExecutor",
     },

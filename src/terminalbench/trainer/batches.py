@@ -86,10 +86,10 @@ class Batches:
         scan_batch(batch)
         return view_batch(batch)
 
-    def rows(self, names: Sequence[str], tonight: BatchView) -> list[Row]:
-        """The rows of earlier batches (`<slug>/<n>`) and of one of tonight."""
-        earlier = [self.view(Batch(self.folder.parent / name)) for name in names if name != tonight.batch]
-        return rows_of([*earlier, tonight])
+    def rows(self, names: Sequence[str], *tonight: BatchView) -> list[Row]:
+        """The rows of earlier batches (`<slug>/<n>`) and of some of tonight."""
+        held = {view.batch for view in tonight}
+        return rows_of([*(self.view(Batch(self.folder.parent / name)) for name in names if name not in held), *tonight])
 
     def _labels(self, part: Part) -> dict[str, str]:
         return {TRAINING_LABEL: self.plan.table.slug, NIGHT_LABEL: str(part.night), PART_LABEL: part.name}

@@ -37,14 +37,27 @@ class Explored(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """A change that was proposed and not tried: its reason, and why not."""
+
+    reason: str
+    why: str
+
+
 class NightEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A night that is over. `cost_usd` is what is known of it; `same_p`: the champion against itself, by luck alone."""
+    """A night that is over. `cost_usd` is what is known of it; `same_p`: the champion against itself, by luck alone.
+
+    `searched` are the batches of its search, all on train; `stopped` is why it ended early.
+    """
 
     night: int
     time: str
     after: Campaign
     control: Measured
     explored: tuple[Explored, ...] = ()
+    searched: tuple[str, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    stopped: str | None = None
     winner: str | None = None
     confirm: Measured | None = None
     same_p: float | None = None

@@ -5,27 +5,28 @@ was killed runs again from its batches, pays for nothing twice, and decides the 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from terminalbench import registry
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
-from terminalbench.errors import UserError
 from terminalbench.index.queries import BatchView
 from terminalbench.records import Outcome, known_total, stamp
 from terminalbench.trainer.batches import Batches, Part
 from terminalbench.trainer.budget import night_parts
 from terminalbench.trainer.campaign import Campaign
+from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.explore import Measure, Score, better_half, rounds, spread
 from terminalbench.trainer.gate import Rule, Verdict, canary, confirm, same_profile_p, watch
 from terminalbench.trainer.journal import Explored, Measured, NightEntry, evidence
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.plan import TrainingPlan
-from terminalbench.trainer.variants import changed, resolved
 
+type Tables = Mapping[str, Mapping[str, Any]]
 AGAIN = "-again"
 """Stands behind the key of a champion that is measured against itself."""
 
@@ -39,15 +40,18 @@ class Night:
     batches: Batches
     before: Sequence[NightEntry]
     state: Campaign
-    views: list[BatchView]
+    views: list[BatchView] = field(default_factory=list)
+    searched: list[str] = field(default_factory=list)
 
     def run(self) -> NightEntry:
         """The whole night."""
         state = self.state = self.state.next_night()
-        candidates = self._candidates() if state.exploring else {}
-        parts = night_parts(self.plan.table.budget, challenger=state.challenger is not None, exploring=bool(candidates))
+        parts = night_parts(self.plan.table.budget, challenger=state.challenger is not None, exploring=state.exploring)
         control, control_view = self._control(parts.control)
-        explored, winner = self._explore(candidates, parts.explore) if candidates else ((), None)
+        search = self._search(parts.explore) if state.exploring else None
+        explored, winner = (), None
+        if search is not None and search.taken:
+            explored, winner = self._explore(search.taken, search.left, parts.explore)
         self.state = state.explored(winner)
         judged = self._confirm(parts.confirm) if state.challenger is not None else None
         notes: list[str] = []
@@ -68,6 +72,9 @@ class Night:
             after=self.state,
             control=control,
             explored=tuple(explored),
+            searched=tuple(self.searched),
+            refused=tuple(search.refused) if search is not None else (),
+            stopped=search.stopped if search is not None else None,
             winner=winner if winner in self.state.known else None,
             confirm=judged,
             same_p=same,
@@ -85,7 +92,7 @@ class Night:
     def _table(self, profile: str) -> Mapping[str, Any]:
         return self._lineage.variants[profile].table
 
-    def _batch(self, name: str, profiles: Mapping[str, Mapping[str, Any]], measure: Measure, share: float) -> BatchView:
+    def _batch(self, name: str, profiles: Tables, measure: Measure, share: float) -> BatchView:
         view = self.batches.measured(Part(self.state.night, name, profiles, measure, share))
         self.views.append(view)
         return view
@@ -99,43 +106,42 @@ class Night:
         view = self._batch("control", profiles, measure, self.plan.table.budget.control)
         return Measured(batch=view.batch, new=champion, old=other), view
 
-    def _candidates(self) -> dict[str, str]:
-        """The variants of the champion that tonight tries, by id, with their reasons: listed ones not tried before."""
-        lineage = self._lineage
-        champion = lineage.variants[self.state.champion]
-        parent = resolved(self.plan.environment, champion.table, "champion")
-        tried = {one.id for night in self.before for one in night.explored} | {*self.state.known}
-        found: dict[str, str] = {}
-        for index, change in enumerate(self.plan.table.variants):
-            try:
-                made = changed(self.plan.environment, parent, change, f"variants[{index}]")
-            except UserError:  # the champion has it already
-                continue
-            if made.profile.id in tried or len(found) == self.plan.table.evolver.candidates:
-                continue
-            self.store.add(
-                self.plan.lineage,
-                made,
-                reason=change.reason,
-                source=f"{self.plan.table.evolver.name} in {self.plan.table.slug}",
-                parent=champion.id,
-            )
-            found[made.profile.id] = change.reason
-        return found
+    def _search(self, trials: int) -> Search:
+        """The search of tonight, with what its evolver proposes."""
+        names = [name for night in self.before for name in night.searched]
+        search = Search(
+            plan=self.plan,
+            store=self.store,
+            before=self.before,
+            night=self.state.night,
+            champion=self.state.champion,
+            known=frozenset(self.state.known),
+            trials=trials,
+            run=lambda part, tables, measure: self._train(part, tables, measure, trials),
+            earlier=lambda: self.batches.rows(names),
+        )
+        search.collect(registry.resolve("evolvers", self.plan.table.evolver.name)())
+        return search
 
-    def _explore(self, candidates: Mapping[str, str], trials: int) -> tuple[list[Explored], str | None]:
-        """Paired successive halving on train, the champion among the candidates."""
-        champion, budget = self.state.champion, self.plan.table.budget
+    def _train(self, part: str, tables: Tables, measure: Measure, trials: int) -> list[Row]:
+        """A batch of the search; of the budget it gets the share that it is of the `trials` of the search."""
+        budget = self.plan.table.budget
+        share = budget.explore if self.state.challenger else budget.explore + budget.confirm
+        view = self._batch(part, tables, measure, share * len(tables) * measure.trials / max(1, trials))
+        self.searched.append(view.batch)
+        return rows_of([view])
+
+    def _explore(self, candidates: Mapping[str, str], left: int, trials: int) -> tuple[list[Explored], str | None]:
+        """Paired successive halving on train with the trials that are left, the champion among the candidates."""
+        champion = self.state.champion
         alive = [*candidates, champion]
         scores = dict.fromkeys(alive, Score(0, 0, 0))
         came = dict.fromkeys(alive, 0)
-        start, planned = self.state.night * trials, rounds(len(alive), trials)
-        for number, one in enumerate(planned, start=1):
+        start = self.state.night * left
+        for number, one in enumerate(rounds(len(alive), left), start=1):
             measure = spread(self.plan.split.train, max(1, one.trials), start)
             start += one.trials
-            tables = {name: self._table(name) for name in alive}
-            share = (budget.explore if self.state.challenger else budget.explore + budget.confirm) / len(planned)
-            rows = rows_of([self._batch(f"explore-{number}", tables, measure, share)])
+            rows = self._train(f"explore-{number}", {name: self._table(name) for name in alive}, measure, trials)
             for name in alive:
                 scores[name] = _added(scores[name], [row for row in rows if row.profile == name])
                 came[name] = number

@@ -70,7 +70,7 @@ def run_training(
             state = _state(plan, store, done)
             if not _more(state, done):
                 return Trained(plan, done, "nothing is left to try", complete=True)
-            entry = Night(plan, store, Batches(plan, listener), done, state, []).run()
+            entry = Night(plan, store, Batches(plan, listener), done, state).run()
             add_night(plan.folder, entry)
             done.append(entry)
             _crown(plan, store, entry)

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from terminalbench.experiments.tables import SLUG, SLUG_DOC
 from terminalbench.strict import key, table
+from terminalbench.trainer.evolvers.tables import EvolverTable
 from terminalbench.trainer.variants import Change
 
 PLAN_VERSION = 1
@@ -28,14 +29,6 @@ class SplitTable:
     train: float = key("Share of the tasks that teach.", default=0.4, above=0)
     dev: float = key("Share of the tasks that measure.", default=0.4, above=0)
     holdout: float = key("Share of the tasks that are sealed.", default=0.2, above=0)
-
-
-@table
-class EvolverTable:
-    """`[evolver]`: who proposes variants."""
-
-    name: Literal["listed"] = key("`listed`: the variants of this file, in their order.", default="listed")
-    candidates: int = key("Variants that a night explores.", default=4, minimum=1, maximum=64)
 
 
 @table

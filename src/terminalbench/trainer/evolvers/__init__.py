@@ -1,0 +1,1 @@
+"""Who proposes variants: one protocol, and its members."""

@@ -1,0 +1,173 @@
+"""What an evolver works with in a night: the champion, what was tried, the train part, and a way to measure.
+
+    .terminalbench/training/<slug>/nights/003/search.jsonl    answers that are asked for once in a night
+
+Everything that could come out otherwise when a killed night runs again is written there before it is used.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.analytics.model import Row
+from terminalbench.errors import TbenchError, UserError
+from terminalbench.experiments.config import Task
+from terminalbench.files import append_jsonl, read_log
+from terminalbench.trainer.evolvers.protocol import Evolver, Proposal, SearchStopped
+from terminalbench.trainer.explore import Measure
+from terminalbench.trainer.journal import NightEntry, Refused
+from terminalbench.trainer.lineage import Lineage, LineageStore
+from terminalbench.trainer.plan import TrainingPlan
+from terminalbench.trainer.variants import Made, changed, resolved
+
+type Run = Callable[[str, Mapping[str, Mapping[str, Any]], Measure[Task]], Sequence[Row]]
+"""Runs the batch of a part of the night, by its name: profiles by id, each attempting what the measure says."""
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    key: str
+    value: Any
+
+
+@dataclass
+class Search:
+    """The search of one night. `trials` are all that it may take, `spent` those that it has taken.
+
+    `earlier` reads the trials of earlier searches. `taken` are the candidates of tonight with their reasons.
+    """
+
+    plan: TrainingPlan
+    store: LineageStore
+    before: Sequence[NightEntry]
+    night: int
+    champion: str
+    known: frozenset[str]
+    trials: int
+    run: Run
+    earlier: Callable[[], list[Row]] = list
+    tonight: list[Row] = field(default_factory=list)
+    spent: int = 0
+    taken: dict[str, str] = field(default_factory=dict)
+    refused: list[Refused] = field(default_factory=list)
+    stopped: str | None = None
+    _batches: int = 0
+
+    @property
+    def folder(self) -> Path:
+        """Where the files of this night are."""
+        return self.plan.folder / "nights" / f"{self.night:03}"
+
+    @property
+    def lineage(self) -> Lineage:
+        """The profiles so far, with their parents and reasons."""
+        return self.store.lineage(self.plan.lineage)
+
+    @property
+    def train(self) -> tuple[Task, ...]:
+        """The tasks that it may measure and learn from."""
+        return self.plan.split.train
+
+    @property
+    def left(self) -> int:
+        """Trials that it has left."""
+        return max(0, self.trials - self.spent)
+
+    @cached_property
+    def _earlier(self) -> list[Row]:
+        return self.earlier()
+
+    @property
+    def rows(self) -> list[Row]:
+        """Every trial of a search on train so far, of earlier nights and of this one, oldest first."""
+        return [*self._earlier, *self.tonight]
+
+    @property
+    def tried(self) -> frozenset[str]:
+        """Profiles that a search has explored before; the champion is not among them."""
+        return self.known | {one.id for night in self.before for one in night.explored if one.id != self.champion}
+
+    def made(self, profile: str | None = None) -> Made:
+        """A profile of the lineage; the champion."""
+        variant = self.lineage.variants[profile or self.champion]
+        return resolved(self.plan.environment, variant.table, profile or "champion")
+
+    def once[T](self, key: str, kind: type[T], make: Callable[[], T]) -> T:
+        """What `make` returns, as JSON has it; asked for the same key again in this night, what it returned before."""
+        log = self.folder / "search.jsonl"
+        for kept in read_log(log, _Kept):
+            if kept.key == key:
+                return msgspec.convert(kept.value, kind)
+        value = make()
+        append_jsonl(log, _Kept(key, value), durable=True)
+        return value
+
+    def check(self, proposal: Proposal, at: str) -> Made:
+        """The profile that a proposal makes. Raises UserError where it makes none, none that is allowed, or no new
+        one.
+        """
+        made = changed(self.plan.environment, self.made(proposal.parent), proposal.change, at)
+        if made.profile.id == self.champion or made.profile.id in self.tried:
+            raise UserError("it is the champion, or was tried before", where=at)
+        return made
+
+    def take(self, proposal: Proposal) -> str | None:
+        """Keep a proposal in the lineage as a candidate of tonight; its id, or None where it is refused."""
+        name = self.plan.table.evolver.name
+        try:
+            made = self.check(proposal, name)
+        except UserError as error:
+            why = "; ".join(error.lines())
+            self.refused.append(Refused(reason=proposal.change.reason, why=why))
+            return None
+        source = f"{name} in {self.plan.table.slug}" + (f": {proposal.source}" if proposal.source else "")
+        self.store.add(
+            self.plan.lineage,
+            made,
+            reason=proposal.change.reason,
+            source=source,
+            parent=proposal.parent or self.champion,
+        )
+        return made.profile.id
+
+    def measure(self, profiles: Sequence[str], tasks: Sequence[Task], attempts: int = 1) -> list[Row]:
+        """Trials of some profiles of the lineage on train tasks, as one ordinary batch of the night.
+
+        Raises SearchStopped when the search has not so many left.
+        """
+        names = dict.fromkeys(profiles)
+        measure = Measure(tuple(tasks), attempts)
+        if outside := {task.id for task in tasks} - {task.id for task in self.train}:
+            raise UserError(f"not on train: {len(outside)} of the tasks", where=self.plan.table.slug)
+        needed = len(names) * measure.trials
+        if needed > self.left:
+            raise SearchStopped(f"{needed} trials are needed, {self.left} are left")
+        self._batches += 1
+        part = f"search-{self._batches}"
+        variants = self.lineage.variants
+        rows = [*self.run(part, {name: variants[name].table for name in names}, measure)]
+        if {row.profile for row in rows} != {*names}:
+            what = f"its batch {part} is of other profiles than the search asks for now"
+            raise TbenchError(what, where=f"night {self.night}", hint="the evolver did not propose the same again")
+        self.spent += needed
+        self.tonight += rows
+        return rows
+
+    def collect(self, evolver: Evolver) -> dict[str, str]:
+        """The candidates of the night, by id, with their reasons: the first proposals that can be made.
+
+        A search that is stopped keeps what it has.
+        """
+        try:
+            for proposal in evolver.propose(self):
+                profile = self.take(proposal)
+                if profile is not None:
+                    self.taken.setdefault(profile, proposal.change.reason)
+                if len(self.taken) == self.plan.table.evolver.candidates:
+                    break
+        except SearchStopped as error:
+            self.stopped = error.what
+        return self.taken

@@ -12,7 +12,7 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -250,17 +250,22 @@ def lock(path: Path, what: str = "") -> Generator[Owner]:
 
 
 @contextlib.contextmanager
-def changing(path: Path, *, wait: bool = True) -> Generator[None]:
+def changing(path: Path, *, wait: bool = True, held_up: Callable[[Path], None] | None = None) -> Generator[None]:
     """Wait for the right to change `path`, which several processes read, change and write; held by a file beside it.
 
-    Without `wait`, no longer than a writer takes that works: one that is stopped is LockHeld.
+    Without `wait`, no longer than a writer takes that works: one that is stopped is LockHeld. `held_up` is told the
+    lock, once, where it takes longer than that.
     """
     lock_file = path.with_suffix(".lock")
     with _opened(lock_file) as handle:
-        if wait:
+        try:
+            _take(handle, lock_file, _STOPPED_SEC if held_up is not None or not wait else 0.0)
+        except LockHeld:
+            if not wait:
+                raise
+            if held_up is not None:
+                held_up(lock_file)
             fcntl.flock(handle, fcntl.LOCK_EX)
-        else:
-            _take(handle, lock_file, _STOPPED_SEC)
         yield
 
 

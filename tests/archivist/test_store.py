@@ -208,7 +208,7 @@ def test_the_database_is_private(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def stopped_writer(folder: Path, log: bytes = b"") -> Generator[None]:
+def stopped_writer(folder: Path, log: bytes = b"") -> Generator[subprocess.Popen[bytes]]:
     """A process that holds the lock, has appended this to the log, and was stopped (SIGSTOP)."""
     code = (
         "import os, signal, sys; from pathlib import Path; from terminalbench.files import changing\n"
@@ -225,9 +225,22 @@ def stopped_writer(folder: Path, log: bytes = b"") -> Generator[None]:
         writer.stdin.close()
         writer.stdout.readline()
         try:
-            yield
+            yield writer
         finally:
             writer.kill()
+
+
+def test_a_writer_behind_a_stopped_one_says_so_once_and_waits_for_its_end(folder: Path) -> None:
+    said: list[Path] = []
+    with stopped_writer(folder) as writer:
+
+        def held_up(lock: Path) -> None:
+            said.append(lock)
+            writer.kill()
+
+        with open_store(folder, write=True, held_up=held_up) as store:
+            add(store, draft("Look twice."), by=PERSON)
+    assert said == [log_of(folder).with_suffix(".lock")]
 
 
 def test_a_reader_does_not_wait_for_a_stopped_writer_and_says_when_it_is_behind(folder: Path) -> None:

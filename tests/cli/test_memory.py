@@ -53,6 +53,8 @@ def test_an_empty_memory_says_so_and_makes_nothing(project, memory) -> None:
     assert memory("log").out == "nothing was done yet\n"
     assert memory("stats").code == 0
     assert memory("show", "l-1").code == 2
+    failed = memory("show", "l-1", "--json")
+    assert (failed.code, failed.out) == (2, ""), "as every command: what failed is one line of standard error"
     assert not (project.root / ".terminalbench").exists()
 
 

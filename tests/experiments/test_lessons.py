@@ -15,7 +15,7 @@ from terminalbench.experiments.lessons import (
     with_lessons,
     wrapped,
 )
-from terminalbench.experiments.profiles import differences, policy_id
+from terminalbench.experiments.profiles import differences, policy_id, summaries
 from terminalbench.files import write_json
 from terminalbench.harbor.read.treatment import treatment
 
@@ -145,6 +145,13 @@ def test_the_key_is_a_word_or_a_table_and_may_be_inherited(project: Project) -> 
         "lessons.mode",
         "lessons.k",
     }
+
+
+def test_lessons_that_only_one_profile_has_are_one_difference(project: Project) -> None:
+    plain, word = (good(project, profile(project, line)).profiles[1] for line in ("", 'lessons = "masked"'))
+    every = "mode masked, k 1, budget 400, withhold 0.3"
+    assert summaries(differences(plain.content, word.content)) == [f"lessons: + {every}"]
+    assert summaries(differences(word.content, plain.content)) == [f"lessons: - {every}"]
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,17 @@ def test_profiles_that_are_equal_have_seeds_of_their_own(project) -> None:
         assert [config["agents"][0].get("kwargs", {}).get("seed") for config in configs] == wanted
 
 
+def test_lessons_are_drawn_by_another_seed_in_each_batch_and_by_the_same_on_a_resume(project) -> None:
+    experiment = good(project, f'{BASE}[run]\nseed = 7\n[profiles.p]\nagent = "simulated"\nlessons = "masked"\n')
+    seeds = []
+    for number in ("0", "0", "1"):
+        batch = Batch(experiment.results_root / "s" / number)
+        (job,) = make_plan(experiment, batch, NOW).jobs
+        config = job_config(experiment, experiment.profiles[0], job, batch)
+        seeds.append(config["agents"][0]["kwargs"]["lessons"]["seed"])
+    assert seeds == ["7 s/0", "7 s/0", "7 s/1"]
+
+
 def test_the_seed_of_a_run_is_offered_to_a_guarded_workflow(project) -> None:
     profile = '[profiles.p]\nagent = "guarded"\nworkflow = "singleshot"\nmodel = "a/b"\n'
     (config,) = rendered(project, f"[run]\nseed = 7\n{profile}")

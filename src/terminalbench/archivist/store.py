@@ -34,6 +34,9 @@ _CACHE_KB = 64_000
 """Questions read lessons from all over the file: more of it is kept than SQLite does by default."""
 
 
+type HeldUp = Callable[[Path], None]
+
+
 class ProblemKind(StrEnum):
     """What is wrong with a line of the log."""
 
@@ -97,13 +100,22 @@ class Store:
     """An open memory. `write` is the only way to change it; what is read is up to the end of the log at its opening.
 
     `behind` is one that could not be brought so far, because a process that writes holds the lock. `connection` is
-    another one after the first entry of a memory that was empty: nothing is made on disk before.
+    another one after the first entry of a memory that was empty: nothing is made on disk before. `held_up` is told
+    the lock that a writer waits for behind one that was stopped.
     """
 
-    def __init__(self, place: MemoryFolder, connection: sqlite3.Connection, *, behind: bool = False) -> None:
+    def __init__(
+        self,
+        place: MemoryFolder,
+        connection: sqlite3.Connection,
+        *,
+        behind: bool = False,
+        held_up: HeldUp | None = None,
+    ) -> None:
         self.place = place
         self.connection = connection
         self.behind = behind
+        self._held_up = held_up
 
     def write(self, make: Callable[[], Sequence[Entry]]) -> list[Entry]:
         """Number the entries that `make` returns, append them to the log, and apply them.
@@ -115,8 +127,8 @@ class Store:
             if not make():
                 return []
             self.close()
-            self.connection = _connected(self.place, write=True)
-        with changing(self.place.log):
+            self.connection = _connected(self.place, write=True, held_up=self._held_up)
+        with changing(self.place.log, held_up=self._held_up):
             append_lines(self.place.log, b"")  # closes what a killed process has cut off
             _catch_up(self.connection, self.place.log)
             seq, now = self.connection.execute("SELECT seq FROM reading").fetchone()[0], stamp(datetime.now(UTC))
@@ -152,13 +164,13 @@ class Store:
 
 
 @contextmanager
-def open_store(folder: Path, *, write: bool = False) -> Generator[Store]:
+def open_store(folder: Path, *, write: bool = False, held_up: HeldUp | None = None) -> Generator[Store]:
     """The memory in a folder, up to date. Nothing is made where there is none, not before the first entry.
 
     Where the folder cannot be written, it is read from the log into the memory of this process.
     """
     place = MemoryFolder(folder)
-    with closing(_opened_store(place, write=write)) as store:
+    with closing(_opened_store(place, write=write, held_up=held_up)) as store:
         try:
             yield store
         except sqlite3.DatabaseError as error:
@@ -170,13 +182,13 @@ def open_store(folder: Path, *, write: bool = False) -> Generator[Store]:
             raise TbenchError(f"is damaged: {error}", where=str(place.database), hint=hint) from error
 
 
-def _opened_store(place: MemoryFolder, *, write: bool) -> Store:
+def _opened_store(place: MemoryFolder, *, write: bool, held_up: HeldUp | None) -> Store:
     if not place.exists:
-        return Store(place, _ready(opened(":memory:"), place.log))
+        return Store(place, _ready(opened(":memory:"), place.log), held_up=held_up)
     if not write and not os.access(place.folder, os.W_OK | os.X_OK):
         return _from_log(place)
     try:
-        return Store(place, _connected(place, write=write))
+        return Store(place, _connected(place, write=write, held_up=held_up), held_up=held_up)
     except LockHeld:
         return _behind(place)
 
@@ -206,8 +218,8 @@ def _from_log(place: MemoryFolder) -> Store:
     return Store(place, _ready(opened(":memory:"), place.log))
 
 
-def _connected(place: MemoryFolder, *, write: bool) -> sqlite3.Connection:
-    with changing(place.log, wait=write):
+def _connected(place: MemoryFolder, *, write: bool, held_up: HeldUp | None) -> sqlite3.Connection:
+    with changing(place.log, wait=write, held_up=held_up):
         make_file(place.database)
         try:
             return _in_file(place)

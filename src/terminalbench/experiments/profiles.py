@@ -37,6 +37,7 @@ _SINCE = {2: ("agent_code", "option_files", "conditions"), 3: ("environment_code
 """The aspects that a recipe added."""
 ON_DISK = ("agent_code", "environment_code", "option_files", "skills", "mcp_code")
 """Aspects that are digests of files which a trial reads when it starts; a JobConfig holds all others itself."""
+_LESSONS = "lessons"
 SNAPSHOT = "snapshot"
 """In the aspect `lessons`: the digest of what its memory held when it was planned."""
 _SHOWN_FILES = 4
@@ -261,9 +262,9 @@ class Difference:
         if isinstance(self.old, str) and isinstance(self.new, str) and "\n" in self.old + self.new:
             return f"{self.aspect}: {_changed(self.lines())}"
         if self.old is None:
-            return f"{self.aspect}: + {_brief(self.new)}"
+            return f"{self.aspect}: + {_said(self.aspect, self.new)}"
         if self.new is None:
-            return f"{self.aspect}: - {_brief(self.old)}"
+            return f"{self.aspect}: - {_said(self.aspect, self.old)}"
         return f"{self.aspect}: {_brief(self.old)} -> {_brief(self.new)}"
 
     def lines(self) -> list[str]:
@@ -274,7 +275,7 @@ class Difference:
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
     """What makes a profile of content `new` another treatment than `old`, in a fixed order; empty for equal ids."""
-    before, after = dict(_aspects(old)), dict(_aspects(new))
+    before, after = dict(_aspects(old, new)), dict(_aspects(new, old))
     names = list(dict.fromkeys([*before, *after]))
     return [Difference(n, before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n)]
 
@@ -303,10 +304,11 @@ def tells(recipe: int, aspect: str) -> bool:
     return all(recipe >= since for since, names in _SINCE.items() if aspect in names)
 
 
-def _aspects(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Tables one level down, so that one changed option shows alone."""
+def _aspects(content: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Tables one level down, so that one changed option shows alone; lessons that only one of them has are whole."""
     for name, value in content.items():
-        if isinstance(value, dict) and name != "hooks":
+        whole = name == "hooks" or (name == _LESSONS and name not in other)
+        if isinstance(value, dict) and not whole:
             yield from ((f"{name}.{inner}", item) for inner, item in value.items())
         else:
             yield name, value
@@ -317,6 +319,11 @@ def value_text(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def _said(aspect: str, value: Any) -> str:
+    """What a profile has and the other has not: lessons with all that was set for them."""
+    return ", ".join(f"{name} {one}" for name, one in value.items()) if aspect == _LESSONS else _brief(value)
 
 
 def _brief(value: Any, limit: int = 60) -> str:

@@ -188,10 +188,14 @@ def _agent(experiment: Experiment, profile: Profile) -> dict[str, Any]:
 
 
 def _with_lessons(agent: dict[str, Any], run: RunTable, profile: Profile, batch: Batch) -> dict[str, Any]:
-    """The agent, in a wrapper where its trials may be shown lessons. Another batch draws by another seed."""
+    """The agent, in a wrapper where its trials may be shown lessons.
+
+    Another batch draws by another seed, also with the same `run.seed`: trials that draw alike would be no new evidence.
+    """
     if profile.lessons is None:
         return agent
-    seed = run.seed if run.seed is not None else f"{batch.folder.parent.name}/{batch.folder.name}"
+    place = f"{batch.folder.parent.name}/{batch.folder.name}"
+    seed = place if run.seed is None else f"{run.seed} {place}"
     digest = profile.snapshot.digest if profile.snapshot is not None else None
     return wrapped(agent, {"snapshot": str(batch.lessons(profile.key)), "digest": digest, "seed": seed})
 

@@ -198,6 +198,16 @@ def test_the_budget_holds_and_the_rest_is_not_judged(tmp_path: Path) -> None:
     assert "the budget of $0.035 is spent" in result.not_judged[0].reason
 
 
+def test_a_second_try_is_asked_only_where_the_budget_has_room_for_it(tmp_path: Path) -> None:
+    """Each answer costs a cent and does not fit its form: the second would be beyond one and a half."""
+    trials = [write_trial(tmp_path, f"t{n}__1", steps=[*STEPS, say(7, f"n{n}")]) for n in range(3)]
+    unfit = {name: {"no": "answer"} for name in ALL}
+    for budget, cost in ((0.0, 0.0), (0.015, 0.01), (0.025, 0.02), (None, 0.06)):
+        result = judge_batch(request(tmp_path, unfit, trials, rubrics=["strategy"], budget_usd=budget))
+        assert (result.judged, len(result.not_judged)) == (0, 3)
+        assert (result.spend.cost_usd or 0.0) == pytest.approx(cost), budget
+
+
 def test_a_budget_needs_costs(tmp_path: Path) -> None:
     trials = [write_trial(tmp_path, f"t{n}__1", steps=[*STEPS, say(7, f"n{n}")]) for n in range(3)]
     asked = request(tmp_path, ALL, trials, rubrics=["strategy"], budget_usd=5.0)

@@ -143,7 +143,8 @@ class Asker:
         if isinstance(reserve, str):
             return self._unanswered(NotJudged(subject, rubric.name, reserve))
         try:
-            reply = ask(self.model, messages, rubric.schema, self._patience, self._halted)
+            most = reserve if self._budget is not None else None
+            reply = ask(self.model, messages, rubric.schema, self._patience, self._halted, budget_usd=most)
         except ModelError as error:
             self._billed(reserve, error.usage)
             if error.fault in FATAL:
@@ -191,7 +192,10 @@ class Asker:
             )
 
     def _start(self, messages: Sequence[Message]) -> float | str:
-        """Make room in the budget for one call: the reserved amount, or why it must not start."""
+        """Make room in the budget for one question: the reserved amount, or why it must not start.
+
+        A second try must fit into that too. Without a price one question is asked at a time, with all that is left.
+        """
         with self._lock:
             if not self._checked and self.stopped is None:
                 self._checked = True
@@ -204,9 +208,10 @@ class Asker:
             if self._budget is None:
                 return 0.0
             spent = sum(usage.cost_usd or 0.0 for usage in self._usages)
-            reserve = self._most(messages)
-            if spent + self._reserved + reserve > self._budget:
+            reserve, left = self._most(messages), self._budget - spent - self._reserved
+            if left <= 0 or reserve > left:
                 return f"the budget of {dollars(self._budget)} is spent ({dollars(spent)} so far)"
+            reserve = left if self._price is None else reserve
             self._reserved += reserve
             return reserve
 

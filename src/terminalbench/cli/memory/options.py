@@ -31,7 +31,7 @@ def on_memory(*, write: bool = False) -> Callable[[Callable[..., int | None]], A
             from terminalbench.experiments.config import project_root
 
             folder = project_root(Path.cwd() / "any.toml", root) / ".terminalbench"
-            with open_store(folder, write=write) as store:
+            with open_store(folder, write=write, held_up=_held_up) as store:
                 for problem in store.problems():
                     if problem.kind is ProblemKind.LOST:
                         click.echo(f"warning: {store.place.log}: {problem.what}", err=True)
@@ -42,6 +42,10 @@ def on_memory(*, write: bool = False) -> Callable[[Callable[..., int | None]], A
         return root_option(called)
 
     return wrapped
+
+
+def _held_up(lock: Path) -> None:
+    click.echo(f"note: {lock}: another process holds it, and may have been stopped; waiting for it", err=True)
 
 
 def roots_of(store: "Store", results: Path | None) -> list[Path]:

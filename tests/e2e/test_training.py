@@ -15,8 +15,9 @@ from conftest import REPO
 from support.experiments import Project
 from support.pages import commands_of
 from terminalbench.experiments.config import load
+from terminalbench.trainer.environments import open_environment
 from terminalbench.trainer.gym import Gym
-from terminalbench.trainer.run import open_training
+from terminalbench.trainer.training import open_training
 
 PLAN = "experiments/training-quickstart.toml"
 
@@ -73,7 +74,7 @@ def test_a_training_from_zero_to_a_promoted_profile(project: Project, tbench, mo
         cells[json.loads(plan.read_text())["labels"]["night"], part] += 1
     assert set(cells.values()) == {1}
     assert tasks["explore"].isdisjoint(tasks["confirm"] | tasks["canary"] | tasks["control"])
-    assert Gym(project.root).looks(training.plan.environment) == []
+    assert Gym(project.root).looks(open_environment("starter", project.root)) == []
 
     chosen = project.experiment(
         'schema_version = 2\nslug = "s"\n[tasks]\ndefault_dataset = "starter"\nitems = [{ id = "csv-clean" }]\n'

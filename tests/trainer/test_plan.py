@@ -160,3 +160,16 @@ def test_validate_knows_a_plan(tbench) -> None:
     ran = tbench("validate", str(REPO / "experiments" / "training-quickstart.toml"))
     assert ran.code == 0, ran.err
     assert "a training plan of 4 nights" in ran.out
+
+
+def test_looking_at_a_training_writes_nothing(project: Project, tbench) -> None:
+    file = written(project)
+    before = {path: path.read_bytes() for path in project.root.rglob("*") if path.is_file()}
+    for command in ("status", "history", "report", "diff"):
+        ran = tbench("trainer", command, file)
+        assert "tbench trainer run training/plan.toml" in ran.out + ran.err
+        assert ran.code == (2 if command == "diff" else 0)
+    status = tbench("trainer", "status", file, "--json")
+    assert json.loads(status.out)["declared"] is None
+    assert tbench("gym", "show", "starter", "--root", project.root).code == 0
+    assert {path: path.read_bytes() for path in project.root.rglob("*") if path.is_file()} == before

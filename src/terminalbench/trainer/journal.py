@@ -16,6 +16,17 @@ from terminalbench.files import append_jsonl, read_log
 from terminalbench.trainer.campaign import Campaign, Phase
 from terminalbench.trainer.gate import Verdict
 
+TRAINING = Path(".terminalbench/training")
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """A plan as it was when it was declared: everything that decides what is tried and what has to be shown."""
+
+    slug: str
+    digest: str
+    declared_at: str
+    content: dict[str, Any]
+
 
 class Measured(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Two profiles side by side in one batch (`<slug>/<n>`), and what was decided."""
@@ -71,6 +82,16 @@ class NightEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def champion(self) -> str:
         """Who was champion in this night."""
         return self.control.new
+
+
+def training_folder(root: Path, slug: str) -> Path:
+    """The folder of a training in its project."""
+    return root / TRAINING / slug
+
+
+def plan_json(folder: Path) -> Path:
+    """The plan as it was declared, in the folder of a training."""
+    return folder / "plan.json"
 
 
 def nights_file(folder: Path) -> Path:

@@ -27,27 +27,18 @@ from terminalbench.strict import Problems, given, read, read_toml
 from terminalbench.text.numbers import plural, some
 from terminalbench.trainer.environments import Environment, open_environment
 from terminalbench.trainer.gym import Gym, Split
+from terminalbench.trainer.journal import Declared, plan_json, training_folder
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.split import Shares, unit_of
 from terminalbench.trainer.tables import PlanTable
 from terminalbench.trainer.variants import Made, changed, resolved
 
-TRAINING = Path(".terminalbench/training")
 _DECIDED = {
     "attempts": "the budget and the number of tasks decide how often each is attempted",
     "seed": "every batch has a seed of its own",
     "budget_usd": "use budget.usd",
     "deadline": "a night is limited by its trials",
 }
-
-
-class Declared(msgspec.Struct, frozen=True):
-    """A plan as it was when it was declared: everything that decides what is tried and what has to be shown."""
-
-    slug: str
-    digest: str
-    declared_at: str
-    content: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,7 @@ class TrainingPlan:
     @property
     def folder(self) -> Path:
         """Where it is kept."""
-        return self.root / TRAINING / self.table.slug
+        return training_folder(self.root, self.table.slug)
 
     def content(self) -> dict[str, Any]:
         """Everything that must not change any more."""
@@ -124,7 +115,7 @@ def declare(plan: TrainingPlan) -> Declared:
     content = plan.content()
     data = msgspec.json.encode(content, order="deterministic")
     digest = hashlib.sha256(data).hexdigest()[:16]
-    kept = plan.folder / "plan.json"
+    kept = plan_json(plan.folder)
     with changing(kept):
         if not kept.is_file():
             made = Declared(plan.table.slug, digest, stamp(datetime.now(UTC)), msgspec.json.decode(data))
@@ -195,7 +186,7 @@ def _start(table: PlanTable, environment: Environment, root: Path, file: Path) -
             raise UserError(
                 f'profile: lineage "{lineage.name}" has no champion to begin with', where=str(file), hint=hint
             )
-        champion = _began_with(lineage, root / TRAINING / table.slug)
+        champion = _began_with(lineage, training_folder(root, table.slug))
         return _at_file(file, lambda: resolved(environment, lineage.variants[champion].table, "profile"))
     made = _at_file(file, lambda: resolved(environment, table.profile or {}, "profile"))
     if first is not None and made.profile.id != first.id:
@@ -207,7 +198,7 @@ def _start(table: PlanTable, environment: Environment, root: Path, file: Path) -
 
 def _began_with(lineage: Lineage, folder: Path) -> str:
     """The champion that a plan began with: as it was declared, else the one of now."""
-    kept = folder / "plan.json"
+    kept = plan_json(folder)
     if kept.is_file():
         start = read_json(kept, Declared).content["start"]
         for variant in lineage.variants.values():

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -15,27 +14,7 @@ from terminalbench.trainer.gate import Verdict
 from terminalbench.trainer.journal import NightEntry, add_night, as_numbers, read_nights
 from terminalbench.trainer.lineage import Lineage, LineageStore, Why
 from terminalbench.trainer.night import Night
-from terminalbench.trainer.plan import TrainingPlan, declare, load_plan
-
-
-@dataclass(frozen=True)
-class Training:
-    """A training as it is on disk: its plan, the nights that are over, and its lineage."""
-
-    plan: TrainingPlan
-    nights: list[NightEntry]
-    store: LineageStore
-
-    @property
-    def lineage(self) -> Lineage:
-        """Its profiles, as they are now."""
-        return self.store.lineage(self.plan.lineage)
-
-
-def open_training(file: Path, root: Path | None = None) -> Training:
-    """The training of a plan."""
-    plan = load_plan(file, root)
-    return Training(plan, read_nights(plan.folder), LineageStore(plan.root))
+from terminalbench.trainer.plan import TrainingPlan, declare
 
 
 @dataclass(frozen=True)

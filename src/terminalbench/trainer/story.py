@@ -66,7 +66,9 @@ def report(lineage: Lineage, slug: str, planned: int, nights: Sequence[NightEntr
     lines += [f"{standing(nights, planned)}. {spent(nights)}.", ""]
     gains = [one for one in lineage.crowned if one.why is not Why.STARTED]
     lines += ["## Champions", "", *(f"- {one.time[:10]} `{one.id}` {claim(one)}" for one in lineage.crowned)]
-    if not gains:
+    if not lineage.crowned:
+        lines += ["None yet: no night has begun."]
+    elif not gains:
         lines += ["", "No gain was shown: the first champion stays."]
     lines += ["", "## Every comparison", "", "| night | part | profile | what came of it |", "|---|---|---|---|"]
     lines += [f"| {night} | {part} | `{who}` | {_cell(what)} |" for night, part, who, what in ledger(nights)]

@@ -8,7 +8,7 @@ from terminalbench.cli.output import text_width
 from terminalbench.cli.trainer.options import on_training
 
 if TYPE_CHECKING:
-    from terminalbench.trainer.run import Training
+    from terminalbench.trainer.training import Training
 
 
 @click.command("diff")
@@ -25,7 +25,7 @@ def command(training: "Training", profile: str | None) -> None:
 
     lineage = training.lineage
     if lineage.champion is None:
-        raise UserError("has no champion yet", where=training.plan.lineage, hint="tbench trainer run")
+        raise UserError("has no champion yet", where=training.lineage_name, hint=training.run_command)
     line = lineage.line(lineage.find(profile) if profile is not None else lineage.champion)
     for one, parent in pairwise(line):
         said = printable(f"{one.id} of {parent.id}: {one.reason} ({one.source})")

@@ -9,7 +9,7 @@ from terminalbench.cli.output import print_json, text_width
 from terminalbench.cli.trainer.options import on_training
 
 if TYPE_CHECKING:
-    from terminalbench.trainer.run import Training
+    from terminalbench.trainer.training import Training
 
 
 @click.command("history")
@@ -31,4 +31,4 @@ def command(training: "Training", as_json: bool) -> None:
     for one in lineage.crowned:
         click.echo(fill(printable(f"{one.time[:16]}  {one.id}  {claim(one)}"), text_width(), subsequent_indent="    "))
     if not training.nights:
-        click.echo("no night is over yet: tbench trainer run")
+        click.echo(f"no night is over yet: {training.run_command}")

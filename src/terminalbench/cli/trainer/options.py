@@ -18,7 +18,7 @@ def on_training(command: Callable[..., int | None]) -> Any:
 
     @wraps(command)
     def called(file: Path, root: Path | None, **rest: Any) -> int | None:
-        from terminalbench.trainer.run import open_training
+        from terminalbench.trainer.training import open_training
 
         return command(training=open_training(file, root), **rest)
 

@@ -7,7 +7,7 @@ import click
 from terminalbench.cli.trainer.options import on_training, reason_option
 
 if TYPE_CHECKING:
-    from terminalbench.trainer.run import Training
+    from terminalbench.trainer.training import Training
 
 
 @click.command("promote")
@@ -19,5 +19,5 @@ def command(training: "Training", profile: str, reason: str) -> None:
     from terminalbench.trainer.lineage import Why
 
     found = training.lineage.find(profile)
-    made = training.store.crown(training.plan.lineage, found.id, Why.BY_HAND, reason=reason)
-    click.echo(f"champion of {training.plan.lineage}: {made.id} (before: {made.before})")
+    made = training.store.crown(training.lineage_name, found.id, Why.BY_HAND, reason=reason)
+    click.echo(f"champion of {training.lineage_name}: {made.id} (before: {made.before})")

@@ -9,7 +9,7 @@ from terminalbench.cli.options import PATH
 from terminalbench.cli.trainer.options import on_training
 
 if TYPE_CHECKING:
-    from terminalbench.trainer.run import Training
+    from terminalbench.trainer.training import Training
 
 
 @click.command("report")
@@ -21,7 +21,9 @@ def command(training: "Training", output: Path | None) -> None:
     from terminalbench.text.foreign import printable
     from terminalbench.trainer.story import report
 
-    text = report(training.lineage, training.plan.table.slug, training.plan.table.nights, training.nights)
+    text = report(training.lineage, training.slug, training.planned, training.nights)
+    if training.declared is None:
+        text += f"\nNot begun: `{training.run_command}`\n"
     if output is not None:
         write_text(output, text)
     else:

@@ -7,7 +7,7 @@ import click
 from terminalbench.cli.trainer.options import on_training, reason_option
 
 if TYPE_CHECKING:
-    from terminalbench.trainer.run import Training
+    from terminalbench.trainer.training import Training
 
 
 @click.command("rollback")
@@ -20,6 +20,6 @@ def command(training: "Training", reason: str) -> None:
 
     control = training.lineage.control
     if control is None:
-        raise UserError("there is no champion before this one", where=training.plan.lineage)
-    made = training.store.crown(training.plan.lineage, control.id, Why.BY_HAND, reason=reason)
-    click.echo(f"champion of {training.plan.lineage}: {made.id} (before: {made.before})")
+        raise UserError("there is no champion before this one", where=training.lineage_name)
+    made = training.store.crown(training.lineage_name, control.id, Why.BY_HAND, reason=reason)
+    click.echo(f"champion of {training.lineage_name}: {made.id} (before: {made.before})")

@@ -9,29 +9,32 @@ from terminalbench.cli.output import print_json, text_width
 from terminalbench.cli.trainer.options import on_training
 
 if TYPE_CHECKING:
-    from terminalbench.trainer.run import Training
+    from terminalbench.trainer.training import Training
 
 
 @click.command("status")
 @on_training
 @json_option
 def command(training: "Training", as_json: bool) -> None:
-    """Show where a training stands: training.nights, champion, challenger, evidence so far."""
+    """Show where a training stands: nights, champion, challenger, evidence so far."""
     from textwrap import fill
 
     from terminalbench.text.foreign import printable
     from terminalbench.trainer.story import claim, spent, standing
 
-    lineage = training.lineage
+    lineage, nights = training.lineage, training.nights
     last = lineage.crowned[-1] if lineage.crowned else None
-    plan, nights = training.plan, training.nights
-    simulated = " (simulated)" if plan.simulated else ""
     if as_json:
         after = nights[-1].after if nights else None
-        told = {"plan": plan.table.slug, "nights": len(nights), "planned": plan.table.nights, "state": after}
-        print_json({**told, "champion": last, "simulated": plan.simulated})
+        told = {"plan": training.slug, "nights": len(nights), "planned": training.planned, "state": after}
+        print_json({**told, "champion": last, "simulated": training.simulated, "declared": training.declared})
         return
-    lines = [f"{plan.table.slug}: {standing(nights, plan.table.nights)}{simulated}", f"spent: {spent(nights)}"]
+    simulated = " (simulated)" if training.simulated else ""
+    lines = [f"{training.slug}: {standing(nights, training.planned)}{simulated}"]
+    if training.declared is None:
+        lines.append(f"not begun: nothing is declared or measured yet; {training.run_command}")
+    else:
+        lines.append(f"spent: {spent(nights)}")
     if last is not None:
         lines.append(f"champion: {last.id}, {claim(last)}")
     judged = [night.confirm for night in nights if night.confirm is not None]

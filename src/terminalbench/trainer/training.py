@@ -1,0 +1,80 @@
+"""A training as it is on disk. Reading it writes nothing: no split, no text, no declaration."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from terminalbench.errors import TbenchError
+from terminalbench.experiments.config import project_root
+from terminalbench.files import read_json
+from terminalbench.text.paths import typed
+from terminalbench.trainer.journal import TRAINING, Declared, NightEntry, plan_json, read_nights, training_folder
+from terminalbench.trainer.lineage import Lineage, LineageStore
+from terminalbench.trainer.plan import read_plan
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training by its name: how many nights are planned, whose champion it improves. `file`: its plan, if known."""
+
+    root: Path
+    slug: str
+    lineage_name: str
+    planned: int
+    file: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept."""
+        return training_folder(self.root, self.slug)
+
+    @cached_property
+    def declared(self) -> Declared | None:
+        """Its plan as it was declared; None before its first run."""
+        kept = plan_json(self.folder)
+        return read_json(kept, Declared) if kept.is_file() else None
+
+    @cached_property
+    def nights(self) -> list[NightEntry]:
+        """The nights that are over."""
+        return read_nights(self.folder)
+
+    @property
+    def store(self) -> LineageStore:
+        """Where its profiles are."""
+        return LineageStore(self.root)
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """Its profiles, as they are now."""
+        return self.store.lineage(self.lineage_name)
+
+    @property
+    def simulated(self) -> bool | None:
+        """Whether no model is asked; None before it has a champion."""
+        champion = self.lineage.champion
+        return champion.simulated if champion is not None else None
+
+    @property
+    def run_command(self) -> str:
+        """What begins it, or goes on with it."""
+        plan = typed(self.file) if self.file is not None else "PLAN.toml"
+        return f"tbench trainer run {plan}{' --resume' if self.declared is not None else ''}"
+
+
+def open_training(file: Path, root: Path | None = None) -> Training:
+    """The training of a plan."""
+    table = read_plan(file)
+    return Training(project_root(file, root), table.slug, table.lineage or table.slug, table.nights, file)
+
+
+def trainings(root: Path) -> Iterator[Training]:
+    """The trainings of a project that were declared, by their names. One whose plan cannot be read is left out."""
+    for kept in sorted((root / TRAINING).glob("*/plan.json")):
+        try:
+            content = read_json(kept, Declared).content
+            slug = kept.parent.name
+            yield Training(root, slug, content.get("lineage") or slug, int(content["nights"]))
+        except (TbenchError, KeyError, TypeError, ValueError):
+            continue

@@ -72,6 +72,12 @@ class LiveFeed:
             self._feed.read()
             return self._feed.version
 
+    def runs(self, job: str, name: str) -> bool:
+        """Whether a trial is running."""
+        with self._lock:
+            self._feed.read()
+            return any(trial.key == (job, name) for trial in self._feed.state.running)
+
     def state(self, now: float) -> ShownState:
         """The state at a time of day."""
         with self._lock:

@@ -54,6 +54,7 @@ def render(site: "Site", page: Page, to: Links, seen: str = "") -> bytes:
         here=to.here,
         seen=seen,
         static=to.static,
+        runs=site.runs,
         navigation=NAVIGATION,
         root=str(site.root),
         now=site.now(),

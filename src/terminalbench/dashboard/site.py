@@ -208,6 +208,12 @@ class Site:
         """How far a batch is, while it runs."""
         return self.feed(key).state(self.now().timestamp()) if key in self.live else None
 
+    def runs(self, batch: str, row: TrialRow) -> bool:
+        """Whether a trial runs now: it has no result, and its batch says that it is at it."""
+        if row.trial is not None or batch not in self.live:
+            return False
+        return self.feed(batch).runs(row.job, row.name)
+
     def forget_feeds(self, keep: tuple[str, ...]) -> None:
         """Let go of the live state of batches that have ended."""
         with self._lock:

@@ -22,6 +22,8 @@ COLOURS = {
     Outcome.NOT_RUN: "dim",
 }
 """In a terminal; a page has its own shades of the same colours, for light and dark."""
+RUNNING = "running"
+"""The state of a trial that has not ended: no outcome."""
 LOST = tuple(outcome for outcome in Outcome if not outcome.measured)
 
 
@@ -31,8 +33,8 @@ def word(outcome: str) -> str:
 
 
 def mark(outcome: str) -> str:
-    """An outcome as one letter: `T`; what is no outcome is `?`."""
-    return MARKS[Outcome(outcome)] if outcome in MARKS else "?"
+    """An outcome as one letter: `T`; a trial that runs is `~`, what is no outcome is `?`."""
+    return MARKS[Outcome(outcome)] if outcome in MARKS else "~" if outcome == RUNNING else "?"
 
 
 def colour(outcome: str) -> str:

@@ -10,8 +10,10 @@ import msgspec
 from terminalbench.dashboard.findings import Failures, batch_failures, classify_missing
 from terminalbench.dashboard.frame import Ask, Crumb, Page, Table
 from terminalbench.dashboard.links import compare_path, experiment_path
+from terminalbench.dashboard.live import ShownState
 from terminalbench.dashboard.pages.trials import trial_table
 from terminalbench.dashboard.pages.verdicts import Said, batch_verdict, contrast_table
+from terminalbench.dashboard.running import outcome_bars, place, running_cells, waits
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profiles import differences, value_text
@@ -81,6 +83,7 @@ def batch_page(site: Site, ask: Ask) -> Page:
     tables = {"trials": trials}
     if view is not None:
         values |= _planned(site, ask, summary, view)
+        values |= _running(view, live, values)
         tables |= {
             "profiles": lambda: _profile_table(view),
             "cells": lambda: _cell_table(view),
@@ -96,6 +99,16 @@ def batch_page(site: Site, ask: Ask) -> Page:
         document=lambda: _document(view, values),
         feed=summary.batch,
     )
+
+
+def _running(view: BatchView, live: ShownState | None, shown: dict[str, Any]) -> dict[str, Any]:
+    """What runs now, by cell; of a live batch, what has not had its turn is told once and is no reason."""
+    running = running_cells(view.cells, live.running if live is not None else ())
+    found = {"running": running, "place": place, "bars": outcome_bars(shown["profiles"], view.cells, running)}
+    if live is None:
+        return found
+    stopped = [cell for cell in view.cells if place(cell) not in running and not waits(cell)]
+    return found | {"reasons": not_measured(stopped)[:REASONS]}
 
 
 def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> dict[str, Any]:

@@ -20,6 +20,7 @@
       const wanted = ids ? ids.map((id) => document.getElementById(id)) : [...document.querySelectorAll("[data-live]")];
       for (const old of wanted) {
         const made = old && fresh.getElementById(old.id);
+        if (made) for (const open of old.querySelectorAll("details[id]")) made.querySelector("#" + CSS.escape(open.id))?.toggleAttribute("open", open.open);
         if (!made || made.innerHTML === old.innerHTML) continue;
         if (old.contains(document.activeElement) && !ids) { missed = true; continue; } // a reader keeps the focus
         old.replaceWith(document.importNode(made, true));
@@ -61,7 +62,7 @@
     };
     addEventListener("pagehide", () => stream.close());
     // times and the estimate move on while nothing happens
-    if (document.querySelector("#live section")) setInterval(look, 10000);
+    setInterval(() => { if (document.querySelector("#live section, [data-runs]")) look(); }, 10000);
   }
 
   // --- filters ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,68 @@
+"""A batch that runs, as its pages show it."""
+
+import pytest
+
+from support.dashboard import Root, trial
+from support.results import STAMP
+from terminalbench.files import append_jsonl
+
+BATCH = "batches/study/0/"
+
+
+def start(root: Root, name: str, *, folder: bool = True) -> None:
+    """A trial of q begins at its task; its folder is there unless the index has not seen it yet."""
+    job = {"time": "2026-01-23T16:40:00Z", "job": f"{STAMP}__q", "pid": 1}
+    about = job | {"profile": "q", "trial": name, "task": name[0], "dataset": "d"}
+    for event in (
+        job | {"kind": "job_started"},
+        about | {"kind": "trial_started"},
+        about | {"kind": "trial_phase", "phase": "agent"},
+    ):
+        append_jsonl(root.batch.events_jsonl, event)
+    if folder:
+        made = root.batch.runs / f"{STAMP}__q" / name
+        (made / "agent").mkdir(parents=True)
+        (made / "config.json").write_text("{}")
+        root.scan()
+    root.site.live = ("study/0",)
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_running_trial_is_neither_cancelled_nor_not_run(root: Root, folder: bool) -> None:
+    """q has one trial left at task b: it runs, whether or not the index knows its folder."""
+    assert "mark running" not in root.text(BATCH)
+    start(root, "b__4", folder=folder)
+    page = root.text(BATCH)
+    matrix = page.split('id="matrix"')[1].split("</section>")[0]
+    assert f'<a class="mark running" href="./trials/{STAMP}__q/b__4/"' in matrix
+    assert "q, attempt 2: running, agent" in matrix
+    assert "cancelled" not in matrix.split('class="legend"')[0]
+    assert 'class="mark running" aria-hidden' in matrix.split('class="legend"')[1]
+    bar = page.split("1 of them running")[1].split("</svg>")[0]
+    assert 'class="running"' in bar
+    assert 'class="cancelled"' not in bar
+    listed = page.split('id="live"')[1].split("Ended last")[0]
+    assert f'<a href="./trials/{STAMP}__q/b__4/">b</a> q' in listed
+    assert "interrupted" not in page.split('id="reasons"')[1].split("</section>")[0]
+
+
+def test_a_live_batch_folds_what_is_not_decided_into_one_line(root: Root) -> None:
+    whole = root.text(BATCH)
+    assert "<details" not in whole.split('id="verdict"')[1].split("</section>")[0]
+    assert "it never started" in whole.split('id="reasons"')[1]
+    start(root, "b__4", folder=False)
+    page = root.text(BATCH)
+    verdict = page.split('id="verdict"')[1].split("</section>")[0]
+    assert "No verdict yet: 0 of 8 trials ended, 1 running" in verdict.split("</summary>")[0]
+    assert "it never started" not in page.split('id="reasons"')[1].split("</section>")[0]
+    head = page.split('id="head" data-live')[1].split("</p>")[0]
+    assert "0 of 8 trials ended" in head
+
+
+def test_a_running_trial_is_running_wherever_it_is_listed(root: Root) -> None:
+    start(root, "b__4")
+    assert 'class="badge running"' in root.text(trial("b__4", "q"))
+    assert 'class="badge running"' in root.text("trials/", q="b__4")
+    assert 'class="badge running"' in root.text(f"side-by-side/study/0/{STAMP}__q/b__3/study/0/{STAMP}__q/b__4/")
+    root.site.live = ()
+    assert 'class="badge running"' not in root.text(trial("b__4", "q"))

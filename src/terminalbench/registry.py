@@ -34,6 +34,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     },
     "evolvers": {
         "listed": "terminalbench.trainer.evolvers.listed:Listed",
+        "reflect": "terminalbench.trainer.evolvers.reflect:Reflect",
     },
     "executors": {
         "local": "terminalbench.runner.executors.local:LocalExecutor",

@@ -24,12 +24,12 @@ def model(folder: Path, *lessons: dict[str, Any]) -> ChatModel:
     return chat_model(f"replay:{file}")
 
 
-def batch_of(folder: Path, trials: dict[str, list[dict[str, Any]]]) -> Batch:
+def batch_of(folder: Path, trials: dict[str, list[dict[str, Any]]], profile: str = "p") -> Batch:
     """A batch of failed trials with these steps."""
     batch = allocate(folder / "results", "s")
-    make_plan(batch, ("p",), sorted({name.split("__")[0] for name in trials}), 2)
+    make_plan(batch, (profile,), sorted({name.split("__")[0] for name in trials}), 2)
     for name, steps in trials.items():
-        agent = make_trial(batch, name, reward=0.0) / "agent"
+        agent = make_trial(batch, name, profile=profile, reward=0.0) / "agent"
         agent.mkdir()
         document = {"schema_version": "ATIF-v1.6", "agent": {"name": "x", "version": "1"}, "steps": steps}
         (agent / "trajectory.json").write_text(json.dumps(document))

@@ -18,8 +18,8 @@ type Passes = Callable[[str, Task, int], bool]
 class Batches:
     """Batches that are only counted; one that was run is not run again."""
 
-    def __init__(self, plan: TrainingPlan, passes: Passes) -> None:
-        self.plan, self.passes = plan, passes
+    def __init__(self, plan: TrainingPlan, passes: Passes, batch: str | None = None) -> None:
+        self.plan, self.passes, self.batch = plan, passes, batch
         self.ran: dict[str, list[Row]] = {}
         self.paid = 0
 
@@ -46,7 +46,7 @@ class Batches:
             profile_id=name,
             attempt=attempt,
             outcome=outcome,
-            batch=f"mine/{part}",
+            batch=self.batch or f"mine/{part}",
             trial=f"mine/{part}/{name}/{task.id}-{attempt}",
             task_digest=task.id,
         )

@@ -71,7 +71,7 @@ def plan(project: Project, *changes: tuple[str, str], more: str = "") -> Trainin
         (("schema_version = 1", "schema_version = 2"), "schema_version: must be 1, not 2"),
         (("trials = 60", "trials = 20"), "budget.trials: 20 trials a night leave 8 to confirm; 10 dev tasks under"),
         (("nights = 9", "nights = 90"), "gate: 10 dev tasks can never show a gain at alpha 0.05 over 30 challengers"),
-        (("nights = 9", 'nights = 9\n[evolver]\nname = "gepa"'), 'evolver.name: must be one of listed, not "gepa"'),
+        (("nights = 9", 'nights = 9\n[evolver]\nname = "gpea"'), "evolver.name: must be one of listed, "),
     ],
 )
 def test_a_mistake_is_said_at_its_place(project: Project, change: tuple[str, str], said: str) -> None:

@@ -193,7 +193,7 @@ def by_model(
     room = limits.tokens // len(shown)
     parts = [_part(number, one, shown, room) for number, one in enumerate(shown, start=1)]
     asked = [Message("system", SYSTEM), Message("user", "\n\n".join(parts))]
-    stopped = _too_dear(model, asked, limits)
+    stopped = too_dear(model, asked, limits)
     if stopped is not None:
         return Learned(stopped=stopped)
     reply = ask(model, asked, schema_of(Answer, "lessons"), limits.patience, budget_usd=limits.usd)
@@ -215,7 +215,7 @@ def _part(number: int, one: Shown, shown: Sequence[Shown], room: int) -> str:
     return f"Attempt A{number}, at task {place}: it {outcome}.\n<data-steps>\n{steps}\n</data-steps>{refused}"
 
 
-def _too_dear(model: ChatModel, messages: Sequence[Message], limits: Limits) -> str | None:
+def too_dear(model: ChatModel, messages: Sequence[Message], limits: Limits) -> str | None:
     """Why a question must not be asked: what it may cost at most is beyond the budget; None when it may be."""
     usd, price, most = limits.usd, model.price(), limits.likely_usd
     if usd is None:

@@ -55,6 +55,15 @@ class Refused(msgspec.Struct, frozen=True):
     why: str
 
 
+class Asked(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a search asked a chat model. `cost_usd` is what is known of it; failed questions count."""
+
+    model: str
+    questions: int
+    cost_usd: float | None = None
+    cost_unknown: int = 0
+
+
 class NightEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A night that is over. `cost_usd` is what is known of it; `same_p`: the champion against itself, by luck alone.
 
@@ -69,6 +78,7 @@ class NightEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     searched: tuple[str, ...] = ()
     refused: tuple[Refused, ...] = ()
     stopped: str | None = None
+    asked: Asked | None = None
     winner: str | None = None
     confirm: Measured | None = None
     same_p: float | None = None

@@ -37,7 +37,10 @@ class Why(StrEnum):
 
 
 class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="variant"):
-    """A profile of a lineage. `source` is who made it, a person or an evolver. `simulated`: it calls no real model."""
+    """A profile of a lineage. `source` is who made it, a person or an evolver. `simulated`: it calls no real model.
+
+    `evidence` are the trials that the change was made from.
+    """
 
     lineage: str
     id: str
@@ -48,6 +51,7 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag
     parent: str | None = None
     recipe: int = RECIPE
     simulated: bool = False
+    evidence: tuple[str, ...] = ()
     seq: int = 0
     time: str = ""
 
@@ -125,7 +129,16 @@ class LineageStore:
         """One lineage, empty where there is none yet."""
         return self.read().get(name) or Lineage(name)
 
-    def add(self, lineage: str, made: Made, *, reason: str, source: str, parent: str | None = None) -> Variant:
+    def add(
+        self,
+        lineage: str,
+        made: Made,
+        *,
+        reason: str,
+        source: str,
+        parent: str | None = None,
+        evidence: tuple[str, ...] = (),
+    ) -> Variant:
         """Keep a variant; one that is there already stays as it was first recorded."""
         variant = Variant(
             lineage=lineage,
@@ -136,6 +149,7 @@ class LineageStore:
             content=made.profile.content,
             parent=parent,
             simulated=made.profile.agent.simulated,
+            evidence=evidence,
         )
         with self._writing() as lineages:
             now = lineages.get(lineage) or Lineage(lineage)

@@ -75,6 +75,7 @@ class Night:
             searched=tuple(self.searched),
             refused=tuple(search.refused) if search is not None else (),
             stopped=search.stopped if search is not None else None,
+            asked=search.asked if search is not None else None,
             winner=winner if winner in self.state.known else None,
             confirm=judged,
             same_p=same,
@@ -119,6 +120,7 @@ class Night:
             trials=trials,
             run=lambda part, tables, measure: self._train(part, tables, measure, trials),
             earlier=lambda: self.batches.rows(names),
+            results=self.batches.folder.parent,
         )
         search.collect(registry.resolve("evolvers", self.plan.table.evolver.name)())
         return search

@@ -26,6 +26,7 @@ from terminalbench.records import stamp
 from terminalbench.strict import Problems, given, read, read_toml
 from terminalbench.text.numbers import plural, some
 from terminalbench.trainer.environments import Environment, open_environment
+from terminalbench.trainer.evolvers.tables import check_evolver
 from terminalbench.trainer.gym import Gym, Split
 from terminalbench.trainer.journal import Declared, plan_json, training_folder
 from terminalbench.trainer.lineage import Lineage, LineageStore
@@ -138,8 +139,7 @@ def _check(table: PlanTable, raw: dict[str, Any], problems: Problems) -> None:
         shares = budget.control + budget.explore + budget.confirm
         if not isclose(shares, 1, abs_tol=1e-6):
             problems.add("budget", f"control, explore and confirm add up to {shares:g}, not 1")
-    if table.evolver.name == "listed" and not table.variants and not problems.at("variants"):
-        problems.add("variants", "must hold at least one for the evolver listed", "add [[variants]] with a reason")
+    check_evolver(table.evolver, len(table.variants), problems)
     run = raw.get("run")
     if isinstance(run, dict):
         given(RunTable, run, "run", problems)

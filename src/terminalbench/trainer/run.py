@@ -44,11 +44,14 @@ def run_training(
             raise UserError(f"{len(done)} nights of it are over already", where=str(plan.file), hint=hint)
         declare(plan)
         _begin(plan, store)
+        first = len(done)
         left = min(plan.table.nights - len(done), nights if nights is not None else plan.table.nights)
         for _ in range(left):
             state = _state(plan, store, done)
-            if not _more(state, done):
-                return Trained(plan, done, "nothing is left to try", complete=True)
+            stopped = done[-1].stopped if done else None
+            if not _more(state, done) and (stopped is None or done[first:]):
+                why = f"the search was stopped: {stopped}" if stopped else "nothing is left to try"
+                return Trained(plan, done, why, complete=stopped is None)
             entry = Night(plan, store, Batches(plan, listener), done, state).run()
             add_night(plan.folder, entry)
             done.append(entry)
@@ -88,10 +91,12 @@ def _state(plan: TrainingPlan, store: LineageStore, done: list[NightEntry]) -> C
 
 
 def _more(state: Campaign, done: list[NightEntry]) -> bool:
-    """Whether a night could still decide anything: someone challenges or waits, or the last one found candidates."""
+    """Whether a night could still decide anything: someone challenges or waits, or the last one had proposals."""
     if state.challenger is not None or (state.waiting and state.begun < state.allowed):
         return True
-    return state.exploring and (not done or bool(done[-1].explored) or done[-1].after.champion != done[-1].champion)
+    return state.exploring and (
+        not done or bool(done[-1].explored or done[-1].refused) or done[-1].after.champion != done[-1].champion
+    )
 
 
 def _crown(plan: TrainingPlan, store: LineageStore, entry: NightEntry) -> None:

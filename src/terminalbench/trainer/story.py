@@ -16,6 +16,10 @@ def ledger(nights: Sequence[NightEntry]) -> Iterator[tuple[int, str, str, str]]:
             rate = percent(one.passed / one.measured) if one.measured else "-"
             way = "goes on" if one.id == night.winner else f"round {one.rounds}"
             yield night.night, "explore", one.id, f"{rate} of {one.measured} on train, {way}: {one.reason}"
+        for one in night.refused:
+            yield night.night, "refused", "-", f"{one.reason}: {one.why}"
+        if night.stopped is not None:
+            yield night.night, "search", "-", f"stopped early: {night.stopped}"
         if night.confirm is not None and night.confirm.verdict is not None:
             verdict = night.confirm.verdict
             yield night.night, night.confirm.phase or "", night.confirm.new, f"{said(verdict.action)}: {verdict.reason}"

@@ -14,18 +14,25 @@ from typing import Any
 import msgspec
 
 from terminalbench.analytics.model import Row
+from terminalbench.archivist.attempts import Attempt
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.config import Task
 from terminalbench.files import append_jsonl, read_log
+from terminalbench.trainer.analyzer import attempts_on
 from terminalbench.trainer.evolvers.protocol import Evolver, Proposal, SearchStopped
 from terminalbench.trainer.explore import Measure
-from terminalbench.trainer.journal import NightEntry, Refused
+from terminalbench.trainer.journal import Asked, NightEntry, Refused
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.plan import TrainingPlan
+from terminalbench.trainer.sections import sections_of
 from terminalbench.trainer.variants import Made, changed, resolved
 
 type Run = Callable[[str, Mapping[str, Mapping[str, Any]], Measure[Task]], Sequence[Row]]
 """Runs the batch of a part of the night, by its name: profiles by id, each attempting what the measure says."""
+
+
+NAMED = 12
+"""Trials that a variant names as its evidence."""
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -37,7 +44,8 @@ class _Kept(msgspec.Struct, frozen=True):
 class Search:
     """The search of one night. `trials` are all that it may take, `spent` those that it has taken.
 
-    `earlier` reads the trials of earlier searches. `taken` are the candidates of tonight with their reasons.
+    `earlier` reads the trials of earlier searches. `results` is the folder of the batches that rows name.
+    `taken` are the candidates of tonight with their reasons.
     """
 
     plan: TrainingPlan
@@ -48,12 +56,14 @@ class Search:
     known: frozenset[str]
     trials: int
     run: Run
+    results: Path = Path()
     earlier: Callable[[], list[Row]] = list
     tonight: list[Row] = field(default_factory=list)
     spent: int = 0
     taken: dict[str, str] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
     stopped: str | None = None
+    asked: Asked | None = None
     _batches: int = 0
 
     @property
@@ -95,6 +105,15 @@ class Search:
         variant = self.lineage.variants[profile or self.champion]
         return resolved(self.plan.environment, variant.table, profile or "champion")
 
+    def sections(self) -> dict[str, str]:
+        """The champion's prompt, by sections."""
+        prompt = self.made().profile.prompt
+        return sections_of(prompt.text) if prompt is not None else {}
+
+    def attempts(self) -> list[Attempt]:
+        """The champion's measured trials on train, as files: how they ended, and why."""
+        return attempts_on(self.results, self.rows, self.champion)
+
     def once[T](self, key: str, kind: type[T], make: Callable[[], T]) -> T:
         """What `make` returns, as JSON has it; asked for the same key again in this night, what it returned before."""
         log = self.folder / "search.jsonl"
@@ -130,6 +149,7 @@ class Search:
             reason=proposal.change.reason,
             source=source,
             parent=proposal.parent or self.champion,
+            evidence=proposal.evidence[:NAMED],
         )
         return made.profile.id
 

@@ -1,0 +1,84 @@
+"""Asking a chat model in a search: each question once a night, its price counted and capped, its failure the end.
+
+A failure is kept as well: the night that runs again does not ask a second time, and decides the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from terminalbench.archivist.reflection import Limits, too_dear
+from terminalbench.llm.ask import Patience, ask
+from terminalbench.llm.model import BadAnswer, ChatModel, Message, ModelError, Schema, chat_model
+from terminalbench.llm.replay import request_digest
+from terminalbench.records import known_total
+from terminalbench.trainer.evolvers.protocol import SearchStopped
+from terminalbench.trainer.evolvers.search import Search
+from terminalbench.trainer.journal import Asked
+
+
+class _Answer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What came of a question: the answer, or why there is none; what it cost, None when that is not known."""
+
+    parsed: Any = None
+    failed: str | None = None
+    billed: bool = True
+    cost_usd: float | None = None
+
+
+@dataclass
+class Asking:
+    """The questions of a night's search to one model."""
+
+    search: Search
+    model: ChatModel
+    patience: Patience | None = None
+    answers: list[_Answer] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, search: Search) -> "Asking":
+        """Those to the model that the plan names."""
+        return cls(search, chat_model(search.plan.table.evolver.model or ""))
+
+    def ask(self, messages: Sequence[Message], schema: Schema) -> Any:
+        """The checked answer. Raises SearchStopped when there is none, or it may cost too much."""
+        key = f"question {len(self.answers) + 1} {request_digest(messages, schema)[:16]}"
+        answer = self.search.once(key, _Answer, lambda: self._ask(messages, schema))
+        self.answers.append(answer)
+        self.search.asked = self.told()
+        if answer.failed is not None:
+            raise SearchStopped(f"{self.model.name}: {answer.failed}")
+        try:
+            return schema.check(answer.parsed)
+        except BadAnswer as error:  # kept by another version
+            raise SearchStopped(f"a kept answer does not fit its form: {error}") from None
+
+    def told(self) -> Asked:
+        """What was asked so far, for the journal."""
+        billed = [one for one in self.answers if one.billed]
+        return Asked(
+            model=self.model.name,
+            questions=len(self.answers),
+            cost_usd=known_total(one.cost_usd for one in billed),
+            cost_unknown=sum(one.cost_usd is None for one in billed),
+        )
+
+    def _ask(self, messages: Sequence[Message], schema: Schema) -> _Answer:
+        limits = self._limits()
+        if limits.usd is not None and any(one.billed and one.cost_usd is None for one in self.answers):
+            return _Answer(failed="what it charges is not known, so evolver.usd cannot be kept", billed=False)
+        if why := too_dear(self.model, messages, limits):
+            return _Answer(failed=why, billed=False)
+        try:
+            reply = ask(self.model, messages, schema, self.patience, budget_usd=limits.usd)
+        except ModelError as error:
+            cost = error.usage.cost_usd if error.usage is not None else None
+            return _Answer(failed=error.what, billed=error.usage is not None, cost_usd=cost)
+        return _Answer(parsed=msgspec.to_builtins(reply.parsed), cost_usd=reply.usage.cost_usd)
+
+    def _limits(self) -> Limits:
+        cap = self.search.plan.table.evolver.usd
+        costs = [one.cost_usd for one in self.answers if one.cost_usd is not None]
+        return Limits(usd=None if cap is None else cap - sum(costs), likely_usd=max(costs, default=0.0))

@@ -54,13 +54,14 @@ def test_what_is_new_is_this_users_alone_unless_it_is_shared(
         files.write_text(tmp_path / "a" / "b" / "text", "x")
         files.append_jsonl(tmp_path / "a" / "b" / "lines", {})
         files.write_text(tmp_path / "old", "y")
-        files.write_project_file(tmp_path / "project", "x")
+        files.write_project_file(tmp_path / "tasks" / "project", "x")
         with files.lock(tmp_path / "a" / "b" / "lock"):
             made = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
     finally:
         os.umask(before)
     assert made == {
         "a": folder, "b": folder, "text": file, "lines": file, "lock": file, "old": 0o664, "project": 0o640,
+        "tasks": 0o750,
     }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from terminalbench.errors import TbenchError
-from terminalbench.modes import file_mode, make_folder, mode_of
+from terminalbench.modes import file_mode, make_folder, make_project_folder, mode_of
 
 _NAME_SEC = 10.0
 _STOPPED_SEC = 1.0
@@ -69,6 +69,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_project_file(path: Path, text: str) -> None:
     """The same for a file of a project, which people share: a new one has the mode that the umask gives it."""
+    make_project_folder(path.parent)
     write_bytes(path, text.encode(), mode=0o666)
 
 

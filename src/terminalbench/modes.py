@@ -29,10 +29,19 @@ def child_umask() -> int:
 
 def make_folder(path: Path, *, exist_ok: bool = True) -> None:
     """Make a folder, and those above it that are missing."""
+    _make(path, 0o777 & ~private_mask(), exist_ok=exist_ok)
+
+
+def make_project_folder(path: Path) -> None:
+    """The same for a folder of a project, which people share: it has the mode that the umask gives it."""
+    _make(path, 0o777, exist_ok=True)
+
+
+def _make(path: Path, mode: int, *, exist_ok: bool) -> None:
     for above in reversed(path.parents):
         if not above.exists():
-            above.mkdir(0o777 & ~private_mask(), exist_ok=True)
-    path.mkdir(0o777 & ~private_mask(), exist_ok=exist_ok)
+            above.mkdir(mode, exist_ok=True)
+    path.mkdir(mode, exist_ok=exist_ok)
 
 
 class NotOurs(OSError):

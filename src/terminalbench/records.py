@@ -290,6 +290,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     usage: Usage = Usage()
     wait: ProviderWait | None = None
     tool_calls: int | None = None
+    agent_steps: int | None = None
     suspect: list[str] = []
     delivery: Delivery = Delivery()
     egress: Egress | None = None

@@ -44,9 +44,9 @@ b     EC  ..
 + passed   x failed   T timed out   E errored   C cancelled   . not run
 
 Not measured
-     4  not run: no key  [q]
-     1  errored (setup): why  [p]
-     1  cancelled: why  [p]
+     4  not run: no key [q]
+     1  errored (setup): why [p]
+     1  cancelled: why [p]
 """
     )
 
@@ -62,12 +62,14 @@ def test_what_an_agent_tampered_with_is_named_first_and_no_reason_is_dropped_wit
     for place, cell in enumerate(view.cells):
         assert cell.row is not None
         assert cell.row.trial is not None
-        reasons = ["implausibly_short", *(["tampering:environment"] if place == 8 else [])]
+        reasons = ["implausibly_short", f"odd {place}", *(["tampering:environment"] if place == 8 else [])]
         trial = msgspec.structs.replace(cell.row.trial, suspect=reasons)
         view.cells[place] = msgspec.structs.replace(cell, row=msgspec.structs.replace(cell.row, trial=trial))
     said = summary(view).partition("Doubtful results\n")[2].splitlines()
-    assert said[0] == "     1  passed, but tampering:environment  [p8]"
-    assert (len(said), said[8]) == (9, "        and 2 further reasons")
+    assert said[0] == "     1  passed, but tampering:environment [p8]"
+    by_profile = ", ".join(f"{profile} 1" for profile in profiles)
+    assert " ".join(" ".join(said[1:3]).split()) == f"9 passed, but implausibly_short [{by_profile}]"
+    assert said[-1] == "        and 3 further reasons"
 
 
 def test_a_task_with_more_attempts_does_not_weigh_more(tmp_path: Path) -> None:

@@ -4,11 +4,15 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import json_option, labels_of, results_option
+from terminalbench.cli.options import PATH, json_option, labels_of, results_option
 from terminalbench.cli.output import print_json, text_width
+
+_LEAST_NAME = 8
+"""How much of a batch's name is worth its column; with less room it is a line of its own."""
 
 
 @click.command("list")
+@click.argument("target", type=PATH, required=False, metavar="[EXPERIMENT.toml|BATCH]")
 @results_option
 @click.option(
     "--label",
@@ -19,13 +23,19 @@ from terminalbench.cli.output import print_json, text_width
     help="Only batches with this label; with several, with all of them.",
 )
 @json_option
-def command(results: Path | None, labels: dict[str, str], as_json: bool) -> None:
-    """List the batches of a results folder, newest first."""
+def command(target: Path | None, results: Path | None, labels: dict[str, str], as_json: bool) -> None:
+    """List the batches of a results folder, newest first; of one batch, its trials."""
+    if target is not None:
+        if labels:
+            raise click.UsageError("--label picks batches; it does not go with one that is named")
+        _list_trials(target, results, as_json=as_json)
+        return
     import json
 
     from terminalbench.index.results import list_batches
     from terminalbench.index.scan import scan_all
     from terminalbench.lab.select import results_root
+    from terminalbench.text.foreign import cut
     from terminalbench.text.numbers import cost, dollars, moment
     from terminalbench.text.table import columns, fitted
 
@@ -57,9 +67,11 @@ def command(results: Path | None, labels: dict[str, str], as_json: bool) -> None
                 batch["name"] or "",
             ]
         )
-    table = columns(rows, left=(0, 1, 6, 7))
-    if max(map(len, table.splitlines())) > text_width():
+    room = text_width() - max(map(len, columns([row[:-1] for row in rows], left=(0, 1, 6)).splitlines())) - 2
+    if room < _LEAST_NAME:
         table = fitted([[row[0], *row[2:-1], f"{row[1]}, {row[-1]}"] for row in rows], (0, 5), text_width())
+    else:
+        table = columns([[*row[:-1], cut(row[-1], room)] for row in rows], left=(0, 1, 6, 7))
     click.echo(table)
     if any(batch["batch"] == "." for batch in batches):
         click.echo(_jobs(root))
@@ -83,3 +95,20 @@ def _jobs(root: Path) -> str:
     ]
     notes = [fill(printable(note), 80, initial_indent="  ", subsequent_indent="    ") for note in view.notes]
     return "\n".join(["", "Harbor jobs, by profile", columns(rows, left=(0,)), *notes])
+
+
+def _list_trials(name: Path, results: Path | None, *, as_json: bool) -> None:
+    """The trials of one batch."""
+    from terminalbench.index.results import trial_records
+    from terminalbench.lab.trial import trials_now
+    from terminalbench.report.trials import state, trials_text
+    from terminalbench.text.paths import typed
+
+    view, now = trials_now(name, results)
+    if as_json:
+        states = [state(cell, now) for cell in view.cells]
+        rows = trial_records(view)
+        print_json([row | {"state": states[place] if place < len(states) else None} for place, row in enumerate(rows)])
+        return
+    click.echo(trials_text(view, now, text_width()), nl=False)
+    click.echo(f"\none of them: tbench show {typed(name)} PROFILE TRIAL")

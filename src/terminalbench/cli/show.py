@@ -9,27 +9,30 @@ from terminalbench.errors import UserError
 
 
 @click.command("show")
-@click.argument("trial")
+@click.argument("trial", nargs=-1, required=True, metavar="TRIAL|BATCH PROFILE TASK[#N]")
 @click.option("--steps", metavar="A-B", help="Only these steps, with more of each.")
 @click.option("--full", is_flag=True, help="Everything, nothing cut.")
 @results_option
 @json_option
-def command(trial: str, steps: str | None, full: bool, results: Path | None, as_json: bool) -> None:
+def command(trial: tuple[str, ...], steps: str | None, full: bool, results: Path | None, as_json: bool) -> None:
     """Show one trial: how it ended and why, what it used, what reached the agent, its steps, its verifier's words.
 
-    TRIAL is its name, or the beginning of it, as in "git-lost-commit__ubopkpt", or its folder.
+    TRIAL is its name, or the beginning of it, as in "git-lost-commit__ubopkpt", or its folder. By what it was to do:
+    tbench show demo/0 weak csv-clean#2, the second attempt; tbench list demo/0 lists them.
     """
     import msgspec
 
     from terminalbench.experiments.plan_secrets import secrets_of
     from terminalbench.files import encode_json
     from terminalbench.index.plans import plan_or_none
-    from terminalbench.lab.trial import find_trial
+    from terminalbench.lab.trial import find_attempt, find_trial
     from terminalbench.report.trial import Shown, trial_text
     from terminalbench.text.foreign import printable_json
 
     only = _range(steps)
-    found = find_trial(trial, results)
+    if len(trial) not in (1, 3):
+        raise click.UsageError("name one trial, or BATCH PROFILE TASK[#N], as in: tbench show demo/0 weak csv-clean#2")
+    found = find_trial(trial[0], results) if len(trial) == 1 else find_attempt(*trial, results=results)
     plan = plan_or_none(found.batch)
     secrets = secrets_of(plan)
     if as_json:

@@ -342,7 +342,7 @@ def _row(job: str, name: str, state: str, reason: str, profile: str, task: str, 
 
 _OF_TRIAL = (
     "reward", "error_type", "error_message", "agent", "agent_version", "model", "started_at", "finished_at",
-    "task_digest", "tool_calls", "simulated",
+    "task_digest", "tool_calls", "agent_steps", "simulated",
 )  # fmt: skip
 _of_trial = attrgetter(*_OF_TRIAL)
 

@@ -47,7 +47,7 @@ TRIALS: dict[str, type] = {
     "folder": str, "started_at": str, "finished_at": str, "wall_sec": float, "environment_sec": float,
     "agent_setup_sec": float, "agent_sec": float, "verifier_sec": float, "input_tokens": int, "cache_read_tokens": int,
     "cache_write_tokens": int, "output_tokens": int, "tokens": int, "cost_usd": float, "usage_source": str,
-    "cost_source": str, "tool_calls": int, "suspect": str, "simulated": bool, "task_digest": str,
+    "cost_source": str, "tool_calls": int, "agent_steps": int, "suspect": str, "simulated": bool, "task_digest": str,
     "cli_version": str, "session_model": str, "permission_mode": str, "tools": str, "mcp_state": str,
     "connections": int, "refused": int, "hosts": str,
     "profile_id": str, "policy_id": str, "labels": str,

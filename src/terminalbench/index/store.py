@@ -154,6 +154,14 @@ MIGRATIONS: list[tuple[str, str]] = [
         CREATE INDEX exposures_by_lesson ON exposures (lesson);
         """,
     ),
+    (
+        "014_steps",
+        """
+        ALTER TABLE trials ADD COLUMN agent_steps INTEGER;
+        UPDATE trials SET stamp = '';
+        UPDATE batches SET stamp = NULL;
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
 has the trials read anew by the next scan.

@@ -243,6 +243,15 @@ def reason(cell: CellState) -> Reason:
     return Reason(cell.outcome.value, error, cell.reason or default, cell.profile, example=cell.row)
 
 
+def causes(cells: Iterable[CellState]) -> list[tuple[str, dict[str, int]]]:
+    """Why trials were not measured, each cause once with its trials by profile, the most frequent cause first."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for cell in cells:
+        if not cell.measured:
+            found[reason(cell).what][cell.profile] += 1
+    return sorted(((what, dict(by)) for what, by in found.items()), key=lambda cause: -sum(cause[1].values()))
+
+
 def not_measured(cells: Iterable[CellState]) -> list[Reason]:
     """Why trials were not measured, the most frequent reasons first."""
     found: dict[tuple[str, str], list[Reason]] = defaultdict(list)

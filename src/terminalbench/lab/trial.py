@@ -1,17 +1,23 @@
 """The one trial that a command works on."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.places import ForeignJobs, Place, is_trial
-from terminalbench.index.queries import TrialRow, trial_rows, trials_named
+from terminalbench.index.queries import BatchView, TrialRow, trial_rows, trials_named
 from terminalbench.index.scan import scan_all, scan_batch
-from terminalbench.lab.select import LIST_HINT, results_root
+from terminalbench.index.views import open_view
+from terminalbench.lab.select import LIST_HINT, find_target, results_root
+from terminalbench.live.feed import Feed
 from terminalbench.records import Trial
+from terminalbench.report.trials import Now
 from terminalbench.strict import is_file
 from terminalbench.text.foreign import printable
+from terminalbench.text.names import is_task, unknown
+from terminalbench.text.numbers import plural
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,40 @@ def find_trial(name: str, results: Path | None = None) -> FoundTrial:
         raise UserError(f'several trials start with "{name}":\n  {names}', where=str(root))
     key, row = exact[0]
     return FoundTrial(Place(key, str(root / key)).batch, key, row)
+
+
+def trials_now(name: Path, results: Path | None = None) -> tuple[BatchView, Now]:
+    """A batch, and what of it is going on."""
+    batch = find_target(name, results=results, foreign=True).batch
+    feed = Feed(batch)
+    feed.poll(time.time())
+    running = frozenset() if feed.over else frozenset(f"{trial.job}/{trial.name}" for trial in feed.state.running)
+    return open_view(batch), Now(live=not feed.over, running=running)
+
+
+def find_attempt(batch: str, profile: str, task: str, results: Path | None = None) -> FoundTrial:
+    """The trial of a batch that counts for an attempt: `task` is as in `fix-git`, `starter/fix-git` or `fix-git#2`."""
+    target = find_target(batch, results=results, foreign=True)
+    view = open_view(target.batch)
+    name, sign, number = task.rpartition("#")
+    name, number = (name, number) if sign and number.isdecimal() else (task, "1")
+    where = str(target.batch.folder)
+    cells = [cell for cell in view.cells if cell.profile == profile]
+    if not cells:
+        raise unknown("profile", profile, (cell.profile for cell in view.cells), where)
+    cells = [cell for cell in cells if is_task(cell.task.dataset, cell.task.id, name)]
+    if not cells:
+        raise unknown("task", name, (cell.task.id for cell in view.cells if cell.profile == profile), where)
+    if len({cell.task for cell in cells}) > 1:
+        names = ", ".join(dict.fromkeys(f"{cell.task.dataset}/{cell.task.id}" for cell in cells))
+        raise UserError(f'"{name}" means several tasks: {names}', where=where)
+    found = next((cell for cell in cells if cell.attempt == int(number)), None)
+    if found is None:
+        raise UserError(f"{name} has {plural(len(cells), 'attempt')} by {profile}, none is #{number}", where=where)
+    if found.row is None:
+        why = f": {found.reason}" if found.reason else ""
+        raise UserError(f"{name}#{number} by {profile} has not run{why}", where=where)
+    return FoundTrial(target.batch, view.batch, found.row)
 
 
 def _trial_in(folder: Path) -> FoundTrial:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 
 from terminalbench.analytics.plan_forecast import Forecast
 from terminalbench.index.queries import BatchView, CellState, TrialRow
-from terminalbench.index.totals import ProfileTotals, not_measured, profile_totals, spend
+from terminalbench.index.totals import ProfileTotals, causes, profile_totals, spend
 from terminalbench.records import TAMPERING, Outcome
 from terminalbench.text import outcomes
 from terminalbench.text.foreign import printable, shortened
@@ -43,12 +43,12 @@ def profile_cost(line: ProfileTotals) -> str:
 def summary(view: BatchView) -> str:
     """The table, the matrix, and what was not measured and why."""
     parts = [profile_table(view), matrix(view)]
-    reasons = _not_measured(view)
+    reasons = cause_lines(view)
     if reasons:
-        parts.append("Not measured\n" + "\n".join(f"  {printable(line)}" for line in reasons))
+        parts.append("\n".join(["Not measured", *reasons]))
     doubts = suspects(view)
     if doubts:
-        parts.append("Doubtful results\n" + "\n".join(f"  {printable(line)}" for line in doubts))
+        parts.append("\n".join(["Doubtful results", *doubts]))
     repeats = view.repeats()
     if repeats:
         told = plural(len(repeats), "trial was", "trials were")
@@ -136,29 +136,38 @@ def _blocks(rows: list[list[str]], left: Container[int] | None = None) -> list[s
     ]
 
 
-def _not_measured(view: BatchView) -> list[str]:
-    """Why trials were not measured, the most frequent reasons first."""
-    reasons = not_measured(view.cells)
-    lines = [f"{one.count:>4}  {one.what}  [{one.profile}]" for one in reasons[:SHOWN_REASONS]]
-    return _with_rest(lines, len(reasons))
+def cause_lines(view: BatchView, width: int = WIDTH) -> list[str]:
+    """Why trials were not measured, each cause once, the most frequent first."""
+    return _counted([(f"{what} [{_by_profile(by)}]", sum(by.values())) for what, by in causes(view.cells)], width)
 
 
-def _with_rest(lines: list[str], count: int) -> list[str]:
-    rest = count - len(lines)
-    return [*lines, f"      and {plural(rest, 'further reason')}"] if rest > 0 else lines
+def _by_profile(counts: dict[str, int]) -> str:
+    """The profiles that a cause hit, with how often where there are several."""
+    return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _counted(found: Sequence[tuple[str, int]], width: int = WIDTH) -> list[str]:
+    """The first of what was counted, in lines of at most `width`, and how many more there are."""
+    lines: list[str] = []
+    for told, count in found[:SHOWN_REASONS]:
+        first = f"  {count:>4}  "
+        lines += textwrap.wrap(
+            printable(told), width, initial_indent=first, subsequent_indent=" " * 10, break_on_hyphens=False
+        )
+    rest = len(found) - SHOWN_REASONS
+    return [*lines, f"        and {plural(rest, 'further reason')}"] if rest > 0 else lines
 
 
 def suspects(view: BatchView) -> list[str]:
     """Measured trials that look wrong: flagged, not changed. What an agent tampered with comes first."""
-    found: Counter[tuple[bool, str]] = Counter()
+    found: dict[tuple[bool, str], Counter[str]] = {}
     for cell in view.cells:
         trial = cell.row.trial if cell.row else None
         for reason in trial.suspect if trial else []:
-            told = f"{outcomes.word(cell.outcome)}, but {reason}  [{cell.profile}]"
-            found[not reason.startswith(TAMPERING), told] += 1
-    ranked = sorted(found.items(), key=lambda item: (item[0][0], -item[1]))
-    lines = [f"{count:>4}  {told}" for (_, told), count in ranked[:SHOWN_REASONS]]
-    return _with_rest(lines, len(ranked))
+            told = (not reason.startswith(TAMPERING), f"{outcomes.word(cell.outcome)}, but {reason}")
+            found.setdefault(told, Counter())[cell.profile] += 1
+    ranked = sorted(found.items(), key=lambda item: (item[0][0], -item[1].total()))
+    return _counted([(f"{told} [{_by_profile(by)}]", by.total()) for (_, told), by in ranked])
 
 
 def forecast_lines(found: Forecast) -> list[str]:

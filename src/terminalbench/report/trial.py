@@ -78,7 +78,7 @@ def _read_all(files: Sequence[Path], secrets: Secrets) -> list[_Read]:
 
 
 def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = None) -> str:
-    """How it ended, what it used, what reached the agent, what it was told, its steps, and its verifier's words."""
+    """How it ended, what it used, what reached the agent, what it was told, its steps, the last words of its files."""
     shown = shown or Shown()
     lines = [
         f"{row.name}",
@@ -108,7 +108,8 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = No
     found = _read_all(files, shown.secrets)
     lines += _instruction_lines(folder, found, shown)
     lines += _steps_lines(folder, found, shown)
-    lines += _verifier(folder, shown)
+    lines += _last_words(folder / "verifier" / "test-stdout.txt", "verifier said", shown)
+    lines += _last_words(folder / "exception.txt", "exception.txt says", shown)
     return "\n".join(lines) + "\n"
 
 
@@ -255,8 +256,9 @@ def _wrapped(text: str, *, first: bool) -> list[str]:
     return textwrap.wrap(text, _WIDTH, initial_indent=" " * 12, subsequent_indent=" " * 14, break_on_hyphens=False)
 
 
-def _verifier(folder: Path, shown: Shown) -> list[str]:
-    with open_plain(folder / "verifier" / "test-stdout.txt") as stream:
+def _last_words(file: Path, said: str, shown: Shown) -> list[str]:
+    """The end of a file that tells how a trial ended."""
+    with open_plain(file) as stream:
         if stream is None:
             return []
         size = os.fstat(stream.fileno()).st_size
@@ -264,7 +266,7 @@ def _verifier(folder: Path, shown: Shown) -> list[str]:
         text = stream.read(_TAIL_BYTES).decode(errors="replace")
     lines = shown.secrets.conceal(text).splitlines()[1 if size > _TAIL_BYTES else 0 :]
     kept = lines if shown.full else lines[-_VERIFIER_LINES:]
-    head = "  verifier said" if len(kept) == len(lines) and size <= _TAIL_BYTES else "  verifier said, at the end"
+    head = f"  {said}" if len(kept) == len(lines) and size <= _TAIL_BYTES else f"  {said}, at the end"
     return [head, *(f"    {printable(line)}" for line in kept)] if kept else []
 
 

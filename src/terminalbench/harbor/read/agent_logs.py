@@ -216,6 +216,11 @@ class AgentLogs:
         return sum((count for count in counts if count is not None), Counter())
 
     @property
+    def agent_steps(self) -> int | None:
+        """The steps of the agent itself; unknown without a trajectory."""
+        return sum(summary.agent_steps for summary in self.summaries) if self.summaries else None
+
+    @property
     def metrics(self) -> list[FinalMetrics]:
         """The totals of the trajectories; none where the sessions say everything themselves."""
         if self.streams and all(stream and stream.result for stream in self.by_folder):

@@ -250,6 +250,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
         usage=used,
         wait=logs.wait,
         tool_calls=None if calls is None else calls.total(),
+        agent_steps=logs.agent_steps,
         delivery=deliver(result.config.agent, notes, logs.streams, logs.starts, calls, read_lessons(trial_dir)),
         egress=read_egress(trial_dir),
         simulated=simulated,

@@ -13,6 +13,7 @@ from terminalbench.experiments.write import profile_table
 from terminalbench.files import write_text
 from terminalbench.strict import key, table
 from terminalbench.trainer.environments import Environment
+from terminalbench.trainer.leakage import refuse_leaks
 from terminalbench.trainer.sections import LONGEST, edited
 
 _NAME = "variant"
@@ -85,7 +86,10 @@ def keep_text(root: Path, text: str) -> str:
 
 
 def changed(environment: Environment, parent: Made, change: Change, at: str) -> Made:
-    """The parent with a change. Raises UserError or InvalidFile for one that cannot be made, or changes nothing."""
+    """The parent with a change. Raises UserError or InvalidFile for one that cannot be made, holds what is not for an
+    agent to know, or changes nothing.
+    """
+    refuse_leaks(environment, change, at)
     table = dict(parent.table)
     if change.sections:
         before = parent.profile.prompt.text if parent.profile.prompt is not None else ""

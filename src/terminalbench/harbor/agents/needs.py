@@ -66,7 +66,7 @@ def not_installable(agent: AgentInfo, environment: dict[str, Any], arguments: Se
         return None
     return (
         f"{agent.name} cannot be installed in the local sandbox: {host} cannot be reached, and no program {program} is "
-        f"in {SYSTEM_PATH.replace(':', ', ')} or mounted (docs/claude-code.md shows how to mount one)"
+        f"in {SYSTEM_PATH.replace(':', ', ')} or mounted (docs/sandbox.md: Agents of this machine)"
     )
 
 

@@ -5,6 +5,7 @@ import gc
 import io
 import os
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays: no search for garbage looks at it again."""
+    """What was collected stays: no search for garbage looks at it again. LiteLLM is not part of it."""
+    if "litellm" in sys.modules:
+        raise pytest.UsageError(
+            "a test module loads LiteLLM, in every worker: import what needs it in tests marked litellm"
+        )
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
     gc.enable()

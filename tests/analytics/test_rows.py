@@ -14,6 +14,7 @@ from terminalbench.analytics.settings import Asked, settings_of
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord
+from terminalbench.experiments.profiles import content_id
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.files import write_json
 from terminalbench.index.queries import BatchView, view_batch
@@ -146,6 +147,28 @@ def test_only_the_same_treatment_is_pooled(tmp_path: Path, batch: Batch) -> None
     settings = settings_of(views)
     assert settings.baseline == "p"
     assert settings.contrasts == (("q@0", "p"), ("q@1", "p"), ("q@1", "q@0"))
+
+
+def test_a_policy_with_lessons_is_one_profile_whatever_its_memory_held_unless_told_apart(tmp_path: Path) -> None:
+    views = []
+    for snapshot in ("monday", "monday", "friday"):
+        batch = allocate(tmp_path, "s")
+        plan = make_plan(batch, ("p", "q"), "ab", 2, settings=SETTINGS)
+        content = {"agent": "oracle", "lessons": {"mode": "masked", "k": 1, "snapshot": snapshot}}
+        record = ProfileRecord("q", content_id(content), content)
+        jobs = tuple(msgspec.structs.replace(j, profile_id=record.id) if j.profile == "q" else j for j in plan.jobs)
+        write_json(batch.plan_json, msgspec.structs.replace(plan, jobs=jobs, profiles=(record,)))
+        views.append(view(batch))
+    assert {row.profile for row in rows_of(views)} == {"p", "q"}
+    found = settings_of(views)
+    assert found.contrasts == (("q", "p"),)
+    said = "q is one policy whose memory held 2 sets of lessons (s/0, s/2); --by-snapshot keeps them apart"
+    assert said in found.warnings
+    apart = settings_of(views, Asked(by_snapshot=True))
+    assert apart.contrasts == (("q@0", "p"), ("q@2", "p"), ("q@2", "q@0"))
+    assert not any("one policy" in line for line in apart.warnings)
+    assert {row.profile for row in rows_of(views, by_snapshot=True)} == {"p", "q@0", "q@2"}
+    assert "one policy" not in "".join(settings_of(views[:2]).warnings)
 
 
 def test_what_the_plan_declares_is_used(batch: Batch) -> None:

@@ -49,7 +49,8 @@ from terminalbench.text.paths import typed
 
 def compare_views(views: Sequence[BatchView], asked: Asked | None = None) -> Comparison:
     """What batches say about their profiles: as their plans declare, and as it is asked now."""
-    comparison = compare(rows_of(views), settings_of(views, asked))
+    rows = rows_of(views, by_snapshot=asked is not None and asked.by_snapshot)
+    comparison = compare(rows, settings_of(views, asked))
     return msgspec.structs.replace(comparison, warnings=[*comparison.warnings, *_unreadable(views, asked)])
 
 

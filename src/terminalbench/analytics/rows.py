@@ -24,12 +24,13 @@ _BROKEN = (Outcome.ERRORED, Outcome.TIMED_OUT)
 """How a try ended that broke by itself: one that was interrupted says nothing of its profile."""
 
 
-def rows_of(views: Sequence[BatchView]) -> list[Row]:
+def rows_of(views: Sequence[BatchView], *, by_snapshot: bool = False) -> list[Row]:
     """One row a planned trial of every batch. A profile that was another treatment elsewhere is `key@batch`.
 
+    With `by_snapshot` that is also one whose memory held other lessons.
     A task has the family that the first batch gives it which knows one: it is one unit, whichever batch a trial is of.
     """
-    names = profile_names(views)
+    names = profile_names(views, by_snapshot=by_snapshot)
     known = [task.ref for view in views for job in view.plan.jobs for task in job.tasks if task.ref.family is not None]
     tasks = {ref: ref for ref in reversed(known)}
     rows: list[Row] = []

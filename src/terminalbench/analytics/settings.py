@@ -10,7 +10,7 @@ from terminalbench.analytics.model import Metric
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agent_code import is_released
 from terminalbench.experiments.departures import Departure, DepartureKind
-from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.experiments.profiles import tells
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
@@ -68,7 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What a person asks now. `analysis` is the `[analysis]` table of the experiment file as it is today, if known.
 
-    `places` as in `Settings`.
+    `places` as in `Settings`. `by_snapshot`: a profile whose memory held other lessons is another one.
     """
 
     baseline: str | None = None
@@ -77,32 +77,58 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     k: int | None = None
     analysis: AnalysisTable | None = None
     places: dict[str, str] | None = None
+    by_snapshot: bool = False
 
 
-def profile_names(views: Sequence[BatchView]) -> dict[tuple[str, str], str]:
+def profile_names(views: Sequence[BatchView], *, by_snapshot: bool = False) -> dict[tuple[str, str], str]:
     """What each (batch, profile) is called: its key, or `key@batch` where the key meant different treatments.
 
-    Only trials of one and the same treatment are ever pooled.
+    Only trials of one and the same treatment are ever pooled. Lessons of a memory that learns are one policy, whatever
+    it held; with `by_snapshot`, other lessons are another treatment.
     """
     first: dict[str, dict[str, str]] = {}
-    for view in views:
-        for job in view.plan.jobs:
-            first.setdefault(job.profile, {}).setdefault(job.profile_id, view.batch)
+    treatments = {
+        (view.batch, job.profile): job.profile_id if by_snapshot else _policy(view.plan, job)
+        for view in views
+        for job in view.plan.jobs
+    }
+    for (batch, profile), treatment in treatments.items():
+        first.setdefault(profile, {}).setdefault(treatment, batch)
     one_slug = len({view.plan.slug for view in views}) == 1
     names = {}
     for view in views:
         for job in view.plan.jobs:
-            batch = first[job.profile][job.profile_id]
+            batch = first[job.profile][treatments[view.batch, job.profile]]
             short = batch.rsplit("/", 1)[-1] if one_slug else batch
             several = len(first[job.profile]) > 1
             names[view.batch, job.profile] = f"{job.profile}@{short}" if several else job.profile
     return names
 
 
+def _policy(plan: Plan, job: JobSpec) -> str:
+    """The treatment of a profile, without what its memory held."""
+    record = plan.record(job.profile)
+    return job.profile_id if record is None or record.policy_id == record.id else record.policy_id
+
+
+def _pooled_snapshots(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]) -> list[str]:
+    """A sentence for each policy with lessons that is pooled over batches in which its memory held others."""
+    held: dict[str, dict[str, str]] = {}
+    for view in views:
+        for job in view.plan.jobs:
+            held.setdefault(names[view.batch, job.profile], {}).setdefault(job.profile_id, view.batch)
+    return [
+        f"{name} is one policy whose memory held {len(found)} sets of lessons ({some(list(found.values()))}); "
+        "--by-snapshot keeps them apart"
+        for name, found in held.items()
+        if len(found) > 1
+    ]
+
+
 def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Settings:
     """The settings the batches declared, with what is asked now. The first batch's plan decides where they differ."""
     asked = asked or Asked()
-    names = profile_names(views)
+    names = profile_names(views, by_snapshot=asked.by_snapshot)
     order = list(dict.fromkeys(names.values()))
     plan = views[0].plan
     declared = plan.analysis
@@ -126,7 +152,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         looks=declared.looks,
         planned_trials=declared.planned_trials,
         strict=declared.strict,
-        growth=_stages(views),
+        growth=stages_of(views),
         effect=declared.effect,
         hypothesis=declared.hypothesis,
         k=asked.k,
@@ -135,6 +161,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         warnings=(
             *(f"{name} {ORACLE}" for name in order if is_oracle(contents, name)),
             *_notes(views),
+            *_pooled_snapshots(views, names),
             *_differing_plans(views),
             *_unrecorded_code(views),
             *_looks_of_each(views),
@@ -283,7 +310,7 @@ def _task_limits(view: BatchView) -> dict[str, float | None]:
     return {f"{t.ref.dataset}/{t.ref.id}": t.timeout_sec for job in view.plan.jobs for t in job.tasks}
 
 
-def _stages(views: Sequence[BatchView]) -> tuple[tuple[There, ...], ...]:
+def stages_of(views: Sequence[BatchView]) -> tuple[tuple[There, ...], ...]:
     """What could be looked at, time after time, although no looks were declared: each batch, and each time it grew."""
     declared = views[0].plan.analysis
     if declared.looks != 1 or declared.planned_trials is not None:

@@ -44,6 +44,7 @@ DEPARTURES = (
     metavar="NAME",
     help="Judge the gate although this departs from the declared plan; may be given several times.",
 )
+@click.option("--by-snapshot", is_flag=True, help="Tell a profile apart by what lessons its memory held.")
 @results_option
 @json_option
 @root_option
@@ -55,6 +56,7 @@ def command(
     k: int | None,
     fail_if: Any,
     accept: tuple[str, ...],
+    by_snapshot: bool,
     results: Path | None,
     as_json: bool,
     root: Path | None,
@@ -72,7 +74,7 @@ def command(
     from terminalbench.report.comparison import comparison_text
 
     selected = noted(select(*targets, results=results, root=root, with_data=True))
-    comparison = compare(*selected.targets, baseline=baseline, contrasts=pairs, metric=metric, k=k)
+    comparison = compare(*selected.targets, baseline=baseline, contrasts=pairs, metric=metric, k=k, by_snapshot=by_snapshot)
     if as_json:
         print_json(comparison)
     else:

@@ -21,12 +21,14 @@ def compare(
     contrasts: Sequence[tuple[str, str]] = (),
     metric: Metric = "pass",
     k: int | None = None,
+    by_snapshot: bool = False,
     results: Path | str | None = None,
     root: Path | str | None = None,
 ) -> Comparison:
     """Which profile is better, by how much, and how sure that is. Without a batch: the newest of the results folder.
 
-    Several batches are pooled where a profile is the same treatment. `contrasts` are pairs (new, old); without them
+    Several batches are pooled where a profile is the same treatment; one with lessons is, whatever its memory held,
+    unless they are told apart `by_snapshot`. `contrasts` are pairs (new, old); without them
     those that the plan declares are computed, or each profile against the `baseline`.
     """
     if metric not in (known := get_args(Metric.__value__)):
@@ -35,7 +37,15 @@ def compare(
     pairs = tuple((new, old) for new, old in contrasts)
     views = selected.views()
     places = resume_places(selected.batches, views)
-    asked = Asked(baseline=baseline, contrasts=pairs, metric=metric, k=k, analysis=selected.analysis, places=places)
+    asked = Asked(
+        baseline=baseline,
+        contrasts=pairs,
+        metric=metric,
+        k=k,
+        analysis=selected.analysis,
+        places=places,
+        by_snapshot=by_snapshot,
+    )
     return compare_views(views, asked)
 
 

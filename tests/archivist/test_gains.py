@@ -80,6 +80,31 @@ def test_transfer_and_recall_are_apart_each_against_its_control_of_the_same_batc
     assert recall.difference == pytest.approx(0.75)
 
 
+def test_the_verdict_of_a_gain_counts_every_look_at_it(tmp_path: Path) -> None:
+    """Six tasks of six decide, but not where an earlier look at them could have decided the other way."""
+    contents = {"c": PLAIN, "t": with_lessons("masked", "s")}
+    names = [f"t{n}" for n in range(6)]
+    lucky = {"c": dict.fromkeys(names, "xxx"), "t": dict.fromkeys(names, "+++")}
+    turns = dict.fromkeys(names[:3], "+") | dict.fromkeys(names[3:], "x")
+    mixed = {"c": {name: "x" if mark == "+" else "+" for name, mark in turns.items()}, "t": turns}
+    batch_of(tmp_path / "one", lucky, contents)
+    (once,) = exposed([tmp_path / "one"]).gains()
+    assert (once.verdict, once.looks) == ("better", 1)
+    for marks in (mixed, lucky):
+        batch_of(tmp_path / "many", marks, contents)
+    (often,) = exposed([tmp_path / "many"]).gains()
+    assert (often.verdict, often.looks, often.batches) == ("inconclusive", 2, 2)
+    single = mean_interval(paired([1.0] * 3 + [0.5] * 3), 0.05, (-1.0, 1.0))
+    assert single is not None
+    assert often.low is not None
+    assert often.low <= 0 < single.low
+    # Two nights are two folders whose batches have the same name: each is a look of its own.
+    for night in ("a", "b"):
+        batch_of(tmp_path / night, lucky, contents)
+    (apart,) = exposed([tmp_path / "a", tmp_path / "b"]).gains()
+    assert (apart.batches, apart.looks, apart.trials) == (2, 2, 36)
+
+
 def test_a_profile_with_lessons_and_no_control_gains_nothing_that_can_be_told(tmp_path: Path) -> None:
     contents = {"t": with_lessons("masked", "s"), "o": OTHER}
     batch = batch_of(tmp_path / "results", {"t": {"a": "+"}, "o": {"a": "x"}}, contents)

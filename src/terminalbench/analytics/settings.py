@@ -152,7 +152,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         looks=declared.looks,
         planned_trials=declared.planned_trials,
         strict=declared.strict,
-        growth=stages_of(views),
+        growth=_undeclared_stages(views),
         effect=declared.effect,
         hypothesis=declared.hypothesis,
         k=asked.k,
@@ -311,10 +311,7 @@ def _task_limits(view: BatchView) -> dict[str, float | None]:
 
 
 def stages_of(views: Sequence[BatchView]) -> tuple[tuple[There, ...], ...]:
-    """What could be looked at, time after time, although no looks were declared: each batch, and each time it grew."""
-    declared = views[0].plan.analysis
-    if declared.looks != 1 or declared.planned_trials is not None:
-        return ()
+    """What could be looked at, time after time: each batch, and each time it grew."""
     there: dict[str, There] = {}
     stages = []
     for view in views:
@@ -322,6 +319,12 @@ def stages_of(views: Sequence[BatchView]) -> tuple[tuple[There, ...], ...]:
             there[view.batch] = There(view.batch, *then) if then is not None else There(view.batch)
             stages.append(tuple(there.values()))
     return tuple(stages)
+
+
+def _undeclared_stages(views: Sequence[BatchView]) -> tuple[tuple[There, ...], ...]:
+    """The same where no looks were declared."""
+    declared = views[0].plan.analysis
+    return stages_of(views) if declared.looks == 1 and declared.planned_trials is None else ()
 
 
 def _more_than_planned(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]) -> list[Departure]:

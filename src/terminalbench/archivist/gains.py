@@ -3,8 +3,12 @@
 A control is a profile of the same batch that is equal but for `lessons`: whatever else changes over weeks (the model
 behind a name, the machine, the network) changes both. Trials of a policy are pooled over its batches; the differences
 are by task, with the statistics of `compare`. The policy is what is measured: also the lessons that it withholds.
+
+A gain is looked at after every batch, and nobody declares how often: the verdict counts each batch as a look (signs
+flipped over all of them at once), and an interval that excludes zero where the verdict does not is drawn up to zero.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,16 +19,16 @@ import msgspec
 from msgspec.structs import replace
 
 from terminalbench.analytics.compare import compare
-from terminalbench.analytics.model import Row
+from terminalbench.analytics.model import Row, Verdict
 from terminalbench.analytics.rows import rows_of
-from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.settings import Settings, stages_of
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.index.exposures import LessonTrial, exposed_trials
 from terminalbench.index.queries import BatchView
 from terminalbench.index.scan import scan_all
 from terminalbench.index.views import open_views
-from terminalbench.text.numbers import NOTHING, points
+from terminalbench.text.numbers import NOTHING, plural, points
 
 _LESSONS = "lessons"
 """The aspect of a profile that a control has not."""
@@ -45,7 +49,8 @@ _KINDS = {"masked": GainKind.TRANSFER, "recall": GainKind.RECALL}
 class Gain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The pass rate of a policy with lessons less that of its control, over the tasks of both, with its interval.
 
-    `trials` and `control_trials` are those measured. `note` says why there is no difference, or what to mind.
+    `trials` and `control_trials` are those measured. `verdict` is that of `compare`, with as many `looks` as there were
+    batches to look at. `note` says why there is no difference, or what to mind.
     """
 
     kind: GainKind
@@ -61,6 +66,8 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     difference: float | None = None
     low: float | None = None
     high: float | None = None
+    verdict: Verdict = "inconclusive"
+    looks: int = 1
     simulated: bool = False
     note: str | None = None
 
@@ -102,14 +109,26 @@ def gains(views: Sequence[BatchView]) -> list[Gain]:
     """What batches say of each policy with lessons and its control; transfer before recall, then by profile. Pure."""
     rows: dict[tuple[Any, ...], list[Row]] = {}
     first: dict[tuple[Any, ...], Pair] = {}
-    for view in views:
+    looked: dict[tuple[Any, ...], list[BatchView]] = {}
+    for view in _in_order(views):
         own = rows_of([view])
         for pair in pairs(view.plan):
             key = (pair.kind, pair.new.policy_id, pair.old.id)
             known = first.setdefault(key, pair)
             rows.setdefault(key, []).extend(_renamed(own, pair, known))
+            looked.setdefault(key, []).append(view)
     order = sorted(first.items(), key=lambda item: (item[1].kind is GainKind.RECALL, item[1].new.key))
-    return [_gain(pair, rows[key]) for key, pair in order]
+    return [_gain(pair, rows[key], looked[key]) for key, pair in order]
+
+
+def _in_order(views: Sequence[BatchView]) -> list[BatchView]:
+    """Batches as they were planned, each under a name of its own: those of several nights are called alike."""
+    made = sorted(views, key=lambda view: (view.plan.provenance.created_at or "", view.batch))
+    alike = Counter(view.batch for view in made)
+    return [
+        replace(view, batch=f"{view.batch} ({number})") if alike[view.batch] > 1 else view
+        for number, view in enumerate(made, start=1)
+    ]
 
 
 def _renamed(rows: Iterable[Row], pair: Pair, known: Pair) -> Iterator[Row]:
@@ -121,10 +140,11 @@ def _renamed(rows: Iterable[Row], pair: Pair, known: Pair) -> Iterator[Row]:
             yield replace(row, profile=known.old.key)
 
 
-def _gain(pair: Pair, rows: Sequence[Row]) -> Gain:
+def _gain(pair: Pair, rows: Sequence[Row], views: Sequence[BatchView]) -> Gain:
     new, old = pair.new.key, pair.old.key
     declared = {new: pair.new.content, old: pair.old.content}
-    found = compare(rows, Settings(baseline=old, contrasts=((new, old),), profiles=declared))
+    asked = Settings(baseline=old, contrasts=((new, old),), profiles=declared, growth=stages_of(views))
+    found = compare(rows, asked)
     (contrast,) = found.contrasts
     measured = [row for row in rows if row.measured]
     interval = contrast.estimate.interval
@@ -144,6 +164,8 @@ def _gain(pair: Pair, rows: Sequence[Row]) -> Gain:
         difference=contrast.estimate.difference,
         low=interval.low if interval is not None else None,
         high=interval.high if interval is not None else None,
+        verdict=contrast.verdict,
+        looks=(contrast.sequential.looks if contrast.sequential is not None else None) or 1,
         simulated=simulated,
         note="; ".join(notes) or None,
     )
@@ -182,3 +204,8 @@ def gain_row(gain: Gain) -> tuple[str, ...]:
     inside = f"{points(gain.low, unit=False)} to {points(gain.high)}" if gain.low is not None else NOTHING
     counted = f"{gain.trials} / {gain.control_trials}"
     return (str(gain.kind), gain.profile, gain.control, points(gain.difference), inside, str(gain.tasks), counted)
+
+
+def verdict_said(gain: Gain) -> str:
+    """The verdict, and that it counts how often the gain could be looked at."""
+    return f"{gain.verdict}, with {plural(gain.looks, 'look')} counted"

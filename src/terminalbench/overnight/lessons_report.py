@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.archivist.gains import GAIN_COLUMNS, Gain, exposed, gain_row
+from terminalbench.archivist.gains import GAIN_COLUMNS, Gain, exposed, gain_row, verdict_said
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig
 from terminalbench.overnight.reflections import Reflection, read_reflections
@@ -74,7 +74,7 @@ def _gained(gain: Gain) -> str:
         return f"{name}: unknown ({gain.note or 'no task was measured under both'})"
     inside = f", 95 % from {points(gain.low)} to {points(gain.high)}" if gain.low is not None else ""
     said = f"{name}: {points(gain.difference)}{inside}, over {plural(gain.tasks, 'task')}"
-    said += f", {gain.trials} and {gain.control_trials} trials"
+    said += f", {gain.trials} and {gain.control_trials} trials: {verdict_said(gain)}"
     return f"{said} (simulated)" if gain.simulated else said
 
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from support.lessons import PERSON, draft
+from terminalbench.archivist.checks import LONGEST_TEXT
 from terminalbench.archivist.entries import Changes
 from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.archivist.memory import (
-    LONGEST_TEXT,
-    MOST_EVIDENCE,
     Origin,
     add,
     add_from_episode,
@@ -20,6 +19,7 @@ from terminalbench.archivist.memory import (
     merge,
     retire,
 )
+from terminalbench.archivist.merges import MOST_EVIDENCE
 from terminalbench.archivist.store import Store, open_store
 from terminalbench.archivist.tables import lesson_of
 from terminalbench.archivist.triggers import Trigger
@@ -122,6 +122,39 @@ def test_a_lesson_with_a_leak_is_quarantined_until_a_person_approves_it(store: S
     assert (approved.state, approved.reason) == (LessonState.ACTIVE, "approved by ann: a name of ours")
     with pytest.raises(UserError, match="is active already"):
         approve(store, added.lesson.id, by=PERSON)
+
+
+def test_what_would_not_be_in_use_by_itself_raises_nothing_of_a_lesson_that_says_the_same(store: Store) -> None:
+    known = add(store, draft("Open every vault by its handle.", importance=0.4, tags=["doors"]), by=PERSON).lesson
+    unread = draft("Open every vault by its handle!", task="elsewhere", importance=1.0, tags=["make"])
+    (taken,) = add_from_episode(store, [unread], Origin("s/1", Trigger.BATCH), by="m")
+    assert (taken.merged, taken.lesson.id, taken.lesson.state) == (True, known.id, LessonState.ACTIVE)
+    assert (taken.lesson.importance, taken.lesson.tags) == (0.4, ["doors"])
+    assert [task.id for task in taken.lesson.source_tasks] == ["elsewhere"], "the mask counts it all the same"
+
+
+def test_a_lesson_in_use_is_quarantined_when_it_is_learned_again_from_a_task_whose_part_it_holds(store: Store) -> None:
+    text = "Set the code to k9-blue-77 first."
+    known = add(store, draft(text), by=PERSON).lesson
+    assert known.state is LessonState.ACTIVE
+    for _ in range(2):
+        add_from_episode(store, [draft(text, task="secret-vault")], Origin("s/1", Trigger.BATCH), by="m", tasks=[TASK])
+        found = find(store, known.id)
+        assert found.state is LessonState.QUARANTINED
+        assert "a value that the tests of secret-vault hold" in (found.reason or "")
+    approve(store, known.id, by=PERSON)
+    add_from_episode(store, [draft(text, task="secret-vault")], Origin("s/2", Trigger.BATCH), by="m", tasks=[TASK])
+    assert find(store, known.id).state is LessonState.ACTIVE, "a person has decided on this task already"
+
+
+def test_a_lesson_of_simulated_trials_takes_up_no_real_one(store: Store) -> None:
+    pretended = add(store, draft("Look into the log first.", simulated=True), by="m").lesson
+    real = add(store, draft("Look into the log first!"), by="m").lesson
+    assert real.id != pretended.id
+    assert not real.simulated
+    again = add(store, draft("Look into the log, first.", simulated=True), by="m").lesson
+    assert again.id in (pretended.id, real.id)
+    assert count(store) == 2
 
 
 def test_a_lesson_that_cannot_be_compared_with_its_task_stays_a_candidate(store: Store) -> None:

@@ -90,8 +90,8 @@ def test_the_mask_goes_by_the_merged_sources_and_knows_a_task_in_another_dataset
     put(store, "Declare phony targets.", task="other")
     merged = put(store, "Declare phony targets!", task="build-it")
     assert got(store, "declare phony targets") == []
-    assert own(merged, TaskRef("build-it", "a copy elsewhere"))
-    assert not own(merged, TaskRef("third", "d", None))
+    assert own(merged, Situation(TaskRef("build-it", "a copy elsewhere")))
+    assert not own(merged, Situation(TaskRef("third", "d", None)))
 
 
 def test_only_active_lessons_of_a_fitting_scope_are_shown(store: Store) -> None:

@@ -82,6 +82,21 @@ def test_a_masked_trial_gets_nothing_from_its_own_task_or_family(lab: Project) -
     assert not marked["tasks/c", own]
 
 
+def test_a_family_that_only_the_experiment_names_masks_lessons_that_do_not_tell_it(lab: Project) -> None:
+    (told,) = remember(lab, draft("Run the compiler with warnings on.", source_tasks=[TaskRef("a", "tasks")]))
+    (scoped,) = remember(lab, draft("Build it twice.", scope=LessonScope.TASK, scope_value="a"))
+    activate(lab, told)
+    assert eligible(lab, "masked") == {"tasks/a": [], "tasks/b": [], "tasks/c": [told]}
+    assert set(eligible(lab, "recall")["tasks/a"]) == {told, scoped}
+    only_b = Selection(tasks=("b",))
+    planned = plan_with_lessons(good(lab, TEXT), Batch(lab.root / "results" / "s" / "0"), NOW, only_b).experiment
+    snapshots = {one.key: one.snapshot for one in planned.profiles}
+    assert snapshots["masked"] is not None
+    assert snapshots["recall"] is not None
+    assert snapshots["masked"].tasks == {"tasks/b": []}, "also where the task that it comes from does not run"
+    assert [one.own for one in snapshots["recall"].tasks["tasks/b"]] == [True]
+
+
 def test_the_family_of_a_task_is_read_from_its_folder_where_a_lesson_does_not_tell_it(lab: Project) -> None:
     for task in "abc":
         lab.write(f"tasks/{task}/task.toml", f'schema_version = "1.4"\n[metadata]\nfamily = "{task > "b"}"\n')

@@ -8,6 +8,7 @@ import pytest
 from terminalbench.archivist.utility import (
     PRIOR_SD,
     ExposedTrial,
+    believed,
     chance_of_harm,
     is_harmful,
     learn,
@@ -60,6 +61,14 @@ def test_a_helpful_lesson_is_kept_a_harmful_one_retired_and_a_useless_one_shows_
     assert is_harmful(found["harms"])
     assert chance_of_harm(found["helps"]) < 0.001
     assert abs(found["idle"].mean) < 0.05
+
+
+def test_what_simulated_trials_showed_counts_for_simulated_agents_only() -> None:
+    pretended = Utility(0.2, 0.01, 400, 200, model="m", simulated=True)
+    lesson = Lesson(id="l", do="x", importance=0.5, utility=pretended, effects=[pretended])
+    for model in (None, "m", "n"):
+        assert believed(lesson, model, simulated=False) == prior(0.5)
+        assert weight(lesson, model, simulated=False) == 0.5 < weight(lesson, model, simulated=True)
 
 
 def test_few_trials_leave_the_belief_near_the_prior() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from terminalbench.archivist.checks import check_fields
 from terminalbench.archivist.entries import Entry
-from terminalbench.archivist.memory import Added, add_imported, check_fields, find
+from terminalbench.archivist.memory import Added, add_imported, find
 from terminalbench.archivist.search import by_words, lessons_numbered
 from terminalbench.archivist.store import LogProblem, Store
 from terminalbench.archivist.tables import lesson_of

@@ -11,24 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
+from terminalbench.archivist.checks import Verdict, check_fields, judge
 from terminalbench.archivist.entries import Changes, Entry, Operation
 from terminalbench.archivist.leaks import Leak, TaskTexts, find_leaks
+from terminalbench.archivist.merges import taken_up, union
 from terminalbench.archivist.search import near_duplicate
 from terminalbench.archivist.store import Store
 from terminalbench.archivist.tables import find_lesson, lesson_of
 from terminalbench.archivist.task_texts import source_texts, with_families
 from terminalbench.archivist.triggers import Trigger
 from terminalbench.errors import UserError, did_you_mean
-from terminalbench.records import Lesson, LessonScope, LessonState, TaskRef
-from terminalbench.text.foreign import flat
+from terminalbench.records import Lesson, LessonState, TaskRef
 
 MOST_PER_EPISODE = 3
-MOST_EVIDENCE = 20
-"""What a lesson that is learned again and again keeps."""
-LONGEST_TEXT = 1200
-"""Characters of a lesson: about 300 tokens, of the 400 that all lessons of a prompt may have."""
 
 
 @dataclass(frozen=True)
@@ -38,26 +34,6 @@ class Added:
     lesson: Lesson
     merged: bool = False
     leaks: tuple[Leak, ...] = ()
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The state that a lesson has after its check, and why."""
-
-    state: LessonState
-    reason: str | None = None
-
-
-def judge(lesson: Lesson, leaks: Sequence[Leak], tasks: Sequence[TaskTexts]) -> Verdict:
-    """What becomes of a lesson in which these leaks were found, compared with the texts of these tasks."""
-    if leaks:
-        return Verdict(LessonState.QUARANTINED, "; ".join(map(str, leaks)))
-    if poison := next((task.poison for task in tasks if task.poison is not None), None):
-        return Verdict(LessonState.CANDIDATE, f'{poison.what}: "{flat(poison.found, 60)}"; approve it to use it')
-    unread = sorted({task.id for task in lesson.source_tasks} - {task.id for task in tasks if task.complete})
-    if unread:
-        return Verdict(LessonState.CANDIDATE, f"not compared with the files of {', '.join(unread)}")
-    return Verdict(LessonState.ACTIVE)
 
 
 def add(store: Store, draft: Lesson, *, by: str, tasks: Sequence[TaskTexts] = ()) -> Added:
@@ -149,7 +125,8 @@ def _add(
         if known is not None:
             if if_known is not None:
                 if_known(known)
-            changes = _not_endless(union(known, [draft]), known)
+            usable = found.state is LessonState.ACTIVE or (origin is None and held is None)
+            changes = taken_up(known, draft, tasks, usable=usable)
             made.append(Added(changes.of(known), merged=True))
             reason = "the same was learned again"
             return [
@@ -276,23 +253,6 @@ def _check_reason(reason: str) -> None:
         raise UserError("the reason is empty", hint="say why: it stays in the log")
 
 
-def union(kept: Lesson, others: Iterable[Lesson]) -> Changes:
-    """What a lesson has after it took up others. Its text, state and measured utility stay its own."""
-    all_of = [kept, *others]
-    return Changes(
-        tags=list(dict.fromkeys(tag for lesson in all_of for tag in lesson.tags)),
-        importance=max(lesson.importance for lesson in all_of),
-        evidence=_each_once(found for lesson in all_of for found in lesson.evidence),
-        source_tasks=_each_once(task for lesson in all_of for task in lesson.source_tasks),
-    )
-
-
-def _not_endless(changes: Changes, known: Lesson) -> Changes:
-    """What is learned again each night adds evidence up to a limit; its tasks are all kept, for the mask."""
-    evidence = changes.evidence if changes.evidence is not UNSET else []
-    return msgspec.structs.replace(changes, evidence=evidence[: max(MOST_EVIDENCE, len(known.evidence))])
-
-
 def find(store: Store, name: str) -> Lesson:
     """The lesson of that id, or whose id alone begins so; an error names the closest."""
     exact = find_lesson(store.connection, name)
@@ -310,28 +270,8 @@ def find(store: Store, name: str) -> Lesson:
     raise UserError(f'no lesson is called "{name}"', hint=hint)
 
 
-def check_fields(lesson: Lesson) -> None:
-    """Refuse a lesson that says nothing, says too much, or whose scope, tags or importance cannot be."""
-    if not (lesson.do or "").strip() and not (lesson.avoid or "").strip():
-        raise UserError("a lesson says what to do, what to avoid, or both")
-    if (length := len(lesson.do or "") + len(lesson.avoid or "")) > LONGEST_TEXT:
-        raise UserError(f"the text has {length} characters, of at most {LONGEST_TEXT}", hint="say one thing")
-    if (lesson.scope is LessonScope.GLOBAL) != (lesson.scope_value is None):
-        wanted = "has no value" if lesson.scope is LessonScope.GLOBAL else f"needs a value: {lesson.scope}:NAME"
-        raise UserError(f"the scope {lesson.scope} {wanted}")
-    if not 0 <= lesson.importance <= 1:
-        raise UserError(f"importance is from 0 to 1, not {lesson.importance}")
-    wrong = [tag for tag in lesson.tags if not tag or tag != tag.strip().lower() or " " in tag]
-    if wrong:
-        raise UserError(f'"{wrong[0]}" is no tag', hint="a tag is one word in lower case")
-
-
 def _of_episode(store: Store, episode: str) -> int:
     return store.connection.execute("SELECT count(*) FROM entries WHERE episode = ?", (episode,)).fetchone()[0]
-
-
-def _each_once[T](found: Iterable[T]) -> list[T]:
-    return list({msgspec.json.encode(one): one for one in found}.values())
 
 
 def _new_id(store: Store) -> str:

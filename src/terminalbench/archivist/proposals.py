@@ -8,7 +8,8 @@ import msgspec
 
 from terminalbench.analytics.judge.material import VERIFIER_STEP
 from terminalbench.archivist.attempts import Shown, supported
-from terminalbench.archivist.memory import MOST_PER_EPISODE, check_fields
+from terminalbench.archivist.checks import check_fields
+from terminalbench.archivist.memory import MOST_PER_EPISODE
 from terminalbench.errors import UserError
 from terminalbench.records import Evidence, Lesson, LessonKind
 

@@ -68,7 +68,8 @@ class Situation:
     """What is known of a task before an agent starts on it. `text` is its instruction.
 
     `model` is the agent's: an effect that was measured on it counts most. What simulated trials taught is for an agent
-    that is `simulated` too.
+    that is `simulated` too. `relatives` are the tasks of its family, by id, that the experiment knows: a lesson that
+    does not tell its family may come from one of them.
     """
 
     task: TaskRef
@@ -78,6 +79,7 @@ class Situation:
     repository: str | None = None
     model: str | None = None
     simulated: bool = False
+    relatives: frozenset[str] = frozenset()
 
     @property
     def scopes(self) -> list[Scope]:
@@ -142,17 +144,21 @@ def _usable(
     """Of some lessons those for such an agent, and of these the ones that the mask lets through."""
     fitting = {number: one for number, one in lessons.items() if situation.simulated or not one.simulated}
     masked = policy.mode is Mode.MASKED
-    return fitting, {number: one for number, one in fitting.items() if not (masked and own(one, situation.task))}
+    return fitting, {number: one for number, one in fitting.items() if not (masked and own(one, situation))}
 
 
 def _filling(lessons: Mapping[int, Lesson], situation: Situation) -> list[Ranked]:
     """Lessons that no question has found, by what they are worth; below every one that was found."""
     last = _RANK_CONSTANT + _POOLS[-1]
-    ranked = [Ranked(lesson, weight(lesson, situation.model) / last) for lesson in lessons.values()]
+    ranked = [Ranked(lesson, _worth(lesson, situation) / last) for lesson in lessons.values()]
     return sorted(ranked, key=lambda one: (-one.score, one.lesson.id))
 
 
-def own(lesson: Lesson, task: TaskRef) -> bool:
+def _worth(lesson: Lesson, situation: Situation) -> float:
+    return weight(lesson, situation.model, simulated=situation.simulated)
+
+
+def own(lesson: Lesson, situation: Situation) -> bool:
     """Whether a lesson comes from a task or its family, or is about them: a masked trial never sees it.
 
     A task is known by its id, in whatever dataset: two copies of one task are one.
@@ -163,14 +169,15 @@ def own(lesson: Lesson, task: TaskRef) -> bool:
         sources.add(lesson.scope_value or "")
     elif lesson.scope is LessonScope.FAMILY:
         families.add(lesson.scope_value or "")
-    return task.id in sources or (task.family is not None and task.family in families)
+    task = situation.task
+    return not sources.isdisjoint({task.id, *situation.relatives}) or task.family in families
 
 
 def fuse(lessons: Mapping[int, Lesson], worded: Sequence[int], situation: Situation) -> list[Ranked]:
     """Lessons by the sum of the reciprocals of their places by words, tags and scope, times what they are worth."""
     tags = set(situation.tags)
     shared = {number: len(tags.intersection(lesson.tags)) for number, lesson in lessons.items()}
-    worth = {number: weight(lesson, situation.model) for number, lesson in lessons.items()}
+    worth = {number: _worth(lesson, situation) for number, lesson in lessons.items()}
     orders = [
         [number for number in worded if number in lessons],
         _order((number for number in lessons if shared[number]), lambda number: (-shared[number], -worth[number])),

@@ -68,11 +68,16 @@ def lessons_numbered(
 
 
 def near_duplicate(connection: sqlite3.Connection, lesson: Lesson) -> Lesson | None:
-    """The lesson that says the same (see `words.same_lesson`), whatever its state, unless another took its place."""
+    """The lesson that says the same (see `words.same_lesson`), whatever its state, unless another took its place.
+
+    One of simulated trials takes up nothing else: it is told to simulated agents only.
+    """
     numbers = by_words(connection, f"{lesson.do or ''} {lesson.avoid or ''}", 50)
     found = lessons_numbered(connection, numbers)
     for number in numbers:
         other = found[number]
+        if other.simulated and not lesson.simulated:
+            continue
         if other.id != lesson.id and other.superseded_by is None and same_lesson(lesson, other):
             return other
     return None

@@ -23,11 +23,23 @@ def take_snapshot(
     lessons: LessonsTable,
     tasks: Sequence[PlannedTask],
     reader: Reader = Reader(),  # noqa: B008  frozen
+    known: Sequence[TaskRef] = (),
 ) -> Snapshot:
-    """The lessons of a project's memory for each task; of an empty memory, or of none, no lessons."""
+    """The lessons of a project's memory for each task; of an empty memory, or of none, no lessons.
+
+    `known` are all tasks of the experiment: also from one that is not planned now, a lesson may come.
+    """
     policy = Policy(Mode(lessons.mode), lessons.k, lessons.budget)
+    families: dict[str | None, set[str]] = {}
+    for ref in (*known, *(task.ref for task in tasks)):
+        families.setdefault(ref.family, set()).add(ref.id)
+    families.pop(None, None)
     with open_store(root / ".terminalbench") as store:
-        found = {task_key(task.label, task.ref.id): _eligible(store, task, policy, reader) for task in tasks}
+        found = {}
+        for task in tasks:
+            relatives = frozenset(families.get(task.ref.family, ()))
+            situation = replace(situation_of(task), **reader._asdict(), relatives=relatives)
+            found[task_key(task.label, task.ref.id)] = _eligible(store, situation, policy)
     return Snapshot(
         mode=lessons.mode,
         k=lessons.k,
@@ -44,10 +56,9 @@ class _Eligible:
     masked: int
 
 
-def _eligible(store: Store, task: PlannedTask, policy: Policy, reader: Reader) -> _Eligible:
-    situation = replace(situation_of(task), **reader._asdict())
+def _eligible(store: Store, situation: Situation, policy: Policy) -> _Eligible:
     found: Retrieved = retrieve(store.connection, situation, policy)
-    lessons = [EligibleLesson(one.lesson.id, one.lesson.text, own(one.lesson, task.ref)) for one in found.lessons]
+    lessons = [EligibleLesson(one.lesson.id, one.lesson.text, own(one.lesson, situation)) for one in found.lessons]
     return _Eligible(lessons, found.masked)
 
 

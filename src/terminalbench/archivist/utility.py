@@ -41,15 +41,20 @@ def prior(importance: float) -> Utility:
     return Utility(mean=(importance - 0.5) * _IMPORTANCE_SPAN, sd=PRIOR_SD, n=0)
 
 
-def believed(lesson: Lesson, model: str | None = None) -> Utility:
+def believed(lesson: Lesson, model: str | None = None, *, simulated: bool = True) -> Utility:
     """What is believed of a lesson now; with a model, of its effect on that one.
 
-    What was measured on another model is half believed: nearer to the prior, and nearly as unsure.
+    What was measured on another model is half believed: nearer to the prior, and nearly as unsure. Not `simulated`:
+    what simulated trials showed says nothing.
     """
-    if model is None or lesson.utility is None:
-        return lesson.utility or prior(lesson.importance)
-    same = [one for one in lesson.effects if one.model == model and not one.own]
-    return max(same, key=lambda one: not one.simulated) if same else carried(lesson.utility, lesson.importance)
+    known = lesson.utility  # a real one, where there is any
+    if known is None or (known.simulated and not simulated):
+        return prior(lesson.importance)
+    if model is None:
+        return known
+    allowed = (one for one in lesson.effects if simulated or not one.simulated)
+    same = [one for one in allowed if one.model == model and not one.own]
+    return max(same, key=lambda one: not one.simulated) if same else carried(known, lesson.importance)
 
 
 def carried(effect: Utility, importance: float) -> Utility:
@@ -60,9 +65,9 @@ def carried(effect: Utility, importance: float) -> Utility:
     return Utility(mean, sd, 0)
 
 
-def weight(lesson: Lesson, model: str | None = None) -> float:
+def weight(lesson: Lesson, model: str | None = None, *, simulated: bool = True) -> float:
     """How much a lesson counts when several would do, from 0 to 1; one half where nothing speaks for or against it."""
-    belief = believed(lesson, model)
+    belief = believed(lesson, model, simulated=simulated)
     return 1 / (1 + math.exp(-max(-30.0, min(30.0, belief.mean / max(belief.sd, 1e-6)))))
 
 

@@ -74,7 +74,9 @@ def command(
     from terminalbench.report.comparison import comparison_text
 
     selected = noted(select(*targets, results=results, root=root, with_data=True))
-    comparison = compare(*selected.targets, baseline=baseline, contrasts=pairs, metric=metric, k=k, by_snapshot=by_snapshot)
+    comparison = compare(
+        *selected.targets, baseline=baseline, contrasts=pairs, metric=metric, k=k, by_snapshot=by_snapshot
+    )
     if as_json:
         print_json(comparison)
     else:

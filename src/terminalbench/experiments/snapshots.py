@@ -1,7 +1,7 @@
 """Planning with a memory: the plan of an experiment whose profiles get lessons, with what memory holds for its tasks.
 
 Where a memory is kept and how it is searched is not known here: the registry has it (`memories`), as a function of the
-project, the policy of a profile, the planned tasks and who is to read.
+project, the policy of a profile, the planned tasks, who is to read, and all tasks that the experiment knows.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from terminalbench.experiments.lessons import Reader, Snapshot, read_snapshot, t
 from terminalbench.experiments.plan import JobSpec, Plan, ProfileRecord, Selection, make_plan
 from terminalbench.experiments.profiles import SNAPSHOT, Profile
 from terminalbench.files import write_json
+from terminalbench.records import TaskRef
 from terminalbench.text.numbers import plural
 
 MEMORY = "archivist"
@@ -75,8 +76,9 @@ def _snapshot(experiment: Experiment, profile: Profile, job: JobSpec, batch: Bat
     digest = recorded_digest(before.record(profile.key)) if before is not None else None
     if digest is None:
         reader = Reader(profile.model, simulated=profile.agent.simulated)
+        known = [TaskRef(task.id, task.dataset, task.family) for task in experiment.tasks]
         return registry.resolve("memories", MEMORY)(
-            experiment.memory or experiment.root, profile.lessons, job.tasks, reader
+            experiment.memory or experiment.root, profile.lessons, job.tasks, reader, known
         )
     found = read_snapshot(batch.lessons(profile.key), digest)
     later = [task.ref.id for task in job.tasks if task_key(task.label, task.ref.id) not in found.tasks]

@@ -1,0 +1,48 @@
+"""Whether a lesson can be one, and what becomes of it after the check for leaks. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from terminalbench.archivist.leaks import Leak, TaskTexts
+from terminalbench.errors import UserError
+from terminalbench.records import Lesson, LessonScope, LessonState
+from terminalbench.text.foreign import flat
+
+LONGEST_TEXT = 1200
+"""Characters of a lesson: about 300 tokens, of the 400 that all lessons of a prompt may have."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The state that a lesson has after its check, and why."""
+
+    state: LessonState
+    reason: str | None = None
+
+
+def judge(lesson: Lesson, leaks: Sequence[Leak], tasks: Sequence[TaskTexts]) -> Verdict:
+    """What becomes of a lesson in which these leaks were found, compared with the texts of these tasks."""
+    if leaks:
+        return Verdict(LessonState.QUARANTINED, "; ".join(map(str, leaks)))
+    if poison := next((task.poison for task in tasks if task.poison is not None), None):
+        return Verdict(LessonState.CANDIDATE, f'{poison.what}: "{flat(poison.found, 60)}"; approve it to use it')
+    unread = sorted({task.id for task in lesson.source_tasks} - {task.id for task in tasks if task.complete})
+    if unread:
+        return Verdict(LessonState.CANDIDATE, f"not compared with the files of {', '.join(unread)}")
+    return Verdict(LessonState.ACTIVE)
+
+
+def check_fields(lesson: Lesson) -> None:
+    """Refuse a lesson that says nothing, says too much, or whose scope, tags or importance cannot be."""
+    if not (lesson.do or "").strip() and not (lesson.avoid or "").strip():
+        raise UserError("a lesson says what to do, what to avoid, or both")
+    if (length := len(lesson.do or "") + len(lesson.avoid or "")) > LONGEST_TEXT:
+        raise UserError(f"the text has {length} characters, of at most {LONGEST_TEXT}", hint="say one thing")
+    if (lesson.scope is LessonScope.GLOBAL) != (lesson.scope_value is None):
+        wanted = "has no value" if lesson.scope is LessonScope.GLOBAL else f"needs a value: {lesson.scope}:NAME"
+        raise UserError(f"the scope {lesson.scope} {wanted}")
+    if not 0 <= lesson.importance <= 1:
+        raise UserError(f"importance is from 0 to 1, not {lesson.importance}")
+    wrong = [tag for tag in lesson.tags if not tag or tag != tag.strip().lower() or " " in tag]
+    if wrong:
+        raise UserError(f'"{wrong[0]}" is no tag', hint="a tag is one word in lower case")

@@ -131,6 +131,12 @@ def test_the_commands_count_trials_once_and_show_effects_and_gains_in_80_columns
     assert " 48 " in effect
     assert "transfer" in shown.out
     assert "+50.0 pt" in shown.out
+    ran = tbench("report", project.root / "results" / "s" / "0")
+    assert ran.code == 0, ran.err
+    page = (project.root / "results" / "s" / "0" / "analytics" / "comparison_report.md").read_text()
+    line = next(line for line in page.splitlines() if "lessons: shown" in line)
+    assert "| 24 of 48 | 0 | 1 lesson, withheld 24 of 48 times; from the own task or family: 0 |" in line
+    assert "did not always arrive" not in page, "what was withheld by chance is not missing"
     counts = json.loads(tbench("memory", "stats", "--json").out)
     assert counts["lessons"] == 1
     assert [(one["kind"], one["difference"], one["trials"]) for one in counts["gains"]] == [("transfer", 0.5, 48)]

@@ -16,7 +16,7 @@ from terminalbench.dashboard.export import export_site
 from terminalbench.dashboard.frame import LESSONS, NotFound
 from terminalbench.dashboard.pages.lessons import PAGE_SIZE
 from terminalbench.files import write_json
-from terminalbench.records import Exposure, Lesson, LessonsDelivery
+from terminalbench.records import Evidence, Exposure, Lesson, LessonsDelivery
 
 
 @pytest.fixture
@@ -116,6 +116,20 @@ def test_the_trials_of_nights_in_the_results_folder_count_too(root: Root, made: 
         ("dark", "a"),
         ("dark", "b"),
     ]
+
+
+def test_the_evidence_of_a_night_is_found_in_its_night(root: Root) -> None:
+    night = make_night(root.path / "dark", [{"p": {"a": "x"}}])
+    (batch,) = night.folder.batches()
+    (folder,) = (file.parent for file in batch.runs.glob("*/*/result.json"))
+    names = (f"night/{batch.folder.name}/{folder.parent.name}/{folder.name}", "night/1/gone__p/a__1")
+    for place, name in enumerate(names):
+        with open_store(memory_of(root.path), write=True) as store:
+            told = Lesson(id="", do=f"Look at file{place}.txt first.", evidence=[Evidence(name, [2])])
+            lesson = add(store, told, by="ann").lesson.id
+        page = root.text(f"lessons/{lesson}/")
+        assert ("not in this results folder" in page) is (place == 1)
+        assert ('(in night <a href="../../nights/dark/">dark</a>)' in page) is (place == 0)
 
 
 def test_foreign_words_are_escaped_wherever_they_stand(root: Root, made: dict[str, str]) -> None:

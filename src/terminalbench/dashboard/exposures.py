@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from terminalbench.dashboard.site import Site
 from terminalbench.index.exposures import LessonCounts, LessonLook, add_counts, lesson_counts, lesson_trials
-from terminalbench.index.pages import Window
+from terminalbench.index.pages import Window, find_trial
 from terminalbench.index.scan import scan_all
 from terminalbench.index.store import open_for_reading
 from terminalbench.overnight.nights import night_results
@@ -26,6 +26,12 @@ def trials_of(site: Site, lesson: str, window: Window) -> list[LessonLook]:
         replace(one, night=night) for night, index in _each_index(site) for one in lesson_trials(index, lesson, last)
     ]
     return sorted(found, key=lambda one: one.started_at or "", reverse=True)[window.offset : last]
+
+
+def night_with(site: Site, batch: str, job: str, name: str) -> str | None:
+    """The night in the results folder that has a trial; None where none has it."""
+    found = (night for night, index in _each_index(site) if night and find_trial(index, batch, job, name) is not None)
+    return next(found, None)
 
 
 def _each_index(site: Site) -> Generator[tuple[str | None, sqlite3.Connection]]:

@@ -97,6 +97,7 @@ def delivery(cells: list[CellState], refs: Refs) -> tuple[Delivery, ...]:
             found += _server(profile, server, [(d, ref) for d, ref in given if server in (d.mcp_configured or ())])
         found += _hooks(profile, given)
         found += _prompt(profile, given)
+        found += _lessons(profile, given)
         found += _versions(profile, given)
     return tuple(found)
 
@@ -139,6 +140,25 @@ def _prompt(profile: int, given: _Given) -> list[Delivery]:
     digests = {d.prompt_digest for d, _ in given if d.prompt_digest}
     detail = f"{len(digests)} different prompts" if len(digests) > 1 else ""
     return [_part(profile, "system prompt: delivered", known, len(given), detail)]
+
+
+def _lessons(profile: int, given: _Given) -> list[Delivery]:
+    """In how many of the trials with an eligible lesson one was shown: the others were left without one by chance."""
+    told = [d.lessons for d, _ in given if d.lessons is not None]
+    if not told:
+        return []
+    drawn = [one for lessons in told for one in lessons.exposures]
+    eligible = [lessons for lessons in told if lessons.exposures]
+    shown = sum(any(one.shown for one in lessons.exposures) for lessons in eligible)
+    withheld = sum(not one.shown for one in drawn)
+    own = sum(one.shown and one.own for one in drawn)
+    detail = [
+        f"{plural(len({one.lesson for one in drawn}), 'lesson')}, withheld {withheld} of {plural(len(drawn), 'time')}",
+        *([f"{plural(len(told) - len(eligible), 'trial')} had none to be shown"] if len(told) > len(eligible) else []),
+        f"from the own task or family: {own}",
+    ]
+    unknown = len(given) - len(told)
+    return [Delivery(profile, "lessons: shown", shown, len(eligible), unknown, "; ".join(detail))]
 
 
 def _versions(profile: int, given: _Given) -> list[Delivery]:

@@ -119,11 +119,15 @@ def _trials_of(contrast: Contrast, new: int, old: int) -> str:
     return ", ".join(f"{plural(count, 'trial')} of {name}" for count, name in counts if count)
 
 
+_BY_CHANCE = ("called", "fired", "shown")
+"""What need not happen in every trial: nothing is wrong unless it happened in none."""
+
+
 def delivery_sentence(item: Delivery, profile: str) -> str | None:
     """What is wrong with one part of a treatment, or None."""
-    if item.reached < item.known and not item.part.endswith(("called", "fired")):
+    if item.reached < item.known and not item.part.endswith(_BY_CHANCE):
         return f"{profile}: {item.part} in {item.reached:,} of {plural(item.known, 'trial')}"
-    if item.part.endswith(("called", "fired")) and item.known and not item.reached:
+    if item.part.endswith(_BY_CHANCE) and item.known and not item.reached:
         return f"{profile}: {item.part} in none of {plural(item.known, 'trial')}"
     return None
 

@@ -1,10 +1,11 @@
 """`tbench memory show`."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.memory.options import effect_line, effect_text, on_memory, scope_text
+from terminalbench.cli.memory.options import effect_line, effect_text, on_memory, roots_of, scope_text
 from terminalbench.cli.options import json_option
 from terminalbench.cli.output import print_json, text_width
 
@@ -29,10 +30,26 @@ def command(store: "Store", lesson: str, as_json: bool) -> None:
         print_json({"lesson": found, "log": entries})
         return
     width = text_width()
-    click.echo("\n".join([*_lines(found, width), "", "log:", *(entry_line(entry, width, "  ") for entry in entries)]))
+    nights = _nights_with(store, found)
+    click.echo(
+        "\n".join([*_lines(found, width, nights), "", "log:", *(entry_line(entry, width, "  ") for entry in entries)])
+    )
 
 
-def _lines(lesson: "Lesson", width: int) -> list[str]:
+def _nights_with(store: "Store", lesson: "Lesson") -> dict[str, Path]:
+    """Where the trials lie that are evidence from a night, by what they are called."""
+    nights = roots_of(store, None)[1:]
+    found = {}
+    for one in lesson.evidence:
+        slug, number, *trial = one.trial.split("/")
+        places = (night / slug / number / runs for night in nights for runs in ("runs", "superseded"))
+        folder = next((place for place in places if trial and place.joinpath(*trial).is_dir()), None)
+        if folder is not None:
+            found[one.trial] = folder.parents[3]
+    return found
+
+
+def _lines(lesson: "Lesson", width: int, nights: dict[str, Path]) -> list[str]:
     from textwrap import fill
 
     from terminalbench.text.foreign import printable, visible
@@ -61,7 +78,8 @@ def _lines(lesson: "Lesson", width: int) -> list[str]:
     for one in lesson.evidence:
         steps = f", step {', '.join(map(str, one.steps))}" if one.steps else ""
         quote = f': "{one.quote}"' if one.quote else ""
-        lines.append(f"{'evidence':<13} {one.trial}{steps}{quote}")
+        night = f" in {nights[one.trial].name}" if one.trial in nights else ""
+        lines.append(f"{'evidence':<13} {one.trial}{night}{steps}{quote}")
     return [lesson.id, *said, "", *(fill(printable(line), width, subsequent_indent=" " * 14) for line in lines)]
 
 

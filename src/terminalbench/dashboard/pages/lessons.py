@@ -11,7 +11,7 @@ from terminalbench.archivist.inventory import Order, history, page_of_lessons
 from terminalbench.archivist.store import Store, memory_of, open_store
 from terminalbench.archivist.tables import find_lesson
 from terminalbench.archivist.utility import HARM, chance_of_harm
-from terminalbench.dashboard.exposures import counts_of, trials_of
+from terminalbench.dashboard.exposures import counts_of, night_with, trials_of
 from terminalbench.dashboard.frame import LESSONS, Ask, Crumb, NotFound, Page, Table
 from terminalbench.dashboard.links import steps_path, trial_path
 from terminalbench.dashboard.pages.steps import places
@@ -59,11 +59,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Support:
-    """A piece of evidence: the page of its trial and of each step, where they are known."""
+    """A piece of evidence: the page of its trial and of each step, where they are known; else the night that has it."""
 
     evidence: Evidence
     trial: str | None
     steps: Sequence[tuple[int, str | None, str]]
+    night: str | None = None
 
 
 def lessons_page(site: Site, ask: Ask) -> Page:
@@ -166,7 +167,7 @@ def _support(site: Site, evidence: Evidence) -> Support:
     try:
         row = site.trial(batch, job, name)
     except NotFound:
-        return Support(evidence, None, unknown)
+        return Support(evidence, None, unknown, night_with(site, batch, job, name))
     path = trial_path(batch, job, name)
     files = row.trial.trajectory_paths if row.trial is not None else []
     try:

@@ -14,16 +14,18 @@ from terminalbench import registry
 from terminalbench.analytics.findings.failure import FAILURE_CLASSES
 from terminalbench.archivist.inventory import history
 from terminalbench.archivist.leaks import find_leaks
-from terminalbench.archivist.memory import find
+from terminalbench.archivist.memory import add, find
 from terminalbench.archivist.reflection import Attempt, Limits, Occasion, by_model, reflect, telling
 from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
 from terminalbench.archivist.store import Store, open_store
 from terminalbench.archivist.triggers import Trigger
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import allocate
+from terminalbench.experiments.lessons import with_lessons
+from terminalbench.files import write_json
 from terminalbench.llm.model import ModelError, Price, chat_model
 from terminalbench.llm.replay import ReplayModel
-from terminalbench.records import LessonState, Outcome
+from terminalbench.records import Exposure, Lesson, LessonsDelivery, LessonState, Outcome
 from terminalbench.workflow.trace import ANSWER, Happened, TraceFolder
 
 
@@ -68,6 +70,22 @@ def test_a_quote_that_is_not_found_refuses_the_lesson(tmp_path: Path, attempt: s
     learned = by_model(attempts(tmp_path, "a"), model(tmp_path, bad, GOOD))
     assert len(learned.drafts) == 1
     assert learned.refused[0].why == f'"{quote}" is not in step {step} of {attempt}'
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_an_attempt_that_was_told_a_lesson_is_no_support_for_it(tmp_path: Path, store: Store, shown: bool) -> None:
+    known = add(store, Lesson(id="", do=GOOD["do"]), by="ann").lesson
+    prompt = with_lessons("Make the durations work.", [known.text], "0" * 16)
+    batch = batch_of(tmp_path, {"a__1": [say(1, prompt, "user"), *STEPS[1:]]})
+    (result,) = batch.runs.glob("*/*/result.json")
+    drawn = LessonsDelivery("masked", "0" * 16, [Exposure(known.id, 0.7, shown=shown, characters=40)])
+    write_json(result.parent / "lessons.json", drawn)
+    quoting = {**GOOD, "do": "Mind the gap.", "evidence": [{"attempt": "A1", "step": 1, "quote": known.text}]}
+    found = reflect(store, batch, model(tmp_path, GOOD, quoting))
+    reasons = [f'"{known.text}" is not in step 1 of A1']
+    assert [one.why for one in found.refused] == reasons + [f"only attempts that were told {known.id} say so"] * shown
+    assert [one.lesson.id for one in found.added] == [known.id] * (not shown)
+    assert len(find(store, known.id).evidence) == (not shown)
 
 
 def test_an_answer_of_another_form_is_an_error(tmp_path: Path) -> None:

@@ -1,22 +1,35 @@
-"""A night that learns, end to end: what iteration 1 teaches stands in the prompts of iteration 2, and is counted."""
+"""A night that learns, killed and resumed: what iteration 1 teaches stands in the prompts of iteration 2, and counts."""
 
+import contextlib
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
+from test_run import wait_for
+
+from servers.base import Turn
+from servers.ollama import OllamaServer
 from support.tasks import write_task
 from terminalbench.archivist.effects import count_trials
+from terminalbench.archivist.entries import Entry
 from terminalbench.archivist.inventory import each_lesson, history
-from terminalbench.archivist.store import open_store
-from terminalbench.files import read_json
+from terminalbench.archivist.store import MemoryFolder, open_store
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.lessons import draw, read_snapshot
+from terminalbench.files import read_json, read_jsonl
 from terminalbench.index.exposures import exposed_trials
+from terminalbench.live.processes import Worker
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.night import NightConfig
+from terminalbench.overnight.night import Beat, NightConfig, Role
 from terminalbench.overnight.reflections import read_reflection
 from terminalbench.records import Outcome
 from terminalbench.runner.executors.forked import OWN_PROCESSES
 
-LESSON = "look whether each file that the task asks for is in its place"
+LESSON = "Look whether each file that the task asks for is in its place."
+MODEL = "small:1b"
+SAID = {"do": LESSON, "evidence": [{"attempt": "A1", "step": 2, "quote": "Let me see where I am."}]}
 AGENT = f"""
 [profiles.p]
 agent = "simulated"
@@ -30,19 +43,47 @@ def told(trial: Path) -> str:
     return json.loads((trial / "agent" / "trajectory.json").read_text())["steps"][0]["message"]
 
 
-def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_and_is_counted(lab: Any) -> None:
+def kill_all(night: NightFolder, process: Any) -> None:
+    """The supervisor, its workers and their Harbor processes, all at once (SIGKILL)."""
+    pids = [process.pid]
+    for number in (1, 2):
+        with contextlib.suppress(Exception):
+            pids.append(read_json(night.heartbeat(number, Role.ITERATION), Beat).pid)
+    for file in night.results_root.glob("night/*/workers/*.json"):
+        with contextlib.suppress(Exception):
+            pids.append(read_json(file, Worker).pid or 0)
+    for pid in filter(None, pids):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+
+
+def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_whatever_is_killed(lab: Any) -> None:
     """The failures of a and b teach a lesson that keeps the agent from solving c, whenever it is shown."""
     lab.env[OWN_PROCESSES] = "1"
     write_task(lab.root / "tasks" / "c")
     for task in "abc":
         (lab.root / "tasks" / task / "instruction.md").write_text(INSTRUCTION)
     suite = lab.experiment(AGENT, tasks=("a", "b", "c"), run="parallel = 2\nattempts = 3")
-    night = NightFolder(lab.root / "night")
-    process = lab.start(
-        "overnight", "--suite", suite, "--output", night.folder, "--iterations", "2", "--lessons", "--seed", "3"
-    )
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, out + err
+    night, memory = NightFolder(lab.root / "night"), MemoryFolder(lab.root / ".terminalbench")
+    with OllamaServer([Turn(json.dumps({"lessons": [SAID]}))] * 9, model=MODEL) as server:
+        lab.env["OLLAMA_HOST"] = server.url
+        asked = ("--iterations", "2", "--lessons", "--reflect-model", f"ollama:{MODEL}", "--seed", "3")
+        running = lab.start("overnight", "--suite", suite, "--output", night.folder, *asked)
+        wait_for(memory.log.exists)
+        kill_all(night, running)
+        (first_entry,) = read_jsonl(memory.log, Entry).records
+
+        running = lab.start("overnight", "--resume", night.folder)
+        wait_for(lambda: any(night.results_root.glob("night/2/runs/*__p-lessons/c__*/lessons.json")))
+        kill_all(night, running)
+        batch = Batch(night.results_root / "night" / "2")
+        planned = batch.plan_json.read_bytes()
+
+        running = lab.start("overnight", "--resume", night.folder)
+        out, err = running.communicate(timeout=240)
+        assert running.returncode == 0, out + err
+        assert len(server.native_chats) == 2, "each iteration was asked about once"
 
     config = read_json(night.config_json, NightConfig)
     assert [model.profile for model in config.models] == ["p", "p-lessons"]
@@ -52,11 +93,13 @@ def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_and_is_cou
     (taught,) = first.active
     with open_store(lab.root / ".terminalbench", write=True) as store:
         (lesson,) = list(each_lesson(store))
-        assert (lesson.id, lesson.simulated) == (taught, True)
-        entry = history(store, taught)[-1]
-        assert entry.lesson is not None
-        assert sorted(task.id for task in entry.lesson.source_tasks) == ["a", "b"]
-        assert (entry.op, entry.by, entry.trigger) == ("add", "rules", "batch")
+        assert (lesson.id, lesson.do, lesson.simulated) == (taught, LESSON, True)
+        entries = history(store, taught)
+        assert entries[-1] == first_entry
+        assert first_entry.lesson is not None
+        assert sorted(task.id for task in first_entry.lesson.source_tasks) == ["a", "b"]
+        assert (first_entry.op, first_entry.by, first_entry.trigger) == ("add", f"ollama:{MODEL}", "batch")
+        assert sum(entry.op == "add" for entry in entries) == 1, "written once"
 
         # Only c may see it, only in iteration 2, and only the profile with lessons.
         found = exposed_trials(night.results_root)
@@ -67,10 +110,20 @@ def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_and_is_cou
             folder = night.results_root / trial.batch / "runs" / trial.job / trial.trial
             assert (lesson.text in told(folder)) is shown
             assert trial.outcome is (Outcome.FAILED if shown else Outcome.PASSED)
-        trials = list(night.results_root.glob("night/*/runs/*/*/agent/trajectory.json"))
+        trials = [file.parent for file in night.results_root.glob("night/*/runs/*/*/result.json")]
         assert len(trials) == 36
-        withheld = sum(LESSON not in told(file.parents[1]) for file in trials)
+        withheld = sum(LESSON not in told(trial) for trial in trials)
         assert withheld == 36 - sum(trial.exposures[0].shown for trial in found)
+
+        # Whatever was killed: each attempt drew as the lessons of its plan and its seed say.
+        assert batch.plan_json.read_bytes() == planned
+        jobs = [json.loads(file.read_text()) for file in batch.runs.glob("*__p-lessons.job.json")]
+        (seed,) = {job["agents"][0]["kwargs"]["lessons"]["seed"] for job in jobs}
+        assert seed.endswith(" night/2")
+        for trial in found:
+            snapshot = read_snapshot(batch.lessons("p-lessons"), trial.snapshot)
+            place = next(key for key in snapshot.tasks if key.endswith("/c"))
+            assert draw(snapshot, trial.snapshot, place, trial.attempt, seed).exposures == list(trial.exposures)
 
         # Each is counted once: the night has done it.
         assert lesson.utility is not None
@@ -81,6 +134,7 @@ def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_and_is_cou
     assert "Transfer gain of p-lessons against p: " in report
     assert "(simulated)" in report
     ran = lab.tbench("memory", "stats", "--results", night.folder)
-    assert "p-lessons: simulated: no real agent was measured" in ran.stdout
+    said = " ".join(ran.stdout.split())
+    assert "p-lessons: inconclusive, with 1 look counted; simulated: no real agent was measured" in said
     assert any(line.split()[:3] == ["transfer", "p-lessons", "p"] for line in ran.stdout.splitlines())
     assert max(map(len, ran.stdout.splitlines())) <= 80

@@ -13,6 +13,7 @@ from terminalbench.experiments.lessons import (
     read_snapshot,
     unwrapped,
     with_lessons,
+    without_lessons,
     wrapped,
 )
 from terminalbench.experiments.profiles import differences, policy_id, summaries
@@ -118,6 +119,16 @@ def test_a_wrapped_agent_is_found_again(rest: dict, inner: dict) -> None:
     foreign, plain = treatment({"agent": made}, {}), treatment({"agent": agent}, {})
     assert foreign.pop("lessons") == {"snapshot": "d"}
     assert foreign == plain, "elsewhere, too, it is the agent itself with lessons"
+
+
+@pytest.mark.parametrize(
+    "instruction", ["Do it.", "<lessons-00000000>\nx\n</lessons-00000000>\n\nDo it.", "a\n\nb", ""]
+)
+def test_the_section_of_lessons_is_taken_out_as_it_was_put_in(instruction: str) -> None:
+    prompt = with_lessons(instruction, ["Do: a\n</lessons-1>\n\nb", "Avoid: c"], "0123456789abcdef")
+    assert prompt.endswith(instruction)
+    assert without_lessons(prompt) == instruction
+    assert without_lessons("Do it.") == "Do it."
 
 
 def profile(project: Project, lines: str, before: str = "") -> str:

@@ -79,18 +79,13 @@ def test_an_iteration_is_learned_from_once_also_when_it_is_killed_before_it_has_
     assert len(entries(made)) == 1
 
 
-def die(*_: Any) -> None:
+def die(*_: Any, **__: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_killed_between_the_log_and_its_own_file_it_is_not_learned_from_again(tmp_path: Path) -> None:
     made = night(tmp_path, {"a": "x", "b": "x"})
-    pid = os.fork()
-    if pid == 0:
-        with mock.patch("terminalbench.overnight.lessons.write_json", die):
-            learn(made)
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    killed_at(made, "terminalbench.overnight.lessons.write_json")
     assert read_reflection(made.folder, 1) is None
     (added,) = entries(made)
     found = learn(made)
@@ -131,14 +126,44 @@ def test_a_night_that_has_spent_its_budget_asks_no_model(tmp_path: Path) -> None
     assert entries(made) == []
 
 
+def killed_at(made: Night, place: str) -> None:
+    """As a worker that is killed (SIGKILL) where it would do that."""
+    pid = os.fork()
+    if pid == 0:
+        with mock.patch(place, die):
+            learn(made)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+
+
 def test_a_question_that_was_killed_is_of_unknown_cost_and_asked_again(tmp_path: Path) -> None:
     made = night(tmp_path, {"a": "x"}, model=reflector(tmp_path))
+    killed_at(made, "terminalbench.llm.replay.ReplayModel.ask")
+    assert learn(made).asked
+    now = standing(made.folder.gate_json)
+    assert (now.unknown, now.spent_usd) == (1, 0.01)
+
+
+@pytest.mark.parametrize("place", ["reflection.check", "reflection.add_from_episode", "store.append_lines"])
+def test_an_answer_that_came_is_paid_once_also_where_nothing_was_made_of_it(tmp_path: Path, place: str) -> None:
+    made = night(tmp_path, {"a": "x"}, model=reflector(tmp_path), budget_usd=0.015)
+    killed_at(made, f"terminalbench.archivist.{place}")
+    assert entries(made) == []
+    with mock.patch("terminalbench.llm.replay.ReplayModel.ask", side_effect=AssertionError("asked again")):
+        found = learn(made)
+    assert (found.asked, found.cost_usd, len(found.held), found.stopped) == (True, 0.01, 1, None)
+    now = standing(made.folder.gate_json)
+    assert (now.unknown, now.spent_usd) == (0, 0.01)
+    assert len(entries(made)) == 1
+
+
+def test_a_worker_that_was_killed_before_it_asked_owes_nothing(tmp_path: Path) -> None:
+    made = night(tmp_path, {"a": "x"}, model=reflector(tmp_path), budget_usd=0.015)
     batch = next(made.folder.results_root.glob("night/*")).name
     payer = str(made.folder.folder / "reflection")
     change_account(made.folder.gate_json, payer, lambda _: Account().entered(batch, 0.0))
     assert learn(made).asked
-    now = standing(made.folder.gate_json)
-    assert (now.unknown, now.spent_usd) == (1, 0.01)
+    assert (standing(made.folder.gate_json).unknown, standing(made.folder.gate_json).spent_usd) == (0, 0.01)
 
 
 def test_within_a_budget_a_question_of_unknown_price_is_asked_once_until_it_says_what_it_costs(tmp_path: Path) -> None:

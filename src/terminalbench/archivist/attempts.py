@@ -1,11 +1,13 @@
 """Measured trials as a reflection sees them: which it looks at, and where a lesson from them comes from."""
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from msgspec.structs import replace
 
+from terminalbench.analytics.atif import Step
 from terminalbench.analytics.findings.failure import Verdict, classify, signature
 from terminalbench.analytics.findings.trial import read_ctrf
 from terminalbench.analytics.judge.material import Material, NoMaterial, load_material
@@ -13,6 +15,7 @@ from terminalbench.analytics.judge.request import JudgeTrial
 from terminalbench.analytics.selection import Picked, ran
 from terminalbench.archivist.guard_feedback import Refusal, refusals
 from terminalbench.archivist.triggers import Cell, Verdicts
+from terminalbench.experiments.lessons import without_lessons
 from terminalbench.records import Evidence, Lesson, Outcome, TaskRef
 
 MOST_TASKS = 3
@@ -45,6 +48,13 @@ class Attempt:
         """What went wrong, equal for equal causes."""
         tests = read_ctrf(self.trial.files)
         return signature(self.trial.files, tests if isinstance(tests, list) else None)
+
+    @property
+    def told(self) -> frozenset[str]:
+        """The lessons that it was shown: what it did is no support for them."""
+        record = self.trial.files.record
+        lessons = record.delivery.lessons if record is not None else None
+        return frozenset(one.lesson for one in lessons.exposures if one.shown) if lessons is not None else frozenset()
 
     @cached_property
     def refusals(self) -> list[Refusal]:
@@ -98,14 +108,20 @@ def telling(attempts: Sequence[Attempt], first: Collection[TaskRef] = ()) -> lis
 
 
 def readable(attempts: Sequence[Attempt]) -> list[Shown]:
-    """Those whose trajectory can be read."""
+    """Those whose trajectory can be read; without the lessons that they were given, which are no news."""
     found = []
     for attempt in attempts:
         try:
-            found.append(Shown(attempt, load_material(attempt.trial)))
+            material = load_material(attempt.trial)
         except NoMaterial:
             continue
+        steps = tuple(dataclasses.replace(entry, step=_as_asked(entry.step)) for entry in material.steps)
+        found.append(Shown(attempt, dataclasses.replace(material, steps=steps)))
     return found
+
+
+def _as_asked(step: Step) -> Step:
+    return replace(step, message=without_lessons(step.text)) if step.source == "user" else step
 
 
 def supported(lesson: Lesson, attempts: Sequence[Attempt], evidence: list[Evidence]) -> Lesson:

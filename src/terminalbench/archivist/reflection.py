@@ -17,6 +17,7 @@ from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.archivist.memory import Added, Origin, add_from_episode, of_episode
 from terminalbench.archivist.proposals import SYSTEM, Answer, Learned, Refused, check
 from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
+from terminalbench.archivist.search import near_duplicate
 from terminalbench.archivist.store import Store
 from terminalbench.archivist.task_texts import task_texts
 from terminalbench.archivist.triggers import LEAST_TRIALS, Fired, Trigger, fired
@@ -98,6 +99,7 @@ def reflect(
         return Reflected(len(attempts), tuple(before.added), (), before.trigger, before.why, again=True)
     look = _look(batch, attempts, occasion)
     learned = by_rules(attempts) if model is None else by_model(look.attempts, model, limits, look.first)
+    _take_out_told(store, learned, look.attempts)
     sources = {task.id: task for draft in learned.drafts for task in draft.source_tasks}
     seen = look.attempts if model is not None else []  # the words of rules are ours
     texts = [_texts(batch, task, seen) for task in sources.values()]
@@ -114,6 +116,16 @@ def reflect(
         learned.cost_usd,
         learned.stopped,
     )
+
+
+def _take_out_told(store: Store, learned: Learned, attempts: Sequence[Attempt]) -> None:
+    """Refuse what attempts did that had been told the same: a lesson that is shown would support itself."""
+    told = {attempt.name: attempt.told for attempt in attempts}
+    for draft in list(learned.drafts):
+        known = near_duplicate(store.connection, draft)
+        if known is not None and all(known.id in told.get(one.trial, ()) for one in draft.evidence):
+            learned.drafts.remove(draft)
+            learned.refused.append(Refused(draft.text, f"only attempts that were told {known.id} say so"))
 
 
 def episode_of(part: Picked) -> str:

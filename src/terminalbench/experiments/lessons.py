@@ -6,6 +6,7 @@ its effect. The chance is a hash: a resume, and a trial that is tried again, dra
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ AGENT = "terminalbench.harbor.agents.lessons:LessonsAgent"
 OPTION = "lessons"
 """The option of it that the wrapped agent does not get."""
 _SIZE_LIMIT = 256 << 20
+_SECTION = re.compile(r"<(lessons-[0-9a-f]{8})>\n.*?\n</\1>\n\n", re.DOTALL)
 
 
 class Reader(NamedTuple):
@@ -122,6 +124,11 @@ def with_lessons(instruction: str, texts: Sequence[str], digest: str) -> str:
         f"<{mark}>\nLessons from earlier work that may help. They are not part of the task: where they do not fit it, "
         f"leave them aside.\n\n{listed}\n</{mark}>\n\n{instruction}"
     )
+
+
+def without_lessons(prompt: str) -> str:
+    """The instruction alone of a prompt that `with_lessons` made; any other as it is."""
+    return _SECTION.sub("", prompt, count=1)
 
 
 def wrapped(agent: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:

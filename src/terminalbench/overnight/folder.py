@@ -120,6 +120,10 @@ class NightFolder:
         """What was learned from an iteration."""
         return self.iteration(number) / "reflection.json"
 
+    def answers(self, number: int) -> Path:
+        """What a model answered when it was asked for lessons of an iteration."""
+        return self.iteration(number) / "answers"
+
     def delta_json(self, number: int) -> Path:
         """What changed since the iteration before."""
         return self.iteration(number) / "delta.json"

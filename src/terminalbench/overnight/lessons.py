@@ -19,8 +19,9 @@ from terminalbench.harbor.limits.gate import change_account
 from terminalbench.index.exposures import exposed_trials
 from terminalbench.index.scan import scan_all
 from terminalbench.llm.ask import Patience
-from terminalbench.llm.model import ChatModel, ModelError, chat_model
+from terminalbench.llm.model import ModelError, chat_model
 from terminalbench.overnight import limits
+from terminalbench.overnight.answers import KeptAnswers
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig, NightLessons
 from terminalbench.overnight.reflections import Reflection, all_reflections, read_reflection
@@ -57,6 +58,8 @@ def learn_from(folder: NightFolder, config: NightConfig, projected: Projected, b
                 return done
             found = _told(number, _reflected(store, folder, config, projected, batch), config.lessons, counted)
     except TbenchError as error:  # an iteration is measured whether or not something is learned from it
+        if done is not None:
+            return done
         found = Reflection(iteration=number, model=config.lessons.model, stopped=str(error))
     write_json(folder.reflection_json(number), found)
     return found
@@ -80,21 +83,26 @@ def _reflected(
     try:
         if asked.model is None:
             return reflect(store, batch, occasion=occasion)
-        return _by_model(store, folder, config, batch, occasion, chat_model(asked.model))
+        kept = KeptAnswers(chat_model(asked.model), folder.answers(projected.results.iteration))
+        return _by_model(store, folder, config, batch, occasion, kept)
     except TbenchError as error:
         usage = error.usage if isinstance(error, ModelError) else None
         return _Failed(str(error), usage is not None, usage.cost_usd if usage is not None else None)
 
 
 def _by_model(
-    store: Store, folder: NightFolder, config: NightConfig, batch: Batch, occasion: Occasion, model: ChatModel
+    store: Store, folder: NightFolder, config: NightConfig, batch: Batch, occasion: Occasion, model: KeptAnswers
 ) -> Reflected | _Failed:
-    """Ask a model, within what the night and its reflections may still spend; the gate of the night counts it."""
+    """Ask a model, within what the night and its reflections may still spend; the gate of the night counts it.
+
+    What it answered a process that was killed is not asked again, and counts once.
+    """
     shut = limits.standing(folder.gate_json).shut
     if shut is not None:
         return _Failed(shut)
     question = batch.folder.name
-    _settle(folder, question, None)  # one that was killed before it had its answer may have been billed
+    if model.take_unanswered():  # one that was killed before it had its answer may have been billed
+        _settle(folder, question, None)
     allowed = _enter(folder, config, question, priced=model.price() is not None)
     if isinstance(allowed, str):
         return _Failed(allowed)
@@ -103,7 +111,7 @@ def _by_model(
     except ModelError as error:
         _settle(folder, question, error.usage.cost_usd if error.usage is not None else 0.0)
         raise
-    _settle(folder, question, found.cost_usd if found.asked else 0.0)
+    _settle(folder, question, found.cost_usd if found.asked else model.paid_usd)
     return found
 
 
@@ -134,6 +142,7 @@ def _enter(folder: NightFolder, config: NightConfig, question: str, *, priced: b
     said: list[Limits | str] = []
 
     def entered(account: Account) -> Account:
+        account = account.without(question)  # of a process that was killed
         dearest = max([account.price_usd or 0.0, *costs])
         unsaid = account.unknown + len(account.running)
         if own is not None and unsaid and not dearest and not priced:

@@ -6,6 +6,7 @@ What is there already keeps its mode: a folder of the user's is never changed.
 import contextlib
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 SHARED = "TERMINALBENCH_SHARED"
@@ -72,6 +73,16 @@ def make_own_folder(path: Path) -> None:
 def _others_write(status: os.stat_result) -> bool:
     """Whether another can write to a folder; the group of this user's own is no other."""
     return bool(status.st_mode & 0o002) or bool(status.st_mode & 0o020 and status.st_gid != os.getegid())
+
+
+def user_cache() -> Path:
+    """Where what this user can make again is kept: as XDG_CACHE_HOME says, else in its home. It may be missing."""
+    base = os.environ.get("XDG_CACHE_HOME") or None
+    if base is not None:
+        return Path(base) / "terminalbench"
+    if os.access(Path.home(), os.W_OK):
+        return Path.home() / ".cache" / "terminalbench"
+    return Path(tempfile.gettempdir()) / f"terminalbench-{os.geteuid()}"
 
 
 def make_file(path: Path) -> None:

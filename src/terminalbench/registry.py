@@ -29,6 +29,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     "chat models": {
         "claude-code": "terminalbench.llm.claude_code:ClaudeCodeModel",
         "litellm": "terminalbench.llm.litellm_model:LiteLLMModel",
+        "local": "terminalbench.llm.local.model:LocalModel",
         "ollama": "terminalbench.llm.ollama:OllamaModel",
         "replay": "terminalbench.llm.replay:ReplayModel",
     },

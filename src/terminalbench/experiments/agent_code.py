@@ -18,8 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from terminalbench.experiments.digests import digests, files_below
+from terminalbench.experiments.digests import DIGITS, digests, files_below
 from terminalbench.experiments.profiles import is_source
+from terminalbench.llm.local.spec import is_local, parse_local
 from terminalbench.strict import is_file, is_folder
 
 if TYPE_CHECKING:
@@ -81,8 +82,10 @@ def is_released(import_path: str) -> bool:
     return re.split(r"[.:]", import_path)[0] in RELEASED
 
 
-def option_files(options: Mapping[str, Any], root: Path) -> dict[str, str]:
+def option_files(options: Mapping[str, Any], root: Path, model: str | None = None) -> dict[str, str]:
     """Digests of what options name by a path within the project, by option: files, and folders of `*path` and `*dir`.
+
+    Besides the file of a `local:` model, wherever it is.
 
     Raises `OSError` for a file that cannot be read.
     """
@@ -98,7 +101,15 @@ def option_files(options: Mapping[str, Any], root: Path) -> dict[str, str]:
                 continue
             if path.resolve().is_relative_to(root.resolve()):
                 files |= {f"{option}: {name}": file for name, file in found.items()}
-    return digests(files, MOST_FILES)
+    return digests(files, MOST_FILES) | _model_file(model)
+
+
+def _model_file(model: str | None) -> dict[str, str]:
+    if not is_local(model):
+        return {}
+    from terminalbench.llm.local.digest import file_digest  # only experiments with such a model pay for it
+
+    return {"model": file_digest(parse_local(model).path)[:DIGITS]}
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agent_code import agent_code, is_released, option_files
 from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names, class_problem
 from terminalbench.experiments.mcp import check_code, held_in, read_mcp
+from terminalbench.experiments.model_file import whole_model
 from terminalbench.experiments.profiles import NO_MCP, Folder, McpSetup, Profile, TextFile, WorkflowTexts
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE, FREE, LessonsTable
 from terminalbench.experiments.workflow_file import read_workflow
+from terminalbench.llm.local.spec import is_local
 from terminalbench.secrets.find import VARIABLE, has_key, has_login, is_template, looks_secret, secrets_in
 from terminalbench.strict import Problems, find_path, is_file, join
 
@@ -165,12 +167,13 @@ class _Resolver:
         mcp = self._mcp()
         hooks = self._hooks()
         workflow = self._workflow()
+        model = whole_model(self._text("model"), self.info, self.root, self._where("model"), self.problems)
         usage = tuple(t for path in mcp.usage if (t := self._read(path, "mcp_servers")) is not None)
         git_source = self._text("mcp_git_source") if mcp.servers or hooks else None
         return Profile(
             key=self.key,
             agent=self.info,
-            model=self._text("model"),
+            model=model,
             reasoning=self._reasoning(),
             agent_version=self._text("agent_version"),
             options=self._options(),
@@ -187,9 +190,9 @@ class _Resolver:
             lessons=self._lessons(),
             code=self._code(workflow),
             environment_code=self.shared.environment_code,
-            option_files=self._option_files(),
+            option_files=self._option_files(model),
             description=self._text("description"),
-            price=FREE if self.values.get("price") == 0 else self.values.get("price"),
+            price=FREE if self.values.get("price", 0 if is_local(model) else None) == 0 else self.values.get("price"),
             likely_cost_usd=self.values.get("likely_cost_usd"),
         )
 
@@ -293,10 +296,10 @@ class _Resolver:
             found = {**found, **self.shared.code_at(path, f"guard {path}", self._where("workflow"), self.at)}
         return found
 
-    def _option_files(self) -> dict[str, str]:
+    def _option_files(self, model: str | None) -> dict[str, str]:
         """Digests of the project's files and folders that options name by their path."""
         try:
-            return option_files(self.values.get("options") or {}, self.root)
+            return option_files(self.values.get("options") or {}, self.root, model)
         except OSError as error:
             self._wrong("options", f"cannot read {error.filename}: {error.strerror}")
             return {}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from terminalbench.experiments.agents import AgentInfo
 from terminalbench.experiments.tables import LessonsTable, ProfilePrice
+from terminalbench.llm.local.spec import shown_model
 from terminalbench.text.numbers import noun, some
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class Profile:
             "agent_version": self.agent_version,
             "agent_code": self.code or None,
             "environment_code": self.environment_code or None,
-            "model": self.model,
+            "model": shown_model(self.model),
             "reasoning": self.reasoning,
             "options": self.options or None,
             "option_files": self.option_files or None,

@@ -17,6 +17,7 @@ from terminalbench import registry
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.lessons import wrapped
+from terminalbench.experiments.model_file import agent_class
 from terminalbench.experiments.network import base_url_variables, declared_addresses, model_endpoints, phases
 from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.experiments.profiles import Profile
@@ -168,7 +169,8 @@ def _agent(experiment: Experiment, profile: Profile) -> dict[str, Any]:
     # Harbor prefers `name` to `import_path` and the profile's key never enters, so that a profile
     # called "codex" stays what its table says.
     agent = profile.agent
-    config: dict[str, Any] = {"import_path": agent.import_path} if agent.import_path else {"name": agent.name}
+    path = agent_class(agent, profile.model)
+    config: dict[str, Any] = {"import_path": path} if path else {"name": agent.name}
     if profile.model is not None:
         config["model_name"] = profile.model
     if experiment.run.agent_timeout_sec is not None:

@@ -22,6 +22,7 @@ from terminalbench.harbor.agents.endpoint import EndpointReport, EndpointRequest
 from terminalbench.harbor.jobs import command, harbor_program, job_config
 from terminalbench.harbor.read.results import read_job
 from terminalbench.live.state import LiveState, replay
+from terminalbench.llm.local.spec import LocalSpec, is_local, parse_local
 from terminalbench.llm.model import ModelError
 from terminalbench.llm.ollama_server import OllamaServer, server_url
 from terminalbench.records import Event, Outcome, TaskRef, Trial
@@ -282,6 +283,8 @@ def _endpoint(profile: Profile, env: Mapping[str, str]) -> str | None:
     base = profile.options.get("api_base") or profile.options.get("base_url")
     if base is None and profile.agent.base_url_env is not None:
         base = variables.get(profile.agent.base_url_env)
+    if is_local(profile.model):
+        return _served(parse_local(profile.model))
     if profile.agent.name == "ollama":  # by its own API, as the agent does: LiteLLM reads names with a slash otherwise
         return _ollama(profile.model, base or variables.get("OLLAMA_HOST"))
     bare = profile.agent.provider is not None and "/" not in profile.model
@@ -292,6 +295,19 @@ def _endpoint(profile: Profile, env: Mapping[str, str]) -> str | None:
     except TbenchError as error:
         return error.what
     return "ok" if report.answered else report.problem
+
+
+def _served(spec: LocalSpec) -> str:
+    from terminalbench.llm.local.lease import lease
+
+    try:
+        held = lease(spec)
+    except ModelError as error:
+        return f"{error.what} ({error.hint})" if error.hint else error.what
+    try:
+        return _ollama(held.name, held.url)
+    finally:
+        held.close()
 
 
 def _ollama(name: str, host: str | None) -> str:

@@ -27,7 +27,8 @@ OUTPUT_TOKENS = 8192
 """The longest answer that is asked for."""
 TIMEOUT_SEC = 300.0
 KIND = "chat models"
-WITH_ARGUMENT = ("litellm", "ollama", "replay")
+WITH_ARGUMENT = ("litellm", "local", "ollama", "replay")
+_OF_FILES = ("local", "replay")
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 _PIECE = 2000
 
@@ -177,14 +178,16 @@ class Count:
 
 
 def chat_model(spec: str, options: Options | None = None) -> ChatModel:
-    """The model that `spec` names: `ollama:NAME`, `claude-code[:NAME]`, `replay:FILE`, an installed part,
-    `pkg.mod:Class`, else a LiteLLM name. Nothing is called yet. A class that takes no `options` is given none.
+    """The model that `spec` names: `ollama:NAME`, `local:FILE.gguf`, `claude-code[:NAME]`, `replay:FILE`, an
+    installed part, `pkg.mod:Class`, else a LiteLLM name. Nothing is called yet.
+
+    A class that takes no `options` is given none.
     """
     name, colon, argument = spec.partition(":")
     if not spec.strip():
         raise UserError("the model's name is empty")
     if name in WITH_ARGUMENT and not argument:
-        raise UserError(f'"{spec}" names no model', hint=f'write "{name}:{"FILE" if name == "replay" else "NAME"}"')
+        raise UserError(f'"{spec}" names no model', hint=f'write "{name}:{"FILE" if name in _OF_FILES else "NAME"}"')
     if name in registry.names(KIND):
         kind, arguments = registry.resolve(KIND, name), [argument] if colon else []
     elif registry.is_import_path(spec):

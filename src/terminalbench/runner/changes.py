@@ -201,7 +201,7 @@ def _files_now(record: ProfileRecord, config: Mapping[str, Any], root: Path) -> 
         if content.get("environment_code") is not None:
             now["environment_code"] = agent_code(config["environment"]["import_path"], root) or {}
         if tells(record.recipe, "option_files"):
-            now["option_files"] = option_files(content.get("options") or {}, root)
+            now["option_files"] = option_files(content.get("options") or {}, root, agent.get("model_name"))
     except OSError as error:
         what = f'cannot be read, and profile "{record.key}" was planned with it: {error.strerror}'
         raise UserError(what, where=str(error.filename)) from error

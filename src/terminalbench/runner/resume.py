@@ -38,6 +38,7 @@ from terminalbench.runner.changes import Changes, accepted, find_changes, refuse
 from terminalbench.runner.environment import declared_variables, process_environment
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.runner.kill import end_leftovers
+from terminalbench.runner.local_models import local_models, served
 from terminalbench.runner.lost import LOST, lost_verdicts, said, with_lost
 from terminalbench.runner.preflight import (
     allow_open_files,
@@ -305,7 +306,8 @@ def _run(
         }
         if open_cells:
             jobs.append(next_wave(first[profile], open_cells, _name(batch, first[profile])))
-    return run_jobs(batch, plan, jobs, environments, listener, spent)
+    with served(local_models(templates[job.profile] for job in jobs), listener.note):
+        return run_jobs(batch, plan, jobs, environments, listener, spent)
 
 
 def _name(batch: Batch, job: JobSpec) -> str:

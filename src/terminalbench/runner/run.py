@@ -36,6 +36,7 @@ from terminalbench.records import Event
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.guard import Guard, Observer
 from terminalbench.runner.kill import end_containers
+from terminalbench.runner.local_models import local_models, served
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
 from terminalbench.runner.notify import Notifier, refuse_unsendable
 from terminalbench.runner.preflight import (
@@ -135,6 +136,20 @@ def run(
     if executor is not None:
         find_executor(executor)
         plan = msgspec.structs.replace(plan, settings=dataclasses.replace(plan.settings, executor=executor))
+    place = Batch(experiment.results_root / experiment.slug / str(plan.batch))
+    configs = (job_config(experiment, prepared.profiles[job.profile], job, place) for job in jobs)
+    with served(local_models(configs), listener.note):
+        return _run(experiment, prepared, plan, jobs, listener, number)
+
+
+def _run(
+    experiment: Experiment,
+    prepared: Prepared,
+    plan: Plan,
+    jobs: list[JobSpec],
+    listener: Listener,
+    number: int | None,
+) -> RunResult:
     batch = None
     try:
         with put_off():

@@ -13,14 +13,13 @@ import fcntl
 import itertools
 import os
 import secrets
-import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from terminalbench.modes import NotOurs, make_own_folder
+from terminalbench.modes import NotOurs, make_own_folder, user_cache
 from terminalbench.sandbox.engine.cgroups import Group
 from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.helper import helper
@@ -34,13 +33,7 @@ _collected = False
 
 def root() -> Path:
     """The cache folder of this user, private to it."""
-    base = os.environ.get("XDG_CACHE_HOME") or None
-    if base is not None:
-        above = Path(base) / "terminalbench"
-    elif os.access(Path.home(), os.W_OK):
-        above = Path.home() / ".cache" / "terminalbench"
-    else:
-        above = Path(tempfile.gettempdir()) / f"terminalbench-{os.geteuid()}"
+    above = user_cache()
     folder = above / f"sandbox-{os.geteuid()}"
     try:
         for place in (above, folder):

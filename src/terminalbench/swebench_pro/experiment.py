@@ -35,8 +35,7 @@ from terminalbench.text.numbers import plural, some
 AGENT = "guarded"
 KEY = "LLM_API_KEY"
 """The variable that holds the key of whatever provider is named."""
-_WITHOUT_KEY = ("ollama", "claude-code", "replay")
-_BY_COLON = ("ollama", "claude-code", "replay")
+_BY_COLON = ("ollama", "local", "claude-code", "replay")
 """Providers whose models are named `provider:model`; all others are LiteLLM's, `provider/model`."""
 _WITHOUT_TEMPERATURE = "claude-code"
 """Asked at 0 only, retries too: its CLI takes no temperature."""
@@ -83,7 +82,7 @@ def model_name(provider: str, model: str) -> str:
 
 def key_variable(provider: str) -> str | None:
     """The variable in which LiteLLM looks for a provider's key; None where there is none."""
-    if provider in _WITHOUT_KEY:
+    if provider in _BY_COLON:
         return None
     return _KEYS.get(provider, f"{re.sub(r'[^A-Za-z0-9]', '_', provider).upper()}_API_KEY")
 

@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
@@ -39,6 +40,8 @@ from terminalbench.harbor.agents.dialogue import Call, Dialogue, Limits, Message
 from terminalbench.harbor.agents.shell_tools import TOOLS, ShellTools
 from terminalbench.harbor.attempts import ATTEMPT
 from terminalbench.llm.ask import Patience
+from terminalbench.llm.local.lease import Lease, lease
+from terminalbench.llm.local.spec import is_local, parse_local
 from terminalbench.llm.model import RETRYABLE, Fault, ModelError, count_text
 from terminalbench.llm.ollama_server import WINDOW, ChatReply, OllamaServer, ServedModel, server_url
 from terminalbench.version import __version__
@@ -96,6 +99,7 @@ class OllamaAgent(BaseAgent):
     def __init__(self, logs_dir: Path, *args: Any, **kwargs: Any) -> None:
         super().__init__(logs_dir, *args, **kwargs)
         self._stop = Event()
+        self._lease: Lease | None = None
         self._served: ServedModel | None = None
         self._record: _Record | None = None
         self._patience = Patience(tries=self.options.tries)
@@ -111,6 +115,8 @@ class OllamaAgent(BaseAgent):
 
     @property
     def _server(self) -> OllamaServer:
+        if self._lease is not None:
+            return OllamaServer(self._lease.url, self.options.silence_sec)
         host = self.options.base_url or self.extra_env.get("OLLAMA_HOST") or os.environ.get("OLLAMA_HOST")
         return OllamaServer(server_url(host), self.options.silence_sec)
 
@@ -124,8 +130,8 @@ class OllamaAgent(BaseAgent):
         """Find out whether the server has this model, and no other under its name."""
         if not self.model_name:
             raise RuntimeError("the agent ollama needs a model: name it in the profile, as `ollama list` shows it")
-        name = self.model_name
         try:
+            name = await self._name(self.model_name)
             served = self._served = await self._patiently(lambda: self._server.find(name))
         except ModelError as error:
             raise provider_error(error) from error
@@ -134,6 +140,15 @@ class OllamaAgent(BaseAgent):
             raise RuntimeError(
                 f"{served.name} was pulled again: its digest is {served.digest[:12]}, the profile means {wanted[:12]}"
             )
+
+    async def _name(self, model: str) -> str:
+        """What the server calls the model. One that is a file is served by us, for as long as it is used."""
+        if not is_local(model):
+            return model
+        spec = parse_local(model)
+        wanted = replace(spec, num_ctx=self.options.num_ctx or spec.num_ctx)
+        self._lease = await in_thread(lambda: lease(wanted))
+        return self._lease.name
 
     @override
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
@@ -204,7 +219,7 @@ class OllamaAgent(BaseAgent):
         if self.options.temperature is not None:
             options["temperature"] = self.options.temperature
         body: dict[str, Any] = {
-            "model": self.model_name,
+            "model": self._served.name if self._served is not None else self.model_name,
             "messages": messages,
             "options": options,
             "keep_alive": self.options.keep_alive,

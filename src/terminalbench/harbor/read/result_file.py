@@ -15,6 +15,7 @@ import msgspec
 
 from terminalbench.experiments.lessons import AGENT as LESSONS_AGENT
 from terminalbench.experiments.lessons import unwrapped
+from terminalbench.llm.local.spec import shown_model
 
 _ID_MARK = "::"
 
@@ -239,7 +240,7 @@ class HarborResult(msgspec.Struct, frozen=True):
     def model(self) -> str | None:
         """The model as it was asked for, with its provider if that was given."""
         if self.config.agent.model_name:
-            return self.config.agent.model_name
+            return shown_model(self.config.agent.model_name)
         info = self.agent_info.model_info if self.agent_info else None
         if info is None:
             return None

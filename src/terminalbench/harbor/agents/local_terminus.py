@@ -1,0 +1,45 @@
+"""Harbor's Terminus-2 with a model that is a file of this machine: `model = "local:FILE.gguf"`."""
+
+from pathlib import Path
+from typing import Any, ClassVar, override
+
+from harbor.agents.terminus_2.terminus_2 import Terminus2
+from harbor.environments.base import BaseEnvironment
+
+from terminalbench.harbor.agents.chat import in_thread, provider_error
+from terminalbench.llm.local.gguf import read_model_file
+from terminalbench.llm.local.lease import Lease, lease
+from terminalbench.llm.local.sizing import window_of
+from terminalbench.llm.local.spec import parse_local
+from terminalbench.llm.model import ModelError
+
+_NOT_YET = "http://127.0.0.1:9"
+"""Where nothing listens: the server is known when the trial begins."""
+
+
+class LocalTerminus(Terminus2):
+    """Terminus-2, whose LiteLLM is told the window and price of the file, and where its server is."""
+
+    AGENT_INFO: ClassVar = {"mcp": False, "asks_from_host": True}
+
+    def __init__(self, logs_dir: Path, model_name: str | None = None, *args: Any, **kwargs: Any) -> None:
+        self._spec = parse_local(model_name or "")
+        self._lease: Lease | None = None
+        model = read_model_file(self._spec.path)
+        window = window_of(model, self._spec.num_ctx)
+        told = {
+            "max_input_tokens": window, "max_output_tokens": window // 4, "input_cost_per_token": 0.0,
+            "output_cost_per_token": 0.0,
+        }  # fmt: skip
+        kwargs = {"model_info": told, "api_base": _NOT_YET, "record_terminal_session": False, **kwargs}
+        super().__init__(logs_dir, f"hosted_vllm/{model.name}", *args, **kwargs)
+
+    @override
+    async def setup(self, environment: BaseEnvironment) -> None:
+        """Join those who use the server, or start it; then as Terminus-2."""
+        try:
+            self._lease = await in_thread(lambda: lease(self._spec))
+        except ModelError as error:
+            raise provider_error(error) from error
+        self._llm._api_base = f"{self._lease.url}/v1"  # ty: ignore[missing-attribute]  that of LiteLLM
+        await super().setup(environment)

@@ -1,0 +1,140 @@
+"""What a GGUF file says of itself: its header is read, its weights are not."""
+
+import re
+import struct
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from terminalbench.llm.model import Fault, ModelError
+
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_LONGEST = 64 << 20
+"""The longest text in a header that is believed."""
+_SHOWN = 8
+"""Numbers of an array that are kept: they say the same of each layer, or nearly."""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model file. `kv_bytes` is what a token of its window takes in memory, `tools` whether its template has them."""
+
+    path: Path
+    size: int
+    name: str
+    architecture: str
+    context_tokens: int
+    kv_bytes: int
+    tools: bool
+    quantization: str | None = None
+
+
+class _NotGguf(Exception):
+    """The bytes are no header of a GGUF file."""
+
+
+def read_model_file(path: Path) -> ModelFile:
+    """What the file at `path` is. Raises `ModelError`: it is not there, cannot be read, or is no model."""
+    try:
+        with path.open("rb") as stream:
+            found = _header(stream)
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise ModelError(
+            Fault.NOT_FOUND, f"there is no model file {path}", hint="name a .gguf file, as in local:models/qwen.gguf"
+        ) from None
+    except OSError as error:
+        raise ModelError(Fault.NOT_FOUND, f"{path} cannot be read: {error.strerror}") from None
+    except (_NotGguf, struct.error, UnicodeDecodeError) as error:
+        raise ModelError(
+            Fault.MISSING,
+            f"{path} is no whole GGUF file: {error}",
+            hint="fetch it again; its size or digest is on the page it came from",
+        ) from None
+    return _described(path, size, found)
+
+
+def served_name(path: Path) -> str:
+    """What a file's model is called by those who ask for it: letters, digits and `.-_`, at most 60."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-.")[:60] or "model"
+
+
+def _described(path: Path, size: int, found: dict[str, Any]) -> ModelFile:
+    architecture = str(found.get("general.architecture") or "unknown")
+
+    def number(name: str, otherwise: int) -> int:
+        value = found.get(f"{architecture}.{name}")
+        value = max(value) if isinstance(value, list) and value else value
+        return value if isinstance(value, int) and value > 0 else otherwise
+
+    heads = number("attention.head_count", 1)
+    width = number("embedding_length", 0) // heads
+    key, value = number("attention.key_length", width), number("attention.value_length", width)
+    quantized = re.search(r"(?i)\b(I?Q\d\w*|F16|F32|BF16)$", path.stem.replace(".", " ").replace("-", " "))
+    return ModelFile(
+        path=path,
+        size=size,
+        name=served_name(path),
+        architecture=architecture,
+        context_tokens=number("context_length", 4096),
+        kv_bytes=2 * number("block_count", 1) * number("attention.head_count_kv", heads) * (key + value),
+        tools="tools" in str(found.get("tokenizer.chat_template") or ""),
+        quantization=quantized[1] if quantized else None,
+    )
+
+
+def _header(stream: BufferedReader) -> dict[str, Any]:
+    if stream.read(4) != b"GGUF":
+        raise _NotGguf("it does not begin with GGUF")
+    version, _tensors, keys = _unpack(stream, "<IQQ")
+    if version not in (2, 3):
+        raise _NotGguf(f"version {version} is unknown")
+    if keys > 100_000:
+        raise _NotGguf("its header is damaged")
+    return {_text(stream): _value(stream, _unpack(stream, "<I")[0]) for _ in range(keys)}
+
+
+def _value(stream: BufferedReader, kind: int) -> Any:
+    if kind == _STRING:
+        return _text(stream)
+    if kind == _ARRAY:
+        inner, length = _unpack(stream, "<IQ")
+        return _array(stream, inner, length)
+    if kind not in _NUMBERS:
+        raise _NotGguf("its header is damaged")
+    return _unpack(stream, f"<{_NUMBERS[kind]}")[0]
+
+
+def _array(stream: BufferedReader, kind: int, length: int) -> list[Any]:
+    """The first items of an array; vocabularies are passed over."""
+    if kind in _NUMBERS:
+        shown = [_value(stream, kind) for _ in range(min(length, _SHOWN))]
+        stream.seek(struct.calcsize(f"<{_NUMBERS[kind]}") * (length - len(shown)), 1)
+        return shown
+    if kind != _STRING:
+        raise _NotGguf("its header is damaged")
+    for _ in range(length):
+        size = _unpack(stream, "<Q")[0]
+        if len(stream.read(size if size < _LONGEST else 0)) != size:
+            raise _NotGguf("it ends in its header")
+    return []
+
+
+def _text(stream: BufferedReader) -> str:
+    size = _unpack(stream, "<Q")[0]
+    if size > _LONGEST:
+        raise _NotGguf("its header is damaged")
+    found = stream.read(size)
+    if len(found) != size:
+        raise _NotGguf("it ends in its header")
+    return found.decode(errors="replace")
+
+
+def _unpack(stream: BufferedReader, form: str) -> tuple[Any, ...]:
+    wanted = struct.calcsize(form)
+    found = stream.read(wanted)
+    if len(found) != wanted:
+        raise _NotGguf("it ends in its header")
+    return struct.unpack(form, found)

@@ -1,0 +1,227 @@
+"""A served model: started once for each user of this machine, shared by all who use it, gone with the last of them.
+
+    /tmp/tbench-models-<uid>/<digest>-<window>/
+        start.lock      held by the process that looks for the server, or starts it
+        users           each user holds a shared lock on it; the server ends when it gets an exclusive one
+        server.json     where the server is
+        server.log      what it said
+
+The kernel gives up the lock of a user that dies, however it dies: a lease cannot be left behind.
+"""
+
+import fcntl
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from io import FileIO
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.files import decode_plain, start_ticks, tail_plain, write_bytes
+from terminalbench.llm.local.digest import file_digest
+from terminalbench.llm.local.gguf import ModelFile, read_model_file
+from terminalbench.llm.local.sizing import Sizing, sizing, window_of
+from terminalbench.llm.local.spec import LocalSpec
+from terminalbench.llm.model import Fault, ModelError
+from terminalbench.modes import make_own_folder
+from terminalbench.text.numbers import duration
+
+ENGINE = "xllamacpp"
+START_SEC = 900.0
+"""How long a model may take to load: from a slow disk, ten gigabytes."""
+_HEALTH_SEC = 20.0
+_STEP_SEC = 0.05
+_LOG_BYTES = 64 << 10
+_INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+_STAMP = re.compile(r"^[\d.]+ [A-Z] ")
+"""What llama.cpp writes before a line: a time, and how bad it is."""
+_FAMILIES = ("GGML_", "CUDA_", "OMP_", "LC_")
+"""Variables of a server: no key, and no mark of the job whose process happened to be the first."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What a server is started with."""
+
+    path: str
+    name: str
+    digest: str
+    architecture: str
+    context_tokens: int
+    size: int
+    tools: bool
+    quantization: str | None
+    window: int
+    slots: int
+    threads: int
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A server that answers."""
+
+    url: str
+    pid: int
+    ticks: int | None
+    order: Order
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to a server, until it is closed or its process ends."""
+
+    served: Served
+    users: FileIO
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self.served.url
+
+    @property
+    def name(self) -> str:
+        """What its model is called."""
+        return self.served.order.name
+
+    def close(self) -> None:
+        """Give it up."""
+        self.users.close()
+
+
+def check_engine() -> None:
+    """Raises `ModelError` when what runs a model file is not installed. It is not loaded."""
+    if find_spec(ENGINE) is None:
+        raise ModelError(
+            Fault.MISSING,
+            "local: models need the extra local-model, which is not installed",
+            hint='pip install "terminalbench[local-model]"',
+        )
+
+
+def lease(spec: LocalSpec) -> Lease:
+    """A server of this model: the one that runs, or a new one. Raises `ModelError`."""
+    model = read_model_file(spec.path)
+    check_engine()
+    window = window_of(model, spec.num_ctx)
+    digest = file_digest(spec.path)
+    folder = models_folder() / f"{digest[:16]}-{window}"
+    make_own_folder(folder)
+    until = time.monotonic() + START_SEC
+    with (folder / "start.lock").open("ab", buffering=0) as starting:
+        _take(starting, fcntl.LOCK_EX, until, spec)
+        users = (folder / "users").open("ab", buffering=0)
+        try:
+            _take(users, fcntl.LOCK_SH, until, spec)  # a server that is about to end keeps us waiting
+            served = running(folder) or _start(folder, model, digest, window, until)
+        except BaseException:
+            users.close()
+            raise
+    return Lease(served, users)
+
+
+def models_folder() -> Path:
+    """Where the servers of this user are told of."""
+    folder = Path(tempfile.gettempdir()) / f"tbench-models-{os.geteuid()}"
+    make_own_folder(folder)
+    return folder
+
+
+def running(folder: Path) -> Served | None:
+    """The server of a folder, if there is one. Raises `ModelError` for one that runs and does not answer."""
+    served: Served | None = decode_plain(folder / "server.json", Served, 1 << 16)
+    if served is None or start_ticks(served.pid) != served.ticks or served.ticks is None:
+        return None
+    until = time.monotonic() + _HEALTH_SEC
+    while time.monotonic() < until:
+        if answers(served.url):
+            return served
+        if start_ticks(served.pid) != served.ticks:
+            return None
+        time.sleep(_STEP_SEC)
+    what = f"the server of {served.order.name} (process {served.pid}) does not answer at {served.url}"
+    raise ModelError(Fault.SERVER, what, hint=f"kill {served.pid}, and try again")
+
+
+def answers(url: str) -> bool:
+    """Whether a server says that it is well."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with suppress(OSError, ValueError), opener.open(f"{url}/health", timeout=_HEALTH_SEC) as answer:
+        return answer.status == 200
+    return False
+
+
+def _take(file: FileIO, kind: int, until: float, spec: LocalSpec) -> None:
+    while True:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() > until:
+                what = f"another process has been starting {spec} for {duration(START_SEC)}"
+                raise ModelError(Fault.TIMEOUT, what) from None
+            time.sleep(_STEP_SEC)
+        else:
+            return
+
+
+def _start(folder: Path, model: ModelFile, digest: str, window: int, until: float) -> Served:
+    size = sizing(model, window, _cores(), _free_bytes())
+    told, log = folder / "server.json", folder / "server.log"
+    told.unlink(missing_ok=True)
+    write_bytes(folder / "order.json", msgspec.json.encode(_order(model, digest, size)), durable=False)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "terminalbench.llm.local.server", str(folder)],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd="/", start_new_session=True,
+            env=_environment(),
+        )  # fmt: skip
+    while process.poll() is None:
+        if (served := decode_plain(told, Served, 1 << 16)) is not None:
+            return served
+        if time.monotonic() > until:
+            process.kill()
+            process.wait()
+            raise ModelError(Fault.TIMEOUT, f"{model.path.name} was not loaded within {duration(START_SEC)}")
+        time.sleep(_STEP_SEC)
+    raise _failed(model, process.returncode, tail_plain(log, _LOG_BYTES) or "")
+
+
+def _failed(model: ModelFile, code: int, log: str) -> ModelError:
+    """What a server that did not come up has said last."""
+    lines = [_STAMP.sub("", line).strip() for line in log.splitlines() if line.strip()]
+    told = [line for line in lines if "error" in line.lower() or "fail" in line.lower()] or lines[-1:]
+    said = told[0][:300] if told else f"it ended with code {code}"
+    return ModelError(
+        Fault.MISSING,
+        f"{model.path} cannot be served: {said}",
+        hint="fetch the file again, or take one that this version of llama.cpp knows",
+    )
+
+
+def _order(model: ModelFile, digest: str, size: Sizing) -> Order:
+    return Order(
+        path=str(model.path.resolve()), name=model.name, digest=digest, architecture=model.architecture,
+        context_tokens=model.context_tokens, size=model.size, tools=model.tools, quantization=model.quantization,
+        window=size.window, slots=size.slots, threads=size.threads,
+    )  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k in _INHERITED or k.startswith(_FAMILIES)}
+    return {"OMP_WAIT_POLICY": "passive", **kept}  # threads that spin take a busy machine's time from each other
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _free_bytes() -> int | None:
+    with suppress(OSError, ValueError, IndexError):
+        told = Path("/proc/meminfo").read_text().split("MemAvailable:", 1)[1]
+        return int(told.split()[0]) << 10
+    return None

@@ -1,0 +1,62 @@
+"""The process that serves a model file: llama.cpp, and in front of it what speaks OpenAI's and Ollama's protocols.
+
+    python -m terminalbench.llm.local.server FOLDER
+
+It ends when the last process that holds a lease of it has ended (`lease`).
+"""
+
+import fcntl
+import os
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from terminalbench.files import read_json, start_ticks, write_json
+from terminalbench.llm.local.front import Front
+from terminalbench.llm.local.lease import ENGINE, Order, Served
+
+_LOOK_SEC = 0.5
+_WARNINGS = 2
+"""What llama.cpp writes to its log: no line for each question."""
+
+
+def main(folder: Path) -> None:
+    """Serve until nobody uses it any more."""
+    order: Order = read_json(folder / "order.json", Order)
+    Thread(target=_end_with_users, args=(folder,), daemon=True).start()
+    engine = _engine(order)
+    front = Front(order, engine.listening_address)
+    write_json(folder / "server.json", Served(front.url, os.getpid(), start_ticks(os.getpid()), order))
+    front.serve_forever()
+
+
+def _end_with_users(folder: Path) -> None:
+    with (folder / "users").open("ab", buffering=0) as users:
+        while True:
+            try:
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                time.sleep(_LOOK_SEC)
+            else:
+                (folder / "server.json").unlink(missing_ok=True)
+                os._exit(0)  # with it goes the lock, for which the next user may wait
+
+
+def _engine(order: Order) -> Any:
+    xllamacpp: Any = import_module(ENGINE)
+    wanted = xllamacpp.CommonParams()
+    wanted.model.path = order.path
+    wanted.model_alias = [order.name]
+    wanted.hostnames, wanted.port = ["127.0.0.1"], 0
+    wanted.n_parallel, wanted.n_ctx = order.slots, order.window * order.slots
+    wanted.cpuparams.n_threads = order.threads
+    wanted.use_jinja, wanted.ctx_shift = True, False  # a prompt that is too long is refused, and never cut
+    wanted.warmup, wanted.endpoint_metrics, wanted.verbosity = False, True, _WARNINGS
+    return xllamacpp.Server(wanted)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

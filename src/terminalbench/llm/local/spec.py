@@ -1,0 +1,49 @@
+"""What `local:FILE.gguf[,num_ctx=N]` means. Nothing is read."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeGuard
+
+from terminalbench.errors import UserError
+
+PREFIX = "local:"
+LEAST_WINDOW = 512
+_WINDOW = re.compile(r",num_ctx=(.*)$")
+
+
+@dataclass(frozen=True)
+class LocalSpec:
+    """A model file, and the window that is wanted of it; None: as `sizing` says."""
+
+    path: Path
+    num_ctx: int | None = None
+
+    def __str__(self) -> str:
+        return f"{PREFIX}{self.path}" + (f",num_ctx={self.num_ctx}" if self.num_ctx is not None else "")
+
+
+def is_local(model: str | None) -> TypeGuard[str]:
+    """Whether a model is named by its file."""
+    return model is not None and model.startswith(PREFIX)
+
+
+def shown_model(model: str | None) -> str | None:
+    """A model as results name it: one that is a file without the folder it is in."""
+    if model is None or not is_local(model):
+        return model
+    return f"{PREFIX}{model.removeprefix(PREFIX).rpartition('/')[2]}"
+
+
+def parse_local(spec: str, root: Path | None = None) -> LocalSpec:
+    """The parsed spec; a relative path begins at `root`, else where this process is. Nothing is read."""
+    text = spec.removeprefix(PREFIX)
+    window = None
+    if (found := _WINDOW.search(text)) is not None:
+        if not found[1].isdecimal() or int(found[1]) < LEAST_WINDOW:
+            raise UserError(f'"{spec}": num_ctx must be a number of tokens, at least {LEAST_WINDOW}')
+        text, window = text[: found.start()], int(found[1])
+    if not text.strip():
+        raise UserError(f'"{spec}" names no file', hint="write local:FILE.gguf")
+    path = Path(text).expanduser()
+    return LocalSpec((root or Path.cwd()) / path, window)

@@ -1,0 +1,35 @@
+"""The models of a run that are files: served before its first trial, and until it ends, however it ends."""
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from terminalbench.experiments.lessons import unwrapped
+from terminalbench.llm.local.spec import LocalSpec, is_local, parse_local
+
+
+def local_models(configs: Iterable[Mapping[str, Any]]) -> list[LocalSpec]:
+    """The model files that JobConfigs ask, with the window that each asks for."""
+    found: dict[LocalSpec, None] = {}
+    for config in configs:
+        agent = unwrapped(config["agents"][0])
+        if is_local(model := agent.get("model_name")):
+            spec = parse_local(model)
+            found[replace(spec, num_ctx=agent.get("kwargs", {}).get("num_ctx") or spec.num_ctx)] = None
+    return list(found)
+
+
+@contextmanager
+def served(specs: Iterable[LocalSpec], note: Callable[[str], None]) -> Generator[None]:
+    """In here each of the models has a server. Raises `ModelError` for one that cannot be served."""
+    with ExitStack() as held:
+        for spec in specs:
+            from terminalbench.llm.local.lease import lease
+
+            found = lease(spec)
+            held.callback(found.close)
+            order = found.served.order
+            slots = "one question" if order.slots == 1 else f"{order.slots} questions"
+            note(f"{order.name} is served at {found.url}: {slots} at once, {order.window} tokens each")
+        yield

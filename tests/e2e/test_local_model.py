@@ -1,0 +1,115 @@
+"""Trials with a model that is a file, with neither a key nor a server of one's own. The model is tiny and random.
+
+With a real one: TBENCH_TEST_GGUF=FILE.gguf pytest --run-model tests/e2e/test_local_model.py
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.tasks import write_repository_task
+from support.tiny_gguf import tiny_gguf
+from terminalbench.files import start_ticks
+from terminalbench.llm.local.digest import file_digest
+from terminalbench.llm.local.gguf import read_model_file
+from terminalbench.llm.local.lease import Served, models_folder, running
+from terminalbench.llm.local.sizing import window_of
+from terminalbench.records import Outcome
+
+MEASURED = (Outcome.PASSED, Outcome.FAILED, Outcome.TIMED_OUT)
+WORKFLOW = """
+name = "small"
+[steps.patch]
+generator = "patch"
+guards = ["patch"]
+rmax = 1
+prompt = "Mend the bug with one edit: `search` is copied from the file, `replace` is the mended text."
+"""
+PROFILES = """
+[profiles.terminus]
+agent = "terminus-2"
+model = "local:{model}"
+options = {{ max_turns = {turns}, suppress_max_turns_warning = true }}
+[profiles.shell]
+agent = "ollama"
+model = "local:{model}"
+options = {{ max_turns = {turns}, answer_tokens = 64 }}
+"""
+GUARDED = """
+[profiles.guarded]
+agent = "guarded"
+workflow = "small.toml"
+model = "local:{model}"
+options = {{ tries = 2 }}
+"""
+
+
+def place(model: Path) -> Path:
+    """Where the server of a file is told of."""
+    return models_folder() / f"{file_digest(model)[:16]}-{window_of(read_model_file(model), None)}"
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+def ended(served: Served) -> bool:
+    return start_ticks(served.pid) != served.ticks
+
+
+@pytest.fixture
+def tiny(lab: Any) -> Path:
+    return tiny_gguf(lab.root / "tiny.gguf", context=16384, seed=os.getpid())
+
+
+@pytest.mark.litellm
+def test_each_way_to_ask_it_is_measured_free_and_leaves_nothing(lab: Any, tiny: Path) -> None:
+    write_repository_task(lab.root / "tasks" / "calc")
+    lab.project.write("small.toml", WORKFLOW)
+    text = (PROFILES + GUARDED).format(model="tiny.gguf", turns=2)
+    ran = lab.tbench("run", lab.experiment(text, tasks=("calc",)))
+    outcomes = lab.outcomes()
+    assert {key for key, _ in outcomes} == {"terminus", "shell", "guarded"}
+    assert {one for found in outcomes.values() for one in found} == {"failed"}, ran.stdout + ran.stderr
+    assert ran.stderr.count("is served at") + ran.stdout.count("is served at") == 1, "one server for all"
+    for entry in lab.index():
+        assert entry["cost_usd"] == 0
+    wait_for(lambda: running(place(tiny)) is None, "the server is left behind")
+
+
+def test_a_run_that_is_killed_takes_its_server_with_it(lab: Any, tiny: Path) -> None:
+    process = lab.start("run", lab.experiment(PROFILES.format(model="tiny.gguf", turns=2)))
+    wait_for(lambda: process.poll() is not None or running(place(tiny)), "no server")
+    served = running(place(tiny))
+    assert served is not None
+    process.kill()
+    process.communicate()
+    wait_for(lambda: ended(served), "the server is left behind")
+
+
+@pytest.mark.model
+@pytest.mark.timeout(3600)
+def test_a_real_file_solves_or_fails_starter_tasks(lab: Any) -> None:
+    given = os.environ.get("TBENCH_TEST_GGUF")
+    if not given:
+        pytest.fail("name the file: TBENCH_TEST_GGUF=FILE.gguf")
+    model = Path(given).resolve()
+    write_repository_task(lab.root / "tasks" / "calc", agent_sec=1800.0)
+    lab.project.write("small.toml", WORKFLOW)
+    shell = PROFILES.format(model=model, turns=4).replace('slug = "s"', 'slug = "shell"')
+    starter = lab.experiment(shell, tasks=("csv-clean",), name="starter.toml")
+    starter.write_text(starter.read_text().replace('default_dataset = "tasks"', 'default_dataset = "starter"'))
+    for number, file in enumerate((starter, lab.experiment(GUARDED.format(model=model), tasks=("calc",)))):
+        ran = lab.tbench("run", file)
+        for entry in lab.index(number):
+            assert entry["outcome"] in MEASURED, ran.stdout + ran.stderr
+            assert entry["cost_usd"] == 0
+            print(entry["agent_key"], entry["outcome"], entry.get("output_tokens"))
+    wait_for(lambda: running(place(model)) is None, "the server is left behind")

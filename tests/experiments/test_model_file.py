@@ -1,0 +1,97 @@
+"""A profile whose model is a file: what its id holds, what it costs, what is refused, and what is not loaded for it."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from support.experiments import Project
+from support.tiny_gguf import tiny_gguf
+from terminalbench.errors import InvalidFile
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import load
+from terminalbench.experiments.plan import make_plan
+from terminalbench.experiments.profiles import Profile
+from terminalbench.harbor.jobs import job_config
+
+TEXT = """
+schema_version = 2
+slug = "files"
+[run]
+container_env = "local"
+[tasks]
+default_dataset = "starter"
+items = [{{ id = "csv-clean" }}]
+[profiles.one]
+agent = "{agent}"
+model = "local:{path}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def profile(project: Project, path: str, agent: str = "ollama") -> Profile:
+    [found] = load(project.experiment(TEXT.format(path=path, agent=agent))).profiles
+    return found
+
+
+def test_the_id_holds_the_files_bytes_and_not_its_folder(project: Project) -> None:
+    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
+        (project.root / folder).mkdir()
+        tiny_gguf(project.root / folder / "m.gguf", seed=seed)
+    here, moved, other = (profile(project, f"{folder}/m.gguf") for folder in "abc")
+    assert here.model == f"local:{project.root}/a/m.gguf"
+    assert here.content["model"] == "local:m.gguf"
+    assert here.id == moved.id != other.id
+    assert profile(project, "a/m.gguf,num_ctx=2048").id != here.id
+
+
+def test_it_costs_nothing(project: Project) -> None:
+    tiny_gguf(project.root / "m.gguf")
+    price = profile(project, "m.gguf").price
+    assert price is not None
+    assert price.free
+
+
+def test_terminus_is_run_by_the_class_that_knows_files(project: Project) -> None:
+    tiny_gguf(project.root / "m.gguf")
+    experiment = load(project.experiment(TEXT.format(path="m.gguf", agent="terminus-2")))
+    batch = Batch(project.root / "results" / "files" / "0")
+    [job] = make_plan(experiment, batch, datetime(2026, 1, 1, tzinfo=UTC)).jobs
+    [agent] = job_config(experiment, experiment.profiles[0], job, batch)["agents"]
+    assert agent["import_path"] == "terminalbench.harbor.agents.local_terminus:LocalTerminus"
+    assert agent["model_name"] == f"local:{project.root}/m.gguf"
+
+
+@pytest.mark.parametrize(
+    ("path", "agent", "said"),
+    [
+        ("none.gguf", "ollama", "there is no model file"),
+        ("m.gguf", "claude-code", "asks no local: model"),
+        ("m.gguf", "codex", "asks no local: model"),
+        ("m.gguf,num_ctx=many", "ollama", "num_ctx must be a number"),
+        ("", "ollama", "names no file"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_its_key(project: Project, path: str, agent: str, said: str) -> None:
+    tiny_gguf(project.root / "m.gguf")
+    with pytest.raises(InvalidFile) as caught:
+        profile(project, path, agent)
+    [told] = [problem.what for problem in caught.value.problems if problem.key == "profiles.one.model"]
+    assert said in told
+
+
+def test_neither_help_nor_validate_loads_an_extra(project: Project) -> None:
+    tiny_gguf(project.root / "m.gguf")
+    file = project.experiment(TEXT.format(path="m.gguf", agent="ollama"))
+    for name in ("xllamacpp", "ray"):
+        project.write(f"{name}.py", "raise SystemExit('an extra was loaded')")
+    for arguments in (["--help"], ["validate", str(file)]):
+        argv = [sys.executable, "-m", "terminalbench.cli.main", *arguments]
+        ran = subprocess.run(argv, cwd=project.root, capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 0, ran.stderr

@@ -1,0 +1,252 @@
+"""`local:FILE.gguf`: a real server of llama.cpp with a tiny model of random weights."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import msgspec
+import pytest
+
+from support.tiny_gguf import tiny_gguf
+from terminalbench.errors import UserError
+from terminalbench.files import start_ticks
+from terminalbench.llm.local import lease as leases
+from terminalbench.llm.local.digest import file_digest
+from terminalbench.llm.local.front import Front
+from terminalbench.llm.local.gguf import read_model_file, served_name
+from terminalbench.llm.local.model import LocalModel
+from terminalbench.llm.local.sizing import sizing, window_of
+from terminalbench.llm.local.spec import LocalSpec, parse_local, shown_model
+from terminalbench.llm.model import Fault, Message, ModelError, Options, chat_model, schema_of
+
+WINDOW = 1024
+ASKED = [Message("user", "Well?")]
+
+
+class Verdict(msgspec.Struct):
+    """The form of an answer."""
+
+    good: bool
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Servers and digests of this test alone."""
+    folder = tmp_path_factory.mktemp("served")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leases, "models_folder", lambda: folder)
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_gguf(tmp_path_factory.mktemp("models") / "tiny random.gguf")
+
+
+@pytest.fixture(scope="module")
+def model(file: Path, _own_folders: None) -> Iterator[LocalModel]:
+    """One server for all tests that only ask."""
+    found = chat_model(f"local:{file},num_ctx={WINDOW}", Options(output_tokens=8))
+    assert isinstance(found, LocalModel)
+    found.ready()
+    yield found
+    found.close()
+
+
+def refused(call: Callable[[], object]) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        call()
+    return caught.value
+
+
+def get(url: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for yet has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+class TestTheFile:
+    def test_its_header_tells_what_is_needed_to_serve_it(self, file: Path) -> None:
+        found = read_model_file(file)
+        assert (found.name, found.architecture, found.context_tokens) == ("tiny-random", "llama", 4096)
+        assert found.kv_bytes == 2 * 1 * 2 * (32 + 32)  # two bytes; one layer; two heads; a key and a value of 32
+        assert not found.tools
+
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (None, "there is no model file"),
+            (b"PK..", "does not begin with GGUF"),
+            (b"GGUF\3\0\0\0", "ends in its header"),
+        ],
+    )
+    def test_what_is_no_model_is_said_with_the_next_step(
+        self, tmp_path: Path, content: bytes | None, said: str
+    ) -> None:
+        path = tmp_path / "x.gguf"
+        if content is not None:
+            path.write_bytes(content)
+        error = refused(chat_model(f"local:{path}").ready)
+        assert said in error.what
+        assert error.hint
+        assert error.exit_code == 2
+
+    def test_one_that_is_cut_off_is_said_in_the_words_of_llama_cpp(self, tmp_path: Path, file: Path) -> None:
+        path = tmp_path / "cut.gguf"
+        path.write_bytes(file.read_bytes()[:-20_000])
+        error = refused(chat_model(f"local:{path}").ready)
+        assert "cannot be served" in error.what
+        assert "corrupted or incomplete" in error.what
+        assert "again" in (error.hint or "")
+
+    def test_without_the_extra_it_says_what_to_install(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(leases, "ENGINE", "no_such_engine")
+        error = refused(chat_model(f"local:{file}").ready)
+        assert 'pip install "terminalbench[local-model]"' in str(error.hint)
+
+    def test_its_digest_is_read_again_only_when_it_has_changed(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.gguf"
+        path.write_bytes(b"one")
+        about, first = path.stat(), file_digest(path)
+        with path.open("r+b") as stream:
+            stream.write(b"two")
+        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+        assert file_digest(path) == first, "as many bytes, of the same time: it was not read"
+        os.utime(path)
+        assert file_digest(path) != first
+
+    def test_a_spec_is_a_path_and_perhaps_a_window(self, tmp_path: Path) -> None:
+        assert parse_local("local:a,b.gguf,num_ctx=2048", tmp_path) == LocalSpec(tmp_path / "a,b.gguf", 2048)
+        assert str(parse_local("local:/m/a.gguf,num_ctx=2048")) == "local:/m/a.gguf,num_ctx=2048"
+        assert shown_model("local:/m/a.gguf,num_ctx=2048") == "local:a.gguf,num_ctx=2048"
+        assert shown_model("openai/a") == "openai/a"
+        assert served_name(Path("/m/a b:c.Q4.gguf")) == "a-b-c.Q4"
+        for wrong in ("local:", "local:a.gguf,num_ctx=x", "local:a.gguf,num_ctx=1"):
+            with pytest.raises(UserError):
+                parse_local(wrong)
+
+
+class TestSizing:
+    @pytest.mark.parametrize(("cores", "slots"), [(1, 1), (2, 1), (4, 2), (64, 8)])
+    def test_two_cores_answer_one_question(self, file: Path, cores: int, slots: int) -> None:
+        found = sizing(read_model_file(file), 4096, cores, None)
+        assert (found.slots, found.threads, found.window) == (slots, cores, 4096)
+
+    def test_memory_takes_slots_and_never_a_part_of_the_window(self, file: Path) -> None:
+        model = read_model_file(file)
+        one = model.kv_bytes * 4096
+        free = model.size + (256 << 20)
+        assert sizing(model, 4096, 16, free + 3 * one).slots == 3
+        error = refused(lambda: sizing(model, 4096, 16, free + one - 1))
+        assert error.hint == "say num_ctx=3072"
+
+    def test_a_window_it_was_not_made_for_is_refused(self, file: Path) -> None:
+        model = read_model_file(file)
+        assert window_of(model, None) == 4096
+        assert "is 4096" in refused(lambda: window_of(model, 8192)).what
+
+
+class TestTheServer:
+    def test_it_answers_free_of_charge(self, model: LocalModel) -> None:
+        reply = model.ask(ASKED)
+        assert reply.usage.cost_usd == 0
+        assert reply.usage.input_tokens
+        assert reply.usage.output_tokens == 8
+        assert reply.cut_off
+        assert (price := model.price()).input_usd == price.output_usd == 0
+
+    def test_an_answer_has_the_form_that_is_asked_for(self, model: LocalModel) -> None:
+        long = chat_model(model.name, Options(output_tokens=200))
+        reply = long.ask(ASKED, schema_of(Verdict, "verdict"))
+        assert set(json.loads(reply.text)) == {"good"}
+
+    def test_what_does_not_fit_is_refused_and_not_cut(self, model: LocalModel) -> None:
+        error = refused(lambda: model.ask([Message("user", "x" * 3000)]))
+        assert error.fault is Fault.TOO_LONG
+        assert f"({WINDOW} tokens)" in error.what
+        assert "num_ctx" in (error.hint or "")
+
+    def test_it_speaks_openai_and_ollama(self, model: LocalModel) -> None:
+        url, name = model.lease.url, model.lease.name
+        said = {"model": name, "messages": [{"role": "user", "content": "Well?"}], "max_tokens": 4}
+        assert get(f"{url}/v1/chat/completions", said)["usage"]["completion_tokens"] == 4
+        assert get(f"{url}/v1/models")["data"][0]["id"] == name
+        [listed] = get(f"{url}/api/tags")["models"]
+        assert listed["digest"] == file_digest(model.spec.path)
+        assert get(f"{url}/api/ps")["models"][0]["context_length"] == WINDOW
+        assert get(f"{url}/api/show", {"model": name})["model_info"]["llama.context_length"] == WINDOW
+        options = {"num_predict": 4}
+        whole = get(f"{url}/api/chat", {**said, "stream": False, "options": options})
+        assert (whole["done"], whole["done_reason"], whole["eval_count"]) == (True, "length", 4)
+        for wrong, code in (({**said, "model": "other"}, 404), ({**said, "options": {"num_ctx": 9999}}, 400)):
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                get(f"{url}/api/chat", wrong)
+            assert caught.value.code == code
+
+    def test_a_question_whose_asker_has_gone_is_given_up(self, model: LocalModel) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as engine:
+            front = Front(model.lease.served.order, f"http://127.0.0.1:{engine.getsockname()[1]}")
+            Thread(target=front.serve_forever, daemon=True).start()
+            asker = socket.create_connection(("127.0.0.1", front.server_port))
+            asker.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+            asked, _ = engine.accept()
+            asked.settimeout(60)
+            assert asked.recv(10_000).startswith(b"POST /v1/chat/completions")
+            asker.close()
+            with suppress(ConnectionResetError):
+                while asked.recv(10_000):
+                    pass
+            asked.close()
+            front.shutdown()
+            front.server_close()
+
+    def test_all_processes_share_it_and_it_ends_with_the_last_also_when_that_is_killed(self, tmp_path: Path) -> None:
+        path = tiny_gguf(tmp_path / "shared.gguf", seed=2)
+        program = (
+            "import sys; from pathlib import Path; from terminalbench.llm.local import lease as l;"
+            f"l.models_folder = lambda: Path({str(leases.models_folder())!r});"
+            f"held = l.lease(l.LocalSpec(Path({str(path)!r}), 512));"
+            "print(held.served.pid, held.url, flush=True); sys.stdin.read()"
+        )
+        argv = [sys.executable, "-c", program]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        users = [subprocess.Popen(argv, **pipes) for _ in range(3)]  # at once: only one of them starts it
+        told = {user.stdout.readline() for user in users if user.stdout is not None}
+        assert len(told) == 1
+        pid = int(told.pop().split()[0])
+        ticks = start_ticks(pid)
+        for user in users[:2]:
+            user.communicate("")
+        time.sleep(1.5)
+        assert not gone(pid), "one still uses it"
+        users[2].send_signal(signal.SIGKILL)
+        users[2].wait()
+        wait_for(lambda: gone(pid) or start_ticks(pid) != ticks, "it is left behind")
+        users[2].communicate()

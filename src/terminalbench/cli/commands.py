@@ -33,6 +33,7 @@ SECTIONS = {
         "report": "Write the report of a batch: one HTML file, and text.",
         "query": "Ask the index a question in SQL.",
         "export": "Write trials as CSV, JSON, Parquet or JUnit XML.",
+        "prune": "Remove old batches that nothing names.",
         "index": "Bring the index up to date with what is on disk.",
     },
     "Overnight": {

@@ -57,14 +57,18 @@ class Problem:
 
 
 class InvalidFile(UserError):
-    """A file with problems; prints one `file: key: message` line for each."""
+    """A file with problems; prints one `file:line: key: message` line for each; the line where it is known."""
 
-    def __init__(self, where: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, where: str, problems: Sequence[Problem], numbers: Sequence[int | None] = ()) -> None:
         super().__init__(f"{len(problems)} problem{'s' if len(problems) != 1 else ''}", where=where)
         self.problems = tuple(problems)
+        self.numbers = tuple(numbers) or (None,) * len(self.problems)
 
     def lines(self) -> list[str]:
-        return [_line(self.where, problem.key, problem.what, problem.hint) for problem in self.problems]
+        return [
+            _line(self.where if number is None else f"{self.where}:{number}", problem.key, problem.what, problem.hint)
+            for problem, number in zip(self.problems, self.numbers, strict=True)
+        ]
 
 
 class Incomplete(TbenchError):

@@ -149,8 +149,9 @@ no_mcp = true
     assert ran.code == 2
     assert ran.out == ""
     assert len(lines) == 10
-    assert all(line.startswith(f"{file}: ") for line in lines)
-    keys = [line.removeprefix(f"{file}: ").split(": ")[0] for line in lines]
+    numbers = [int(line.removeprefix(f"{file}:").partition(":")[0]) for line in lines]
+    assert numbers == sorted(numbers)
+    keys = [line.split(": ")[1] for line in lines]
     assert sorted(keys) == sorted([
         "slug", "run.atempts", "run.parallel", "run.container_env", "tasks.items[1]", "tasks.items[2].idd",
         "profiles.plain.resoning", "profiles.other.agent", "profiles.oracle.mcp_servers", "profiles.tools.prompt",
@@ -285,12 +286,12 @@ def test_a_circle_of_profiles_is_one_mistake_and_a_key_stays_in_its_line(project
         '[profiles."x\\ny\\u001b[31m"]\nagent = "oracle"\n'
     )
     said = tbench("validate", file).err.splitlines()
-    assert [line.removeprefix(f"{file}: ") for line in said[1:]] == [
-        "profiles.a.extends: goes in a circle: a -> b -> a",
-        "profiles.b.extends: goes in a circle: b -> a -> b",
-        f"profiles.c.skills[1]: {project.root / 's'} is named twice (remove one)",
+    assert [line.removeprefix(f"{file}:") for line in said[:3]] == [
+        "7: profiles.a.extends: goes in a circle: a -> b -> a",
+        "9: profiles.b.extends: goes in a circle: b -> a -> b",
+        f"12: profiles.c.skills[1]: {project.root / 's'} is named twice (remove one)",
     ]
-    assert said[0].startswith(f'{file}: profiles."x\\u000Ay\\u001B[31m": the name must be')
+    assert said[3].startswith(f'{file}:13: profiles."x\\u000Ay\\u001B[31m": the name must be')
 
 
 LONG = "x" * 300
@@ -307,7 +308,7 @@ def test_paths_that_no_system_takes_are_problems_beside_the_others(project, tben
     file = project.experiment(BASE.replace('{ id = "a" }', items) + tables + ORACLE)
     ran = tbench("validate", file)
     assert ran.code == 2
-    assert sorted(line.removeprefix(f"{file}: ").split(": ")[0] for line in ran.err.splitlines()) == [
+    assert sorted(line.split(": ")[1] for line in ran.err.splitlines()) == [
         'datasets."d@1".path',
         'datasets."e@1".registry_path',
         "run.attempts",

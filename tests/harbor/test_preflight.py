@@ -65,7 +65,7 @@ def test_nothing_is_wrong_with_a_good_job(project) -> None:
     [
         ('no_mcp = true\nmodel = "anthropic/x"\n', "claude-code needs ANTHROPIC_API_KEY"),
         ('agent = "terminus-2"\nmodel = "openai/x"\n', "terminus-2 needs OPENAI_API_KEY"),
-        ('agent = "oracle"\nenv = ["MISSING_ONE"]\n', "MISSING_ONE"),
+        ('agent = "oracle"\nenv = ["MISSING_ONE", "AND_TWO"]\n', "MISSING_ONE, AND_TWO are not set"),
         ('agent = "lab_agents:Scripted"\noptions = { script = [1] }\n', "script"),
         ('agent = "no_such_module:Agent"\n', "the agent cannot be used"),
         ('agent = "simulated"\noptions = { solve_probability = 7 }\n', "solve_probability"),
@@ -88,8 +88,17 @@ def test_a_bad_profile_is_named_and_the_others_are_fine(project, profile: str, e
     ],
 )
 def test_keys_that_are_there_or_not_needed(project, profile: str) -> None:
-    shell = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": "k"}
+    shell = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": "sk-a-key-1"}
     assert problems(report(project, f"[profiles.p]\n{profile}", shell=shell)) == []
+
+
+@pytest.mark.parametrize(("value", "weak"), [("none", True), ("postgres", True), ("k", True), ("sk-a-key-1", False)])
+def test_a_key_that_other_text_holds_too_is_refused(project, value: str, weak: bool) -> None:
+    """Harbor would cut it out of every file of a trial."""
+    shell = {"PATH": os.environ["PATH"], "LAB_AUTH": value, "LEVEL": value}
+    found = problems(report(project, '[profiles.p]\nagent = "oracle"\nenv = ["LAB_AUTH", "LEVEL"]\n', shell=shell))
+    told = "the value of LAB_AUTH is so short or so common that other text has it too"
+    assert [one.partition(", from")[0] for one in found] == ([told] if weak else [])
 
 
 @pytest.mark.parametrize(
@@ -221,7 +230,12 @@ def test_an_option_that_the_source_did_not_show_is_found_before_the_run(project)
 
 def test_tasks_that_look_beyond_their_folder_and_their_variables_are_refused(project) -> None:
     """Nothing of a host's keys or proxy passwords gets into a task, unless every profile declares it."""
-    shell = {"PATH": os.environ["PATH"], "https_proxy": "http://user:pa55@proxy", "LAB_KEY": "k", "GITHUB_TOKEN": "t"}
+    shell = {
+        "PATH": os.environ["PATH"],
+        "https_proxy": "http://user:pa55@proxy",
+        "LAB_KEY": "sk-a-key-1",
+        "GITHUB_TOKEN": "t",
+    }
     takes = {"a": "LAB_KEY", "token": "GITHUB_TOKEN", "proxy": "https_proxy", "half": "HALF"}
     for name, variable in takes.items():
         task = write_task(project.root / "tasks" / name)

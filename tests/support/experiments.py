@@ -1,5 +1,6 @@
 """Throw-away projects and experiments."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,9 @@ class Project:
         return self.write(f"{folder or name}/.mcp.json", text)
 
     def task(self, dataset: str, task: str) -> Path:
-        """Write a minimal Harbor task folder."""
+        """Write a minimal Harbor task folder; its `task.toml` is returned."""
+        for name in ("instruction.md", "environment/Dockerfile", "tests/test.sh"):
+            self.write(f"{dataset}/{task}/{name}", "")
         return self.write(f"{dataset}/{task}/task.toml", 'schema_version = "1.4"\n')
 
 
@@ -49,7 +52,7 @@ def problems(project: Project, text: str) -> list[str]:
     file = project.experiment(text)
     with pytest.raises(InvalidFile) as caught:
         load(file)
-    return [line.removeprefix(f"{file}: ") for line in caught.value.lines()]
+    return [re.sub(rf"^{re.escape(str(file))}(:\d+)?: ", "", line) for line in caught.value.lines()]
 
 
 def good(project: Project, text: str) -> Experiment:

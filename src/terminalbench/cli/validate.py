@@ -39,7 +39,7 @@ def _check(file: Path, root: Path | None) -> None:
         table = read_plan(file)
         click.echo(f"{file}: ok: a training plan of {plural(table.nights, 'night')} (tbench trainer run)")
         return
-    experiment = load(file, root)
+    experiment = load(file, root, thorough=True)
     tasks, profiles = len(experiment.tasks), len(experiment.profiles)
     trials = tasks * profiles * experiment.run.attempts
     size = f"{plural(tasks, 'task')} x {plural(profiles, 'profile')} x {experiment.run.attempts}"

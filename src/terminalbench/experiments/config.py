@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench import registry
-from terminalbench.errors import InvalidFile, UserError, did_you_mean
+from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
 from terminalbench.experiments import tables
 from terminalbench.experiments.agents import harbor_environments
 from terminalbench.experiments.champions import Champion, taken_over
@@ -19,7 +19,7 @@ from terminalbench.experiments.network import check_network
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
 from terminalbench.experiments.tables import SCHEMA_VERSION
-from terminalbench.experiments.task_folder import declared_names, foreign_file, variables
+from terminalbench.experiments.task_folder import broken, declared_names, foreign_file, variables
 from terminalbench.secrets.find import VARIABLE, has_login, is_template, references, secrets_in
 from terminalbench.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
 from terminalbench.text.names import fits, fits_one, is_glob, is_task, unknown
@@ -94,10 +94,11 @@ class Experiment:
         return self.run.force_rebuild or os.environ.get(FORCE_REBUILD, "").lower() in ("1", "true", "yes", "on")
 
 
-def load(path: Path | str, root: Path | str | None = None) -> Experiment:
+def load(path: Path | str, root: Path | str | None = None, *, thorough: bool = False) -> Experiment:
     """The experiment in a TOML file. Raises `InvalidFile` with every problem found.
 
     `root` is the folder that relative paths start from; by default the nearest above the file that marks a project.
+    `thorough`: what a run would leave out (a broken task folder, an agent that is not found) is a problem too.
     """
     if not isinstance(path, str | Path):
         raise UserError(f"an experiment is named by the path of its file, not by {path!r}")
@@ -107,7 +108,7 @@ def load(path: Path | str, root: Path | str | None = None) -> Experiment:
     if shape is not None:
         what = f"is of an older shape ({shape}); only schema_version = {SCHEMA_VERSION} is accepted"
         raise UserError(what, where=str(file), hint=f"convert it: tbench migrate {typed(file)}")
-    return _Loader(file, project_root(file, root), raw).load()
+    return _Loader(file, project_root(file, root), raw, thorough).load()
 
 
 def load_tables(raw: dict[str, Any], file: Path, root: Path) -> Experiment:
@@ -182,6 +183,7 @@ class _Loader:
     file: Path
     root: Path
     raw: dict[str, Any]
+    thorough: bool = False
     problems: Problems = field(default_factory=Problems)
     notes: list[str] = field(default_factory=list)
     missing_tasks: int = 0
@@ -201,7 +203,7 @@ class _Loader:
         self._check_notify(table.notify)
         if self.problems.found:
             # Each once: a broken default would otherwise be reported for every profile that inherits it.
-            raise InvalidFile(str(self.file), list(dict.fromkeys(self.problems.found)))
+            raise self._invalid(list(dict.fromkeys(self.problems.found)))
         for dataset, task in quarantine.keys() - {(task.dataset, task.id) for task in tasks}:
             name = quarantine_file(self.file).name
             self.notes.append(f'{name} names "{task}" of {dataset}, which is not a task here')
@@ -223,6 +225,17 @@ class _Loader:
             quarantine=quarantine,
             notes=tuple(dict.fromkeys(self.notes)),
         )
+
+    def _invalid(self, problems: list[Problem]) -> InvalidFile:
+        """The error with all problems, each with the line of its key, in the order of the file."""
+        from terminalbench.experiments.toml_lines import key_lines, line_of
+
+        try:
+            lines = key_lines(self.file.read_text(encoding="utf-8-sig"))
+        except (OSError, ValueError):  # tables that are in no file
+            lines = {}
+        placed = sorted(((line_of(lines, one.key), one) for one in problems), key=lambda at: at[0] or 0)
+        return InvalidFile(str(self.file), [one for _, one in placed], [line for line, _ in placed])
 
     def _check_run(self, run: tables.RunTable) -> None:
         environment = run.container_env
@@ -313,6 +326,8 @@ class _Loader:
             if task.source.folder is None:
                 continue
             at = f'task "{task.id}" of {task.dataset}'
+            if self.thorough and (wrong := broken(task.source.folder)) is not None:
+                self.problems.add(at, wrong, f"mend {typed(task.source.folder)}, or leave the task out")
             if (found := foreign_file(task.source.folder)) is not None:
                 self.problems.add(at, found, "copy it into the folder, or leave the task out")
                 continue
@@ -361,7 +376,16 @@ class _Loader:
         defaults = given(tables.ProfileDefaults, declared, "", quiet) if isinstance(declared, Mapping) else {}
         environment = registry.import_path("environments", table.run.container_env)
         shared = Inheritance(
-            own, defaults, table.mcp.aliases, self.root, self.problems, self.notes, private, environment, {*champions}
+            own,
+            defaults,
+            table.mcp.aliases,
+            self.root,
+            self.problems,
+            self.notes,
+            private,
+            environment,
+            {*champions},
+            self.thorough,
         )
         profiles = [profile for key in own if (profile := shared.resolve(key)) is not None]
         for profile in profiles:

@@ -31,7 +31,7 @@ class Inheritance:
 
     `own` holds the valid keys each profile sets itself, `defaults` those of `[defaults]`. `private` are folders that
     no agent may see, and what they are. `environment` is the import path of the environment, where it has one.
-    `complete` are the profiles that take nothing from `[defaults]`.
+    `complete` are the profiles that take nothing from `[defaults]`. `thorough`: code that is not found is a problem.
     """
 
     own: dict[str, dict[str, Any]]
@@ -43,6 +43,7 @@ class Inheritance:
     private: dict[Path, str]
     environment: str | None = None
     complete: Collection[str] = ()
+    thorough: bool = False
 
     @cached_property
     def environment_code(self) -> dict[str, str]:
@@ -58,7 +59,12 @@ class Inheritance:
         except OSError as error:
             self.problems.add(where, f"its code cannot be read: {error.filename}: {error.strerror}")
             return {}
-        if found is None:
+        if found is None and self.thorough:
+            module = path.partition(":")[0]
+            self.problems.add(
+                where, f"no module {module} in {self.root}, nor installed", "mind the name and the folder"
+            )
+        elif found is None:
             self.notes.append(f"{at}: the code of {what} was not found; its id misses it")
         return found or {}
 

@@ -26,6 +26,34 @@ _COMPOSE = re.compile(r"(?i).*compose.*\.ya?ml")
 _LARGEST_FILE = 1 << 20
 
 
+def broken(folder: str | Path) -> str | None:
+    """What Harbor would refuse of a task's folder: a file that cannot be read, or one that is not there."""
+    try:
+        with open(f"{folder}/task.toml", "rb") as stream:
+            config = tomllib.loads(stream.read(_LARGEST_FILE).decode())
+    except OSError as error:
+        return f"task.toml cannot be read: {error.strerror}"
+    except (ValueError, RecursionError) as error:
+        return f"task.toml is not valid TOML: {error or 'nested too deep'}"
+    needed = ["environment"]
+    steps = config.get("steps")
+    if isinstance(steps, list) and steps:
+        names = [step.get("name") for step in steps if isinstance(step, Mapping)]
+        needed += [f"steps/{name}/instruction.md" for name in names if isinstance(name, str)]
+    else:
+        needed.append("instruction.md")
+        verifier = config.get("verifier")
+        if not (isinstance(verifier, Mapping) and "environment" in verifier):  # that one may bring its own tests
+            needed.append("tests/test.sh")
+    missing = [name for name in needed if not _is_there(f"{folder}/{name}")]
+    return f"has no {', '.join(missing)}" if missing else None
+
+
+def _is_there(path: str) -> bool:
+    """Whether it is there; a script may be one of another system."""
+    return os.path.exists(path) or (path.endswith(".sh") and os.path.exists(f"{path[:-3]}.bat"))  # noqa: PTH110
+
+
 def foreign_file(folder: str | Path) -> str | None:
     """What is wrong with the files of a task: one leads out of its folder, or is no file; None if they are in order."""
     root = os.path.realpath(folder)
@@ -104,14 +132,19 @@ def _in(value: Any, at: str) -> Iterator[Variable]:
 
 def undeclared(folder: str | Path, declared: Collection[str], environment: Mapping[str, str]) -> str | None:
     """Why a task may not run where Harbor has this environment: it takes what is not `declared`, or not set."""
-    for name, at, has_default in variables(folder):
-        if name in declared and name not in environment and not has_default:
-            return f"its task.toml takes {name} ({at}), which is not set (put it into the env file, or export it)"
+    found = variables(folder)
+    unset = [
+        f"{name} ({at})" for name, at, known in found if name in declared and name not in environment and not known
+    ]
+    if unset:
+        which = "which is" if len(unset) == 1 else "which are"
+        return f"its task.toml takes {', '.join(unset)}, {which} not set (put it into the env file, or export it)"
+    for name, at, has_default in found:
         if name not in declared and (name in environment or not has_default):
             return _not_declared("task.toml", at, name)
     for file in sorted(Path(folder, "environment").glob("*")) if environment else ():
-        if _COMPOSE.fullmatch(file.name) and (found := _in_compose(file, environment.keys() - set(declared))):
-            return _not_declared(f"environment/{file.name}", f"${{{found}}}", found)
+        if _COMPOSE.fullmatch(file.name) and (taken := _in_compose(file, environment.keys() - set(declared))):
+            return _not_declared(f"environment/{file.name}", f"${{{taken}}}", taken)
     return None
 
 

@@ -13,6 +13,8 @@ import msgspec
 
 from terminalbench.harbor.answer import answer
 
+_MOST_CAUSES = 4
+
 
 class Found(msgspec.Struct, frozen=True):
     """The tasks of one dataset by id; or `problem` says why there are none."""
@@ -31,10 +33,21 @@ async def look_up(config: dict[str, Any]) -> Found:
         dataset = DatasetConfig.model_validate({k: v for k, v in config.items() if k != "task_names"})
         tasks = await dataset.get_task_configs()
     except Exception as error:  # noqa: BLE001  a registry may fail in any way; the reason is the user's to read
-        return Found(problem=safe_message(f"{type(error).__name__}: {error}"))
+        return Found(problem=safe_message(_causes(error)))
     return by_id(
         [t.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={"source"}) for t in tasks]
     )
+
+
+def _causes(error: BaseException) -> str:
+    """An error and what it comes from: a client often says only that all its tries failed."""
+    said = [f"{type(error).__name__}: {error}"]
+    cause = error.__cause__ or error.__context__
+    while cause is not None and len(said) < _MOST_CAUSES:
+        if (text := str(cause)) and not any(text in one for one in said):
+            said.append(f"{type(cause).__name__}: {text}")
+        cause = cause.__cause__ or cause.__context__
+    return "; from ".join(said)
 
 
 def by_id(entries: list[dict[str, Any]]) -> Found:

@@ -12,7 +12,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,9 +139,11 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     try:
         variables = resolve_env_vars(agent.env)
     except ValueError as error:
-        name = next((n for value in agent.env.values() for n in references(value) if n not in os.environ), None)
-        yield f"{name or error} is not set (put it into {job.env_file}, or export it)"
+        names = list(dict.fromkeys(n for text in agent.env.values() for n in references(text) if n not in os.environ))
+        are = "are" if len(names) > 1 else "is"
+        yield f"{', '.join(names) or error} {are} not set (put it into {job.env_file}, or export it)"
         return
+    yield from weak_keys({**variables, **parsed.verifier.env})
     try:
         AgentFactory.run_preflight(agent)
         kind = AgentFactory.get_agent_class_from_config(agent)
@@ -156,6 +158,20 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     uninstallable = not_installable(info, config["environment"], job.arguments)
     if uninstallable is not None:
         yield uninstallable
+
+
+def weak_keys(variables: Mapping[str, str]) -> Iterator[str]:
+    """Keys that Harbor would cut out of the text of every file of a trial, where they are words of other texts.
+
+    It takes a variable for a key by its name. Only the names are told.
+    """
+    from harbor.utils.env import is_env_template, is_sensitive_env_key
+
+    from terminalbench.secrets.find import WEAK, WEAK_HINT, is_weak
+
+    for name, value in variables.items():
+        if value and is_sensitive_env_key(name) and not is_env_template(value) and is_weak(value):
+            yield f"the value of {name} {WEAK} ({WEAK_HINT})"
 
 
 def _info(name: str | None, path: str | None) -> "AgentInfo":
@@ -261,6 +277,7 @@ async def _create(config: dict[str, Any], declared: set[str], folder: Path) -> s
     from harbor.models.task.task import Task
     from harbor.trial.trial import Trial
 
+    from terminalbench.experiments.task_folder import broken
     from terminalbench.harbor.verifier import system_of_tests
 
     task = config["tasks"][0]
@@ -269,7 +286,8 @@ async def _create(config: dict[str, Any], declared: set[str], folder: Path) -> s
         if not path.is_dir():
             return f"there is no folder {path}"
         if not Task.is_valid_dir(path):
-            return f"{path} is not a valid Harbor task (task.toml, instruction.md, environment/ and tests/ are needed)"
+            needed = "task.toml, instruction.md, environment/ and tests/ are needed"
+            return f"{path} is not a valid Harbor task: {broken(path) or needed}"
         if (problem := _folder_problem(path, declared)) is not None:
             return problem
     try:

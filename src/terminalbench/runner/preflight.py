@@ -109,7 +109,10 @@ def _with_remote_tasks(plan: Plan, shell: Mapping[str, str]) -> Plan:
     for label, answer in found.items():
         if answer.problem is not None:
             dataset = wanted[label].ref.dataset
-            raise UserError(f"its tasks could not be looked up: {answer.problem}", where=f"dataset {dataset}")
+            what = f"its tasks could not be looked up: {answer.problem}"
+            raise UserError(
+                what, where=f"dataset {dataset}", hint="it needs the network; starter, or a folder, does not"
+            )
     jobs = tuple(
         msgspec.structs.replace(job, tasks=tuple(t if t.found else _found(t, found[t.label]) for t in job.tasks))
         for job in plan.jobs

@@ -99,6 +99,15 @@ def is_word(value: str) -> bool:
     return value.isalpha() and len(value) < _LEAST_OF_LETTERS
 
 
+def is_weak(value: str) -> bool:
+    """Whether a key is so short or so common that other text has it too: to cut it out would break that text."""
+    return len(value) < _LEAST_NAMED or is_word(value)
+
+
+WEAK = "is so short or so common that other text has it too, from which Harbor would cut it"
+WEAK_HINT = "a server that checks no key needs none: unset it; or give it a longer one"
+
+
 def secret_names(variables: Mapping[str, str]) -> list[str]:
     """The variables whose values must not be shown."""
     return sorted(name for name, value in variables.items() if is_secret(name, value))

@@ -23,7 +23,7 @@ from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Ended, run
 from terminalbench.runner.growth import changed_settings
 from terminalbench.runner.run import Listener
-from terminalbench.secrets.find import is_word
+from terminalbench.secrets.find import WEAK, WEAK_HINT, is_weak
 from terminalbench.swebench_pro.instances import TaskInstance
 from terminalbench.swebench_pro.output import SLUG as BATCH_SLUG
 from terminalbench.swebench_pro.output import Output
@@ -42,7 +42,6 @@ _WITHOUT_TEMPERATURE = "claude-code"
 _KEYS = {"together_ai": "TOGETHERAI_API_KEY"}
 _NO_KEY = "no-key-is-needed-here"
 """No word of any text: Harbor cuts the values of keys out of every file of a trial."""
-_LEAST_KEY = 8
 _USUAL = frozenset({"openai", "openrouter", "huggingface", "anthropic", "gemini", "deepseek", "groq", "together_ai"})
 """Providers that LiteLLM need not be loaded for to be known."""
 _ADDRESS = re.compile(r"https?://[^/\s]+")
@@ -100,11 +99,8 @@ def hand_over_key(provider: str, base_url: str | None, environment: dict[str, st
     if source is None and not base_url:
         raise UserError(f"{provider} needs a key: neither {KEY} nor {variable} is set", hint=f"export {KEY}=...")
     found[variable] = found[source] if source is not None else _NO_KEY
-    if len(found[variable]) < _LEAST_KEY or is_word(found[variable]):
-        raise UserError(
-            f"the key in {source} is so short or so common that other text has it too, from which Harbor would cut it",
-            hint="a server that checks no key needs none: unset it; or give it a longer one",
-        )
+    if is_weak(found[variable]):
+        raise UserError(f"the key in {source} {WEAK}", hint=WEAK_HINT)
 
 
 def refuse_unknown_provider(provider: str, model: str) -> None:

@@ -1,0 +1,98 @@
+"""`tbench validate`: what a run would leave out is found before it, with the line of the file."""
+
+import ast
+import re
+import shutil
+from pathlib import Path
+
+import click
+import pytest
+
+from terminalbench.cli.app import app
+
+REPO = Path(__file__).parents[2]
+HEAD = 'schema_version = 2\nslug = "s"\n[run]\ncontainer_env = "local"\n[tasks]\ndefault_dataset = "tasks"\nitems = "all"\n'
+
+
+@pytest.fixture
+def tasks(project) -> Path:
+    (project.root / ".tbench").touch()
+    for name in ("good", "other"):
+        folder = project.root / "tasks" / name
+        for place in ("environment/Dockerfile", "tests/test.sh", "instruction.md", "task.toml"):
+            project.write(f"tasks/{name}/{place}", "")
+        assert folder.is_dir()
+    return project.root / "tasks"
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (
+            lambda folder: (folder / "task.toml").write_text("a = 1\nb = [\n"),
+            "task.toml is not valid TOML: Invalid value",
+        ),
+        (lambda folder: (folder / "task.toml").write_bytes(b"\xff"), "task.toml is not valid TOML: 'utf-8' codec"),
+        (lambda folder: shutil.rmtree(folder / "tests"), "has no tests/test.sh"),
+        (lambda folder: (folder / "instruction.md").unlink(), "has no instruction.md"),
+        (lambda folder: shutil.rmtree(folder / "environment"), "has no environment"),
+        (
+            lambda folder: (folder / "task.toml").write_text('[[steps]]\nname = "one"'),
+            "has no steps/one/instruction.md",
+        ),
+    ],
+)
+def test_a_broken_task_folder_is_found(tbench, project, tasks: Path, harm, said: str) -> None:
+    file = project.write("e.toml", HEAD + '[profiles.p]\nagent = "nop"\n')
+    assert tbench("validate", file).code == 0
+    harm(tasks / "good")
+    ran = tbench("validate", file)
+    assert ran.code == 2
+    assert f'e.toml: task "good" of tasks: {said}' in ran.err
+    assert "(mend tasks/good, or leave the task out)" in ran.err
+    assert '"other"' not in ran.err
+
+
+def test_tests_that_the_verifiers_own_environment_brings_are_not_missed(tbench, project, tasks: Path) -> None:
+    file = project.write("e.toml", HEAD + '[profiles.p]\nagent = "nop"\n')
+    shutil.rmtree(tasks / "good" / "tests")
+    (tasks / "good" / "task.toml").write_text('[verifier.environment]\ndocker_image = "x"\n')
+    assert tbench("validate", file).code == 0
+
+
+def test_every_problem_has_the_line_of_its_key(tbench, project, tasks: Path) -> None:
+    profiles = '[profiles.a]\nagent = "mien:Mine"\n[profiles.b]\nagent = "claude-code"\noptions = { max_turn = 3 }\nno_mcp = true\n'
+    file = project.write("e.toml", f'{HEAD}{profiles}[analysis]\nbaseline = "c"\n')
+    ran = tbench("validate", file)
+    assert [line.removeprefix(f"{project.root}/").split(": ")[:2] for line in ran.err.splitlines()] == [
+        ["e.toml:9", "profiles.a.agent"],
+        ["e.toml:12", "profiles.b.options.max_turn"],
+        ["e.toml:15", "analysis.baseline"],
+    ]
+    assert f"no module mien in {project.root}, nor installed" in ran.err
+    assert 'did you mean "max_turns"?' in ran.err
+
+
+def test_the_commands_that_messages_name_exist_with_their_options() -> None:
+    """`tbench x --y` in a text of the source: such a command has such an option."""
+    wrong = []
+    for file in sorted((REPO / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            for words in re.findall(r"tbench ((?:[a-z-]+ )?[a-z-]+)((?: [^\n`;,.()]*)?)", node.value):
+                wrong += [f"{file.relative_to(REPO)}:{node.lineno}: {one}" for one in _unknown(*words)]
+    assert not wrong, "\n".join(wrong)
+
+
+def _unknown(name: str, rest: str) -> list[str]:
+    context = click.Context(app)
+    first, _, second = name.partition(" ")
+    command = app.get_command(context, first) if first in app.list_commands(context) else None
+    if command is None:
+        return []  # prose
+    if isinstance(command, click.Group) and second in command.list_commands(context):
+        command = command.get_command(context, second)
+    assert command is not None
+    known = {option for parameter in command.params for option in parameter.opts} | {"--help", "--debug", "--version"}
+    return [f"tbench {name}{rest}: {option}" for option in re.findall(r"(?<!\S)--[a-z-]+", rest) if option not in known]

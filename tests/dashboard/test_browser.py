@@ -12,6 +12,7 @@ from support.dashboard import VIEW_TOKEN, Root, add_trajectory, make_root, serve
 from support.lessons_shown import make_lessons, show
 from support.nights import make_night
 from support.results import STAMP, make_plan, make_trial
+from support.trainings import make_training
 from terminalbench.archivist.memory import add
 from terminalbench.archivist.store import memory_of, open_store
 from terminalbench.dashboard.export import export_site
@@ -37,6 +38,8 @@ PAGES = (
     PAIR,
     "compare/",
     "compare/study/0/q/study/0/p/",
+    "trainings/",
+    "trainings/prompts/",
     "nights/",
     "nights/20260123/",
 )
@@ -52,6 +55,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
     night = make_night(made.path / "20260123", [{"p": {"a": "+", "b": "x"}}, {"p": {"a": "x", "b": "E"}}])
     night.say(NightEvent("2026-01-23T17:00:00Z", Happening.INCIDENT, HOSTILE, cause=HOSTILE))
     project_night(night.folder)
+    make_training(made.site.project)
     made.scan()
     return made
 
@@ -75,7 +79,7 @@ def press(page: Page, keys: str) -> None:
     page.keyboard.press(keys)
 
 
-@pytest.mark.parametrize(("width", "scheme", "pages"), [(1440, "light", PAGES), (390, "dark", PAGES[4:7] + PAGES[-2:])])
+@pytest.mark.parametrize(("width", "scheme", "pages"), [(1440, "light", PAGES), (390, "dark", PAGES[4:7] + PAGES[-4:])])
 def test_every_page_is_calm_accessible_and_alone(
     browser: Browser, address: str, width: int, scheme: str, pages: tuple[str, ...]
 ) -> None:

@@ -17,6 +17,7 @@ from terminalbench.dashboard.pages.home import home_page
 from terminalbench.dashboard.pages.lessons import lesson_page, lessons_page
 from terminalbench.dashboard.pages.nights import night_page, nights_page
 from terminalbench.dashboard.pages.side import side_page
+from terminalbench.dashboard.pages.trainings import training_page, trainings_page
 from terminalbench.dashboard.pages.trial import raw_step, trial_page
 from terminalbench.dashboard.pages.trials import trials_page
 from terminalbench.dashboard.render import render
@@ -49,6 +50,8 @@ PAGES: dict[str, Handler] = {
     "/nights/{night}/": night_page,
     "/lessons/": lessons_page,
     "/lessons/{lesson}/": lesson_page,
+    "/trainings/": trainings_page,
+    "/trainings/{training}/": training_page,
     _PAIR: side_page,
     f"{_PAIR}{{page}}/": side_page,
 }

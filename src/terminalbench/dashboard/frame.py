@@ -48,7 +48,7 @@ class Ask:
     @property
     def feed(self) -> str:
         """Of what a page of this path tells changes: a batch, nights, lessons, or "" for the list of batches."""
-        own = next((section for section in (NIGHTS, LESSONS) if self.path.startswith(section)), None)
+        own = next((section for section in (NIGHTS, LESSONS, TRAININGS) if self.path.startswith(section)), None)
         if own is not None:
             return own
         return self.batch if {"slug", "number"} <= self.parts.keys() else ""
@@ -58,6 +58,8 @@ NIGHTS = "nights/"
 """The path of the nights, and what the feed is called that tells when one of them changes."""
 LESSONS = "lessons/"
 """The same of the lessons."""
+TRAININGS = "trainings/"
+"""The same of the trainings."""
 FOREIGN = "~"
 """Stands in a path for a folder of Harbor jobs that belong to no experiment."""
 

@@ -33,6 +33,11 @@ def lesson_path(name: str) -> str:
     return f"lessons/{_segment(name)}/"
 
 
+def training_path(name: str) -> str:
+    """The page of a training, by its slug."""
+    return f"trainings/{_segment(name)}/"
+
+
 def trial_path(batch: str, job: str, name: str) -> str:
     """The page of a trial."""
     return f"{batch_path(batch)}trials/{_segment(job)}/{_segment(name)}/"

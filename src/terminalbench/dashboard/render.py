@@ -21,6 +21,7 @@ NAVIGATION = (
     ("Compare", "compare/"),
     ("Nights", "nights/"),
     ("Lessons", "lessons/"),
+    ("Training", "trainings/"),
 )
 
 

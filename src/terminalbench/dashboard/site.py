@@ -12,7 +12,7 @@ from zlib import crc32
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory, parse_trajectory
 from terminalbench.archivist.store import memory_of, memory_stamp
-from terminalbench.dashboard.frame import LESSONS, NIGHTS, NotFound
+from terminalbench.dashboard.frame import LESSONS, NIGHTS, TRAININGS, NotFound
 from terminalbench.dashboard.live import LiveFeed, ShownState
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
@@ -27,6 +27,7 @@ from terminalbench.index.store import index_mark, open_for_reading
 from terminalbench.overnight.nights import night_stamps
 from terminalbench.records import Finding
 from terminalbench.secrets.values import Secrets
+from terminalbench.trainer.training import training_stamps
 
 TRAJECTORY_LIMIT = 256 << 20
 _KEPT_VIEWS = 48
@@ -74,12 +75,19 @@ class Site:
             found[1].close()
             del self._local.index
 
+    @property
+    def project(self) -> Path:
+        """The folder of the project that the results belong to."""
+        return memory_of(self.root).parent
+
     def state(self, batch: str) -> str:
         """A word that changes when there is something new to see: of a batch, nights, lessons, with "" in the list."""
         if batch == NIGHTS:
             found = tuple(night_stamps(self.root))
         elif batch == LESSONS:
             found = (memory_stamp(memory_of(self.root)), self._latest())
+        elif batch == TRAININGS:
+            found = (tuple(training_stamps(self.project)), self._latest())
         elif batch:
             row = self.index.execute("SELECT version FROM summaries WHERE batch = ?", (batch,)).fetchone()
             running = batch in self.live

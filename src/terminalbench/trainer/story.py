@@ -1,31 +1,97 @@
 """What a training has come to, in words: where it stands, every comparison, and what is claimed. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from terminalbench.records import known_total
 from terminalbench.text.numbers import between, cost, percent, plural, points
-from terminalbench.trainer.gate import Action
+from terminalbench.trainer.gate import Action, Verdict
 from terminalbench.trainer.journal import NightEntry
-from terminalbench.trainer.lineage import Crowned, Lineage, Why
+from terminalbench.trainer.lineage import Crowned, Lineage, Variant, Why
 
 
-def ledger(nights: Sequence[NightEntry]) -> Iterator[tuple[int, str, str, str]]:
-    """Every declared comparison: the night, what it was, who, and how it was decided; rejected ones as well."""
+@dataclass(frozen=True)
+class Comparison:
+    """A declared comparison: in which night, what it was, who, how it was decided, on which batches (`<slug>/<n>`)."""
+
+    night: int
+    part: str
+    profile: str
+    against: str | None
+    what: str
+    batches: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+
+
+def ledger(nights: Iterable[NightEntry]) -> Iterator[Comparison]:
+    """Every declared comparison; rejected, refused and inconclusive ones as well."""
     for night in nights:
         for one in night.explored:
             rate = percent(one.passed / one.measured) if one.measured else "-"
             way = "goes on" if one.id == night.winner else f"round {one.rounds}"
-            yield night.night, "explore", one.id, f"{rate} of {one.measured} on train, {way}: {one.reason}"
-        for one in night.refused:
-            yield night.night, "refused", "-", f"{one.reason}: {one.why}"
+            what = f"{rate} of {one.measured} on train, {way}: {one.reason}"
+            yield Comparison(night.night, "explore", one.id, night.champion, what, night.searched)
+        for refused in night.refused:
+            yield Comparison(night.night, "refused", "-", None, f"{refused.reason}: {refused.why}")
         if night.stopped is not None:
-            yield night.night, "search", "-", f"stopped early: {night.stopped}"
-        if night.confirm is not None and night.confirm.verdict is not None:
-            verdict = night.confirm.verdict
-            yield night.night, night.confirm.phase or "", night.confirm.new, f"{said(verdict.action)}: {verdict.reason}"
-        if night.control.verdict is not None:
-            verdict = night.control.verdict
-            yield night.night, "watch", night.control.new, f"{said(verdict.action)}: {verdict.reason}"
+            yield Comparison(night.night, "search", "-", None, f"stopped early: {night.stopped}", night.searched)
+        for part, one in (
+            ((night.confirm.phase if night.confirm else None) or "", night.confirm),
+            ("watch", night.control),
+        ):
+            if one is not None and one.verdict is not None:
+                what = f"{said(one.verdict.action)}: {one.verdict.reason}"
+                yield Comparison(night.night, part, one.new, one.old, what, (one.batch,), one.verdict)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a challenger has come: its phase, or how it ended; `last` is its last comparison with a verdict."""
+
+    profile: str
+    state: str
+    nights: int
+    last: Comparison | None = None
+
+
+def challengers(nights: Sequence[NightEntry]) -> list[Standing]:
+    """Everyone who came through a search, in their order, with the evidence so far."""
+    judged: dict[str, list[Comparison]] = {}
+    for one in ledger(nights):
+        if one.part in ("confirm", "canary"):
+            judged.setdefault(one.profile, []).append(one)
+    if not nights:
+        return []
+    state = nights[-1].after
+    found = []
+    for name in dict.fromkeys([*judged, *([state.challenger.id] if state.challenger else []), *state.waiting]):
+        held = judged.get(name, [])
+        verdict = held[-1].verdict if held else None
+        now = state.challenger.phase if state.challenger is not None and state.challenger.id == name else None
+        word = now or ("waiting" if name in state.waiting or verdict is None else _ENDED.get(verdict.action, "waiting"))
+        found.append(Standing(name, word, len(held), held[-1] if held else None))
+    return found
+
+
+_ENDED = {Action.DROP: "dropped", Action.PROMOTE: "promoted"}
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A profile of a lineage and those that were made from it."""
+
+    variant: Variant
+    children: "list[Branch]"
+
+
+def tree(lineage: Lineage) -> list[Branch]:
+    """The profiles of a lineage by their parents, oldest first."""
+    branches = {name: Branch(variant, []) for name, variant in lineage.variants.items()}
+    roots = []
+    for branch in branches.values():
+        parent = branches.get(branch.variant.parent or "")
+        (parent.children if parent is not None else roots).append(branch)
+    return roots
 
 
 def said(action: Action) -> str:
@@ -49,7 +115,7 @@ def spent(nights: Sequence[NightEntry]) -> str:
     """What the nights took."""
     trials, measured = sum(n.trials for n in nights), sum(n.measured for n in nights)
     money = cost(known_total(n.cost_usd for n in nights), sum(n.cost_unknown for n in nights))
-    return f"{plural(trials, 'trial')}, {measured} measured, {money}"
+    return f"{plural(trials, 'trial')}, {measured} measured, cost {money}"
 
 
 def claim(crowned: Crowned) -> str:
@@ -75,7 +141,7 @@ def report(lineage: Lineage, slug: str, planned: int, nights: Sequence[NightEntr
     elif not gains:
         lines += ["", "No gain was shown: the first champion stays."]
     lines += ["", "## Every comparison", "", "| night | part | profile | what came of it |", "|---|---|---|---|"]
-    lines += [f"| {night} | {part} | `{who}` | {_cell(what)} |" for night, part, who, what in ledger(nights)]
+    lines += [f"| {one.night} | {one.part} | `{one.profile}` | {_cell(one.what)} |" for one in ledger(nights)]
     alike = [f"night {one.night}: {note}" for one in nights for note in one.notes]
     if alike:
         lines += ["", "## Notes", "", *(f"- {note}" for note in alike)]

@@ -78,3 +78,14 @@ def trainings(root: Path) -> Iterator[Training]:
             yield Training(root, slug, content.get("lineage") or slug, int(content["nights"]))
         except (TbenchError, KeyError, TypeError, ValueError):
             continue
+
+
+def training_stamps(root: Path) -> Iterator[tuple[str, int, int]]:
+    """Changes when a training of the project, or a lineage, has something new to tell."""
+    places = [LineageStore(root).log, *sorted((root / TRAINING).glob("*/*.json*"))]
+    for place in places:
+        try:
+            status = place.stat()
+        except OSError:
+            continue
+        yield place.name, status.st_size, status.st_mtime_ns

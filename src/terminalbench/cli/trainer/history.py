@@ -26,8 +26,9 @@ def command(training: "Training", as_json: bool) -> None:
     if as_json:
         print_json({"nights": training.nights, "champions": lineage.crowned})
         return
-    for night, part, who, what in ledger(training.nights):
-        click.echo(fill(printable(f"{night:3}  {part:8} {who}  {what}"), text_width(), subsequent_indent=" " * 14))
+    for one in ledger(training.nights):
+        said = printable(f"{one.night:3}  {one.part:8} {one.profile}  {one.what}")
+        click.echo(fill(said, text_width(), subsequent_indent=" " * 14))
     for one in lineage.crowned:
         click.echo(fill(printable(f"{one.time[:16]}  {one.id}  {claim(one)}"), text_width(), subsequent_indent="    "))
     if not training.nights:

@@ -40,8 +40,8 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
         if as_json:
             return
         click.echo(f"night {night.night} of {plan.table.nights}: champion {night.after.champion}, {spent([night])}")
-        for _, part, who, what in ledger([night]):
-            line = printable(f"  {part:8} {who}  {what}")
+        for one in ledger([night]):
+            line = printable(f"  {one.part:8} {one.profile}  {one.what}")
             click.echo(fill(line, text_width(), subsequent_indent=" " * 11))
 
     trained = run_training(plan, nights=nights, resume=resume, told=told)

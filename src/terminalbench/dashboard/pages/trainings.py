@@ -1,0 +1,114 @@
+"""Trainings: the list of them, and one: its champion, who challenges, the lineage, and every declared comparison."""
+
+from dataclasses import dataclass
+
+from terminalbench.dashboard.frame import TRAININGS, Ask, Crumb, NotFound, Page, Table
+from terminalbench.dashboard.links import batch_path
+from terminalbench.dashboard.site import Site
+from terminalbench.experiments.profiles import differences, summaries
+from terminalbench.index.pages import find_batch
+from terminalbench.trainer.lineage import Lineage, Variant
+from terminalbench.trainer.story import Branch, challengers, claim, ledger, spent, standing, tree
+from terminalbench.trainer.training import Training, trainings
+
+_COLUMNS = (
+    "training", "lineage", "declared_at", "nights", "planned", "champion", "simulated", "trials", "measured",
+    "cost_usd", "cost_unknown_trials",
+)  # fmt: skip
+_LEDGER_COLUMNS = {
+    "night": "night", "part": "part", "profile": "profile", "against": "against", "action": "verdict.action",
+    "difference": "verdict.difference", "low": "verdict.interval.low", "high": "verdict.interval.high",
+    "p": "verdict.p", "level": "verdict.level", "look": "verdict.look", "looks": "verdict.looks",
+    "tasks": "verdict.tasks", "trials": "verdict.trials", "cost_ratio": "verdict.cost_ratio", "said": "what",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    """A training in the list."""
+
+    training: Training
+    standing: str
+    spent: str
+    claim: str | None
+
+
+def trainings_page(site: Site, _ask: Ask) -> Page:
+    """The list of trainings."""
+    found = list(trainings(site.project))
+    return Page(
+        title="Trainings",
+        template="trainings.html",
+        values={"lines": [_line(one) for one in found]},
+        tables={"trainings": lambda: Table(_COLUMNS, [_row(one) for one in found])},
+        document=lambda: [{"training": one.slug, "plan": one.declared, "nights": one.nights} for one in found],
+        feed=TRAININGS,
+        section=TRAININGS,
+    )
+
+
+def training_page(site: Site, ask: Ask) -> Page:
+    """One training."""
+    name = ask.parts["training"]
+    training = next((one for one in trainings(site.project) if one.slug == name), None)
+    if training is None:
+        raise NotFound(f"there is no training {name}")
+    lineage, nights = training.lineage, training.nights
+    compared = list(ledger(nights))
+    names = dict.fromkeys(batch for one in compared for batch in one.batches)
+    shown = {batch for batch in names if find_batch(site.index, batch) is not None}
+    return Page(
+        title=f"Training {name}",
+        template="training.html",
+        values={
+            "training": training,
+            "line": _line(training),
+            "crowned": [(one, claim(one)) for one in reversed(lineage.crowned)],
+            "challengers": challengers(nights),
+            "tree": tree(lineage),
+            "changes": lambda branch: _changes(lineage, branch),
+            "compared": compared[::-1],
+            "batch_link": lambda batch: batch_path(batch) if batch in shown else None,
+            "notes": [(night.night, note) for night in nights for note in night.notes],
+        },
+        crumbs=(Crumb("Trainings", TRAININGS),),
+        tables={
+            "comparisons": lambda: Table.of(compared, _LEDGER_COLUMNS),
+            "profiles": lambda: Table.of(
+                lineage.variants.values(), {f: f for f in ("id", "parent", "reason", "source")}
+            ),
+        },
+        document=lambda: {
+            "training": name,
+            "plan": training.declared,
+            "champions": lineage.crowned,
+            "challengers": challengers(nights),
+            "nights": nights,
+        },
+        feed=TRAININGS,
+        section=TRAININGS,
+    )
+
+
+def _line(training: Training) -> Line:
+    crowned, nights = training.lineage.crowned, training.nights
+    said = claim(crowned[-1]) if crowned else None
+    return Line(training, standing(nights, training.planned), spent(nights), said)
+
+
+def _changes(lineage: Lineage, branch: Branch) -> list[str]:
+    """What makes a profile another one than its parent."""
+    variant: Variant = branch.variant
+    parent = lineage.variants.get(variant.parent or "")
+    return summaries(differences(parent.content, variant.content)) if parent is not None else []
+
+
+def _row(training: Training) -> tuple[object, ...]:
+    nights, declared, champion = training.nights, training.declared, training.lineage.champion
+    known = [night.cost_usd for night in nights if night.cost_usd is not None]
+    return (
+        training.slug, training.lineage_name, declared.declared_at if declared is not None else None, len(nights),
+        training.planned, champion.id if champion is not None else None, training.simulated,
+        sum(night.trials for night in nights), sum(night.measured for night in nights), sum(known) if known else None,
+        sum(night.cost_unknown for night in nights),
+    )  # fmt: skip

@@ -1,0 +1,60 @@
+"""The pages of trainings: champion, challengers, lineage, and every declared comparison with its batches."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from support.dashboard import Root
+from support.trainings import make_training
+from terminalbench.dashboard.export import export_site
+from terminalbench.dashboard.frame import TRAININGS, NotFound
+
+
+def test_without_a_training_the_page_says_how_to_begin_and_makes_nothing(root: Root) -> None:
+    assert "tbench trainer run PLAN.toml" in root.text("trainings/")
+    assert not (root.site.project / ".terminalbench").exists()
+    with pytest.raises(NotFound):
+        root.text("trainings/none/")
+
+
+def test_a_training_shows_all_that_was_declared(root: Root) -> None:
+    before = root.site.state(TRAININGS)
+    make_training(root.site.project)
+    assert root.site.state(TRAININGS) != before
+    listed = root.text("trainings/")
+    assert 'href="./prompts/"' in listed
+    assert "night 4 of 6" in listed
+    page = root.text("trainings/prompts/")
+    for said in (
+        "promoted, +12.0 pt over start-1 on canary nights",  # champion
+        "not decided yet",  # evidence so far
+        "1 of 2",
+        "not shown to be better in 2 looks",  # rejected
+        "copy the answer: holds text of a solution",  # refused
+        "goes on: look at the result",
+        "plan first",
+    ):
+        assert said in page
+    assert '<a href="../../batches/study/0/">study/0</a>' in page
+    assert "gone/9" in page
+    assert ">gone/9</a>" not in page
+    assert page.index("<b>start-1</b>") < page.index("<b>check-2</b>") < page.index("<b>plan-4</b>")
+    assert "<script>document" not in page
+    rows = list(csv.DictReader(io.StringIO(root.text("trainings/prompts/comparisons.csv"))))
+    assert [row["part"] for row in rows] == ["explore", "refused", "canary", "confirm", "watch", "confirm", "watch"]
+    assert [row["action"] for row in rows][2:4] == ["promote", "drop"]
+    states = {
+        one["profile"]: one["state"] for one in json.loads(root.text("trainings/prompts/data.json"))["challengers"]
+    }
+    assert states == {"check-2": "promoted", "hurry-3": "dropped", "plan-4": "confirm"}
+
+
+def test_an_export_has_the_trainings(root: Root, tmp_path: Path) -> None:
+    make_training(root.site.project)
+    export_site(root.site, tmp_path / "site")
+    page = (tmp_path / "site/trainings/prompts/index.html").read_text()
+    assert 'href="../../batches/study/0/index.html"' in page
+    assert (tmp_path / "site/trainings/prompts/comparisons.csv").is_file()

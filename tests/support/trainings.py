@@ -5,7 +5,7 @@ from pathlib import Path
 from terminalbench.analytics.model import Interval
 from terminalbench.experiments.champions import PROFILES
 from terminalbench.files import append_jsonl, write_json
-from terminalbench.trainer.campaign import Campaign, Challenger
+from terminalbench.trainer.campaign import Campaign, Challenger, Phase
 from terminalbench.trainer.gate import Action, Verdict
 from terminalbench.trainer.journal import (
     Declared,
@@ -78,7 +78,11 @@ def make_training(root: Path, slug: str = "prompts", batch: str = "study/0") -> 
             challenger=Challenger("plan-4", nights=1),
         ),
     ]
-    confirms = [None, ("check-2", "start-1", "canary", better), ("hurry-3", "check-2", "confirm", dropped)]
+    confirms: list[tuple[str, str, Phase, Verdict] | None] = [
+        None,
+        ("check-2", "start-1", "canary", better),
+        ("hurry-3", "check-2", "confirm", dropped),
+    ]
     confirms.append(("plan-4", "check-2", "confirm", open_))
     for state, confirm in zip(states, confirms, strict=True):
         champion = "start-1" if state.night < 3 else "check-2"

@@ -101,6 +101,7 @@ GROUPS = {
     "trainer": {
         "Run": {
             "run": "Run the nights of a training plan.",
+            "holdout": "Measure the champion on the sealed tasks; each look counts.",
         },
         "Look": {
             "status": "Show where a training stands.",

@@ -132,6 +132,13 @@ def watch(rows: Sequence[Row], champion: str, control: str, alpha: float) -> Ver
     return _said(Action.KEEP, "the champion is not shown to be worse", found)
 
 
+def sealed(rows: Sequence[Row], new: str, old: str, *, by_family: bool) -> Verdict:
+    """A champion against another profile on tasks that were held out: what they show, and nothing follows from it."""
+    settings = Settings(baseline=old, contrasts=((new, old),), alpha=CLAIM_ALPHA)
+    found = _measured(_units(rows, Rule(CLAIM_ALPHA, 1, 0, by_family=by_family)), new, old, settings)
+    return _said(Action.KEEP, "on the holdout", found)
+
+
 def same_profile_p(first: Sequence[Row], second: Sequence[Row]) -> float | None:
     """A/A: how likely two sets of trials of one profile differ so much by luck; None when no task tells."""
     found = stratified(_strata(first, second).values())

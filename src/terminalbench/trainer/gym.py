@@ -89,8 +89,8 @@ class Gym:
                 append_jsonl(self.splits_file, entry, durable=True)
         return _split(environment, parts_of(environment.tasks, [*known, *made]))
 
-    def look(self, environment: Environment, *, by: str, reason: str) -> tuple[Task, ...]:
-        """The held-out tasks of an environment, once the look at them is recorded."""
+    def look(self, environment: Environment, *, by: str, reason: str) -> Look:
+        """A look at the held-out tasks of an environment, which names them; it is recorded before it is returned."""
         if not reason.strip():
             raise UserError("a look at held-out tasks needs a reason", where=environment.name)
         tasks = self._held_out(environment)
@@ -105,7 +105,7 @@ class Gym:
                 number=number, time=_now(), environment=environment.name, by=by, reason=reason.strip(), tasks=names
             )
             append_jsonl(self.looks_file, look, durable=True)
-        return tasks
+        return look
 
     def looks(self, environment: Environment) -> list[Look]:
         """The looks at held-out tasks of an environment, also those through another one that has them."""

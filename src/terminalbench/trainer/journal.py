@@ -4,6 +4,7 @@
   plan.json             the plan as it was declared
   nights.jsonl          every night: its batches, scores, verdicts, and where the training stood after it
   nights/003/*.toml     the experiments of a night; its batches are found by their labels
+  holdout.jsonl         what was measured on the holdout
   training.lock         held by the process that runs it
 """
 
@@ -94,6 +95,17 @@ class NightEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.control.new
 
 
+class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A measurement on the holdout, the `look`th look of the project; without a verdict it has begun and no more."""
+
+    look: int
+    reason: str
+    new: str
+    old: str
+    batch: str | None = None
+    verdict: Verdict | None = None
+
+
 def training_folder(root: Path, slug: str) -> Path:
     """The folder of a training in its project."""
     return root / TRAINING / slug
@@ -102,6 +114,11 @@ def training_folder(root: Path, slug: str) -> Path:
 def plan_json(folder: Path) -> Path:
     """The plan as it was declared, in the folder of a training."""
     return folder / "plan.json"
+
+
+def training_lock(folder: Path) -> Path:
+    """Held by the process that runs a training, in its folder."""
+    return folder / "training.lock"
 
 
 def nights_file(folder: Path) -> Path:
@@ -128,3 +145,18 @@ def evidence(nights: list[NightEntry], new: str, old: str, phase: Phase) -> list
 def as_numbers(verdict: Verdict) -> dict[str, Any]:
     """A verdict as a lineage keeps it."""
     return msgspec.to_builtins(verdict)
+
+
+def _holdout_file(folder: Path) -> Path:
+    return folder / "holdout.jsonl"
+
+
+def read_sealed(folder: Path) -> list[Sealed]:
+    """The measurements in the folder of a training, in their order, each as it is now."""
+    found = {one.look: one for one in read_log(_holdout_file(folder), Sealed)}
+    return list(found.values())
+
+
+def add_sealed(folder: Path, entry: Sealed) -> None:
+    """Record that a measurement on the holdout begins, or is over."""
+    append_jsonl(_holdout_file(folder), entry, durable=True)

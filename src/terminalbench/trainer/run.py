@@ -11,7 +11,7 @@ from terminalbench.records import Event
 from terminalbench.trainer.batches import Batches
 from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.gate import Verdict
-from terminalbench.trainer.journal import NightEntry, add_night, as_numbers, read_nights
+from terminalbench.trainer.journal import NightEntry, add_night, as_numbers, read_nights, training_lock
 from terminalbench.trainer.lineage import Lineage, LineageStore, Why
 from terminalbench.trainer.night import Night
 from terminalbench.trainer.plan import TrainingPlan, declare
@@ -37,13 +37,15 @@ def run_training(
 ) -> Trained:
     """Declare the plan and run its nights, at most so many now; `resume` goes on with one that was begun."""
     store = LineageStore(plan.root)
-    with lock(plan.folder / "training.lock", f"training {plan.table.slug}"):
+    with lock(training_lock(plan.folder), f"training {plan.table.slug}"):
         done = read_nights(plan.folder)
         if done and not resume:
             hint = f"tbench trainer run {plan.file} --resume goes on; or give the plan another slug"
             raise UserError(f"{len(done)} nights of it are over already", where=str(plan.file), hint=hint)
         declare(plan)
         _begin(plan, store)
+        if done:  # it may have been killed when its last night was recorded, and not yet acted upon
+            _crown(plan, store, done[-1])
         first = len(done)
         left = min(plan.table.nights - len(done), nights if nights is not None else plan.table.nights)
         for _ in range(left):
@@ -73,7 +75,6 @@ def _state(plan: TrainingPlan, store: LineageStore, done: list[NightEntry]) -> C
     if not done:
         champion = store.lineage(plan.lineage).champion
         return Campaign(champion=champion.id if champion else plan.start.profile.id, allowed=plan.challengers)
-    _crown(plan, store, done[-1])
     state = done[-1].after
     lineage = store.lineage(plan.lineage)
     champion = lineage.champion

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from terminalbench.records import known_total
 from terminalbench.text.numbers import between, cost, percent, plural, points
 from terminalbench.trainer.gate import Action, Verdict
-from terminalbench.trainer.journal import NightEntry
+from terminalbench.trainer.journal import NightEntry, Sealed
 from terminalbench.trainer.lineage import Crowned, Lineage, Variant, Why
 
 
@@ -127,7 +127,15 @@ def claim(crowned: Crowned) -> str:
     return f"promoted, {points(crowned.evidence['difference'])} over {crowned.before} on canary nights{ends}"
 
 
-def report(lineage: Lineage, slug: str, planned: int, nights: Sequence[NightEntry]) -> str:
+def sealed_line(one: Sealed) -> str:
+    """What came of a measurement on the holdout."""
+    what = one.verdict.reason if one.verdict is not None else "begun, not finished"
+    return f"look {one.look} of the project: {one.new} against {one.old}, {what} ({one.reason})"
+
+
+def report(
+    lineage: Lineage, slug: str, planned: int, nights: Sequence[NightEntry], holdout: Sequence[Sealed] = ()
+) -> str:
     """The report of a training, Markdown."""
     champion = lineage.champion
     lines = [f"# Training {slug}", ""]
@@ -140,6 +148,8 @@ def report(lineage: Lineage, slug: str, planned: int, nights: Sequence[NightEntr
         lines += ["None yet: no night has begun."]
     elif not gains:
         lines += ["", "No gain was shown: the first champion stays."]
+    if holdout:
+        lines += ["", "## Holdout", "", *(f"- {_cell(sealed_line(one))}" for one in holdout)]
     lines += ["", "## Every comparison", "", "| night | part | profile | what came of it |", "|---|---|---|---|"]
     lines += [f"| {one.night} | {one.part} | `{one.profile}` | {_cell(one.what)} |" for one in ledger(nights)]
     alike = [f"night {one.night}: {note}" for one in nights for note in one.notes]

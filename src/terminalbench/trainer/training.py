@@ -9,7 +9,16 @@ from terminalbench.errors import TbenchError
 from terminalbench.experiments.config import project_root
 from terminalbench.files import read_json
 from terminalbench.text.paths import typed
-from terminalbench.trainer.journal import TRAINING, Declared, NightEntry, plan_json, read_nights, training_folder
+from terminalbench.trainer.journal import (
+    TRAINING,
+    Declared,
+    NightEntry,
+    Sealed,
+    plan_json,
+    read_nights,
+    read_sealed,
+    training_folder,
+)
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.plan import read_plan
 
@@ -39,6 +48,11 @@ class Training:
     def nights(self) -> list[NightEntry]:
         """The nights that are over."""
         return read_nights(self.folder)
+
+    @cached_property
+    def holdout(self) -> list[Sealed]:
+        """What was measured on the holdout."""
+        return read_sealed(self.folder)
 
     @property
     def store(self) -> LineageStore:

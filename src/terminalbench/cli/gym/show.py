@@ -24,7 +24,9 @@ def command(environment: "Environment", gym: "Gym", holdout: bool, reason: str |
 
     if holdout != (reason is not None):
         raise click.UsageError("--holdout and --reason go together: each look at held-out tasks has its reason")
-    seen = gym.look(environment, by="tbench gym show", reason=reason) if reason is not None else ()
+    look = gym.look(environment, by="tbench gym show", reason=reason) if reason is not None else None
+    named = look.tasks if look is not None else ()
+    seen = tuple(task for task in environment.tasks if f"{task.dataset}/{task.id}" in named)
     split, looks = gym.split(environment), gym.looks(environment)
     parts = {Part.TRAIN: split.train, Part.DEV: split.dev, Part.HOLDOUT: seen, "not split": split.unassigned}
     if as_json:

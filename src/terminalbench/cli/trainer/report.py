@@ -21,7 +21,7 @@ def command(training: "Training", output: Path | None) -> None:
     from terminalbench.text.foreign import printable
     from terminalbench.trainer.story import report
 
-    text = report(training.lineage, training.slug, training.planned, training.nights)
+    text = report(training.lineage, training.slug, training.planned, training.nights, training.holdout)
     if training.declared is None:
         text += f"\nNot begun: `{training.run_command}`\n"
     if output is not None:

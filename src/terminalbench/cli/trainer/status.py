@@ -20,7 +20,7 @@ def command(training: "Training", as_json: bool) -> None:
     from textwrap import fill
 
     from terminalbench.text.foreign import printable
-    from terminalbench.trainer.story import claim, spent, standing
+    from terminalbench.trainer.story import claim, sealed_line, spent, standing
 
     lineage, nights = training.lineage, training.nights
     last = lineage.crowned[-1] if lineage.crowned else None
@@ -40,5 +40,6 @@ def command(training: "Training", as_json: bool) -> None:
     judged = [night.confirm for night in nights if night.confirm is not None]
     if judged and judged[-1].verdict is not None:
         lines.append(f"last verdict: {judged[-1].new}: {judged[-1].verdict.reason}")
+    lines += [f"holdout: {sealed_line(one)}" for one in training.holdout]
     for line in lines:
         click.echo(fill(printable(line), text_width(), subsequent_indent="  "))

@@ -8,7 +8,7 @@ from terminalbench.dashboard.site import Site
 from terminalbench.experiments.profiles import differences, summaries
 from terminalbench.index.pages import find_batch
 from terminalbench.trainer.lineage import Lineage, Variant
-from terminalbench.trainer.story import Branch, challengers, claim, ledger, spent, standing, tree
+from terminalbench.trainer.story import Branch, challengers, claim, ledger, sealed_line, spent, standing, tree
 from terminalbench.trainer.training import Training, trainings
 
 _COLUMNS = (
@@ -65,6 +65,7 @@ def training_page(site: Site, ask: Ask) -> Page:
             "line": _line(training),
             "crowned": [(one, claim(one)) for one in reversed(lineage.crowned)],
             "challengers": challengers(nights),
+            "holdout": [sealed_line(one) for one in training.holdout],
             "tree": tree(lineage),
             "changes": lambda branch: _changes(lineage, branch),
             "compared": compared[::-1],
@@ -84,6 +85,7 @@ def training_page(site: Site, ask: Ask) -> Page:
             "champions": lineage.crowned,
             "challengers": challengers(nights),
             "nights": nights,
+            "holdout": training.holdout,
         },
         feed=TRAININGS,
         section=TRAININGS,

@@ -1,0 +1,60 @@
+"""The last word on a training: its champion against the profile that it started with, on tasks that were sealed.
+
+    .terminalbench/training/<slug>/holdout.jsonl    each measurement, when it begins and when it is over
+
+A look is recorded and counted before the first trial runs. One that was killed is gone on with: the same look, the same
+two profiles, nothing paid twice. What comes of it decides nothing: a champion chosen by the holdout would need another.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from terminalbench.analytics.rows import rows_of
+from terminalbench.errors import UserError
+from terminalbench.files import lock
+from terminalbench.records import Event
+from terminalbench.trainer.batches import Batches, Part
+from terminalbench.trainer.explore import spread
+from terminalbench.trainer.gate import sealed
+from terminalbench.trainer.gym import Gym, Look
+from terminalbench.trainer.journal import Sealed, add_sealed, read_sealed, training_lock
+from terminalbench.trainer.lineage import LineageStore
+from terminalbench.trainer.plan import TrainingPlan
+
+
+def measure_holdout(
+    plan: TrainingPlan, reason: str, listener: Callable[[Event], None] | None = None, by: str = "tbench trainer holdout"
+) -> Sealed:
+    """Measure the champion against the start on the held-out tasks; one that was begun and not finished comes first."""
+    gym = Gym(plan.root)
+    with lock(training_lock(plan.folder), f"holdout of {plan.table.slug}"):
+        begun = next((one for one in read_sealed(plan.folder) if one.verdict is None), None)
+        if begun is None:
+            new, old = _pair(plan)
+            look = gym.look(plan.environment, by=f"{by} {plan.table.slug}", reason=reason)
+            begun = Sealed(look=look.number, reason=look.reason, new=new, old=old)
+            add_sealed(plan.folder, begun)
+        else:
+            look = next(one for one in gym.looks(plan.environment) if one.number == begun.look)
+        ended = _measured(plan, begun, look, Batches(plan, listener))
+        add_sealed(plan.folder, ended)
+        return ended
+
+
+def _pair(plan: TrainingPlan) -> tuple[str, str]:
+    champion, start = LineageStore(plan.root).lineage(plan.lineage).champion, plan.start.profile.id
+    if champion is None or champion.id == start:
+        what = "the champion is the profile that the training started with: there is nothing to measure"
+        raise UserError(what, where=plan.lineage, hint="no look was spent; tbench trainer run goes on")
+    return champion.id, start
+
+
+def _measured(plan: TrainingPlan, begun: Sealed, look: Look, batches: Batches) -> Sealed:
+    tasks = [task for task in plan.environment.tasks if f"{task.dataset}/{task.id}" in look.tasks]
+    variants = LineageStore(plan.root).lineage(plan.lineage).variants
+    measure = spread(tasks, max(len(tasks), plan.table.budget.trials // 2))
+    profiles = {name: variants[name].table for name in (begun.new, begun.old)}
+    view = batches.measured(Part(begun.look, "holdout", profiles, measure, 1.0))
+    verdict = sealed(rows_of([view]), begun.new, begun.old, by_family=plan.table.gate.unit == "family")
+    return msgspec.structs.replace(begun, batch=view.batch, verdict=verdict)

@@ -1,0 +1,129 @@
+"""A training that is killed at any moment and resumed: no trial is paid twice, and the same is decided.
+
+Trials are scripted; all else is the trainer as it is. tests/e2e/test_training.py kills a real one.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from conftest import REPO
+from support.experiments import Project
+from support.scripted_trials import Killed, ScriptedTrials, script_trials
+from terminalbench.errors import UserError
+from terminalbench.trainer.gym import Gym
+from terminalbench.trainer.holdout import measure_holdout
+from terminalbench.trainer.journal import NightEntry, read_nights, read_sealed
+from terminalbench.trainer.lineage import LineageStore
+from terminalbench.trainer.plan import load_plan
+from terminalbench.trainer.run import run_training
+
+PLAN = "experiments/training-quickstart.toml"
+MOMENTS = (
+    ("after the split", 1),
+    ("after the declaration", 1),
+    ("after the lineage", 1),  # the start is known and not champion
+    ("before the champion's file", 1),
+    ("before a batch", 2),  # between batches
+    ("in a batch", 40),
+    ("in a batch", 100),
+    ("before the journal", 1),
+    ("after the journal", 1),
+    ("after the journal", 4),  # decided, and not crowned
+    ("before the champion's file", 2),  # crowned in the log, not in its file
+    ("after the champion's file", 2),
+)
+
+
+def chance(prompt: str) -> float:
+    return 0.95 if "Check the result" in prompt else 0.1
+
+
+@pytest.fixture
+def trials(project: Project, monkeypatch: pytest.MonkeyPatch) -> ScriptedTrials:
+    project.write(PLAN, (REPO / PLAN).read_text())
+    return script_trials(monkeypatch, project.root, "training-quickstart", chance)
+
+
+def trained(root: Path, *, resume: bool = False) -> list[NightEntry]:
+    return run_training(load_plan(root / PLAN), resume=resume).nights
+
+
+def decisions(root: Path) -> tuple[object, ...]:
+    """All that was decided, without when."""
+    lineage = LineageStore(root).lineage("training-quickstart")
+    nights = [(n.night, n.after, n.control, n.explored, n.winner, n.confirm, n.same_p, n.trials, n.measured)
+              for n in read_nights(root / ".terminalbench/training/training-quickstart")]  # fmt: skip
+    return nights, [(one.id, one.why, one.before, one.evidence) for one in lineage.crowned], sorted(lineage.variants)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[object, ...], int]:
+    """The same training, never killed: what it decides, and the trials that it pays."""
+    with pytest.MonkeyPatch.context() as patch:
+        project = Project(tmp_path_factory.mktemp("undisturbed"))
+        project.write(PLAN, (REPO / PLAN).read_text())
+        made = script_trials(patch, project.root, "training-quickstart", chance)
+        trained(project.root)
+        return decisions(project.root), made.paid.total()
+
+
+@pytest.mark.parametrize(("moment", "time"), MOMENTS)
+def test_killed_and_resumed(
+    project: Project, trials: ScriptedTrials, undisturbed: tuple[tuple[object, ...], int], moment: str, time: int
+) -> None:
+    trials.moments.kill = (moment, time)
+    with pytest.raises(Killed):
+        trained(project.root)
+    trained(project.root, resume=True)
+    assert decisions(project.root) == undisturbed[0]
+    assert set(trials.paid.values()) == {1}
+    assert trials.paid.total() == undisturbed[1]
+
+
+def test_the_holdout_is_counted_before_a_trial_runs_and_never_searched(
+    project: Project, trials: ScriptedTrials
+) -> None:
+    trained(project.root)
+    plan = load_plan(project.root / PLAN)
+    gym = Gym(project.root)
+    before = trials.paid.copy()
+    trials.moments.kill = ("before a batch", trials.moments.seen["before a batch"] + 1)
+    with pytest.raises(Killed):
+        measure_holdout(plan, "the last word")
+    assert [look.reason for look in gym.looks(plan.environment)] == ["the last word"]  # and no trial ran
+    assert trials.paid == before
+    trials.moments.kill = ("in a batch", trials.moments.seen["in a batch"] + 5)
+    with pytest.raises(Killed):
+        measure_holdout(plan, "another reason")
+    found = measure_holdout(plan, "another reason")
+    assert (found.look, found.reason, found.old) == (1, "the last word", plan.start.profile.id)
+    assert found.verdict is not None
+    assert (found.verdict.difference or 0) > 0.5
+    assert read_sealed(plan.folder) == [found]
+    assert len(gym.looks(plan.environment)) == 1
+    assert set(trials.paid.values()) == {1}
+    measure_holdout(plan, "once more")
+    assert [look.number for look in gym.looks(plan.environment)] == [1, 2]
+
+    # Who has seen which task: the search saw train alone, what confirms saw dev alone, the looks what was held out.
+    seen: dict[str, set[str]] = {"search": set(), "dev": set(), "holdout": set()}
+    searched = {batch for night in read_nights(plan.folder) for batch in night.searched}
+    sealed = {one.batch for one in read_sealed(plan.folder)}
+    for batch, _, task, _ in trials.paid:
+        seen["search" if batch in searched else "holdout" if batch in sealed else "dev"].add(task)
+    held = {name.rpartition("/")[2] for name in gym.looks(plan.environment)[0].tasks}
+    assert seen == {
+        "search": {task.id for task in plan.split.train},
+        "dev": {task.id for task in plan.split.dev},
+        "holdout": held,
+    }
+
+
+def test_a_training_without_a_gain_spends_no_look(project: Project, trials: ScriptedTrials) -> None:
+    trials.chance = lambda _: 0.5
+    trained(project.root)
+    plan = load_plan(project.root / PLAN)
+    with pytest.raises(UserError, match="nothing to measure"):
+        measure_holdout(plan, "why not")
+    assert Gym(project.root).looks(plan.environment) == []

@@ -80,7 +80,7 @@ def test_debug_shows_the_place_of_an_error_from_any_position(project, tbench) ->
 def test_every_other_ending_has_its_code(
     project, tbench, monkeypatch, error: BaseException, code: int, expected: str
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("terminalbench.experiments.config.load", fail)

@@ -123,6 +123,7 @@ def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_whatever_i
         for trial in found:
             snapshot = read_snapshot(batch.lessons("p-lessons"), trial.snapshot)
             place = next(key for key in snapshot.tasks if key.endswith("/c"))
+            assert trial.attempt is not None
             assert draw(snapshot, trial.snapshot, place, trial.attempt, seed).exposures == list(trial.exposures)
 
         # Each is counted once: the night has done it.

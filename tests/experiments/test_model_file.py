@@ -1,5 +1,6 @@
 """A profile whose model is a file: what its id holds, what it costs, what is refused, and what is not loaded for it."""
 
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -95,3 +96,11 @@ def test_neither_help_nor_validate_loads_an_extra(project: Project) -> None:
         argv = [sys.executable, "-m", "terminalbench.cli.main", *arguments]
         ran = subprocess.run(argv, cwd=project.root, capture_output=True, text=True, timeout=120)
         assert ran.returncode == 0, ran.stderr
+
+
+def test_the_experiment_of_the_page_is_one(project: Project) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "local-models.md").read_text()
+    [text] = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (project.root / "models").mkdir()
+    tiny_gguf(project.root / "models" / "qwen.gguf", context=8192)
+    assert [profile.agent.name for profile in load(project.experiment(text)).profiles] == ["ollama", "terminus-2"]

@@ -14,6 +14,7 @@ SECTIONS = {
     },
     "Run it": {
         "check": "Prove tasks, environment, agents and models before a run.",
+        "models": "Say whether models answer, how fast, and with tools or not.",
         "run": "Run an experiment: one Harbor job per profile, in a new batch.",
         "resume": "Go on with a batch: finish it, add to it, retry errors.",
         "watch": "Watch a batch live, from any terminal.",
@@ -96,6 +97,11 @@ GROUPS = {
         "Take along": {
             "export": "Write lessons as JSON lines.",
             "import": "Add the lessons of an export, as candidates.",
+        },
+    },
+    "models": {
+        "Look": {
+            "check": "Ask models something short, and say how they answer.",
         },
     },
     "trainer": {

@@ -112,13 +112,13 @@ class LiteLLMModel(ChatModel):
     def _answer(self, messages: Sequence[Message], schema: Schema | None) -> Any:
         """The answer in the first form that the server takes."""
         if schema is None:
-            return self._complete(messages, {})
+            return self.complete(messages, {})
         if self._forms is None:
             self._forms = self._supported()
         forms = self._forms
         for at, form in enumerate(forms):
             try:
-                answer = self._complete(messages, _format(form, schema))
+                answer = self.complete(messages, _format(form, schema))
             except ModelError as error:
                 if error.fault is not Fault.BAD_REQUEST or form == forms[-1]:
                     raise
@@ -131,12 +131,17 @@ class LiteLLMModel(ChatModel):
         """The forms of structured output to try: what LiteLLM vouches for, or all with an OpenAI-compatible server."""
         if self._info().get("supports_response_schema") and self.options.base_url is None:
             return ("json_schema",)
-        with suppress(Exception):  # LiteLLM raises a bare Exception for a provider it does not know
-            if load().get_llm_provider(self.name)[1] in _COMPATIBLE:
-                return ("json_schema", "json_object", "")
-        return ("",)
+        return ("json_schema", "json_object", "") if self.speaks_openai else ("",)
 
-    def _complete(self, messages: Sequence[Message], form: Mapping[str, Any]) -> Any:
+    @property
+    def speaks_openai(self) -> bool:
+        """Whether its server has OpenAI's protocol."""
+        with suppress(Exception):  # LiteLLM raises a bare Exception for a provider it does not know
+            return load().get_llm_provider(self.name)[1] in _COMPATIBLE
+        return False
+
+    def complete(self, messages: Sequence[Message], form: Mapping[str, Any]) -> Any:
+        """LiteLLM's answer; `form` are further arguments of its `completion`. Raises ModelError."""
         try:
             return self._request(messages, form)
         except ModelError as error:

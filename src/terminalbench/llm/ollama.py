@@ -23,12 +23,12 @@ class OllamaModel(ChatModel):
         self.options = options or Options()
         self.model = name
         self.name = f"ollama:{name}"
-        self._server = OllamaServer(server_url(self.options.base_url or os.environ.get("OLLAMA_HOST")), timeout_sec)
+        self.server = OllamaServer(server_url(self.options.base_url or os.environ.get("OLLAMA_HOST")), timeout_sec)
         self._context: int | None = None
 
     @override
     def ready(self) -> None:
-        self._context = longest_context(self._server.show(self.model))
+        self._context = longest_context(self.server.show(self.model))
 
     @override
     def ask(self, messages: Sequence[Message], schema: Schema | None = None) -> Reply:
@@ -49,7 +49,7 @@ class OllamaModel(ChatModel):
         }
         if schema is not None:
             body["format"] = schema.json
-        answer = self._server.ask("/api/chat", body)
+        answer = self.server.ask("/api/chat", body)
         message = answer.get("message")
         text = message.get("content") if isinstance(message, dict) else None
         return Reply(
@@ -65,7 +65,7 @@ class OllamaModel(ChatModel):
         """At most 32k even of a longer window: its memory is the user's own."""
         if self._context is None:
             with suppress(ModelError):  # whoever asks it next will be told
-                self._context = longest_context(self._server.show(self.model))
+                self._context = longest_context(self.server.show(self.model))
         return min(self._context or WINDOW, WINDOW)
 
     def _window(self, needed: int) -> int:

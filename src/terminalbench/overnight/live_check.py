@@ -6,10 +6,13 @@ A model is refused by what is wrong with it; none is replaced by another. What i
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.agents import agent_info
+from terminalbench.llm.check import CALL, PING
+from terminalbench.llm.local.spec import parse_local
 from terminalbench.llm.model import Fault, ModelError
 from terminalbench.llm.ollama_server import WINDOW, ChatReply, OllamaServer, ServedModel, server_url
 from terminalbench.overnight.probe import ProbeReport, ProbeRequest
@@ -20,14 +23,6 @@ _LOAD_SEC = 600.0
 """How long a server may take to load a model and begin its answer."""
 _PROBE_SEC = 180.0
 _TOOL_TOKENS = 256
-_PING = {
-    "type": "function",
-    "function": {
-        "name": "ping",
-        "description": "Says pong.",
-        "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-    },
-}
 
 
 def ollama_facts(
@@ -72,6 +67,39 @@ def ollama_still(spec: str, name: str, facts: Mapping[str, str]) -> None:
             f"it was pulled again: its digest is {served.digest[:12]}, the night began with {facts['digest'][:12]}",
             "put the old one back, or begin another night",
         )
+
+
+def local_facts(spec: str, model: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """A file that can be served, its digest and window, a token, and whether it calls tools. Raises `UserError`."""
+    from terminalbench.llm.local.lease import lease
+
+    wanted = parse_local(model)
+    try:
+        held = lease(replace(wanted, num_ctx=options.get("num_ctx") or wanted.num_ctx))
+        try:
+            order, server = held.served.order, OllamaServer(held.url, _LOAD_SEC)
+            _say(server, order.name, order.window, options, num_predict=1)
+            tools = _tools(server, server.find(order.name), order.window, options)
+        finally:
+            held.close()
+    except ModelError as error:
+        raise _refused(spec, error.what, error.hint) from None
+    told = {"model": order.name, "digest": order.digest, "num_ctx": str(order.window), "tools": tools}
+    return told | {"context": str(order.context_tokens), "slots": str(order.slots)}
+
+
+def local_still(spec: str, model: str, facts: Mapping[str, str]) -> None:
+    """Whether the file is still the one that was checked. Raises `UserError`."""
+    from terminalbench.llm.local.digest import file_digest
+
+    path = parse_local(model).path
+    try:
+        found = file_digest(path)
+    except OSError as error:
+        raise _refused(spec, f"{path} cannot be read: {error.strerror}") from None
+    if found != facts["digest"]:
+        what = f"the file is another one: its digest is {found[:12]}, the night began with {facts['digest'][:12]}"
+        raise _refused(spec, what, "put the old one back, or begin another night")
 
 
 def ollama_url(endpoint: str | None, environment: Mapping[str, str] | None = None) -> str:
@@ -141,7 +169,7 @@ def _window(spec: str, served: ServedModel, wanted: Any) -> int:
 def _say(
     server: OllamaServer, name: str, window: int, options: Mapping[str, Any], *, num_predict: int, **more: Any
 ) -> ChatReply:
-    text = "Call the tool ping with the text hello." if "tools" in more else "Answer with the word ok."
+    text = CALL if "tools" in more else "Answer with the word ok."
     body: dict[str, Any] = {
         "model": name,
         "messages": [{"role": "user", "content": text}],
@@ -158,7 +186,7 @@ def _tools(server: OllamaServer, served: ServedModel, window: int, options: Mapp
     """How it calls tools: as it has just shown, as the server says, or in words."""
     if not served.tools:
         return "in words"
-    reply = _say(server, served.name, window, options, num_predict=_TOOL_TOKENS, tools=[_PING])
+    reply = _say(server, served.name, window, options, num_predict=_TOOL_TOKENS, tools=[PING])
     return "shown" if any(call.name == "ping" for call in reply.tool_calls) else "declared, not shown"
 
 

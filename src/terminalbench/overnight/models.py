@@ -2,6 +2,7 @@
 
     claude-code[:MODEL]    the Claude Code CLI, in the sandbox
     ollama:MODEL:TAG       a model of an Ollama server; without a tag `:latest`, and only that
+    local:FILE.gguf        a model file, served on this machine while the night needs it
     PROVIDER/MODEL         any LiteLLM name, run by Terminus-2
     oracle, nop            the task's own solution; nothing
     simulated[:OPTIONS]    an agent that only pretends, `simulated:solve_probability=0.8`
@@ -21,8 +22,11 @@ from typing import Any
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
+from terminalbench.llm.local.spec import parse_local
 
-POSSIBLE = "claude-code[:MODEL], ollama:MODEL:TAG, PROVIDER/MODEL (any LiteLLM name), oracle, nop, simulated"
+POSSIBLE = (
+    "claude-code[:MODEL], ollama:MODEL:TAG, local:FILE.gguf, PROVIDER/MODEL (any LiteLLM name), oracle, nop, simulated"
+)
 _OPTION = re.compile(r",(?=[A-Za-z_]\w*=)")
 _PLAIN = re.compile(r"[^A-Za-z0-9._]+")
 _LOCAL = frozenset({"lm_studio", "llamafile", "hosted_vllm", "vllm"})
@@ -38,6 +42,7 @@ class ModelKind(StrEnum):
 
     CLAUDE_CODE = "claude-code"
     OLLAMA = "ollama"
+    LOCAL = "local"
     LITELLM = "litellm"
     ORACLE = "oracle"
     NOP = "nop"
@@ -46,7 +51,7 @@ class ModelKind(StrEnum):
     @property
     def agent(self) -> str:
         """The agent that runs it."""
-        return "terminus-2" if self is ModelKind.LITELLM else self.value
+        return {ModelKind.LITELLM: "terminus-2", ModelKind.LOCAL: "ollama"}.get(self, self.value)
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class ModelSpec:
 
 def is_local(agent: str, model: str | None) -> bool:
     """Whether an agent's model is served by a machine of one's own."""
-    return agent == ModelKind.OLLAMA or (model or "").split("/")[0] in _LOCAL
+    return agent in (ModelKind.OLLAMA, ModelKind.LOCAL) or (model or "").split("/")[0] in _LOCAL
 
 
 def parse_models(specs: Sequence[str]) -> tuple[ModelSpec, ...]:
@@ -95,6 +100,8 @@ def parse_model(spec: str) -> ModelSpec:
     model = head if kind is ModelKind.LITELLM else rest or None
     if kind is ModelKind.OLLAMA:
         model = _tagged(spec, rest)
+    elif kind is ModelKind.LOCAL:
+        model = str(parse_local(head))
     elif kind in (ModelKind.ORACLE, ModelKind.NOP, ModelKind.SIMULATED) and (rest or (colon and not texts)):
         raise _refused(spec, f"{name} calls no model")
     elif colon and not rest and not texts:
@@ -129,6 +136,9 @@ def profile_of(
         known: dict[str, Any] = {"base_url": _server(ollama_endpoint, facts, given)}
         known |= {"digest": facts["digest"], "num_ctx": int(facts["num_ctx"])} if facts else {}
         options = {**known, **options}
+    elif model.kind is ModelKind.LOCAL:
+        table["model"] = model.model
+        options = {**({"digest": facts["digest"], "num_ctx": int(facts["num_ctx"])} if facts else {}), **options}
     if model.free:
         table["price"] = 0
     if options:
@@ -154,6 +164,8 @@ def check_model(
     name = model.model or ""
     if model.kind is ModelKind.OLLAMA:
         return live_check.ollama_facts(model.spec, name, ollama_endpoint, model.options, known)
+    if model.kind is ModelKind.LOCAL:
+        return live_check.local_facts(model.spec, name, model.options)
     if model.kind is ModelKind.LITELLM:
         return live_check.litellm_facts(model.spec, name, known)
     if model.kind is ModelKind.CLAUDE_CODE:
@@ -170,6 +182,10 @@ def check_again(model: ModelSpec, facts: Mapping[str, str]) -> None:
         from terminalbench.overnight.live_check import ollama_still
 
         ollama_still(model.spec, model.model or "", facts)
+    elif model.kind is ModelKind.LOCAL and facts:
+        from terminalbench.overnight.live_check import local_still
+
+        local_still(model.spec, model.model or "", facts)
 
 
 def model_environment(root: Path, shell: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -46,9 +46,9 @@ class Scaler:
 def limits_of(base: Experiment, config: NightConfig, environment: Mapping[str, str]) -> Limits:
     """What bounds the workers of a night: each runs the trials of its profiles side by side.
 
-    A server of local models answers as many at once as was declared, an Ollama server else as $OLLAMA_NUM_PARALLEL of
-    `environment` says, or one; what others can do is unknown. Sandboxes are bounded as declared, else by what is known
-    to run out: the networks of Docker, the processes of this machine.
+    A server of local models answers as many at once as was declared, else that of a model file as its check found, an
+    Ollama server as $OLLAMA_NUM_PARALLEL of `environment` says, or one; what others can do is unknown. Sandboxes are
+    bounded as declared, else by what is known to run out: the networks of Docker, the processes of this machine.
     """
     side_by_side = min(base.run.profiles_parallel or len(base.profiles), len(base.profiles))
     parallel = base.run.parallel or _HARBORS_OWN
@@ -71,6 +71,9 @@ def limits_of(base: Experiment, config: NightConfig, environment: Mapping[str, s
 def _slots(base: Experiment, config: NightConfig, environment: Mapping[str, str]) -> int | None:
     if config.model_slots is not None:
         return config.model_slots
+    served = [int(model.facts["slots"]) for model in config.models if "slots" in model.facts]
+    if served:
+        return min(served)
     if not any(profile.agent.name == ModelKind.OLLAMA for profile in base.profiles):
         return None
     said = environment.get("OLLAMA_NUM_PARALLEL", "")

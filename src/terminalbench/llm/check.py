@@ -1,0 +1,143 @@
+"""Whether a model answers, how fast, and whether it calls tools: two or three short questions.
+
+What one model can do is never taken from another: a tool call counts when it was made.
+"""
+
+import time
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from terminalbench.errors import EXIT_OK, EXIT_USAGE, UserError
+from terminalbench.llm.claude_code import ClaudeCodeModel
+from terminalbench.llm.litellm_model import LiteLLMModel
+from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, chat_model
+from terminalbench.llm.ollama import OllamaModel
+
+_TOKENS = 32
+"""The longest answer to the first question."""
+_TOOL_TOKENS = 256
+_QUESTION = "Count from 1 to 10."
+CALL = "Call the tool ping with the text hello."
+PING: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "ping",
+        "description": "Says pong.",
+        "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    },
+}
+
+
+class ToolUse(StrEnum):
+    """How a model calls tools."""
+
+    SHOWN = "shown"
+    DECLARED = "declared, not shown"
+    IN_WORDS = "in words"
+    OWN = "its own"
+    """Claude Code brings its tools along."""
+
+
+class ModelReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What was found. `problem` is why it cannot be used; what is None is not known.
+
+    `ready_sec` is until it could be asked: a file is loaded then. `latency_sec` is that of one short answer.
+    """
+
+    spec: str
+    model: str | None = None
+    problem: str | None = None
+    hint: str | None = None
+    ready_sec: float | None = None
+    latency_sec: float | None = None
+    output_tokens: int | None = None
+    tokens_per_sec: float | None = None
+    tools: ToolUse | None = None
+    context_tokens: int | None = None
+    cost_usd: float | None = None
+    exit_code: int = EXIT_OK
+
+    def lines(self) -> list[str]:
+        """The report for a person, at most 80 columns but for names."""
+        if self.problem is not None:
+            return [f"{self.spec}: {self.problem}" + (f" ({self.hint})" if self.hint else "")]
+        told = {
+            "answered by": self.model,
+            "ready after": _seconds(self.ready_sec),
+            "answered in": _seconds(self.latency_sec),
+            "tokens/s": f"{self.tokens_per_sec:.1f}" if self.tokens_per_sec is not None else None,
+            "tools": self.tools,
+            "window": f"{self.context_tokens} tokens" if self.context_tokens else None,
+            "cost": f"${self.cost_usd:.6f}" if self.cost_usd is not None else None,
+        }
+        return [f"{self.spec}: ok", *(f"  {name:<12} {value or 'unknown'}" for name, value in told.items())]
+
+
+def check_model(spec: str) -> ModelReport:
+    """Ask the model that `spec` names. What is wrong with it is in the report."""
+    began = time.monotonic()
+    try:
+        short = Options(output_tokens=_TOKENS)
+        model = chat_model(spec, None if spec.partition(":")[0] == "claude-code" else short)
+        model.ready()
+        ready_sec = time.monotonic() - began
+        reply = model.ask([Message("user", _QUESTION)])
+        tools = _tools(model)
+    except (ModelError, UserError) as error:
+        code = error.exit_code
+        return ModelReport(spec=spec, problem=error.what, hint=error.hint, exit_code=code or EXIT_USAGE)
+    written = reply.usage.output_tokens
+    return ModelReport(
+        spec=spec,
+        model=reply.model,
+        ready_sec=round(ready_sec, 3),
+        latency_sec=round(reply.latency_sec, 3),
+        output_tokens=written,
+        tokens_per_sec=round(written / reply.latency_sec, 2) if written and reply.latency_sec else None,
+        tools=tools,
+        context_tokens=model.context_tokens(),
+        cost_usd=reply.usage.cost_usd,
+    )
+
+
+def _tools(model: ChatModel) -> ToolUse | None:
+    if isinstance(model, OllamaModel):
+        return ollama_tools(model)
+    if isinstance(model, LiteLLMModel):
+        return _litellm_tools(model)
+    return ToolUse.OWN if isinstance(model, ClaudeCodeModel) else None
+
+
+def ollama_tools(model: OllamaModel) -> ToolUse:
+    """How a model of an Ollama server calls tools: as it has just shown, as the server says, or in words."""
+    if not model.server.find(model.model).tools:
+        return ToolUse.IN_WORDS
+    body = {
+        "model": model.model,
+        "messages": [{"role": "user", "content": CALL}],
+        "options": {"num_predict": _TOOL_TOKENS, "seed": 0, "temperature": 0},
+        "tools": [PING],
+    }
+    called = any(call.name == "ping" for call in model.server.chat(body).tool_calls)
+    return ToolUse.SHOWN if called else ToolUse.DECLARED
+
+
+def _litellm_tools(model: LiteLLMModel) -> ToolUse | None:
+    """None: it could not be asked. LiteLLM itself takes tools only where the package mcp is installed."""
+    offered = {"tools": [PING]}
+    try:
+        answer = model.complete([Message("user", CALL)], {"extra_body": offered} if model.speaks_openai else offered)
+    except ModelError as error:
+        if "No module named" in error.what:
+            return None
+        if error.fault is not Fault.BAD_REQUEST:
+            raise
+        return ToolUse.IN_WORDS
+    calls = answer.choices[0].message.tool_calls if answer.choices else None
+    return ToolUse.SHOWN if any(call.function.name == "ping" for call in calls or ()) else ToolUse.DECLARED
+
+
+def _seconds(value: float | None) -> str | None:
+    return f"{value:.2f} s" if value is not None else None

@@ -47,11 +47,17 @@ class Ask:
 
     @property
     def feed(self) -> str:
-        """Of what a page of this path tells changes: a batch, nights, lessons, or "" for the list of batches."""
+        """Of what a page of this path tells changes: a batch, a trial, nights, lessons, or "" for the list of batches.
+
+        A trial is its batch, `TRIAL`, its job, a slash and its name.
+        """
         own = next((section for section in (NIGHTS, LESSONS, TRAININGS) if self.path.startswith(section)), None)
         if own is not None:
             return own
-        return self.batch if {"slug", "number"} <= self.parts.keys() else ""
+        if not {"slug", "number"} <= self.parts.keys():
+            return ""
+        one = {"job", "trial"} <= self.parts.keys() and "job2" not in self.parts
+        return f"{self.batch}{TRIAL}{self.parts['job']}/{self.parts['trial']}" if one else self.batch
 
 
 NIGHTS = "nights/"
@@ -60,6 +66,7 @@ LESSONS = "lessons/"
 """The same of the lessons."""
 TRAININGS = "trainings/"
 """The same of the trainings."""
+TRIAL = "//"
 FOREIGN = "~"
 """Stands in a path for a folder of Harbor jobs that belong to no experiment."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from terminalbench.dashboard import links
 from terminalbench.dashboard.frame import Page
 from terminalbench.dashboard.links import Links
+from terminalbench.dashboard.markdown import rendered
 from terminalbench.text import foreign, numbers, outcomes
 from terminalbench.version import __version__
 
@@ -39,6 +40,7 @@ def environment() -> "Environment":
         foreign.visible, outcomes.mark, outcomes.word,
     ):  # fmt: skip
         made.filters[write.__name__] = write
+    made.filters["rendered"] = rendered
     made.filters["percents"] = lambda ends: numbers.percents(ends.low, ends.high)
     made.filters["between"] = lambda ends: numbers.between(ends.low, ends.high, "pass")
     return made

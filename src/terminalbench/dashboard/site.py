@@ -12,7 +12,7 @@ from zlib import crc32
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory, parse_trajectory
 from terminalbench.archivist.store import memory_of, memory_stamp
-from terminalbench.dashboard.frame import LESSONS, NIGHTS, TRAININGS, NotFound
+from terminalbench.dashboard.frame import LESSONS, NIGHTS, TRAININGS, TRIAL, NotFound
 from terminalbench.dashboard.live import LiveFeed, ShownState
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
@@ -81,7 +81,8 @@ class Site:
         return memory_of(self.root).parent
 
     def state(self, batch: str) -> str:
-        """A word that changes when there is something new to see: of a batch, nights, lessons, with "" in the list."""
+        """A word that changes when there is something new to see: of what `Ask.feed` names, with "" in the list."""
+        batch, _, trial = batch.partition(TRIAL)
         if batch == NIGHTS:
             found = tuple(night_stamps(self.root))
         elif batch == LESSONS:
@@ -93,9 +94,21 @@ class Site:
             running = batch in self.live
             seen = self.feed(batch).version() if running else None
             found = (row[0] if row else None, running, seen, self.analyses.get(batch))
+            found += self._written(batch, trial) if running and trial else ()
         else:
             found = (*self._latest(), self.live)
         return f"{crc32(repr(found).encode()):08x}"
+
+    def _written(self, batch: str, trial: str) -> tuple[object, ...]:
+        """How much a running trial has written of its trajectory."""
+        job, _, name = trial.partition("/")
+        if ".." in trial.split("/"):
+            return ()
+        try:
+            status = (self.batch(batch).runs / job / name / "agent" / "trajectory.json").lstat()
+        except (OSError, ValueError):
+            return ()
+        return (status.st_size, status.st_mtime_ns)
 
     def _latest(self) -> tuple[object, ...]:
         return tuple(self.index.execute("SELECT count(*), max(version) FROM summaries").fetchone())

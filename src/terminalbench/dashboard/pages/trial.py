@@ -4,22 +4,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
+from terminalbench.dashboard.checks import FailedCheck, first_failed
 from terminalbench.dashboard.findings import trial_findings
 from terminalbench.dashboard.frame import Ask, Crumb, Download, NotFound, Page, Table
 from terminalbench.dashboard.links import batch_path, experiment_path, pair_path, steps_path, trial_path
 from terminalbench.dashboard.pages.files import exported
+from terminalbench.dashboard.pages.outline import ONLY, Marked, Wanted, found_steps, marked
 from terminalbench.dashboard.pages.steps import StepPage, pieces, places, step_page, step_views
-from terminalbench.dashboard.safe_files import list_files, read_tail
+from terminalbench.dashboard.safe_files import Excerpt, list_files, read_tail
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import task_trials
 from terminalbench.index.queries import TrialRow
-from terminalbench.records import Finding
+from terminalbench.records import Finding, Outcome
 from terminalbench.report.trial import had, lessons
 from terminalbench.text.egress import egress_lines
+from terminalbench.text.foreign import visible
 from terminalbench.workflow.history import read_history
 
 _VERIFIER_BYTES = 64 * 1024
 _LOG_BYTES = 16 * 1024
+_REPORT_BYTES = 4 << 20
 _SIBLINGS = 60
 _STEP_COLUMNS = (
     "position", "step", "source", "time", "model", "tools", "prompt_tokens", "completion_tokens", "cost_usd",
@@ -64,9 +68,19 @@ def trial_page(site: Site, ask: Ask) -> Page:
         raise NotFound("there is no such trajectory")
     document = found[number - 1] if found else None
     trajectory = document.trajectory if document else None
-    steps = step_page(trajectory, page_number(ask.parts.get("page", "1"))) if trajectory else StepPage(1, 1, 0, [])
+    marks = (
+        marked(trajectory, row.trial.agent if row.trial else None) if trajectory else Marked(frozenset(), frozenset())
+    )
+    wanted = Wanted(ask.text("find"), ask.text("only") if ask.text("only") in ONLY else "")
+    if trajectory is None:
+        steps = StepPage(1, 1, 0, [])
+    elif wanted:
+        steps = found_steps(trajectory, wanted, marks)
+    else:
+        steps = step_page(trajectory, page_number(ask.parts.get("page", "1")))
     path = trial_path(ask.batch, row.job, row.name)
     where = places(trajectory) if trajectory else {}
+    all_pages = max((page for page, _ in where.values()), default=1)
     own = found[0].trajectory if found else None
     left = _left(site, ask.batch, row)
     findings = trial_findings(site, ask.batch, row, left["files"])
@@ -83,11 +97,17 @@ def trial_page(site: Site, ask: Ask) -> Page:
         "steps": steps,
         "elapsed": row.trial.wall_sec if row.trial else None,
         "egress": egress_lines(row.trial.egress) if row.trial else [],
-        "instruction": next((s.text for s in own.steps if s.source == "user" and s.text), None) if own else None,
+        "instruction": next((s for s in own.steps if s.source == "user" and s.text), None) if own else None,
+        "marks": marks,
+        "wanted": wanted,
+        "only": ONLY,
+        "failed_check": _failed_check(site, ask.batch, row, left["verifier"]),
         "findings": pointed,
         "measures": measured,
         "step_link": lambda page: steps_path(path, number, page),
-        "anchors": [[page, anchor] for page, anchor in where.values()] if steps.pages > 1 else [],
+        "anchors": [[page, anchor] for page, anchor in where.values()] if all_pages > 1 else [],
+        "all_pages": all_pages,
+        "last_anchor": [*where.values()][-1][1] if where else "",
         "workflow": read_history(site.trial_folder(ask.batch, row), before=site.secrets.conceal_bytes),
         "siblings": _siblings(site, ask, row, path),
         "is_oracle": site.is_oracle,
@@ -106,7 +126,18 @@ def trial_page(site: Site, ask: Ask) -> Page:
         crumbs=crumbs,
         tables={"steps": lambda: _step_table(trajectory)},
         document=lambda: {"batch": ask.batch, "trial": row, "findings": findings},
+        feed=ask.feed if ask.batch in site.live else None,
     )
+
+
+def _failed_check(site: Site, batch: str, row: TrialRow, verifier: Excerpt | None) -> FailedCheck | None:
+    """What a reader of a failed trial asks first."""
+    if row.trial is None or row.trial.outcome is not Outcome.FAILED:
+        return None
+    names = (*site.trial_names(batch, row), "verifier", "ctrf.json")
+    report = read_tail(site.root, names, _REPORT_BYTES, site.secrets)
+    whole = report.text if report is not None and not report.missing else None
+    return first_failed(visible(verifier.text) if verifier is not None else "", whole)
 
 
 def page_number(text: str) -> int:

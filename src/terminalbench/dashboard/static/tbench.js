@@ -25,12 +25,24 @@
         if (old.contains(document.activeElement) && !ids) { missed = true; continue; } // a reader keeps the focus
         old.replaceWith(document.importNode(made, true));
       }
+      if (!ids) for (const old of document.querySelectorAll("[data-grow]")) grow(old, fresh.getElementById(old.id));
     } catch (error) {
       pulse("offline", false); // the server is gone for now; the stream says when it is back
     } finally {
       busy = false;
       if (next) { const asked = next; next = null; setTimeout(() => refresh(...asked), 300); }
     }
+  }
+
+  // what is there stays as its reader left it; its last part may have changed, and more may follow
+  function grow(old, made) {
+    if (!made) return;
+    const known = [...old.children], more = [...made.children];
+    more.forEach((part, place) => {
+      const here = known[place];
+      if (!here) old.append(document.importNode(part, true));
+      else if (place === known.length - 1 && here.innerHTML !== part.innerHTML && !here.contains(document.activeElement)) here.replaceWith(document.importNode(part, true));
+    });
   }
 
   addEventListener("focusout", () => {
@@ -99,6 +111,12 @@
   }
   addEventListener("hashchange", toStep);
   toStep();
+  for (const form of document.querySelectorAll("form[data-jump]")) form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const name = "step-" + form.elements.step.value;
+    if (location.hash === "#" + name) toStep();
+    location.hash = name;
+  });
 
   const outline = document.querySelector(".outline");
   if (outline && "IntersectionObserver" in window) {

@@ -1,0 +1,101 @@
+"""The first check that failed and what it said, from the verifier's report or its output. Pure."""
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+_MESSAGE_LINES = 6
+_UNITTEST = re.compile(r"^(?:FAIL|ERROR): (?P<name>\S+)(?P<rest>.*)$")
+_RULE = re.compile(r"^(?:={10,}|-{10,})$")
+_PYTEST = re.compile(r"^(?:FAILED|ERROR) (?P<name>\S+)(?: - (?P<message>.*))?$")
+_NOT_OK = re.compile(r"^not ok \d+ (?:- )?(?P<name>.+)$")
+_GO = re.compile(r"^\s*--- FAIL: (?P<name>\S+)")
+_ERROR = re.compile(r"^(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Failure)\b.*\S")
+
+
+@dataclass(frozen=True)
+class FailedCheck:
+    """A check that failed; either part is "" where it is not known."""
+
+    name: str
+    message: str
+
+
+class _Test(msgspec.Struct):
+    name: str = "?"
+    status: str = "other"
+    message: str | None = None
+    trace: str | None = None
+
+
+class _Tests(msgspec.Struct):
+    tests: list[_Test] = []
+
+
+class _Report(msgspec.Struct):
+    results: _Tests
+
+
+def first_failed(output: str, report: str | None = None) -> FailedCheck | None:
+    """The first check that failed: by the CTRF `report` if there is one that can be read, else by the output."""
+    return (_of_report(report) if report else None) or _of_output(output)
+
+
+def _of_report(text: str) -> FailedCheck | None:
+    try:
+        tests = msgspec.json.decode(text, type=_Report).results.tests
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    failed = next((test for test in tests if test.status == "failed"), None)
+    if failed is None:
+        return None
+    said = failed.message if _says(failed.message) else _error_of((failed.trace or "").splitlines())
+    return FailedCheck(failed.name, _first_lines(said or failed.message or ""))
+
+
+def _says(message: str | None) -> bool:
+    """Whether a message is one: pytest's CTRF plugin writes where it failed in its place."""
+    return bool(message) and not str(message).startswith("The test failed in the")
+
+
+def _of_output(output: str) -> FailedCheck | None:
+    lines = output.splitlines()
+    for number, line in enumerate(lines):
+        if match := _UNITTEST.match(line):
+            return FailedCheck(match["name"] + _subtest(match["rest"]), _error_of(_until_rule(lines[number + 2 :])))
+        if match := _GO.match(line) or _NOT_OK.match(line):
+            return FailedCheck(match["name"].strip(), _first_lines("\n".join(lines[number + 1 : number + 4])))
+    for line in lines:
+        if match := _PYTEST.match(line):
+            return FailedCheck(match["name"], match["message"] or _error_of(lines))
+    said = _error_of(lines)
+    return FailedCheck("", said) if said else None
+
+
+def _subtest(rest: str) -> str:
+    """The arguments of a subtest, as unittest writes them behind the test's place."""
+    found = re.search(r"\s(\[.*\]|\(\w+=.*\))$", rest)
+    return f" {found[1]}" if found else ""
+
+
+def _until_rule(lines: list[str]) -> list[str]:
+    end = next((n for n, line in enumerate(lines) if _RULE.match(line)), len(lines))
+    return lines[:end]
+
+
+def _error_of(lines: list[str]) -> str:
+    """The first error that stands at the start of a line, with the lines that follow it."""
+    start = next((n for n, line in enumerate(lines) if _ERROR.match(line)), None)
+    if start is None:
+        return ""
+    following = []
+    for line in lines[start + 1 :]:
+        if not line.strip() or _RULE.match(line):
+            break
+        following.append(line)
+    return _first_lines("\n".join(re.sub(r"^E {1,7}", "", line) for line in [lines[start], *following]))
+
+
+def _first_lines(text: str) -> str:
+    return "\n".join(text.strip("\n").splitlines()[:_MESSAGE_LINES])[:2000]

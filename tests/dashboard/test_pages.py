@@ -256,10 +256,21 @@ def test_two_trials_side_by_side(root: Root) -> None:
     assert html.count('class="together"') == 4  # the instruction, ls, cat notes, exit
     assert html.rindex("cat notes") < html.index("Here they part") < html.rindex("python solve.py")
     assert "The decision that sets them apart" in html
+    assert "p beside q" in html.split("<h1>")[1]
+    assert "Before it, 3 lines are the same on both sides." in html
     data = json.loads(root.text(f"{path}data.json"))
     assert (data["divergence"]["a"]["step"], data["divergence"]["b"]["step"]) == (4, 4)
     assert data["first_difference"] == {"left": 3, "right": 3, "same": False}
     assert [r["same"] for r in rows(root, f"{path}steps.csv")] == ["True"] * 3 + ["False", "False", "True"]
+
+
+def test_two_trials_that_did_the_same_are_not_said_to_part(root: Root) -> None:
+    for name, number in (("a__1", "7"), ("a__2", "8")):
+        add_trajectory(root.batch.runs / f"{STAMP}__p" / name, steps("ls", f"echo {number} > answer{number}"))
+    html = root.text(f"side-by-side/study/0/{STAMP}__p/a__1/study/0/{STAMP}__p/a__2/")
+    assert "They never part." in html
+    assert "sets them apart" not in html
+    assert "p 1 beside p 2" in html
 
 
 def test_a_trial_without_a_trajectory_has_a_page(root: Root) -> None:

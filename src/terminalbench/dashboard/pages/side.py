@@ -57,6 +57,8 @@ def side_page(site: Site, ask: Ask) -> Page:
         "divergence": divergence,
         "fork_page": fork // LINES_PER_PAGE + 1 if fork is not None else None,
         "same": sum(line.same for line in lines),
+        "before_fork": sum(line.same for line in lines[:fork]),
+        "names": _names(sides),
         "total": len(lines),
         "number": number,
         "pages": pages,
@@ -73,6 +75,16 @@ def side_page(site: Site, ask: Ask) -> Page:
         tables={"steps": lambda: _table(lines, left, right)},
         document=lambda: _document(sides, lines, fork, divergence),
     )
+
+
+def _names(sides: list[dict[str, Any]]) -> list[str]:
+    """What to call the two: by profile; with the attempt, or the batch, where that alone would not tell them apart."""
+    names = [side["row"].profile or "?" for side in sides]
+    if sides[0]["batch"] != sides[1]["batch"]:
+        return [f"{name} ({side['batch']})" for name, side in zip(names, sides, strict=True)]
+    if names[0] != names[1]:
+        return names
+    return [f"{name} {side['row'].attempt or side['row'].name}" for name, side in zip(names, sides, strict=True)]
 
 
 def _side(site: Site, batch: str, job: str, name: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def _of_report(text: str) -> FailedCheck | None:
     failed = next((test for test in tests if test.status == "failed"), None)
     if failed is None:
         return None
-    said = failed.message if _says(failed.message) else _error_of((failed.trace or "").splitlines())
+    said = failed.message if _says(failed.message) else _error_of(str(failed.trace or "").splitlines())
     return FailedCheck(failed.name, _first_lines(said or failed.message or ""))
 
 

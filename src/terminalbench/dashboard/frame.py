@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from terminalbench.index.pages import Order
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -39,6 +41,11 @@ class Ask:
         """A whole number of the query, at least 1."""
         word = self.text(name)
         return max(1, int(word)) if word.isascii() and word.isdecimal() and len(word) < 10 else default
+
+    def order(self) -> Order:
+        """How a list is to be sorted: `sort=cost`, or `sort=-cost` for the largest first."""
+        word = self.text("sort")
+        return Order(word.removeprefix("-"), word.startswith("-"))
 
     @property
     def batch(self) -> str:

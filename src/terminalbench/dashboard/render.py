@@ -1,5 +1,6 @@
 """From a page to HTML: templates that escape everything, and links relative to the page."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,7 @@ from terminalbench.dashboard import links
 from terminalbench.dashboard.frame import Page
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.markdown import rendered
+from terminalbench.index.totals import ProfileTotals
 from terminalbench.text import foreign, numbers, outcomes
 from terminalbench.version import __version__
 
@@ -41,9 +43,15 @@ def environment() -> "Environment":
     ):  # fmt: skip
         made.filters[write.__name__] = write
     made.filters["rendered"] = rendered
+    made.filters["best_first"] = _best_first
     made.filters["percents"] = lambda ends: numbers.percents(ends.low, ends.high)
     made.filters["between"] = lambda ends: numbers.between(ends.low, ends.high, "pass")
     return made
+
+
+def _best_first(profiles: Sequence[ProfileTotals]) -> list[ProfileTotals]:
+    """By pass rate; those without one last."""
+    return sorted(profiles, key=lambda totals: -1.0 if totals.rate is None else totals.rate, reverse=True)
 
 
 def render(site: "Site", page: Page, to: Links, seen: str = "") -> bytes:

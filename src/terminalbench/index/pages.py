@@ -1,4 +1,4 @@
-"""Questions a page asks: filtered, counted, a page at a time, on a connection that cannot write."""
+"""Questions a page asks about batches and experiments: filtered, sorted, counted, a page at a time."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from terminalbench.harbor.limits.accounts import over_usd
-from terminalbench.index.queries import TrialRow, trial_row
 from terminalbench.index.totals import ProfileTotals
 
 _OPEN_ENDED = 10**9
@@ -30,6 +29,27 @@ class Window:
     def offset(self) -> int:
         """How many rows are passed over."""
         return (max(1, self.number) - 1) * self.size if self.size else 0
+
+
+@dataclass(frozen=True)
+class Order:
+    """By which column a list is sorted, "" as it comes; what has no value there stands last either way."""
+
+    column: str = ""
+    descending: bool = False
+
+    @property
+    def word(self) -> str:
+        """As it stands in an address: `-cost` for the largest first."""
+        return f"{'-' if self.descending else ''}{self.column}"
+
+    def sql(self, columns: Mapping[str, str]) -> str:
+        """As the beginning of an ORDER BY, "" for a column that is not known."""
+        known = columns.get(self.column)
+        return f"{known} IS NULL, {known} {'DESC' if self.descending else 'ASC'}, " if known else ""
+
+
+AS_IT_COMES = Order()
 
 
 @dataclass(frozen=True)
@@ -103,14 +123,28 @@ _JOINED = "FROM batches b JOIN summaries s USING (batch)"
 _SUMMARY = f"SELECT {', '.join(BatchSummary.__struct_fields__)} {_JOINED}"
 
 
+BATCH_ORDERS = {
+    "batch": "b.slug || '/' || printf('%09d', b.number)", "measured": "s.passed + s.failed",
+    "not_measured": "s.not_measured", "cost": "s.cost_usd", "created": "b.created_at",
+}  # fmt: skip
+"""What a list of batches can be sorted by."""
+
+
 def find_batches(
-    connection: sqlite3.Connection, wanted: BatchFilter, window: Window, live: Sequence[str] = ()
+    connection: sqlite3.Connection,
+    wanted: BatchFilter,
+    window: Window,
+    live: Sequence[str] = (),
+    by: Order = AS_IT_COMES,
 ) -> Found[BatchSummary]:
-    """Batches, the live ones first, then the newest."""
+    """Batches, sorted by a column, else the live ones first; then the newest."""
     where, values = _batch_conditions(wanted, live)
     total = connection.execute(f"SELECT count(*) {_JOINED}{where}", values)
     count = total.fetchone()[0]
-    order = f" ORDER BY b.batch IN ({_marks(live)}) DESC, b.created_at DESC, b.slug, b.number DESC LIMIT ? OFFSET ?"
+    first = by.sql(BATCH_ORDERS)
+    order = (
+        f" ORDER BY {first}b.batch IN ({_marks(live)}) DESC, b.created_at DESC, b.slug, b.number DESC LIMIT ? OFFSET ?"
+    )
     rows = connection.execute(_SUMMARY + where + order, [*values, *live, window.limit, window.offset])
     return Found([_summary(row) for row in rows], count)
 
@@ -123,7 +157,7 @@ def _batch_conditions(wanted: BatchFilter, live: Sequence[str]) -> tuple[str, li
             r"((b.slug || ' ' || coalesce(b.name, '') || ' ' || b.batch) LIKE ? ESCAPE '\' OR EXISTS "
             r"(SELECT 1 FROM json_each(s.profiles) p WHERE json_extract(p.value, '$.profile') LIKE ? ESCAPE '\'))"
         )
-        values += [_contains(wanted.text)] * 2
+        values += [contains(wanted.text)] * 2
     if wanted.slug:
         conditions.append("b.slug = ?")
         values.append(wanted.slug)
@@ -138,7 +172,7 @@ def _batch_conditions(wanted: BatchFilter, live: Sequence[str]) -> tuple[str, li
     elif wanted.state == "incomplete":
         conditions.append(f"s.not_measured > 0 AND b.batch NOT IN ({_marks(live)})")
         values += live
-    return _where(conditions), values
+    return where_of(conditions), values
 
 
 def find_batch(connection: sqlite3.Connection, batch: str) -> BatchSummary | None:
@@ -162,10 +196,16 @@ class ExperimentSummary(msgspec.Struct, frozen=True):
     newest_batch: str
 
 
-def find_experiments(connection: sqlite3.Connection, text: str, window: Window) -> Found[ExperimentSummary]:
-    """Experiments, the one with the newest batch first."""
+EXPERIMENT_ORDERS = {name: name for name in ("slug", "batches", "trials", "passed", "failed", "cost_usd", "newest")}
+"""What a list of experiments can be sorted by."""
+
+
+def find_experiments(
+    connection: sqlite3.Connection, text: str, window: Window, by: Order = AS_IT_COMES
+) -> Found[ExperimentSummary]:
+    """Experiments, sorted by a column, then the one with the newest batch first."""
     where = r" WHERE (b.slug || ' ' || coalesce(b.name, '')) LIKE ? ESCAPE '\'" if text else ""
-    values = [_contains(text)] if text else []
+    values = [contains(text)] if text else []
     joined = f"{_JOINED}{where}"
     count = connection.execute(f"SELECT count(DISTINCT b.slug) {joined}", values).fetchone()[0]
     query = (
@@ -173,72 +213,10 @@ def find_experiments(connection: sqlite3.Connection, text: str, window: Window) 
         "sum(s.failed) AS failed, sum(s.cost_usd) AS cost_usd, sum(s.cost_unknown) AS cost_unknown, "
         "max(b.created_at) AS newest, "
         "(SELECT c.batch FROM batches c WHERE c.slug = b.slug ORDER BY c.number DESC LIMIT 1) AS newest_batch "
-        f"{joined} GROUP BY b.slug ORDER BY newest DESC, b.slug LIMIT ? OFFSET ?"
+        f"{joined} GROUP BY b.slug ORDER BY {by.sql(EXPERIMENT_ORDERS)}newest DESC, b.slug LIMIT ? OFFSET ?"
     )
     rows = connection.execute(query, [*values, window.limit, window.offset])
     return Found([ExperimentSummary(**dict(row)) for row in rows], count)
-
-
-@dataclass(frozen=True)
-class TrialFilter:
-    """Which trials. An empty field means any; `outcome` "unfinished" are those without a result."""
-
-    text: str = ""
-    batch: str = ""
-    profile: str = ""
-    task: str = ""
-    outcome: str = ""
-    error_class: str = ""
-
-
-_EQUAL = ("batch", "profile", "task", "error_class")
-
-
-def find_trials(connection: sqlite3.Connection, wanted: TrialFilter, window: Window) -> Found[tuple[str, TrialRow]]:
-    """Trials with their batch, the newest first."""
-    conditions: list[str] = []
-    values: list[Any] = []
-    for name in _EQUAL:
-        if getattr(wanted, name):
-            conditions.append(f"{name} = ?")
-            values.append(getattr(wanted, name))
-    if wanted.outcome == "unfinished":
-        conditions.append("outcome IS NULL")
-    elif wanted.outcome:
-        conditions.append("outcome = ?")
-        values.append(wanted.outcome)
-    if wanted.text:
-        conditions.append(
-            "rowid IN (SELECT rowid FROM trials INDEXED BY trials_by_words WHERE "
-            r"(trial || ' ' || coalesce(error_message, '') || ' ' || coalesce(model, '')) LIKE ? ESCAPE '\')"
-        )
-        values.append(_contains(wanted.text))
-    where = _where(conditions)
-    count = connection.execute(f"SELECT count(*) FROM trials{where}", values).fetchone()[0]  # noqa: S608
-    query = f"SELECT * FROM trials{where} ORDER BY started_at DESC LIMIT ? OFFSET ?"  # noqa: S608
-    rows = connection.execute(query, [*values, window.limit, window.offset])
-    return Found([(row["batch"], trial_row(row)) for row in rows], count)
-
-
-def find_trial(connection: sqlite3.Connection, batch: str, job: str, name: str) -> TrialRow | None:
-    """One trial by its place, None when the index does not know it."""
-    query = "SELECT * FROM trials WHERE batch = ? AND job = ? AND trial = ?"
-    row = connection.execute(query, (batch, job, name)).fetchone()
-    return trial_row(row) if row is not None else None
-
-
-def task_trials(connection: sqlite3.Connection, batch: str, dataset: str | None, task: str | None) -> list[TrialRow]:
-    """Every trial at one task of a batch, profile by profile."""
-    query = "SELECT * FROM trials WHERE batch = ? AND dataset IS ? AND task IS ? ORDER BY profile, started_at, trial"
-    return [trial_row(row) for row in connection.execute(query, (batch, dataset, task))]
-
-
-def choices(connection: sqlite3.Connection, column: str, limit: int = 200) -> list[str]:
-    """The values a column of the trials holds, for a filter."""
-    if column not in ("profile", "task", "error_class", "batch"):
-        raise ValueError(column)
-    query = f"SELECT DISTINCT {column} FROM trials WHERE {column} IS NOT NULL ORDER BY {column} LIMIT ?"  # noqa: S608
-    return [row[0] for row in connection.execute(query, (limit,))]
 
 
 def _summary(row: sqlite3.Row) -> BatchSummary:
@@ -248,7 +226,8 @@ def _summary(row: sqlite3.Row) -> BatchSummary:
     return BatchSummary(**values)
 
 
-def _contains(text: str) -> str:
+def contains(text: str) -> str:
+    """A pattern of LIKE (escape: a backslash) that finds the text anywhere."""
     escaped = text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
     return f"%{escaped}%"
 
@@ -257,5 +236,6 @@ def _marks(values: Sequence[str]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _where(conditions: list[str]) -> str:
+def where_of(conditions: list[str]) -> str:
+    """The conditions as a WHERE, "" without any."""
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""

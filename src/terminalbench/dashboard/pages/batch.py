@@ -17,9 +17,10 @@ from terminalbench.dashboard.running import outcome_bars, place, running_cells, 
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profiles import differences, value_text
-from terminalbench.index.pages import BatchSummary, TrialFilter, Window, find_trials
+from terminalbench.index.pages import BatchSummary, Window
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import not_measured, profile_totals
+from terminalbench.index.trial_pages import TrialFilter, find_trials
 from terminalbench.records import Outcome, TaskRef
 from terminalbench.report.charts.scatter import pareto
 from terminalbench.report.pictures import COST_AXIS, forest_chart, front_points

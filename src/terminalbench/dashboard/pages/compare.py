@@ -1,15 +1,22 @@
 """Any two profiles, or any two batches, compared."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from terminalbench.dashboard.frame import FOREIGN, Ask, Crumb, Moved, NotFound, Page
-from terminalbench.dashboard.links import compare_path
+from terminalbench.dashboard.links import compare_path, pair_path, trial_path
 from terminalbench.dashboard.pages.batch import changes
 from terminalbench.dashboard.pages.verdicts import Said, Side, contrast_table, picked_verdict, task_table
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import BatchFilter, BatchSummary, Window, find_batches
+from terminalbench.index.queries import row_outcome
+from terminalbench.records import TaskRef
 
+if TYPE_CHECKING:
+    from terminalbench.analytics.model import Contrast, TaskDifference
+
+TASKS_PER_PAGE = 100
 EVERY = "~"
 """Stands for every profile that both batches have."""
 _OFFERED = 100
@@ -51,7 +58,14 @@ def compare_page(site: Site, ask: Ask) -> Page:
     old = (f"{parts['slug2']}/{parts['number2']}", parts["profile2"])
     pairs = _pairs(site, new, old)
     said = picked_verdict(site, pairs) if pairs else Said(None, "the two batches have no profile in common")
+    every, worst_first = ask.text("show") == "all", ask.text("order") == "worst"
+    window = Window(ask.number("page"), None if ask.static else TASKS_PER_PAGE)
+    contrasts = said.comparison.contrasts if said.comparison else ()
     values: dict[str, Any] = {
+        "all_tasks": every,
+        "worst_first": worst_first,
+        "window": window,
+        "listed": [_listed(c, pairs, every=every, worst_first=worst_first) for c in contrasts],
         "new": new,
         "old": old,
         "every": EVERY,
@@ -77,6 +91,33 @@ def compare_page(site: Site, ask: Ask) -> Page:
         },
         section="compare/",
     )
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The tasks of one contrast that are shown, of all, each with the page of two of its trials side by side."""
+
+    tasks: "list[TaskDifference]"
+    total: int
+    path: Callable[[TaskRef], str | None]
+
+
+def _listed(contrast: "Contrast", pairs: Sequence[tuple[Side, Side]], *, every: bool, worst_first: bool) -> Listed:
+    tasks = [task for task in contrast.tasks if every or task.difference]
+    tasks.sort(key=lambda task: task.difference if worst_first else -task.difference)
+    named = {(new.label(old), old.label(new)): (new, old) for new, old in pairs}
+    sides = named.get((contrast.new, contrast.old))
+    return Listed(tasks, len(contrast.tasks), lambda task: _beside(sides, task) if sides else None)
+
+
+def _beside(sides: tuple[Side, Side], task: TaskRef) -> str | None:
+    """Two trials at a task, the new one first: where they can, of different outcomes."""
+    both = [(one, other) for one in sides[0].trials(task) for other in sides[1].trials(task)]
+    unlike = (pair for pair in both if row_outcome(pair[0]) is not row_outcome(pair[1]))
+    chosen = next(unlike, both[0] if both else None)
+    if chosen is None:
+        return None
+    return pair_path(*(trial_path(s.summary.batch, row.job, row.name) for s, row in zip(sides, chosen, strict=True)))
 
 
 def _pairs(site: Site, new: tuple[str, str], old: tuple[str, str]) -> list[tuple[Side, Side]]:

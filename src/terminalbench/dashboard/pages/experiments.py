@@ -25,15 +25,16 @@ def experiments_page(site: Site, ask: Ask) -> Page:
     """The list of experiments."""
     text = ask.text("q")
     window = Window(ask.number("page"), None if ask.static else PAGE_SIZE)
-    found = find_experiments(site.index, text, window)
+    by = ask.order()
+    found = find_experiments(site.index, text, window, by)
 
     def everything() -> list:
-        return find_experiments(site.index, text, Window(size=None)).items
+        return find_experiments(site.index, text, Window(size=None), by).items
 
     return Page(
         title="Experiments",
         template="experiments.html",
-        values={"found": found, "window": window, "text": text},
+        values={"found": found, "window": window, "text": text, "by": by},
         tables={"experiments": lambda: Table.of(everything(), _EXPERIMENT)},
         document=everything,
         feed="",

@@ -20,11 +20,12 @@ def home_page(site: Site, ask: Ask) -> Page:
     wanted = BatchFilter(ask.text("q"), ask.text("slug"), state if state in STATES else "")
     live = site.live
     window = Window(ask.number("page"), None if ask.static else PAGE_SIZE)
-    found = find_batches(site.index, wanted, window, live)
+    by = ask.order()
+    found = find_batches(site.index, wanted, window, live, by)
     everything = Window(size=None)
 
     def all_found() -> list[BatchSummary]:
-        return find_batches(site.index, wanted, everything, live).items
+        return find_batches(site.index, wanted, everything, live, by).items
 
     return Page(
         title="Batches",
@@ -32,6 +33,7 @@ def home_page(site: Site, ask: Ask) -> Page:
         values={
             "found": found,
             "wanted": wanted,
+            "by": by,
             "window": window,
             "states": STATES,
             "live": {key: site.live_state(key) for key in live},

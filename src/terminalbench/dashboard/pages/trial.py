@@ -13,8 +13,8 @@ from terminalbench.dashboard.pages.outline import ONLY, Marked, Wanted, found_st
 from terminalbench.dashboard.pages.steps import StepPage, pieces, places, step_page, step_views
 from terminalbench.dashboard.safe_files import Excerpt, list_files, read_tail
 from terminalbench.dashboard.site import Site
-from terminalbench.index.pages import task_trials
 from terminalbench.index.queries import TrialRow
+from terminalbench.index.trial_pages import task_trials
 from terminalbench.records import Finding, Outcome
 from terminalbench.report.trial import had, lessons
 from terminalbench.text.egress import egress_lines

@@ -2,15 +2,16 @@
 
 from terminalbench.dashboard.frame import Ask, Page, Table
 from terminalbench.dashboard.site import Site
-from terminalbench.index.pages import TrialFilter, Window, choices, find_trials
+from terminalbench.index.pages import Window
 from terminalbench.index.queries import TrialRow, trial_columns
+from terminalbench.index.trial_pages import TrialFilter, choices, failure_class, find_trials
 from terminalbench.records import Outcome
 
 PAGE_SIZE = 100
 COLUMNS = (
-    "batch", "job", "trial", "profile", "dataset", "task", "state", "outcome", "reward", "error_class", "error_message",
-    "agent", "agent_version", "model", "started_at", "finished_at", "elapsed_sec", "input_tokens", "cache_read_tokens",
-    "cache_write_tokens", "output_tokens", "cost_usd", "superseded", "simulated",
+    "batch", "job", "trial", "profile", "dataset", "task", "attempt", "state", "outcome", "reward", "error_class",
+    "error_message", "agent", "agent_version", "model", "started_at", "finished_at", "elapsed_sec", "agent_steps",
+    "input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "cost_usd", "superseded", "simulated",
 )  # fmt: skip
 OUTCOMES = (*(o.value for o in Outcome if o is not Outcome.NOT_RUN), "unfinished")
 
@@ -21,10 +22,11 @@ def trials_page(site: Site, ask: Ask) -> Page:
         ask.text("q"), ask.text("batch"), ask.text("profile"), ask.text("task"), ask.text("outcome"), ask.text("error")
     )
     window = Window(ask.number("page"), None if ask.static else PAGE_SIZE)
-    found = find_trials(site.index, wanted, window)
+    by = ask.order()
+    found = find_trials(site.index, wanted, window, by)
 
     def table() -> Table:
-        return trial_table(find_trials(site.index, wanted, Window(size=None)).items)
+        return trial_table(find_trials(site.index, wanted, Window(size=None), by).items)
 
     names = {"profile": "profile", "task": "task", "error": "error_class", "batch": "batch"}
     return Page(
@@ -33,6 +35,8 @@ def trials_page(site: Site, ask: Ask) -> Page:
         values={
             "found": found,
             "wanted": wanted,
+            "by": by,
+            "failure": lambda batch, row: failure_class(site.index, batch, row),
             "window": window,
             "outcomes": OUTCOMES,
             "is_oracle": site.is_oracle,
@@ -51,6 +55,11 @@ def trial_table(found: list[tuple[str, TrialRow]]) -> Table:
 
 
 def _row(batch: str, row: TrialRow) -> list[object]:
-    values = trial_columns(row) | {"batch": batch, "profile": row.profile, "superseded": row.run_again}
+    values = trial_columns(row) | {
+        "batch": batch,
+        "profile": row.profile,
+        "superseded": row.run_again,
+        "attempt": row.attempt,
+    }
     values |= {"elapsed_sec": row.trial.wall_sec} if row.trial else {"error_message": row.reason}
     return [values.get(name) for name in COLUMNS]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,8 +11,9 @@ from terminalbench.dashboard.frame import Table
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
 from terminalbench.index.pages import BatchSummary
-from terminalbench.index.queries import BatchView
+from terminalbench.index.queries import BatchView, TrialRow
 from terminalbench.live.processes import resume_places
+from terminalbench.records import TaskRef
 
 if TYPE_CHECKING:
     from terminalbench.analytics.model import Comparison
@@ -57,6 +59,18 @@ class Side:
     summary: BatchSummary
     view: BatchView
     profile: str
+
+    @cached_property
+    def _by_task(self) -> dict[TaskRef, list[TrialRow]]:
+        found: dict[TaskRef, list[TrialRow]] = {}
+        for cell in self.view.cells:
+            if cell.profile == self.profile and cell.row is not None:
+                found.setdefault(cell.task, []).append(cell.row)
+        return found
+
+    def trials(self, task: TaskRef) -> list[TrialRow]:
+        """Its trials at a task, those that count."""
+        return self._by_task.get(task, [])
 
     def label(self, other: "Side") -> str:
         """What to call it beside the other: the profile, with its batch where the batches differ."""

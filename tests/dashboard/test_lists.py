@@ -1,0 +1,91 @@
+"""Lists that the server sorts, filters and pages."""
+
+import re
+
+import pytest
+
+from support.dashboard import Root
+from support.results import STAMP, make_plan, make_trial
+from terminalbench.dashboard.findings import classify
+from terminalbench.experiments.batch import allocate
+from terminalbench.index.store import open_index
+
+
+def names(page: str) -> list[str]:
+    """The rows of the list, by the text of their links."""
+    return re.findall(r'<tr data-row>\s*<th scope="row"><a [^>]*>([^<]*)', page)
+
+
+def test_trials_are_sorted_by_every_column_and_what_is_unknown_stands_last(root: Root) -> None:
+    with open_index(root.path) as index:
+        for name, number in (("a__1", 15), ("b__1", 19), ("a__2", 17), ("a__3", None)):
+            index.execute("UPDATE trials SET agent_steps = ? WHERE trial = ? AND batch = 'study/0'", (number, name))
+        index.commit()
+    first = {"batch": "study/0"}
+    assert names(root.text("trials/", sort="steps", **first))[:3] == ["a__1", "a__2", "b__1"]
+    assert names(root.text("trials/", sort="-steps", **first))[:3] == ["b__1", "a__2", "a__1"]
+    assert names(root.text("trials/", sort="trial", **first)) == [
+        "a__1",
+        "a__2",
+        "a__3",
+        "a__4",
+        "b__1",
+        "b__2",
+        "b__3",
+    ]
+    page = root.text("trials/", sort="-trial", **first)
+    assert names(page) == ["b__3", "b__2", "b__1", "a__4", "a__3", "a__2", "a__1"]
+    assert 'aria-sort="descending"' in page
+    for column in re.findall(r"[?&;]sort=-?(\w+)", page):
+        assert len(names(root.text("trials/", sort=column, **first))) == 7, column
+    assert len(names(root.text("trials/", sort="record; DROP TABLE trials", **first))) == 7
+
+
+def test_the_failure_class_is_shown_and_sorted_by(root: Root) -> None:
+    classify(root.site, "study/0")
+    page = root.text("trials/", sort="-failure", batch="study/0")
+    assert names(page)[-1] in ("a__3", "a__4", "b__1", "b__3"), "what passed has no class"
+    assert "<td>no output change</td>" in page or "wrong" in page or "error" in page
+
+
+def test_every_task_can_be_filtered_by_and_a_part_of_its_name_is_enough(root: Root) -> None:
+    batch = allocate(root.path, "wide")
+    make_plan(batch, ("p",), [f"task{n}" for n in range(230)])
+    for n in range(230):
+        make_trial(batch, f"task{n}__1")
+    root.scan()
+    page = root.text("trials/", task="task22")
+    assert len(names(page)) == 1, "the name of a task is that task"
+    assert len(names(root.text("trials/", task="ask22", batch="wide/0"))) == 11
+    assert page.count('<option value="task') == 230
+
+
+def test_home_has_the_best_profile_first_and_no_rate_over_all_profiles(root: Root) -> None:
+    page = root.text("")
+    rates = [re.findall(r"<i title=\"(\w)\">", part.split("</td>")[0]) for part in page.split('class="names"')[1:]]
+    assert rates[1] == ["q", "p"]
+    assert "Trials passed" not in page
+    listed = [names(root.text("", sort=word)) for word in ("created", "-created", "measured", "-cost", "batch")]
+    assert all(sorted(found) == ["study", "study"] for found in listed)
+    assert "sort=-created" in page
+    assert root.text("experiments/", sort="-trials").count("data-row") == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [({}, ["a", "b"]), ({"order": "worst"}, ["b", "a"]), ({"show": "all"}, ["a", "c", "b"])],
+)
+def test_a_comparison_lists_where_profiles_differ_each_with_its_side_by_side(
+    root: Root, query: dict[str, str], shown: list[str]
+) -> None:
+    batch = allocate(root.path, "three")
+    make_plan(batch, ("p", "q"), "abc")
+    for profile, rewards in (("p", (0.0, 1.0, 1.0)), ("q", (1.0, 0.0, 1.0))):
+        for task, reward in zip("abc", rewards, strict=True):
+            make_trial(batch, f"{task}__{profile}", profile=profile, reward=reward)
+    root.scan()
+    page = root.text("compare/three/0/q/three/0/p/", **query)
+    assert re.findall(r'<tr data-row><th scope="row">(\w)</th>', page) == shown
+    for task in shown:
+        assert f"side-by-side/three/0/{STAMP}__q/{task}__q/three/0/{STAMP}__p/{task}__p/" in page
+    assert ("They differ at 2 of 3 tasks." in page) == (query.get("show") != "all")

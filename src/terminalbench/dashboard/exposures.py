@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from terminalbench.dashboard.site import Site
 from terminalbench.index.exposures import LessonCounts, LessonLook, add_counts, lesson_counts, lesson_trials
-from terminalbench.index.pages import Window, find_trial
+from terminalbench.index.pages import Window
 from terminalbench.index.scan import scan_all
 from terminalbench.index.store import open_for_reading
+from terminalbench.index.trial_pages import find_trial
 from terminalbench.overnight.nights import night_results
 
 

@@ -34,6 +34,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "replay": "terminalbench.llm.replay:ReplayModel",
     },
     "evolvers": {
+        "gepa": "terminalbench.trainer.evolvers.gepa:Gepa",
         "listed": "terminalbench.trainer.evolvers.listed:Listed",
         "reflect": "terminalbench.trainer.evolvers.reflect:Reflect",
     },

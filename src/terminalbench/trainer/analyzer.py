@@ -13,7 +13,6 @@ from terminalbench.analytics.selection import Filter, pick
 from terminalbench.archivist.attempts import Attempt, attempts_of
 from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
 from terminalbench.archivist.triggers import LEAST_TRIALS
-from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.records import Lesson
 
@@ -56,15 +55,9 @@ def clusters(attempts: Sequence[Attempt]) -> list[Cluster]:
 def attempts_on(results: Path, rows: Sequence[Row], profile: str) -> list[Attempt]:
     """The measured trials behind rows of a profile, of the last batches that hold any."""
     names = list(dict.fromkeys(row.batch for row in rows if row.profile == profile and row.measured))[-RECENT:]
-    found = []
-    for name in names:
-        try:
-            found += [
-                one for part in pick([Batch(results / name)], Filter(profiles=(profile,))) for one in attempts_of(part)
-            ]
-        except UserError:
-            continue  # its folder is gone
-    return found
+    batches = [batch for name in names if (batch := Batch(results / name)).plan_json.is_file()]
+    picked = pick(batches, Filter(profiles=(profile,))) if batches else []
+    return [one for part in picked for one in attempts_of(part)]
 
 
 def _advice(what: str) -> str | None:

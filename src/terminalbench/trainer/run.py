@@ -92,12 +92,13 @@ def _state(plan: TrainingPlan, store: LineageStore, done: list[NightEntry]) -> C
 
 
 def _more(state: Campaign, done: list[NightEntry]) -> bool:
-    """Whether a night could still decide anything: someone challenges or waits, or the last one had proposals."""
+    """Whether a night could still decide anything: someone challenges or waits, or the last one searched."""
     if state.challenger is not None or (state.waiting and state.begun < state.allowed):
         return True
-    return state.exploring and (
-        not done or bool(done[-1].explored or done[-1].refused) or done[-1].after.champion != done[-1].champion
-    )
+    if not done or done[-1].after.champion != done[-1].champion:
+        return state.exploring
+    last = done[-1]
+    return state.exploring and bool(last.explored or ((last.refused or last.asked) and last.stopped is None))
 
 
 def _crown(plan: TrainingPlan, store: LineageStore, entry: NightEntry) -> None:

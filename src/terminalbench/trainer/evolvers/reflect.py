@@ -112,13 +112,17 @@ def question(search: Search, shown: Sequence[Cluster]) -> str:
 def _cluster(number: int, one: Cluster, room: int) -> str:
     head = f"C{number}: {one.what}, {plural(len(one.attempts), 'attempt')} at {plural(one.tasks, 'task')}."
     advice = f"\nUsual advice: {one.advice}" if one.advice else ""
-    first: list[Attempt] = list({attempt.trial.task: attempt for attempt in reversed(one.attempts)}.values())[:2]
-    shown = readable(first)
-    texts = [_attempt(held, room // len(shown)) for held in shown]
-    return "\n".join([head + advice, *texts])
+    first = list({attempt.trial.task: attempt for attempt in reversed(one.attempts)}.values())[:2]
+    texts = [shown_attempt(attempt, room // len(first)) for attempt in first]
+    return "\n".join([head + advice, *filter(None, texts)])
 
 
-def _attempt(one: Shown, room: int) -> str:
+def shown_attempt(attempt: Attempt, room: int) -> str:
+    """What a model is shown of an attempt, in at most so many tokens; nothing where it left no trajectory."""
+    return "".join(_shown(one, room) for one in readable([attempt]))
+
+
+def _shown(one: Shown, room: int) -> str:
     secrets = one.attempt.trial.files.secrets
     guards = clean(told(one.attempt.refusals), secrets)
     steps = fit(one.material.steps, max(room // 2, room - count_text(guards)), count_text)

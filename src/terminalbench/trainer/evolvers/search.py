@@ -5,6 +5,7 @@
 Everything that could come out otherwise when a killed night runs again is written there before it is used.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -70,6 +71,11 @@ class Search:
     def folder(self) -> Path:
         """Where the files of this night are."""
         return self.plan.folder / "nights" / f"{self.night:03}"
+
+    def seed(self, name: str) -> int:
+        """What a draw of this night starts from, by the name of who draws: the same whenever it is asked."""
+        text = f"{self.plan.table.slug}\0{self.night}\0{name}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
     @property
     def lineage(self) -> Lineage:

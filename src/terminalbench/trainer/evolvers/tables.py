@@ -9,8 +9,9 @@ from terminalbench.strict import Problems, key, table
 class EvolverTable:
     """`[evolver]`: who proposes variants."""
 
-    name: Literal["listed", "reflect"] = key(
-        "`listed`: the variants of this file, in their order; `reflect`: one a night from how the champion failed.",
+    name: Literal["listed", "reflect", "gepa"] = key(
+        "`listed`: the variants of this file, in their order; `reflect`: one a night from how the champion failed; "
+        "`gepa`: sections of the prompt, rewritten by a model and tried out on train (extra `gepa`).",
         default="listed",
     )
     candidates: int = key("Variants that a night explores.", default=4, minimum=1, maximum=64)
@@ -22,7 +23,7 @@ class EvolverTable:
     usd: float | None = key("What a night may pay that model, in dollars.", above=0)
 
 
-ASKING = ("reflect",)
+ASKING = ("reflect", "gepa")
 """The evolvers that ask a chat model."""
 
 
@@ -36,5 +37,7 @@ def check_evolver(table: EvolverTable, variants: int, problems: Problems) -> Non
         problems.add("variants", f"the evolver {table.name} does not read them", 'use evolver.name = "listed"')
     if table.model is not None and table.name not in ASKING:
         problems.add("evolver.model", f"the evolver {table.name} asks none")
+    if table.name == "gepa" and table.model is None:
+        problems.add("evolver.model", "is required for gepa", "name the chat model that rewrites sections")
     if table.usd is not None and table.model is None:
         problems.add("evolver.usd", "is what a model may be paid, and none is named", "add evolver.model")

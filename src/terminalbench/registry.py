@@ -35,6 +35,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     },
     "evolvers": {
         "gepa": "terminalbench.trainer.evolvers.gepa:Gepa",
+        "grid": "terminalbench.trainer.evolvers.grid:Grid",
         "listed": "terminalbench.trainer.evolvers.listed:Listed",
         "reflect": "terminalbench.trainer.evolvers.reflect:Reflect",
     },

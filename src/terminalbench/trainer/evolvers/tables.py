@@ -1,17 +1,44 @@
 """`[evolver]` of a training plan."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from terminalbench.strict import Problems, key, table
+
+
+@table
+class RangeTable:
+    """`[evolver.ranges.<option>]`: the values that an option of the agent may have."""
+
+    low: float = key("The least.", required=True)
+    high: float = key("The most.", required=True)
+    step: float | None = key("Only the least and so much more, again and again.", above=0)
+    whole: bool = key("Whole numbers only.", default=False)
+    log: bool = key("Small differences matter more among small values; not with a step.", default=False)
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is one of them."""
+        number = isinstance(value, int if self.whole else int | float) and not isinstance(value, bool)
+        return number and self.low <= value <= self.high
+
+    def problem(self) -> str | None:
+        """What is wrong with it."""
+        if self.low >= self.high:
+            return f"low {self.low:g} is not below high {self.high:g}"
+        if self.whole and not all(float(one or 0).is_integer() for one in (self.low, self.high, self.step)):
+            return "whole, but low, high or step is not"
+        if self.log and (self.low <= 0 or self.step is not None):
+            return "log needs a low above 0 and no step"
+        return None
 
 
 @table
 class EvolverTable:
     """`[evolver]`: who proposes variants."""
 
-    name: Literal["listed", "reflect", "gepa"] = key(
+    name: Literal["listed", "reflect", "gepa", "grid"] = key(
         "`listed`: the variants of this file, in their order; `reflect`: one a night from how the champion failed; "
-        "`gepa`: sections of the prompt, rewritten by a model and tried out on train (extra `gepa`).",
+        "`gepa`: sections of the prompt, rewritten by a model and tried out on train (extra `gepa`); "
+        "`grid`: values of numeric options (extra `optuna`).",
         default="listed",
     )
     candidates: int = key("Variants that a night explores.", default=4, minimum=1, maximum=64)
@@ -21,6 +48,11 @@ class EvolverTable:
         non_empty=True,
     )
     usd: float | None = key("What a night may pay that model, in dollars.", above=0)
+    ranges: dict[str, RangeTable] = key(
+        "For `grid`: the options of the agent that it tries, each with its values.",
+        factory=dict,
+        example="{ max_turns = { low = 10, high = 80, whole = true } }",
+    )
 
 
 ASKING = ("reflect", "gepa")
@@ -37,6 +69,12 @@ def check_evolver(table: EvolverTable, variants: int, problems: Problems) -> Non
         problems.add("variants", f"the evolver {table.name} does not read them", 'use evolver.name = "listed"')
     if table.model is not None and table.name not in ASKING:
         problems.add("evolver.model", f"the evolver {table.name} asks none")
+    if bool(table.ranges) != (table.name == "grid"):
+        what = "must name an option for the evolver grid" if not table.ranges else "are read by the evolver grid only"
+        problems.add("evolver.ranges", what)
+    for name, one in table.ranges.items():
+        if wrong := one.problem():
+            problems.add(f"evolver.ranges.{name}", wrong)
     if table.name == "gepa" and table.model is None:
         problems.add("evolver.model", "is required for gepa", "name the chat model that rewrites sections")
     if table.usd is not None and table.model is None:

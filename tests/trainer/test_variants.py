@@ -7,6 +7,7 @@ import pytest
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Selection
+from terminalbench.experiments.tables import LessonsTable
 from terminalbench.harbor.jobs import job_config
 from terminalbench.lab.plan import plan_batch
 from terminalbench.trainer.environments import Environment, open_environment
@@ -40,6 +41,7 @@ CHANGES = {
     "tools.deny": (CLAUDE, Change("r", tools=ToolsTable(deny=["WebSearch"])), "WebSearch"),
     "tools.servers": (CLAUDE, Change("r", tools=ToolsTable(servers=["one"])), "mcpServers"),
     "reasoning": (CLAUDE, Change("r", reasoning="high"), "high"),
+    "lessons": (CLAUDE, Change("r", lessons="masked"), "LessonsAgent"),
     "workflow": (GUARDED, Change("r", workflow="s1_tdd"), ""),
 }
 
@@ -60,6 +62,18 @@ def test_every_field_changes_what_runs(starter: Environment, name: str) -> None:
     assert before != after
     assert shows in after
     assert len(said(parent.profile, made.profile)) >= 1
+
+
+def test_a_lesson_policy_changes_by_each_of_its_keys_and_never_recalls(starter: Environment) -> None:
+    parent = resolved(starter, {**CLAUDE, "lessons": "masked"}, "profile")
+    tables = [LessonsTable(k=2), LessonsTable(budget=90), LessonsTable(withhold=0.5), "off"]
+    made = [changed(starter, parent, Change("r", lessons=one), "variants[0]") for one in tables]
+    assert len({one.profile.id for one in made} | {parent.profile.id}) == 5
+    assert [one.profile.lessons for one in made[:3]] == tables[:3]  # the snapshot of a batch is made by these
+    assert "LessonsAgent" in config_of(starter, made[0])
+    assert "LessonsAgent" not in config_of(starter, made[-1])
+    with pytest.raises(UserError, match="would prove nothing"):
+        changed(starter, parent, Change("r", lessons=LessonsTable("recall")), "variants[0]")
 
 
 def test_a_change_of_nothing_is_refused(starter: Environment) -> None:

@@ -2,13 +2,14 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.experiments.champions import PROFILES
 from terminalbench.experiments.profiles import Profile, differences, summaries
+from terminalbench.experiments.tables import LessonsTable
 from terminalbench.experiments.write import profile_table
 from terminalbench.files import write_text
 from terminalbench.strict import key, table
@@ -45,6 +46,10 @@ class Change:
     tools: ToolsTable | None = key("Which tools it has.")
     workflow: str | None = key("Another workflow, of agent `guarded`.", non_empty=True)
     reasoning: str | None = key("Another reasoning effort.", non_empty=True)
+    lessons: Literal["masked", "off"] | LessonsTable | None = key(
+        "What of the project's memory it is shown: `masked`, `off`, or a table with `k`, `budget` and `withhold`. No "
+        "`recall`: lessons from the tasks that it is measured on would prove nothing.",
+    )
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,8 @@ def changed(environment: Environment, parent: Made, change: Change, at: str) -> 
         table["mcp_servers"] = change.tools.servers
         if not change.tools.servers:
             table["no_mcp"] = True
+    if change.lessons is not None:
+        table["lessons"] = _lessons(change.lessons, f"{at}.lessons")
     for name in ("workflow", "reasoning"):
         if (value := getattr(change, name)) is not None:
             table[name] = value
@@ -130,6 +137,15 @@ def _options(parent: Made, change: Change, at: str) -> dict[str, Any]:
         if tools:
             options[option] = ",".join(tools)
     return options
+
+
+def _lessons(policy: str | LessonsTable, at: str) -> str | dict[str, Any]:
+    if isinstance(policy, str):
+        return policy
+    if policy.mode == "recall":
+        what = "recall shows lessons from the tasks that a variant is measured on, which would prove nothing"
+        raise UserError(what, where=f"{at}.mode", hint="use masked")
+    return asdict(policy)
 
 
 def said(parent: Profile, variant: Profile) -> list[str]:

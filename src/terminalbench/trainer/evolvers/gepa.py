@@ -162,13 +162,15 @@ class Work:
         return [[known.get((name, task.id), [])[:1] for task in tasks] for name, tasks in wanted]
 
     def _rows(self) -> dict[tuple[str, str], list[Row]]:
-        """Trials by profile and task, oldest first: what an attempt came to stays. A task that has changed is new."""
+        """Trials by profile and task, oldest first: what an attempt came to stays. A task that has changed is new,
+        and a profile whose memory has learned since."""
         digests = {row.task.id: row.task_digest for row in self.search.rows if row.trial is not None}
         found: dict[tuple[str, str], list[Row]] = {}
         tonight = {id(row) for row in self.search.tonight}
         for row in self.search.rows:
             if (row.measured or id(row) in tonight) and digests.get(row.task.id) in (row.task_digest, None):
-                found.setdefault((row.profile_id or row.profile, row.task.id), []).append(row)
+                name = row.profile if id(row) in tonight else row.profile_id or row.profile
+                found.setdefault((name, row.task.id), []).append(row)
         return found
 
     def kept[T](self, make: Callable[[], T], otherwise: T) -> T:

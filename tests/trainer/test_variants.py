@@ -66,10 +66,11 @@ def test_every_field_changes_what_runs(starter: Environment, name: str) -> None:
 
 def test_a_lesson_policy_changes_by_each_of_its_keys_and_never_recalls(starter: Environment) -> None:
     parent = resolved(starter, {**CLAUDE, "lessons": "masked"}, "profile")
-    tables = [LessonsTable(k=2), LessonsTable(budget=90), LessonsTable(withhold=0.5), "off"]
-    made = [changed(starter, parent, Change("r", lessons=one), "variants[0]") for one in tables]
+    tables = [LessonsTable(k=2), LessonsTable(budget=90), LessonsTable(withhold=0.5)]
+    changes = [Change("r", lessons=one) for one in tables] + [Change("r", lessons="off")]
+    made = [changed(starter, parent, one, "variants[0]") for one in changes]
     assert len({one.profile.id for one in made} | {parent.profile.id}) == 5
-    assert [one.profile.lessons for one in made[:3]] == tables[:3]  # the snapshot of a batch is made by these
+    assert [one.profile.lessons for one in made[:3]] == tables  # the snapshot of a batch is made by these
     assert "LessonsAgent" in config_of(starter, made[0])
     assert "LessonsAgent" not in config_of(starter, made[-1])
     with pytest.raises(UserError, match="would prove nothing"):

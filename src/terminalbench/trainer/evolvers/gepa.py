@@ -250,7 +250,7 @@ def _known(candidate: Candidate) -> str:
 
 def _adapter(work: Work) -> Any:
     """GEPA's adapter. Derived from its class: one that only looks alike gets no proposals, and no error either."""
-    core = import_module("gepa.core.adapter")
+    core: Any = import_module("gepa.core.adapter")  # an extra: it may not be there to be checked
 
     class Adapter(core.GEPAAdapter):
         def batch_evaluate(self, items: list[tuple[Candidate, list[Task]]]) -> list[Any]:

@@ -1,0 +1,77 @@
+"""Real trainings on the local sandbox with a scripted reflector: skill that depends on the prompt, and skill that does not."""
+
+import json
+
+import pytest
+
+from support.experiments import Project
+from terminalbench.trainer.plan import load_plan
+from terminalbench.trainer.run import Trained, run_training
+from terminalbench.trainer.story import report
+from terminalbench.trainer.training import open_training
+
+PLAN = """
+schema_version = 1
+slug = "{slug}"
+environment = "starter"
+nights = {nights}
+[profile]
+agent = "simulated"
+model = "simulated/student"
+options = {{ {skill}, delay_sec = [0.0, 0.0] }}
+[run]
+container_env = "local"
+[split]
+train = 0.4
+dev = 0.4
+[budget]
+trials = 24
+control = 0.125
+explore = 0.375
+confirm = 0.5
+[gate]
+alpha = 0.2
+looks = 1
+challengers = 1
+[evolver]
+name = "reflect"
+model = "replay:{root}/answers.jsonl"
+"""
+QUITS = {"reason": "a quick end", "sections": [{"title": "Pace", "text": "Give up at once."}]}
+CHECKS = {"reason": "nobody looks again", "sections": [{"title": "End", "text": "Check the result twice."}]}
+
+
+def trained(project: Project, slug: str, nights: int, skill: str) -> Trained:
+    text = PLAN.format(slug=slug, nights=nights, skill=skill, root=project.root)
+    return run_training(load_plan(project.write(f"{slug}.toml", text)))
+
+
+@pytest.mark.long
+def test_a_reflector_improves_what_depends_on_the_prompt_and_nothing_else(project: Project) -> None:
+    answers = [
+        {"contains": ["night 1: a quick end"], "text": json.dumps(CHECKS), "usage": {"cost_usd": 0.02}},
+        {"contains": ["How attempts failed"], "text": json.dumps(QUITS), "usage": {"cost_usd": 0.01}},
+    ]
+    project.write("answers.jsonl", "".join(json.dumps(one) + "\n" for one in answers))
+
+    better = trained(
+        project, "depends", 4, 'solve_probability = 0.3, skill_text = { "Check the result" = 0.7, "Give up" = -0.3 }'
+    )
+    training = open_training(project.root / "depends.toml")
+    first, second, *_ = better.nights
+    (quits, champion) = first.explored
+    assert (quits.reason, quits.passed, first.winner) == ("a quick end", 0, None)  # giving up early is no way to win
+    assert champion.passed > 0
+    assert second.winner is not None
+    assert second.asked is not None
+    assert second.asked.cost_usd == 0.02
+    best = training.lineage.crowned[-1]
+    assert (best.why, training.lineage.variants[best.id].reason) == ("promoted", "nobody looks again")
+    assert best.evidence["interval"]["low"] <= 0.7 <= best.evidence["interval"]["high"]
+    assert training.lineage.variants[best.id].evidence  # the trials that failed
+    assert "promoted" in report(training.lineage, "depends", 4, better.nights)
+
+    same = trained(project, "apart", 2, "solve_probability = 0.5")
+    training = open_training(project.root / "apart.toml")
+    assert [one.why for one in training.lineage.crowned] == ["started"]
+    assert "No gain was shown: the first champion stays." in report(training.lineage, "apart", 2, same.nights)

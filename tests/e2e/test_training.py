@@ -30,7 +30,9 @@ def test_a_training_from_zero_to_a_promoted_profile(project: Project, tbench, mo
     monkeypatch.chdir(project.root)
     monkeypatch.setenv("COLUMNS", "80")
     file = project.write(PLAN, (REPO / PLAN).read_text())
-    command = [sys.executable, "-m", "terminalbench.cli.main", "trainer", "run", str(file)]
+    night = project.root / "results/night"
+    options = ["--learn", PLAN, "--iterations", "1", "--tasks", "git-lost-commit", "--output", str(night)]
+    command = [sys.executable, "-m", "terminalbench.cli.main", "overnight", *options]
     begun = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     while not results(project.root) and begun.poll() is None:
         time.sleep(0.05)
@@ -38,8 +40,16 @@ def test_a_training_from_zero_to_a_promoted_profile(project: Project, tbench, mo
     begun.wait()
     assert not (project.root / ".terminalbench/training/training-quickstart/nights.jsonl").exists()
 
-    ran = tbench("trainer", "run", PLAN, "--resume", "--nights", 1)
-    assert ran.code == 3, ran.out + ran.err
+    iterated = sorted(night.glob("batches/night/*/runs/*/*/result.json"))
+    assert len(iterated) == 2  # the champion as it is, and with lessons
+    assert tbench("overnight", "--resume", night, "--learn", "other.toml").code == 2
+    ran = tbench("overnight", "--resume", night)
+    assert ran.code == 0, ran.out + ran.err
+    assert sorted(night.glob("batches/night/*/runs/*/*/result.json")) == iterated
+    said = (night / "report.md").read_text()
+    assert "## Training training-quickstart, night 1" in said
+    assert "goes on: most failures are results that nobody looked at" in said
+    assert "night 1 of 4, 1 waiting, challenger 0 of 2 (simulated)" in said
     first = open_training(file).nights[0]
     kept = results(project.root)
     nights = project.root / ".terminalbench/training/training-quickstart/nights.jsonl"
@@ -74,7 +84,10 @@ def test_a_training_from_zero_to_a_promoted_profile(project: Project, tbench, mo
         cells[json.loads(plan.read_text())["labels"]["night"], part] += 1
     assert set(cells.values()) == {1}
     assert tasks["explore"].isdisjoint(tasks["confirm"] | tasks["canary"] | tasks["control"])
-    assert Gym(project.root).looks(open_environment("starter", project.root)) == []
+    assert tasks["holdout"].isdisjoint(tasks["explore"] | tasks["confirm"] | tasks["canary"] | tasks["control"])
+    (look,) = Gym(project.root).looks(open_environment("starter", project.root))
+    assert look.reason == "the last word on the promoted prompt"
+    assert tasks["holdout"] == {f"terminalbench/{name.rpartition('/')[2]}" for name in look.tasks}
 
     chosen = project.experiment(
         'schema_version = 2\nslug = "s"\n[tasks]\ndefault_dataset = "starter"\nitems = [{ id = "csv-clean" }]\n'

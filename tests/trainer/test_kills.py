@@ -127,3 +127,30 @@ def test_a_training_without_a_gain_spends_no_look(project: Project, trials: Scri
     with pytest.raises(UserError, match="nothing to measure"):
         measure_holdout(plan, "why not")
     assert Gym(project.root).looks(plan.environment) == []
+
+
+def test_a_champion_that_worsens_is_rolled_back_and_the_one_before_it_was_its_control(
+    project: Project, trials: ScriptedTrials
+) -> None:
+    file = project.root / PLAN
+    file.write_text(file.read_text().replace("nights = 4", "nights = 12"))
+    first = load_plan(file).start.profile.id
+    store = LineageStore(project.root)
+
+    def swapped(prompt: str) -> float:
+        """The model behind both is replaced once the other prompt is champion: what helped does harm."""
+        now = store.lineage("training-quickstart").champion
+        helps = now is None or now.id == first
+        return 0.95 if ("Check" in prompt) is helps else 0.1
+
+    trials.chance = swapped
+    nights = trained(project.root)
+    lineage = store.lineage("training-quickstart")
+    assert [one.why for one in lineage.crowned] == ["started", "promoted", "rolled_back"]
+    better = lineage.crowned[1].id
+    assert (lineage.champion and lineage.champion.id, lineage.crowned[2].before) == (first, better)
+    watched = [night for night in nights if night.champion == better]
+    assert {night.control.old for night in watched} == {first}
+    assert watched[-1].control.verdict is not None
+    assert watched[-1].control.verdict.action == "roll_back"
+    assert nights[-1].after.champion == first

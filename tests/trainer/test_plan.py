@@ -173,3 +173,12 @@ def test_looking_at_a_training_writes_nothing(project: Project, tbench) -> None:
     assert json.loads(status.out)["declared"] is None
     assert tbench("gym", "show", "starter", "--root", project.root).code == 0
     assert {path: path.read_bytes() for path in project.root.rglob("*") if path.is_file()} == before
+
+
+def test_a_night_that_trains_brings_its_own_suite_and_profile(project: Project, tbench) -> None:
+    file = written(project)
+    for option in (("--suite", "starter"), ("--model", "simulated")):
+        ran = tbench("overnight", "--learn", file, *option, "--output", project.root / "results/n")
+        assert ran.code == 2
+        assert f"{option[0]}: the plan of --learn says" in ran.err
+    assert not (project.root / "results").exists()

@@ -105,6 +105,13 @@ def night_options(command: Callable[..., Any]) -> Any:
                 metavar="USD",
                 help="What that model may charge, within the budget of the night.",
             ),
+            click.option(
+                "--learn",
+                type=PATH,
+                metavar="PLAN.toml",
+                help="Iterate the champion of a training on its train tasks, with and without lessons, then run a "
+                "night of that training.",
+            ),
             click.option("--seed", type=click.IntRange(min=0), help="Seed of the night; each iteration has its own."),
             click.option(
                 "--dirty",
@@ -141,13 +148,13 @@ def command(resume: Path | None, watch: bool, as_json: bool, **asked: Any) -> in
     return run_night(resume, watch=watch, as_json=as_json, **asked)
 
 
-def run_night(resume: Path | None, *, watch: bool, as_json: bool, **asked: Any) -> int:
+def run_night(resume: Path | None, *, watch: bool, as_json: bool, learn: Path | None, **asked: Any) -> int:
     """Run a night and tell how it goes."""
     from terminalbench.cli.night_progress import NightTeller
-    from terminalbench.overnight import loop
     from terminalbench.overnight.begin import Request
+    from terminalbench.trainer.learning import run_learning_night
 
     request: Request = Request(**asked)
     with NightTeller(quiet=as_json, watch=watch) as teller:
-        ended = loop.run_night(request, resume, listener=teller.listener())
+        ended = run_learning_night(request, learn, resume, teller.listener())
     return teller.show_end(ended, as_json=as_json)

@@ -29,7 +29,7 @@ from terminalbench.overnight.models import (
     parse_models,
     profile_of,
 )
-from terminalbench.overnight.night import LessonsMode, NightConfig, NightModel, NightState, Role, Work
+from terminalbench.overnight.night import LessonsMode, NightConfig, NightModel, NightState, NightTraining, Role, Work
 from terminalbench.overnight.nights import config_of
 from terminalbench.overnight.results import labelled
 from terminalbench.overnight.suite import Suite, load_suite
@@ -70,6 +70,7 @@ class Request:
     lessons: LessonsMode | None = None
     reflect_model: str | None = None
     reflect_budget_usd: float | None = None
+    learn: NightTraining | None = None
     dirty: Dirty = "capture"
     root: Path | None = None
     command: str = "overnight"
@@ -233,6 +234,7 @@ def _config(request: Request, suite: Suite, code: CodePin, now: datetime, until:
         validation_budget_usd=request.validation_budget_usd,
         ollama_endpoint=request.ollama_endpoint,
         project_root=str(suite.root.resolve()),
+        learn=request.learn,
         suite_tasks=list(suite.tasks),
         command=request.command,
         model_slots=request.model_slots,

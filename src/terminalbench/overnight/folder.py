@@ -31,6 +31,7 @@ class NightFolder:
       iterations/001/experiment.toml       what is run; validation.toml beside it; <role>.log of its worker
       iterations/001/reflection.json       what was learned from it, where the night learns
       iterations/001/results.json delta.json     projections, as are
+      training.json    what a night of training came to, with --learn
       summary.json  report.md  report.html
     """
 
@@ -75,6 +76,11 @@ class NightFolder:
     def results_root(self) -> Path:
         """The results folder that its batches are in."""
         return self.folder / "batches"
+
+    @property
+    def training_json(self) -> Path:
+        """What a night of training came to."""
+        return self.folder / "training.json"
 
     @property
     def summary_json(self) -> Path:

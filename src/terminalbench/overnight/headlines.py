@@ -29,6 +29,8 @@ def headlines(summary: NightSummary) -> list[str]:
     if summary.validation is not None:
         lines.append(f"validation {summary.validation.sentence}")
         lines += [one.sentence for one in summary.validation.against]
+    if summary.training is not None:
+        lines.append(f"training {summary.training.training}: {'; '.join(summary.training.lines)}")
     if summary.incidents:
         counts = Counter(one.kind for one in summary.incidents)
         lines.append(", ".join(plural(n, *_KINDS[kind]) for kind, n in counts.items()))

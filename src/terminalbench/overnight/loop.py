@@ -21,6 +21,7 @@ from terminalbench.overnight.begin import Night, Request, begin, go_on, night_at
 from terminalbench.overnight.decisions import Patience, nothing_left
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import load_base
+from terminalbench.overnight.journal import Journal
 from terminalbench.overnight.launch import Loaded
 from terminalbench.overnight.models import model_environment
 from terminalbench.overnight.morning import first_lines
@@ -44,6 +45,10 @@ class Listener:
     begun: Callable[[Night], None] = lambda _night: None
     event: Callable[[NightEvent], None] = lambda _event: None
     tick: Callable[[Supervisor], None] = lambda _night: None
+
+
+type Tell = Callable[[str], None]
+"""Writes down, as an event of the night, what is done after its iterations."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,8 @@ class NightEnd:
             done = all(one.status is not Status.GIVEN_UP and one.status is not Status.INCOMPLETE for one in work)
         else:
             done = self.state.status == "finished" and all(one.status is Status.DONE for one in work)
-        return EXIT_OK if done else EXIT_INCOMPLETE
+        trained = self.config.learn is None or self.folder.training_json.is_file()
+        return EXIT_OK if done and trained else EXIT_INCOMPLETE
 
 
 def default_output(now: datetime) -> Path:
@@ -85,8 +91,12 @@ def run_night(
     *,
     listener: Listener | None = None,
     patience: Patience | None = None,
+    then: Callable[[Night, Tell], None] | None = None,
 ) -> NightEnd:
-    """Run a night, or go on with one, and write its report. Returns when it is over, or was interrupted."""
+    """Run a night, or go on with one, and write its report. Returns when it is over, or was interrupted.
+
+    `then` comes after its iterations, before the report; it is called again by a resume, and finds out what is left.
+    """
     told, now = listener or Listener(), datetime.now().astimezone()
     folder = night_at(resume) if resume is not None else NightFolder((request.output or default_output(now)).resolve())
     gone = lock_owner(folder.lock)  # who has ended it takes its name out
@@ -94,7 +104,10 @@ def run_night(
         night = go_on(request, folder, now) if resume is not None else begin(request, folder, now)
         told.begun(night)
         if resume is not None and not night.extended and nothing_left(night.state, night.config.iterations):
-            written = project(night.folder, night.config, night.state)
+            try:
+                _and_then(then, night, told)
+            finally:
+                written = project(night.folder, night.config, night.state)
             return NightEnd(folder, night.config, night.state, (*written.problems, *_let_go(night)))
         supervisor = Supervisor(night.folder, night.config, night.state, patience or Patience(), told.event, told.tick)
         if night.config.workers == "auto":
@@ -105,11 +118,19 @@ def run_night(
             with Loaded(folder) as loaded:
                 supervisor.look = _Looks(loaded).look
                 state = supervisor.run()
+            if state.status != "interrupted":
+                _and_then(then, night, told)
         finally:
             written = project(night.folder, night.config, night.state)
         sent = _notify(night, written.summary)
         left = _let_go(night) if state.status != "interrupted" else []
         return NightEnd(folder, night.config, state, (*written.problems, *sent, *left))
+
+
+def _and_then(then: Callable[[Night, Tell], None] | None, night: Night, told: Listener) -> None:
+    if then is not None:
+        journal = Journal(night.folder, night.state, told.event)
+        then(night, lambda said: journal.tell(Happening.NOTE, said, cause="training"))
 
 
 @dataclass

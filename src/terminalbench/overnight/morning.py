@@ -7,6 +7,7 @@ from terminalbench.overnight.delta_model import Count
 from terminalbench.overnight.groups import Grouping
 from terminalbench.overnight.lessons_report import lessons_markdown
 from terminalbench.overnight.summary_model import IterationLine, ModelSummary, NightSummary, model_name
+from terminalbench.overnight.training_report import training_markdown
 from terminalbench.report.markdown import escaped, table
 from terminalbench.text.foreign import flat, short
 from terminalbench.text.numbers import cost, dollars, moment, percent, percents, plural
@@ -40,6 +41,7 @@ def render_markdown(summary: NightSummary) -> str:
         *_groups(summary),
         *_tasks(summary),
         *lessons_markdown(summary.lessons),
+        *training_markdown(summary.training),
         *_validation(summary),
         *_incidents(summary),
         *_lost(summary),

@@ -17,6 +17,7 @@ from terminalbench.overnight.morning import (
     model_row,
 )
 from terminalbench.overnight.summary_model import NightSummary
+from terminalbench.overnight.training_report import training_html
 from terminalbench.text.foreign import short
 from terminalbench.text.numbers import cost, moment, percent, plural
 from terminalbench.text.outcomes import word
@@ -41,6 +42,7 @@ def render_html(summary: NightSummary) -> str:
         noisy=NOISY,
         facts=facts(summary),
         **lessons_html(summary.lessons),
+        **training_html(summary.training),
         models=[model_row(one) for one in summary.models],
         model_columns=MODEL_COLUMNS,
         groups=[(by, rows) for by in Grouping if (rows := group_rows(summary, by))],

@@ -73,6 +73,14 @@ class NightLessons(msgspec.Struct, frozen=True, omit_defaults=True):
     budget_usd: float | None = None
 
 
+class NightTraining(msgspec.Struct, frozen=True):
+    """The training that a night ends with: its plan (a file), its name, and which of its nights this one is."""
+
+    plan: str
+    training: str
+    night: int
+
+
 class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What was asked for. A resume goes on with this, never with the suite file.
 
@@ -101,6 +109,7 @@ class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     ollama_endpoint: str | None = None
     project_root: str = ""
     lessons: NightLessons | None = None
+    learn: NightTraining | None = None
     suite_tasks: list[SuiteTask] = []
     command: str = "overnight"
     model_slots: int | None = None

@@ -30,6 +30,7 @@ from terminalbench.overnight.summary_model import (
     NightSummary,
     Scaling,
 )
+from terminalbench.overnight.training_report import read_trained
 from terminalbench.overnight.validation import Validation, validate
 from terminalbench.overnight.whole_night import not_alike, whole_night
 from terminalbench.text.numbers import plural
@@ -66,8 +67,9 @@ def summarise(folder: NightFolder, projected: Sequence[Projected] | None = None)
     validation = _validation(folder, config)
     models = [whole_night(model, projected, config) for model in config.models]
     lessons = summarise_lessons(folder, config, [one.results.iteration for one in projected])
+    training = read_trained(folder)
     spent = Spend.total(
-        Spend(one.cost_usd, one.cost_unknown) for one in (*models, validation, lessons) if one is not None
+        Spend(one.cost_usd, one.cost_unknown) for one in (*models, validation, lessons, training) if one is not None
     )
     deltas = [one for each in projected for one in each.delta.profiles]
     said = NightSummary(
@@ -102,6 +104,7 @@ def summarise(folder: NightFolder, projected: Sequence[Projected] | None = None)
         next_steps=[],
         validation=validation,
         lessons=lessons,
+        training=training,
         problems=[*problems, *_unread(events), *not_alike(projected)],
     )
     said = msgspec.structs.replace(said, next_steps=next_steps(said, folder.folder.resolve()))

@@ -12,6 +12,7 @@ from terminalbench.overnight.groups import GroupRate
 from terminalbench.overnight.lessons_report import LessonsSummary
 from terminalbench.overnight.night import Happening, Quarantined, Status
 from terminalbench.overnight.noise import Flaky, Noise
+from terminalbench.overnight.training_report import TrainedNight
 from terminalbench.overnight.validation import Validation
 from terminalbench.records import Outcome
 
@@ -190,6 +191,7 @@ class NightSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     next_steps: list[str]
     validation: Validation | None = None
     lessons: LessonsSummary | None = None
+    training: TrainedNight | None = None
     problems: list[str] = []
     schema_version: int = 1
 

@@ -1,0 +1,129 @@
+"""A night that learns: iterations of the champion on train with and without lessons, then a night of its training.
+
+The iterations are an ordinary night, of the tasks that teach alone: lessons come from nothing that measures. What they
+found is in the project's memory when the training begins. Killed anywhere, a resume goes on where it was: which night
+of the training belongs to this one is in `config.json`, and one that is in the training's journal does not run again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from terminalbench.errors import Interrupted, UserError
+from terminalbench.experiments.write import write_experiment
+from terminalbench.files import write_json
+from terminalbench.overnight import limits, loop
+from terminalbench.overnight.begin import Night, Request, night_at
+from terminalbench.overnight.loop import Listener, NightEnd, Tell
+from terminalbench.overnight.night import NightTraining
+from terminalbench.overnight.nights import config_of
+from terminalbench.overnight.training_report import TrainedNight
+from terminalbench.text.paths import typed
+from terminalbench.trainer.journal import NightEntry, read_nights
+from terminalbench.trainer.lineage import Lineage, LineageStore
+from terminalbench.trainer.plan import TrainingPlan, load_plan
+from terminalbench.trainer.run import run_training
+from terminalbench.trainer.story import claim, ledger, spent, standing
+from terminalbench.trainer.variants import Made, resolved
+
+
+def run_learning_night(
+    request: Request, learn: Path | None, resume: Path | None, listener: Listener | None = None
+) -> NightEnd:
+    """Run a night by a training plan, or go on with one; a night that was begun without a plan stays without."""
+    if resume is None:
+        if learn is None:
+            return loop.run_night(request, listener=listener)
+        plan = load_plan(learn, request.root)
+        request = _iterations(plan, request)
+    else:
+        known = config_of(night_at(resume)).learn
+        if learn is not None and (known is None or learn.resolve() != Path(known.plan)):
+            now = f"its plan is {known.plan}" if known is not None else "it was begun without --learn"
+            raise UserError(f"is not the night that is asked for now: {now}", where=str(resume))
+        if known is None:
+            return loop.run_night(request, resume, listener=listener)
+        plan = load_plan(Path(known.plan), request.root)
+    return loop.run_night(request, resume, listener=listener, then=lambda night, tell: _train(plan, night, tell))
+
+
+def _iterations(plan: TrainingPlan, request: Request) -> Request:
+    """The request of a night that iterates the champion on train."""
+    for option, given in (("--suite", request.suite), ("--model", request.models)):
+        if given:
+            raise UserError(f"{option}: the plan of --learn says what is attempted, and by whom", hint="leave it out")
+    number = len(read_nights(plan.folder)) + 1
+    if number > plan.table.nights:
+        raise UserError("all nights of it are over", where=str(plan.file), hint="give a new plan a slug of its own")
+    champion = _champion(plan)
+    changes = {
+        "slug": plan.table.slug,
+        "name": f"{plan.table.slug}: iterations of night {number}",
+        "run": plan.table.run,
+    }
+    made = plan.environment.experiment({"champion": champion.table}, plan.split.train, changes)
+    suite = plan.folder / "nights" / f"{number:03}" / "iterations.toml"
+    write_experiment(made, suite)
+    reads = champion.profile.agent.model and champion.profile.lessons is None
+    return replace(
+        request,
+        suite=suite,
+        root=plan.root,
+        lessons=request.lessons or ("masked" if reads else None),
+        learn=NightTraining(str(plan.file.resolve()), plan.table.slug, number),
+    )
+
+
+def _champion(plan: TrainingPlan) -> Made:
+    champion = LineageStore(plan.root).lineage(plan.lineage).champion
+    return resolved(plan.environment, champion.table, "champion") if champion is not None else plan.start
+
+
+def _train(plan: TrainingPlan, night: Night, tell: Tell) -> None:
+    """The night of the training that belongs to this night, unless it is over already; then what it came to."""
+    asked = night.config.learn
+    if asked is None:
+        return
+    done = read_nights(plan.folder)
+    if len(done) < asked.night:
+        shut = limits.standing(night.folder.gate_json).shut
+        if shut is not None:
+            tell(f"night {asked.night} of training {asked.training} did not begin: {shut}")
+            return
+        tell(f"night {asked.night} of training {asked.training} begins: tbench trainer status {typed(plan.file)}")
+        try:
+            trained = run_training(plan, nights=1, resume=True)
+        except Interrupted as error:
+            error.hint = f"tbench {night.config.command} --resume {typed(night.folder.folder)} goes on"
+            raise
+        done = trained.nights
+        if len(done) < asked.night:
+            tell(f"training {asked.training} has no night {asked.night}: {trained.why}")
+            return
+        tell(f"night {asked.night} of training {asked.training} is over: {spent([done[asked.night - 1]])}")
+    told = trained_night(plan, done[: asked.night], LineageStore(plan.root).lineage(plan.lineage))
+    write_json(night.folder.training_json, told)
+
+
+def trained_night(plan: TrainingPlan, nights: Sequence[NightEntry], lineage: Lineage) -> TrainedNight:
+    """What the last of some nights came to, for the morning report."""
+    last = nights[-1]
+    simulated = " (simulated)" if plan.simulated else ""
+    crowned = [one for one in lineage.crowned if one.id == last.after.champion]
+    said = claim(crowned[-1]) if crowned else "the first champion"
+    changed = last.after.champion != last.champion
+    lines = [
+        f"{standing(nights, plan.table.nights)}{simulated}",
+        f"spent: {spent([last])}; by the whole training {spent(nights)}",
+        f"champion: {last.after.champion}, {'new tonight, ' if changed else ''}{said}",
+    ]
+    if last.confirm is not None and last.confirm.verdict is not None and not changed:
+        lines.append(f"no gain is claimed of {last.confirm.new} yet")
+    return TrainedNight(
+        training=plan.table.slug,
+        night=last.night,
+        lines=[*lines, *last.notes],
+        comparisons=[(one.part, one.profile, one.what) for one in ledger([last])],
+        cost_usd=last.cost_usd,
+        cost_unknown=last.cost_unknown,
+    )

@@ -12,6 +12,7 @@ from simulate.training import (
     Setup,
     Told,
     Truth,
+    differs_from_itself,
     many,
     np,
     one_night,
@@ -50,6 +51,11 @@ def test_a_gain_at_three_times_the_cost_is_refused() -> None:
 def test_a_champion_that_worsens_is_rolled_back_and_an_equal_one_stays() -> None:
     assert [worsened(0.0, seed) for seed in range(6)] == [None] * 6
     assert sum(worsened(0.5, seed) is not None for seed in range(4)) == 4
+
+
+def test_the_champion_against_itself_is_no_alarm_and_a_broken_night_is_one() -> None:
+    assert sum(differs_from_itself(seed) > 0 for seed in range(20)) <= 2
+    assert all(differs_from_itself(seed, broken=0.5) > 0 for seed in range(5))
 
 
 def test_a_mutant_that_quits_is_never_a_challenger() -> None:

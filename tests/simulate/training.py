@@ -22,7 +22,7 @@ from terminalbench.records import Outcome, TaskRef
 from terminalbench.trainer.budget import night_parts
 from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.explore import Score, better_half, rounds, spread
-from terminalbench.trainer.gate import Action, Rule, Verdict, canary, confirm, watch
+from terminalbench.trainer.gate import Action, Rule, Verdict, canary, confirm, same_profile_p, watch
 from terminalbench.trainer.tables import BudgetTable
 
 NIGHTS, TASKS, LOOKS, CANDIDATES, ALPHA = 28, 40, 3, 7, 0.05
@@ -226,6 +226,22 @@ def worsened(loss: float, seed: int, nights: int = 10) -> int | None:
     return None
 
 
+def differs_from_itself(seed: int, nights: int = NIGHTS, *, broken: float = 0.0) -> int:
+    """A/A: in how many nights the champion is said to differ from itself; its twin has lost `broken`."""
+    random = np.random.default_rng(seed)
+    first = start(random)
+    twin = Truth(first.train, np.clip(first.dev - broken, 0.01, 0.99))
+    setup = Setup(random, Campaign(champion="p0", allowed=ALLOWED), {"p0": first, "p1": twin})
+    half = night_parts(BUDGET, challenger=True, exploring=True).control // 2
+    found = 0
+    for night in range(nights):
+        tasks = spread(DEV, half, night * half).tasks
+        sides = [trials(name, setup.profiles[name].dev, tasks, DEV, setup) for name in ("p0", "p1")]
+        p = same_profile_p(*sides)
+        found += p is not None and p <= ALPHA / NIGHTS
+    return found
+
+
 def report(runs: int) -> None:
     """Print what each world comes to."""
     print(f"{NIGHTS} nights x {BUDGET.trials} trials, {TASKS} dev tasks, {runs} runs each")
@@ -237,6 +253,10 @@ def report(runs: int) -> None:
             f"truth in the claim {told.covered}/{told.promoted}; rolled back {told.rolled_back}",
             flush=True,
         )
+    for broken in (0.0, 0.5):
+        said = [differs_from_itself(seed, broken=broken) for seed in range(runs)]
+        what = "the champion against itself" if not broken else "the champion against one that has lost 50 pt"
+        print(f"{what}: an alarm in {sum(map(bool, said))} of {runs} runs, {sum(said)} of {runs * NIGHTS} nights")
     for loss in (0.0, 0.2, 0.3, 0.5):
         back = [worsened(loss, seed) for seed in range(runs)]
         hit = sorted(night for night in back if night is not None)

@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import msgspec
@@ -17,8 +19,11 @@ from terminalbench.archivist.entries import Changes, Entry, Operation
 from terminalbench.archivist.memory import add, edit, find, merge, retire
 from terminalbench.archivist.store import MemoryFolder, ProblemKind, open_store
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.files import encode_line, read_jsonl
+from terminalbench.files import changing, encode_line, read_jsonl
 from terminalbench.records import LessonState
+
+FORKING = get_context("fork")
+"""Starting Python anew takes longer than most of these tests."""
 
 
 @pytest.fixture
@@ -164,21 +169,17 @@ def test_what_does_not_fit_never_reaches_the_log(folder: Path) -> None:
 
 
 def test_many_writers_number_their_entries_without_gaps(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from support.lessons import draft; "
-        "from terminalbench.archivist.memory import add; from terminalbench.archivist.store import open_store\n"
-        "with open_store(Path(sys.argv[1]), write=True) as store:\n"
-        "    for n in range(10): print('add', add(store, draft(f'Look at p{sys.argv[2]}n{n} first.'), by='x').lesson.id)"
-    )
-    tests = Path(__file__).parents[1]
+    def write(number: int) -> None:
+        with open_store(tmp_path / "m", write=True) as store, (tmp_path / f"done{number}").open("w") as done:
+            for n in range(10):
+                done.write(f"add {add(store, draft(f'Look at p{number}n{n} first.'), by='x').lesson.id}\n")
 
-    def write(number: int) -> list[str]:
-        command = [sys.executable, "-c", code, str(tmp_path / "m"), str(number)]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tests, check=True)
-        return ran.stdout.splitlines()
-
-    with ThreadPoolExecutor(4) as pool:
-        done = [line for lines in pool.map(write, range(4)) for line in lines]
+    writers = [FORKING.Process(target=write, args=(number,)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(120)
+    done = [line for file in tmp_path.glob("done*") for line in file.read_text().splitlines()]
     assert len(done) == 40
     assert assert_whole(tmp_path / "m", done) == 40
 
@@ -208,26 +209,25 @@ def test_the_database_is_private(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def stopped_writer(folder: Path, log: bytes = b"") -> Generator[subprocess.Popen[bytes]]:
+def stopped_writer(folder: Path, log: bytes = b"") -> Generator[BaseProcess]:
     """A process that holds the lock, has appended this to the log, and was stopped (SIGSTOP)."""
-    code = (
-        "import os, signal, sys; from pathlib import Path; from terminalbench.files import changing\n"
-        "log = Path(sys.argv[1])\n"
-        "with changing(log), log.open('ab') as stream:\n"
-        "    stream.write(sys.stdin.buffer.read()); stream.flush(); print(flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGSTOP)"
-    )
-    command = [sys.executable, "-c", code, str(log_of(folder))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
-        writer.stdin.write(log)
-        writer.stdin.close()
-        writer.stdout.readline()
-        try:
-            yield writer
-        finally:
-            writer.kill()
+    begun = FORKING.Event()
+
+    def write() -> None:
+        with changing(log_of(folder)), log_of(folder).open("ab") as stream:
+            stream.write(log)
+            stream.flush()
+            begun.set()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    writer = FORKING.Process(target=write)
+    writer.start()
+    assert begun.wait(60)
+    try:
+        yield writer
+    finally:
+        writer.kill()
+        writer.join()
 
 
 def test_a_writer_behind_a_stopped_one_says_so_once_and_waits_for_its_end(folder: Path) -> None:

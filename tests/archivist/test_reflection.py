@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from support.judging import STEPS, call, say, write_trial
 from support.reflecting import GOOD, batch_of, model, task_folder
@@ -22,7 +23,8 @@ from terminalbench.archivist.triggers import Trigger
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.lessons import with_lessons
-from terminalbench.files import write_json
+from terminalbench.experiments.plan import Plan, ProfileRecord
+from terminalbench.files import read_json, write_json
 from terminalbench.llm.model import ModelError, Price, chat_model
 from terminalbench.llm.replay import ReplayModel
 from terminalbench.records import Exposure, Lesson, LessonsDelivery, LessonState, Outcome
@@ -86,6 +88,20 @@ def test_an_attempt_that_was_told_a_lesson_is_no_support_for_it(tmp_path: Path, 
     assert [one.why for one in found.refused] == reasons + [f"only attempts that were told {known.id} say so"] * shown
     assert [one.lesson.id for one in found.added] == [known.id] * (not shown)
     assert len(find(store, known.id).evidence) == (not shown)
+
+
+def test_what_a_workflow_did_that_sees_the_hidden_verdict_is_no_lesson(tmp_path: Path, store: Store) -> None:
+    batch = batch_of(tmp_path, {"a__1": STEPS})
+    task_folder(tmp_path, batch)
+    plan = read_json(batch.plan_json, Plan)
+    for oracle in (None, True):
+        record = ProfileRecord("p", "id-p", {"agent": "guarded"} | ({"oracle": True} if oracle else {}))
+        write_json(batch.plan_json, replace(plan, profiles=(record,)))
+        if oracle:
+            with pytest.raises(UserError, match="no trial of it was measured"):
+                reflect(store, batch, model(tmp_path, GOOD))
+        else:
+            assert len(reflect(store, batch, model(tmp_path, GOOD)).added) == 1
 
 
 def test_an_answer_of_another_form_is_an_error(tmp_path: Path) -> None:

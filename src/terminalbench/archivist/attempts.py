@@ -71,10 +71,11 @@ class Shown:
 
 
 def attempts_of(part: Picked) -> list[Attempt]:
-    """The measured trials of a batch."""
+    """The measured trials of a batch, but of profiles that see the hidden verdict: what they know is no lesson."""
+    oracles = {record.key for record in part.view.plan.profiles if record.content.get("oracle") is True}
     found = []
     for cell in part.cells:
-        if cell.row is not None and ran(cell) and cell.outcome.measured:
+        if cell.row is not None and ran(cell) and cell.outcome.measured and cell.profile not in oracles:
             files = part.files(cell.row)
             trial = JudgeTrial(files=files, task=cell.task, profile=cell.profile, outcome=cell.outcome)
             found.append(Attempt(trial, f"{part.key}/{trial.key}"))

@@ -94,7 +94,8 @@ def reflect(
     episode = episode_of(part)
     attempts = attempts_of(part)
     if not attempts:
-        raise UserError("no trial of it was measured", where=str(batch.folder))
+        hint = "trials of a workflow that sees the hidden verdict teach nothing"
+        raise UserError("no trial of it was measured", where=str(batch.folder), hint=hint)
     if not occasion.on_demand and (before := of_episode(store, episode)):
         return Reflected(len(attempts), tuple(before.added), (), before.trigger, before.why, again=True)
     look = _look(batch, attempts, occasion)

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Every check and test, once: the heavy tests first (those of one user in one process, see tests/sandbox), and beside them,
 # because they leave half of the machine idle, the checks of the source and one collection, which compiles all tests. Then the
-# rest side by side, two processes a core: most real runs wait for something. The tests run even if a check fails.
+# rest side by side, three processes a core: most real runs wait for something. The tests run even if a check fails.
 set -eu
 bin=${1:-.venv/bin}
-workers=$("$bin/python" -c 'import os; print(2 * len(os.sched_getaffinity(0)))')
+workers=$("$bin/python" -c 'import os; print(3 * len(os.sched_getaffinity(0)))')
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
 

@@ -26,6 +26,7 @@ def results(root: Path) -> list[Path]:
     return sorted(root.glob("results/training-quickstart/*/runs/*/*/result.json"))
 
 
+@pytest.mark.long
 def test_a_training_from_zero_to_a_promoted_profile(project: Project, tbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project.root)
     monkeypatch.setenv("COLUMNS", "80")

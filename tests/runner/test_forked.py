@@ -15,8 +15,8 @@ import pytest
 
 from terminalbench.files import start_ticks
 from terminalbench.runner.environment import process_environment
-from terminalbench.runner.executors import local
-from terminalbench.runner.executors.forked import ADDRESS, Forked, LoadedHarbor, fork
+from terminalbench.runner.executors import forked, local
+from terminalbench.runner.executors.forked import ADDRESS, Forked, LoadedHarbor, fork, harbor_loaded_once
 from terminalbench.runner.executors.loaded import Asked, why_not
 from terminalbench.runner.executors.socket_folder import sweep
 
@@ -174,6 +174,25 @@ def test_without_the_loaded_process_its_processes_are_gone_and_ordinary_ones_are
         files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         assert isinstance(local.spawn([sys.executable, "-c", ""], usual(), **files), subprocess.Popen)
     assert ADDRESS not in os.environ
+
+
+def test_blocks_that_are_nested_share_the_process_of_the_outermost(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+
+    class Told(LoadedHarbor):
+        def start(self) -> None:
+            said.append(("start", id(self)))
+
+        def end(self) -> None:
+            said.append(("end", id(self)))
+
+    monkeypatch.delenv(ADDRESS, raising=False)
+    monkeypatch.setattr(forked, "LoadedHarbor", Told)
+    with harbor_loaded_once():
+        for _ in range(2):  # as the batches of a training
+            with harbor_loaded_once():
+                assert fork([sys.executable], {}, signal.SIGKILL) is None
+    assert said == [("start", said[0][1]), ("start", said[0][1]), ("end", said[0][1])]
 
 
 def test_it_ends_with_its_owner(place: Path) -> None:

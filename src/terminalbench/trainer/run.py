@@ -8,6 +8,7 @@ import msgspec
 from terminalbench.errors import UserError
 from terminalbench.files import lock
 from terminalbench.records import Event
+from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.trainer.batches import Batches
 from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.gate import Verdict
@@ -37,7 +38,7 @@ def run_training(
 ) -> Trained:
     """Declare the plan and run its nights, at most so many now; `resume` goes on with one that was begun."""
     store = LineageStore(plan.root)
-    with lock(training_lock(plan.folder), f"training {plan.table.slug}"):
+    with lock(training_lock(plan.folder), f"training {plan.table.slug}"), harbor_loaded_once():
         done = read_nights(plan.folder)
         if done and not resume:
             hint = f"tbench trainer run {plan.file} --resume goes on; or give the plan another slug"

@@ -224,9 +224,9 @@ _ours: list[LoadedHarbor] = []
 def harbor_loaded_once(modules: Sequence[str] = ()) -> Generator[None]:
     """One process loads Harbor for all that a block starts, when the first is started; unless there is one already.
 
-    `modules` are loaded besides.
+    `modules` are loaded besides. Blocks may be nested: the outermost one holds the process.
     """
-    if ADDRESS in os.environ or os.environ.get(OWN_PROCESSES):
+    if _ours or ADDRESS in os.environ or os.environ.get(OWN_PROCESSES):
         yield
         return
     loaded = LoadedHarbor(modules=modules)

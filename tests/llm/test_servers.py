@@ -2,6 +2,7 @@
 
 import json
 import os
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -168,6 +169,15 @@ def test_ollama_says_which_models_there_are() -> None:
         OllamaModel("qwen3:8", Options(base_url=server.url)).ready()
     assert caught.value.fault is Fault.NOT_FOUND
     assert 'did you mean "qwen3:8b"?' in str(caught.value)
+
+
+def test_certificates_are_read_once_for_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: read.append(1))
+    with OllamaServer([GOOD], model="qwen3:8b") as server:
+        for _ in range(3):
+            OllamaModel("qwen3:8b", Options(base_url=server.url)).ready()
+    assert len(read) <= 1
 
 
 def test_ollama_that_is_not_there() -> None:

@@ -6,12 +6,14 @@ Every failure is a `ModelError` with the fault that it is: not there, silent, bu
 import http.client
 import json
 import socket
+import ssl
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from threading import Event
 from typing import Any
 from urllib.parse import urlsplit
@@ -244,7 +246,8 @@ class OllamaServer:
             self.url + path, data=data, headers={"content-type": "application/json"}
         )
         local = urlsplit(self.url).hostname in ("127.0.0.1", "localhost", "::1")
-        opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
+        direct = [urllib.request.ProxyHandler({})] if local else []
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=_certificates()), *direct)
         try:
             return opener.open(request, timeout=timeout_sec)
         except urllib.error.HTTPError as error:
@@ -296,3 +299,9 @@ def longest_context(shown: Mapping[str, Any]) -> int | None:
 def _text(table: Mapping[str, Any], name: str) -> str | None:
     value = table.get(name)
     return value if isinstance(value, str) and value else None
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """What servers are verified with, read once: an opener without it reads all certificates for every request."""
+    return ssl.create_default_context()

@@ -87,6 +87,35 @@ def test_it_prints(browser: Browser, pages: dict[str, str], tmp_path: Path) -> N
         assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
 
 
+_COVERED = """() => [...document.querySelectorAll('svg.chart')].flatMap(chart => {
+  const texts = [...chart.querySelectorAll('text')].filter(one => one.checkVisibility()).map(one => [one.textContent, one.getBoundingClientRect()]);
+  const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+  return texts.flatMap(([text, box], n) => texts.slice(n + 1).filter(([, other]) => over(box, other)).map(([other]) => text + ' | ' + other));
+})"""
+
+
+def test_no_text_of_a_chart_covers_another(browser: Browser, pages: dict[str, str]) -> None:
+    """Measured as drawn: every box of a text against every other of its chart."""
+    with watched(browser, width=1200) as found:
+        for name in ("small", "large"):
+            found.page.goto(pages[name])
+            found.page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+            assert found.page.evaluate(_COVERED) == [], name
+
+
+def test_the_matrix_of_hundreds_of_tasks_folds_and_prints(browser: Browser, pages: dict[str, str]) -> None:
+    with watched(browser) as found:
+        found.page.goto(pages["large"])
+        rest = found.page.get_by_label("The other tasks by profile")
+        assert rest.is_hidden()
+        found.page.get_by_text("The other tasks").click()
+        assert rest.is_visible()
+        found.page.goto(pages["small"])
+        assert found.page.locator(".fold").count() == 0
+        rules = "[...document.styleSheets].flatMap(s => [...s.cssRules]).filter(r => r instanceof CSSPageRule).length"
+        assert found.page.evaluate(rules) == 1
+
+
 def test_numbers_lead_to_their_trials(browser: Browser, pages: dict[str, str]) -> None:
     with watched(browser) as found:
         found.page.goto(pages["small"])

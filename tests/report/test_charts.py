@@ -1,4 +1,6 @@
 import math
+import re
+from importlib.resources import files
 from xml.etree import ElementTree
 
 import pytest
@@ -107,6 +109,39 @@ def test_names_in_the_picture_never_cover_each_other() -> None:
     assert all(abs(a[1] - b[1]) >= 14 or a[2] != b[2] for a in lines for b in lines if a is not b)
     many = pareto([FrontPoint(f"p{i}", float(i), 0.5) for i in range(12)], "cost")
     assert ">12 p11<" in many, "signs repeat after eight, so these are numbered"
+
+
+def test_a_name_is_nearest_to_its_own_marker() -> None:
+    close = [FrontPoint("first-profile", 1.0, 0.5), FrontPoint("second", 1.06, 0.5), FrontPoint("third", 0.94, 0.52)]
+    drawn = ElementTree.fromstring(pareto(close, "cost"))
+    for group in drawn.iter("g"):
+        says = next((e.text or "" for e in group.iter("title")), "")
+        for text in group.iter("text"):
+            assert says.startswith(f"{text.text}:")
+    assert [e.text for e in drawn.iter("text") if "halo" in (e.get("class") or "")] != []
+
+
+def test_task_names_are_whole() -> None:
+    name = "a-task-with-a-name-that-is-not-short-at-all"
+    drawn = heat_map(["p"], [HeatRow(name, (HeatCell((Outcome.PASSED,)),))])
+    assert f">{name}<" in drawn
+
+
+def test_passed_failed_and_errors_have_one_colour_each_and_no_series_has_it() -> None:
+    """Every page takes them from the stylesheet of the charts."""
+    pages = [
+        files("terminalbench.dashboard") / "static" / "tbench.css",
+        files("terminalbench.report") / "templates" / "report.css",
+    ]
+    for scheme in chart_css().split("@media")[:2]:
+        found = dict(re.findall(r"--([a-z]+\d?): (#[0-9a-f]{6})", scheme))
+        outcomes = {found[name] for name in ("pass", "fail", "time", "error")}
+        series = {found[f"s{number}"] for number in range(8)}
+        assert (len(outcomes), len(series), outcomes & series) == (4, 8, set())
+    for page in pages:
+        text = page.read_text()
+        assert not re.search(r"--(pass|fail|time|error|good|bad|s\d):", text)
+        assert "var(--pass)" in text
 
 
 def test_counts_have_whole_ticks() -> None:

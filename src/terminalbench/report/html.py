@@ -51,6 +51,7 @@ def render_html(report: Report) -> str:
 
 _PICTURES = {
     "heat": pictures.heat_picture,
+    "folded": pictures.folded_heat_picture,
     "forest": pictures.forest_picture,
     "pareto": pictures.pareto_picture,
     "tools": pictures.tools_picture,

@@ -14,7 +14,10 @@ from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
 from terminalbench.report.model import Report, TaskLine
 from terminalbench.text.numbers import plural, tokens
 
-HEAT_ROWS = 120
+HEAT_ROWS = 60
+"""Tasks of a matrix that stand open; of more, those on which the profiles differ most."""
+HEAT_FOLDED = 140
+"""Tasks that can be unfolded below them."""
 DOTS = 300
 CLASSES = 12
 COST_AXIS = "mean cost of a trial, US$"
@@ -30,13 +33,28 @@ class Picture:
 
 def heat_picture(report: Report) -> Picture:
     """Tasks by profile. Of very many tasks, those on which the profiles differ most."""
-    shown, note = list(enumerate(report.tasks)), ""
+    shown = _by_spread(report)
+    note = ""
     if len(shown) > HEAT_ROWS:
-        shown = sorted(shown, key=lambda item: (-_spread(item[1]), item[0]))[:HEAT_ROWS]
-        note = (
-            f"The {HEAT_ROWS} tasks on which the profiles differ most; {len(report.tasks) - HEAT_ROWS:,} more are in "
-            "the list of trials."
-        )
+        note = f"The {HEAT_ROWS} tasks on which the profiles differ most."
+    return Picture(_heat(report, shown[:HEAT_ROWS]), note)
+
+
+def folded_heat_picture(report: Report) -> Picture:
+    """The tasks for which the matrix has no room."""
+    rest = _by_spread(report)[HEAT_ROWS:]
+    left = len(rest) - HEAT_FOLDED
+    note = f"{left:,} more are in the list of trials." if left > 0 else ""
+    return Picture(_heat(report, rest[:HEAT_FOLDED]), note)
+
+
+def _by_spread(report: Report) -> list[tuple[int, TaskLine]]:
+    """The tasks in the order of the report; where they are very many, those that tell most first."""
+    found = list(enumerate(report.tasks))
+    return sorted(found, key=lambda item: (-_spread(item[1]), item[0])) if len(found) > HEAT_ROWS else found
+
+
+def _heat(report: Report, shown: list[tuple[int, TaskLine]]) -> str | None:
     rows = [
         HeatRow(
             task.label,
@@ -47,7 +65,7 @@ def heat_picture(report: Report) -> Picture:
         )
         for index, task in shown
     ]
-    return Picture(heat_map(report.profile_names(), rows) if rows else None, note)
+    return heat_map(report.profile_names(), rows) if rows else None
 
 
 def _spread(task: TaskLine) -> float:
@@ -94,7 +112,12 @@ def pareto_picture(report: Report) -> Picture:
     notes = notes if unknown else []
     if any(summary.rate != summary.rate_all for summary in summaries):
         notes.append("Who is on the front is counted over all planned trials: those left out of the rate do not help.")
-    return Picture(pareto(points, COST_AXIS) if points else None, " ".join(notes))
+    return Picture(front_chart(points), " ".join(notes))
+
+
+def front_chart(points: Sequence[FrontPoint]) -> str | None:
+    """The picture of pass rate and cost; None where there are no two points that differ."""
+    return pareto(points, COST_AXIS) if len({(point.cost, point.rate) for point in points}) > 1 else None
 
 
 def front_points(profiles: Sequence[ProfileSummary], anchor: str | None = None) -> list[FrontPoint]:
@@ -152,6 +175,8 @@ def effort_picture(report: Report) -> Picture:
         )
         for effort in report.efforts
     ]
+    if len({dot.x for dot in dots}) < 2 or len({dot.y for dot in dots}) < 2:
+        return Picture(None, f"No picture: all trials have {plural(report.efforts[0].backtracks, 'backtrack')}.")
     drawn = binned(dots, DOTS)
     note = f"{plural(len(dots), 'trial')}; neighbours are drawn as one dot." if len(drawn) < len(dots) else ""
     return Picture(scatter(names, drawn, "tokens", "backtracks", "Tokens against backtracks"), note)

@@ -22,8 +22,7 @@ from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import not_measured, profile_totals
 from terminalbench.index.trial_pages import TrialFilter, find_trials
 from terminalbench.records import Outcome, TaskRef
-from terminalbench.report.charts.scatter import pareto
-from terminalbench.report.pictures import COST_AXIS, forest_chart, front_points
+from terminalbench.report.pictures import forest_chart, front_chart, front_points
 
 TASKS_PER_PAGE = 60
 REASONS = 40
@@ -152,8 +151,7 @@ def _charts(site: Site, summary: BatchSummary, said: Said) -> list[str | None]:
         return []
 
     def draw() -> list[str | None]:
-        points = front_points(comparison.profiles)
-        return [forest_chart(comparison), pareto(points, COST_AXIS) if len(points) > 1 else None]
+        return [forest_chart(comparison), front_chart(front_points(comparison.profiles))]
 
     return site.kept(("charts", summary.batch, summary.version), draw)
 

@@ -11,7 +11,8 @@ from terminalbench.text.numbers import plural
 from terminalbench.text.outcomes import word
 
 MOST_MARKS = 10
-_ROW, _STEP, _LABEL, _HEAD = 22, 14, 150, 26
+_ROW, _STEP, _LEAST_LABEL, _HEAD = 22, 14, 150, 26
+_MOST_LETTERS = 64
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,18 @@ def heat_map(profiles: Sequence[str], rows: Sequence[HeatRow], title: str = "Tas
     most = max((len(cell.outcomes) for row in rows for cell in row.cells), default=1)
     longest = max((len(name) for name in profiles), default=0)
     column = max(58.0, _STEP * min(most, MOST_MARKS) + 14, 7.4 * min(longest, 16) + 8)
-    width = _LABEL + column * len(profiles) + 4
+    names = [short(row.label, _MOST_LETTERS) for row in rows]
+    side = max(_LEAST_LABEL, 7.0 * max(map(len, names), default=0) + 8)
+    width = side + column * len(profiles) + 4
     width = max(width, 340)
     letters = int((column - 8) / 8.2) if longest > 16 else 16
-    body = [label(_LABEL + column * (i + 0.5), 16, short(name, letters), "b m") for i, name in enumerate(profiles)]
+    body = [label(side + column * (i + 0.5), 16, short(name, letters), "b m") for i, name in enumerate(profiles)]
     y = float(_HEAD)
-    for row in rows:
-        name = label(2, y + 15, short(row.label, 20))
-        body.append(linked(row.href, row.label, name))
+    for row, name in zip(rows, names, strict=True):
+        body.append(linked(row.href, row.label, label(2, y + 15, name)))
         for index, cell in enumerate(row.cells):
             text = f"{row.label}, {profiles[index]}: {spoken(cell.outcomes)}"
-            body.append(linked(cell.href, text, _cell(cell, _LABEL + column * index + 2, y + 1, column - 4)))
+            body.append(linked(cell.href, text, _cell(cell, side + column * index + 2, y + 1, column - 4)))
         y += _ROW
     key, y = _legend(width, y + 20)
     description = "; ".join(

@@ -60,7 +60,12 @@ def pareto(points: Sequence[FrontPoint], x_label: str, title: str = "Pass rate a
         body.append(f'<path class="front" d="M{path}"/>')
     numbered = len(points) > SERIES  # their signs repeat
     names = _placed(
-        [(x_at(p.cost), y_at(p.rate), f"{i + 1}" if numbered else short(p.label, 18)) for i, p in enumerate(points)]
+        [(x_at(p.cost), y_at(p.rate), f"{i + 1}" if numbered else short(p.label, 18)) for i, p in enumerate(points)],
+        [
+            (x_at(p.cost) - 2, y_at(p.high), x_at(p.cost) + 2, y_at(p.low))
+            for p in points
+            if p.low is not None and p.high is not None
+        ],
     )
     for index, point in enumerate(points):
         drawn = _point(index, point, x_at(point.cost), y_at) + names[index]
@@ -82,27 +87,40 @@ def _point(index: int, point: FrontPoint, x: float, y_at: Callable[[float], floa
     return "".join(parts)
 
 
-def _placed(points: Sequence[tuple[float, float, str]]) -> list[str]:
-    """A name beside each point where none covers another; where there is no room, the legend has to do."""
-    taken = [(x - 7, y - 7, x + 7, y + 7) for x, y, _ in points]
+type _Box = tuple[float, float, float, float]
+
+
+def _placed(points: Sequence[tuple[float, float, str]], lines: Sequence[_Box] = ()) -> list[str]:
+    """A name beside each point, nearer to it than to any other, where it covers nothing; else the legend has to do."""
+    taken: list[_Box] = [*((x - 8, y - 8, x + 8, y + 8) for x, y, _ in points), *lines]
     drawn = []
     for x, y, text in points:
         drawn.append("")
-        wide = 6.8 * len(text)
-        right = x < _WIDTH * 0.62
-        for to_right, lift in ((right, -7), (right, 15), (not right, -7), (not right, 15)):
-            left = x + 10 if to_right else x - 10 - wide
-            spot = (left, y + lift - 11, left + wide, y + lift + 3)
+        wide = 7.0 * len(text)
+        others = [(a, b) for a, b, _ in points if (a, b) != (x, y)]
+        spots = (("", x + 11, y + 4), ("e", x - 11, y + 4), ("", x + 11, y - 7), ("e", x - 11, y - 7),
+                 ("", x + 11, y + 15), ("e", x - 11, y + 15), ("m", x, y - 13), ("m", x, y + 22))  # fmt: skip
+        for anchor, at, base in spots:
+            left = at - {"": 0.0, "e": wide, "m": wide / 2}[anchor]
+            spot = (left, base - 11, left + wide, base + 3)
             if left < _LEFT or left + wide > _WIDTH or any(_overlap(spot, other) for other in taken):
                 continue
+            if any(_distance(spot, other) <= _distance(spot, (x, y)) for other in others):
+                continue
             taken.append(spot)
-            drawn[-1] = label(x + (10 if to_right else -10), y + lift, text, "halo" if to_right else "e halo")
+            drawn[-1] = label(at, base, text, f"{anchor} halo".strip())
             break
     return drawn
 
 
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+def _overlap(one: _Box, other: _Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _distance(spot: _Box, point: tuple[float, float]) -> float:
+    """From a box to a point outside of it."""
+    x, y = point
+    return math.hypot(max(spot[0] - x, 0.0, x - spot[2]), max(spot[1] - y, 0.0, y - spot[3]))
 
 
 def _point_says(point: FrontPoint) -> str:

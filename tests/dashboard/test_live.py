@@ -1,9 +1,14 @@
 """A batch that runs, as its pages show it."""
 
+import json
+import time
+
 import pytest
 
 from support.dashboard import Root, trial
 from support.results import STAMP
+from terminalbench.dashboard import site
+from terminalbench.dashboard.pages import verdicts
 from terminalbench.files import append_jsonl
 
 BATCH = "batches/study/0/"
@@ -66,3 +71,22 @@ def test_a_running_trial_is_running_wherever_it_is_listed(root: Root) -> None:
     assert 'class="badge running"' in root.text(f"side-by-side/study/0/{STAMP}__q/b__3/study/0/{STAMP}__q/b__4/")
     root.site.live = ()
     assert 'class="badge running"' not in root.text(trial("b__4", "q"))
+
+
+def test_a_batch_of_many_trials_is_shown_before_its_comparison(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page comes at once and says what it waits for; when that is there, the page is told."""
+    monkeypatch.setattr(verdicts, "MANY_TRIALS", 7)
+    monkeypatch.setattr(site, "_LATER_SEC", 0.0)
+    before = root.site.state("study/0")
+    first = root.text(BATCH)
+    assert "The comparison of 8 trials is being made" in first
+    assert "Contrasts" not in first
+    for _ in range(600):
+        if root.site.state("study/0") != before:
+            break
+        time.sleep(0.1)
+    later = root.text(BATCH)
+    assert "is being made" not in later
+    assert "Contrasts" in later
+    fresh = Root(root.path, site.Site(root.path))
+    assert json.loads(fresh.text(f"{BATCH}data.json"))["comparison"]["contrasts"], "a file is whole"

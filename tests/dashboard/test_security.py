@@ -1,6 +1,7 @@
 """Who may ask, what may be reached, and what every answer carries."""
 
 import asyncio
+import gzip
 import os
 import socket
 from pathlib import Path
@@ -74,6 +75,17 @@ def test_every_bind_needs_a_token(root: Root, bound: str, host: str) -> None:
             assert "study" not in refused.text
     assert http.get("/", headers={"host": "evil.example"}).status_code == 421
     assert http.get("/", headers={"authorization": f"Bearer {access.token}"}).status_code == 200
+
+
+def test_pages_are_sent_small_to_who_takes_them_so(root: Root) -> None:
+    http = client(root, Access("127.0.0.1", TOKEN), "localhost:8642")
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    whole = http.get("/batches/study/0/", headers=headers)
+    small = http.get("/batches/study/0/", headers={**headers, "accept-encoding": "gzip"})
+    assert small.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in whole.headers
+    assert len(small.content) * 3 < len(whole.content)
+    assert b"study 0" in gzip.decompress(small.content)
 
 
 def test_the_names_of_the_machine_may_be_used(root: Root) -> None:

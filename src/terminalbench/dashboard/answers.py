@@ -121,7 +121,7 @@ def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = Fa
         return Reply(ASSETS[name], _asset(name))
     route, parts = find_page(path, query)
     file = path.rpartition("/")[2] if route.name in ("json", "csv") else ""
-    ask = Ask(path.removesuffix(file), parts, query, static)
+    ask = Ask(path.removesuffix(file), parts, query, static, data=bool(file))
     seen = "" if static else site.state(ask.feed)
     try:
         found = route.endpoint(site, ask)

@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -61,7 +63,8 @@ def make_app(site: Site, access: Access) -> Guard:
         return _Stream(streams, _events(site, request, batch, seen))
 
     register_url_convertor("any_path", _AnyPath())
-    app = Starlette(routes=[Route("/events", events), Route("/{path:any_path}", page)])
+    smaller = Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)  # a stream of events stays as it is
+    app = Starlette(routes=[Route("/events", events), Route("/{path:any_path}", page)], middleware=[smaller])
     return Guard(app, access)
 
 

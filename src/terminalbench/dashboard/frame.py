@@ -26,12 +26,16 @@ class Moved(Exception):
 
 @dataclass(frozen=True)
 class Ask:
-    """A question: the path, the parts of it a page is about, and the query. `static`: asked by an export."""
+    """A question: the path, the parts of it a page is about, and the query. `static`: asked by an export.
+
+    `data`: it is about the numbers of the page as a file, which have to be whole.
+    """
 
     path: str
     parts: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
     static: bool = False
+    data: bool = False
 
     def text(self, name: str) -> str:
         """A word of the query, "" when it is not given."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+from terminalbench.dashboard.render import environment
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
@@ -46,6 +47,9 @@ class Refresher:
 
     def _run(self) -> None:
         import terminalbench.analytics.compare  # noqa: F401  takes seconds: nobody should wait for it at a page
+
+        for template in environment().list_templates():
+            environment().get_template(template)
 
         whole_at = time.monotonic() + WHOLE_EVERY_SEC
         pause = EVERY_SEC

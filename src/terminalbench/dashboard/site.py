@@ -32,6 +32,7 @@ from terminalbench.trainer.training import training_stamps
 
 TRAJECTORY_LIMIT = 256 << 20
 _KEPT_VIEWS = 48
+_LATER_SEC = 0.3
 _KEPT_TRAJECTORIES_BYTES = 128 << 20
 
 
@@ -163,6 +164,21 @@ class Site:
         """`make()`, kept in memory under a key that names everything it depends on."""
         return self._views.get(key, make)
 
+    def made_later(self, batch: str, key: Hashable, make: Callable[[], Any], instead: Any) -> Any:
+        """`make()` if it is kept; else `instead`: it is made in the background, and the page is told of it."""
+        if self._views.holds(key):
+            return self._views.get(key, make)
+
+        def work() -> None:
+            self._views.get(key, make)
+            self.analyses[batch] = self.analyses.get(batch, 0) + 1
+
+        if self.first_time(("later", key)):
+            waiting = threading.Timer(_LATER_SEC, work)  # the page that asks is made first
+            waiting.daemon = True
+            waiting.start()
+        return instead
+
     def first_time(self, key: Hashable) -> bool:
         """Whether nobody has asked this for `key` before."""
         with self._lock:
@@ -250,6 +266,11 @@ class Kept:
         self._room = room
         self._items: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def holds(self, key: Hashable) -> bool:
+        """Whether it is kept."""
+        with self._lock:
+            return key in self._items
 
     def get(self, key: Hashable, make: Callable[[], Any], size: int = 1) -> Any:
         """The result kept under `key`, or made now. Two threads may make the same one; the result is the same."""

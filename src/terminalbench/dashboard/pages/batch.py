@@ -112,9 +112,9 @@ def _running(view: BatchView, live: ShownState | None, shown: dict[str, Any]) ->
 
 
 def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> dict[str, Any]:
-    said = batch_verdict(site, summary, view)
+    said = batch_verdict(site, summary, view, wait=ask.static or ask.data)
     failures = batch_failures(site, summary, view)
-    if classify_missing(site, summary, failures, now=ask.static):
+    if not said.waiting and classify_missing(site, summary, failures, now=ask.static):
         failures = batch_failures(site, summary, view)
     rows: list[MatrixRow] = site.kept(("matrix", summary.batch, summary.version), lambda: matrix(view))
     show = ask.text("show") if ask.text("show") in SHOWS else "all"

@@ -30,14 +30,19 @@ CONTRAST_COLUMNS = {
 
 @dataclass(frozen=True)
 class Said:
-    """A comparison, or why there is none."""
+    """A comparison, or why there is none; `waiting`: it is being made."""
 
     comparison: "Comparison | None"
     problem: str | None = None
+    waiting: bool = False
 
 
-def batch_verdict(site: Site, summary: BatchSummary, view: BatchView) -> Said:
-    """The declared contrasts of one batch."""
+MANY_TRIALS = 2000
+"""A batch of more trials is shown before its comparison is made."""
+
+
+def batch_verdict(site: Site, summary: BatchSummary, view: BatchView, *, wait: bool = True) -> Said:
+    """The declared contrasts of one batch; of one with many trials, unless one is to `wait`, when they are there."""
     places = resume_places([site.batch(summary.batch)], [view])
 
     def make() -> Said:
@@ -49,7 +54,10 @@ def batch_verdict(site: Site, summary: BatchSummary, view: BatchView) -> Said:
         except TbenchError as error:
             return Said(None, str(error))
 
-    return site.kept(("verdict", summary.batch, summary.version, *places.values()), make)
+    key = ("verdict", summary.batch, summary.version, *places.values())
+    if wait or len(view.cells) <= MANY_TRIALS:
+        return site.kept(key, make)
+    return site.made_later(summary.batch, key, make, Said(None, waiting=True))
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ def test_each_way_to_ask_it_is_measured_free_and_leaves_nothing(lab: Any, tiny: 
     assert {key for key, _ in outcomes} == {"terminus", "shell", "guarded"}
     assert {one for found in outcomes.values() for one in found} == {"failed"}, ran.stdout + ran.stderr
     assert ran.stderr.count("is served at") + ran.stdout.count("is served at") == 1, "one server for all"
+    assert "written, " in ran.stderr + ran.stdout, "how fast it was"
     for entry in lab.index():
         assert entry["cost_usd"] == 0
     wait_for(lambda: running(place(tiny)) is None, "the server is left behind")

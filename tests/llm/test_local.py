@@ -28,6 +28,7 @@ from terminalbench.llm.local.gguf import read_model_file, served_name
 from terminalbench.llm.local.model import LocalModel
 from terminalbench.llm.local.sizing import sizing, window_of
 from terminalbench.llm.local.spec import LocalSpec, parse_local, shown_model
+from terminalbench.llm.local.speed import speed
 from terminalbench.llm.model import Fault, Message, ModelError, Options, chat_model, schema_of
 
 WINDOW = 1024
@@ -209,6 +210,15 @@ class TestTheServer:
             with pytest.raises(urllib.error.HTTPError) as caught:
                 get(f"{url}/api/chat", wrong)
             assert caught.value.code == code
+
+    def test_it_tells_how_fast_it_is(self, model: LocalModel) -> None:
+        model.ask(ASKED)
+        told = speed(model.lease.url)
+        assert told is not None
+        assert told.written >= 8
+        assert told.written_per_sec
+        assert "a second" in str(told)
+        assert speed("http://127.0.0.1:9") is None
 
     def test_a_question_whose_asker_has_gone_is_given_up(self, model: LocalModel) -> None:
         with socket.create_server(("127.0.0.1", 0)) as engine:

@@ -22,7 +22,11 @@ def local_models(configs: Iterable[Mapping[str, Any]]) -> list[LocalSpec]:
 
 @contextmanager
 def served(specs: Iterable[LocalSpec], note: Callable[[str], None]) -> Generator[None]:
-    """In here each of the models has a server. Raises `ModelError` for one that cannot be served."""
+    """In here each of the models has a server. Raises `ModelError` for one that cannot be served.
+
+    In the end it is noted how much each has read and written, and how fast.
+    """
+    urls: dict[str, str] = {}
     with ExitStack() as held:
         for spec in specs:
             from terminalbench.llm.local.lease import lease
@@ -32,4 +36,10 @@ def served(specs: Iterable[LocalSpec], note: Callable[[str], None]) -> Generator
             order = found.served.order
             slots = "one question" if order.slots == 1 else f"{order.slots} questions"
             note(f"{order.name} is served at {found.url}: {slots} at once, {order.window} tokens each")
+            urls[order.name] = found.url
         yield
+        for name, url in urls.items():
+            from terminalbench.llm.local.speed import speed
+
+            if (told := speed(url)) is not None:
+                note(f"{name}: {told}")

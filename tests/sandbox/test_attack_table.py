@@ -8,7 +8,11 @@ import pytest
 REPO = Path(__file__).parents[2]
 ROWS = [
     [cell.strip() for cell in line.strip("|\n ").split(" | ")]
-    for line in (REPO / "docs/sandbox.md").read_text().partition("## Attacks")[2].partition("\n## ")[0].splitlines()
+    for line in (REPO / "docs/design/attacks.md")
+    .read_text()
+    .partition("## Attacks")[2]
+    .partition("\n## ")[0]
+    .splitlines()
     if line.startswith("| ") and not line.startswith("| attack ")
 ]
 

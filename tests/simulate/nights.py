@@ -53,6 +53,6 @@ def worse_endings(tasks: int, attempts: int, lost: float, nights: int, seed: int
 
 
 def judged_nights(tasks: int, attempts: int, nights: int) -> dict[str, float]:
-    """Everything docs/statistics.md says of nights of one size."""
+    """Everything docs/design/statistics-measured.md says of nights of one size."""
     worse = {f"loses {100 * lost:.0f} points": worse_endings(tasks, attempts, lost, nights) for lost in LOSSES}
     return {**quiet_nights(tasks, attempts, nights), **worse}

@@ -1,11 +1,11 @@
-"""The measured part of docs/statistics.md, from the figures `simulate.py --write` keeps. Pure text."""
+"""docs/design/statistics-measured.md, from the figures `simulate.py --write` keeps. Pure text."""
 
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "measured.json"
-STATISTICS = HERE.parents[1] / "docs" / "statistics.md"
+STATISTICS = HERE.parents[1] / "docs" / "design" / "statistics-measured.md"
 HEADING = "## How often it is right\n"
 
 

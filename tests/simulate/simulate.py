@@ -276,7 +276,7 @@ def listed(rows: Iterable[tuple[str, Found]], what: str) -> dict[str, Found]:
 
 
 def measure(reps: int) -> dict[str, Any]:
-    """Everything docs/statistics.md reports, as plain data."""
+    """Everything docs/design/statistics-measured.md reports, as plain data."""
     few = max(100, reps // 2)
     sizes = [(40, 5), (80, 1), (80, 3), (80, 5), (200, 3)]
     found: dict[str, Any] = {"reps": reps, "few": few, "looked": 10 * few}
@@ -341,10 +341,12 @@ def _topped(reps: int) -> Iterable[tuple[str, Found]]:
 
 
 def main() -> None:
-    """Measure, print, and with `--write` put it into docs/statistics.md."""
+    """Measure, print, and with `--write` put it into docs/design/statistics-measured.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reps", type=int, default=400, help="repetitions of each case")
-    parser.add_argument("--write", action="store_true", help="keep the figures and put them into docs/statistics.md")
+    parser.add_argument(
+        "--write", action="store_true", help="keep the figures and put them into docs/design/statistics-measured.md"
+    )
     asked = parser.parse_args()
     found = measure(asked.reps)
     print("\nnights of training")

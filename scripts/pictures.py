@@ -27,7 +27,7 @@ from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render
 
 COLUMNS, LINES = 100, 28
-WINDOW = {"width": 1100, "height": 720}
+WIDTH, HEIGHT = 1100, 720
 CHROMIUM = "/usr/bin/chromium"
 PLACE = "http://dashboard/"
 SHARE = 0.6
@@ -62,7 +62,7 @@ def photograph(batch: Batch, report: Path, output: Path) -> None:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport=WINDOW, color_scheme="light")
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
         page.route(f"{PLACE}**", serve)
         for address, name in ((f"{PLACE}{place}", "batch.png"), (report.as_uri(), "report.png")):
             page.goto(address)

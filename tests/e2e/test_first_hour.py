@@ -1,4 +1,4 @@
-"""README and tutorial, word by word: what their blocks say is typed into a shell in an empty folder with an empty home.
+"""README, tutorial and how-to pages, word by word: what their blocks say is typed into a shell in an empty folder with an empty home.
 
 Two things stand in for what a person has: a clone whose `make setup` finds the packages of these tests, and scripted
 servers at the addresses of models.
@@ -25,6 +25,8 @@ from support.walk import Walked, walk
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 README = (REPO / "README.md").read_text()
 TUTORIAL = (REPO / "docs" / "tutorial.md").read_text()
+HOW_TO = [block for name in ("report", "watch") for block in shell_blocks((REPO / "docs" / f"{name}.md").read_text())]
+"""What is typed in the same folder afterwards."""
 SUM = "awk '{ sum += $1 } END { print sum }' numbers.txt > sum.txt"
 
 
@@ -90,16 +92,18 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Generator[Walked]:
         readme = README.replace("git clone ADDRESS", f"git clone -q {REPO}").replace(
             "\nmake setup\n", f"\n{LENT}\nmake setup\n"
         )
-        yield walk(folder, [*shell_blocks(readme), *shell_blocks(tutorial)], env)
+        yield walk(folder, [*shell_blocks(readme), *shell_blocks(tutorial), *HOW_TO], env)
 
 
 def test_every_command_works_in_its_order(walked: Walked) -> None:
     assert walked.code == 0, "\n".join(walked.said)[-4000:]
-    assert len(walked.said) == len(shell_blocks(README)) + len(shell_blocks(TUTORIAL))
+    assert len(walked.said) == len(shell_blocks(README)) + len(shell_blocks(TUTORIAL)) + len(HOW_TO)
 
 
-def test_the_demo_shows_a_difference(walked: Walked) -> None:
-    assert re.search(r" strong vs weak: \+[^:]*: better ", " ".join(walked.said[0].split()))
+def test_the_demo_shows_the_difference_that_the_readme_shows(walked: Walked) -> None:
+    (sentence,) = re.findall(r"^    (strong vs weak: .*)$", README, re.MULTILINE)
+    assert sentence.endswith(": better")
+    assert sentence in " ".join(walked.said[0].split())
 
 
 def test_what_is_ones_own_has_results(walked: Walked) -> None:

@@ -149,6 +149,14 @@ def test_only_the_same_treatment_is_pooled(tmp_path: Path, batch: Batch) -> None
     assert settings.contrasts == (("q@0", "p"), ("q@1", "p"), ("q@1", "q@0"))
 
 
+def test_batches_of_one_number_in_two_results_folders_are_not_pooled(tmp_path: Path, batch: Batch) -> None:
+    """As a pull request and its base, each run in a checkout of its own."""
+    elsewhere = second(tmp_path / "base", p="id-p", q="edited")
+    first, other = view(batch), view(elsewhere)
+    other = msgspec.structs.replace(other, batch=str(elsewhere.folder))
+    assert {row.profile for row in rows_of([first, other])} == {"p", f"q@{first.batch}", f"q@{other.batch}"}
+
+
 def test_a_policy_with_lessons_is_one_profile_whatever_its_memory_held_unless_told_apart(tmp_path: Path) -> None:
     views = []
     for snapshot in ("monday", "monday", "friday"):

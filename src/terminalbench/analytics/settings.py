@@ -94,12 +94,13 @@ def profile_names(views: Sequence[BatchView], *, by_snapshot: bool = False) -> d
     }
     for (batch, profile), treatment in treatments.items():
         first.setdefault(profile, {}).setdefault(treatment, batch)
-    one_slug = len({view.plan.slug for view in views}) == 1
+    numbers = {batch: batch.rsplit("/", 1)[-1] for batch in {view.batch for view in views}}
+    tells_apart = len({view.plan.slug for view in views}) == 1 and len(set(numbers.values())) == len(numbers)
     names = {}
     for view in views:
         for job in view.plan.jobs:
             batch = first[job.profile][treatments[view.batch, job.profile]]
-            short = batch.rsplit("/", 1)[-1] if one_slug else batch
+            short = numbers[batch] if tells_apart else batch
             several = len(first[job.profile]) > 1
             names[view.batch, job.profile] = f"{job.profile}@{short}" if several else job.profile
     return names

@@ -38,6 +38,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "grid": "terminalbench.trainer.evolvers.grid:Grid",
         "listed": "terminalbench.trainer.evolvers.listed:Listed",
         "reflect": "terminalbench.trainer.evolvers.reflect:Reflect",
+        "agent": "terminalbench.trainer.evolvers.agent:Agent",
     },
     "executors": {
         "local": "terminalbench.runner.executors.local:LocalExecutor",

@@ -11,7 +11,7 @@ from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
 from terminalbench.errors import Interrupted, TbenchError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Task, load
+from terminalbench.experiments.config import Task
 from terminalbench.experiments.write import write_experiment
 from terminalbench.files import read_json
 from terminalbench.index.queries import BatchView, view_batch
@@ -108,7 +108,6 @@ class Batches:
         made = plan.environment.experiment(part.profiles, part.measure.tasks, changes)
         file = plan.folder / "nights" / f"{part.night:03}" / f"{part.name}.toml"
         write_experiment(made, file)
-        load(file, plan.root)
         return file
 
     def _seed(self, part: Part) -> int:

@@ -103,6 +103,8 @@ def load_plan(file: Path, root: Path | None = None) -> TrainingPlan:
     start = _start(table, environment, base, file)
     for index, change in enumerate(table.variants):
         _at_file(file, lambda change=change, at=f"variants[{index}]": changed(environment, start, change, at))
+    if (editor := table.evolver.profile) is not None:
+        _at_file(file, lambda: resolved(environment, editor, "evolver.profile"))
     split = table.split
     shares = Shares(split.train, split.dev, split.holdout)
     parts = _at_file(file, lambda: Gym(base).make_split(environment, shares, split.seed))

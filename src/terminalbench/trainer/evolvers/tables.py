@@ -35,10 +35,11 @@ class RangeTable:
 class EvolverTable:
     """`[evolver]`: who proposes variants."""
 
-    name: Literal["listed", "reflect", "gepa", "grid"] = key(
+    name: Literal["listed", "reflect", "gepa", "grid", "agent"] = key(
         "`listed`: the variants of this file, in their order; `reflect`: one a night from how the champion failed; "
         "`gepa`: sections of the prompt, rewritten by a model and tried out on train (extra `gepa`); "
-        "`grid`: values of numeric options (extra `optuna`).",
+        "`grid`: values of numeric options (extra `optuna`); "
+        "`agent`: what a coding agent makes of the champion's files, one a night.",
         default="listed",
     )
     candidates: int = key("Variants that a night explores.", default=4, minimum=1, maximum=64)
@@ -52,6 +53,9 @@ class EvolverTable:
         "For `grid`: the options of the agent that it tries, each with its values.",
         factory=dict,
         example="{ max_turns = { low = 10, high = 80, whole = true } }",
+    )
+    profile: dict[str, Any] | None = key(
+        "The coding agent of the evolver `agent`, a table as `[profiles.<key>]` of an experiment."
     )
 
 
@@ -67,6 +71,9 @@ def check_evolver(table: EvolverTable, variants: int, problems: Problems) -> Non
         problems.add("variants", "must hold at least one for the evolver listed", "add [[variants]] with a reason")
     if table.name != "listed" and variants:
         problems.add("variants", f"the evolver {table.name} does not read them", 'use evolver.name = "listed"')
+    if (table.profile is not None) is not (table.name == "agent"):
+        what = "is required: who edits" if table.name == "agent" else f"the evolver {table.name} does not read it"
+        problems.add("evolver.profile", what)
     if table.model is not None and table.name not in ASKING:
         problems.add("evolver.model", f"the evolver {table.name} asks none")
     if bool(table.ranges) != (table.name == "grid"):

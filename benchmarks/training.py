@@ -1,0 +1,75 @@
+"""What the trainer itself takes beside the trials of a training, in one run: CPU time outside its batches, of all.
+
+.venv/bin/python benchmarks/training.py [--nights 2]
+
+The plan is experiments/training-quickstart.toml, whose trials only pretend: real ones take more, so this is its worst.
+"""
+
+import argparse
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from terminalbench.trainer import batches
+from terminalbench.trainer.plan import load_plan
+from terminalbench.trainer.run import run_training
+
+REPO = Path(__file__).parents[1]
+PLAN = "experiments/training-quickstart.toml"
+MOST = 0.02
+
+
+def cpu_sec() -> float:
+    """CPU seconds of this process and of all that it has started and waited for."""
+    return sum(
+        used.ru_utime + used.ru_stime
+        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
+class Beside:
+    """Adds up what batches take."""
+
+    def __init__(self) -> None:
+        self.batches_sec = 0.0
+
+    def counted(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, counted."""
+
+        def called(*args: Any, **more: Any) -> Any:
+            before = cpu_sec()
+            try:
+                return run(*args, **more)
+            finally:
+                self.batches_sec += cpu_sec() - before
+
+        return called
+
+
+def main() -> None:
+    """Run it and print the ratio."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--nights", type=int, default=2)
+    nights = asked.parse_args().nights
+    beside = Beside()
+    for name in ("run", "resume"):
+        setattr(batches, name, beside.counted(getattr(batches, name)))
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        (root / "experiments").mkdir()
+        (root / "pyproject.toml").touch()
+        shutil.copy(REPO / PLAN, root / PLAN)
+        before = cpu_sec()
+        done = run_training(load_plan(root / PLAN), nights=nights).nights
+        total = cpu_sec() - before
+    own, trials = total - beside.batches_sec, sum(night.trials for night in done)
+    print(f"{len(done)} nights, {trials} trials: {total:.2f} CPU s, of them {own:.3f} s by the trainer itself")
+    print(f"trainer beside the trials: {own / total:.2%} (at most {MOST:.0%}), {1000 * own / trials:.1f} ms a trial")
+    raise SystemExit(own / total > MOST)
+
+
+if __name__ == "__main__":
+    main()

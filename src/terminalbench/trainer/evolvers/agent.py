@@ -1,0 +1,75 @@
+"""The evolver `agent`: a coding agent edits the champion's files in a sandbox, once a night.
+
+The edit is an ordinary trial of an ordinary batch (part `agent`), of any agent that a profile can name: its sandbox
+holds the files of the profile and how attempts on train failed. The evaluator, tests, dev, the holdout, the gym and
+results are not in it. Killed, the batch is gone on with; what came back is read from its files again, so the same is
+proposed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from terminalbench.analytics.rows import rows_of
+from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch
+from terminalbench.records import known_total
+from terminalbench.trainer.analyzer import clusters
+from terminalbench.trainer.batches import Batches, Part
+from terminalbench.trainer.environments import open_environment
+from terminalbench.trainer.evolvers.edit_task import read_edit, write_edit_task
+from terminalbench.trainer.evolvers.protocol import Proposal, SearchStopped
+from terminalbench.trainer.evolvers.reflect import FIRST_SHARE, SHOWN_CLUSTERS, question
+from terminalbench.trainer.evolvers.search import Search
+from terminalbench.trainer.explore import Measure, spread
+from terminalbench.trainer.journal import Asked, Refused
+
+EDITOR = "editor"
+"""The key of the agent that edits, in its batch."""
+
+
+class Agent:
+    """Proposes what a coding agent has made of the champion."""
+
+    def propose(self, search: Search) -> Iterator[Proposal]:
+        """One proposal a night; an edit outside its files is refused."""
+        if not any(row.profile == search.champion and row.measured for row in search.rows):
+            measure = spread(search.train, max(1, search.left // FIRST_SHARE))
+            search.measure([search.champion], measure.tasks, measure.attempts)
+        found = clusters(search.attempts())[:SHOWN_CLUSTERS]
+        parent = search.made()
+        place = search.folder / "agent"
+        if not place.exists():  # a batch that was begun has its task
+            write_edit_task(place, parent, question(search, found))
+        written = _edited(search, place)
+        try:
+            change = read_edit(written, parent)
+        except UserError as error:
+            search.refused.append(Refused(reason=f"an edit by {_name(search)}", why=error.what))
+            return
+        yield Proposal(change, source=_name(search), evidence=tuple(t for one in found for t in one.trials))
+
+
+def _name(search: Search) -> str:
+    table = search.plan.table.evolver.profile or {}
+    return f"{table.get('agent', 'agent')} {table.get('model', '')}".strip()
+
+
+def _edited(search: Search, place: Path) -> Path:
+    """Where what the agent has written is, once its batch is over; what it cost is told to the night."""
+    environment = open_environment(str(place.relative_to(search.plan.root)), search.plan.root)
+    batches = Batches(replace(search.plan, environment=environment))
+    tables = {EDITOR: search.plan.table.evolver.profile or {}}
+    view = batches.measured(Part(search.night, "agent", tables, Measure(environment.tasks, 1), 1.0))
+    rows = rows_of([view])
+    costs = [row.cost_usd for row in rows if row.trial is not None]
+    search.asked = Asked(
+        model=_name(search),
+        questions=len(costs),
+        cost_usd=known_total(costs),
+        cost_unknown=sum(cost is None for cost in costs),
+    )
+    row = view.cells[0].row
+    if row is None or not view.cells[0].measured:
+        raise SearchStopped(f"the edit by {_name(search)} did not come to its end: tbench show {view.batch}")
+    return Batch(batches.folder.parent / view.batch).runs / row.job / row.name / "verifier"

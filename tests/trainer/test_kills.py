@@ -120,6 +120,15 @@ def test_the_holdout_is_counted_before_a_trial_runs_and_never_searched(
     }
 
 
+def test_status_says_what_the_night_does(project: Project, trials: ScriptedTrials, tbench) -> None:
+    trials.moments.kill = ("in a batch", 20)
+    with pytest.raises(Killed):
+        trained(project.root)
+    ran = tbench("trainer", "status", project.root / PLAN)
+    assert "now: night 1 has begun, explore-1 last" in ran.out
+    assert "night 0 of 4" in ran.out
+
+
 def test_a_training_without_a_gain_spends_no_look(project: Project, trials: ScriptedTrials) -> None:
     trials.chance = lambda _: 0.5
     trained(project.root)

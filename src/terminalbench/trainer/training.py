@@ -7,7 +7,7 @@ from pathlib import Path
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.config import project_root
-from terminalbench.files import read_json
+from terminalbench.files import lock_owner, read_json
 from terminalbench.text.paths import typed
 from terminalbench.trainer.journal import (
     TRAINING,
@@ -18,6 +18,7 @@ from terminalbench.trainer.journal import (
     read_nights,
     read_sealed,
     training_folder,
+    training_lock,
 )
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.plan import read_plan
@@ -53,6 +54,16 @@ class Training:
     def holdout(self) -> list[Sealed]:
         """What was measured on the holdout."""
         return read_sealed(self.folder)
+
+    @property
+    def under_way(self) -> str | None:
+        """What the night that is not over yet has come to: the part begun last, and who runs it, if told."""
+        number = len(self.nights) + 1
+        parts = sorted((self.folder / f"nights/{number:03}").glob("*.toml"), key=lambda part: part.stat().st_mtime_ns)
+        if not parts:
+            return None
+        owner = lock_owner(training_lock(self.folder))
+        return f"night {number} has begun, {parts[-1].stem} last" + (f"; {owner}" if owner is not None else "")
 
     @property
     def store(self) -> LineageStore:

@@ -27,7 +27,15 @@ def command(training: "Training", as_json: bool) -> None:
     if as_json:
         after = nights[-1].after if nights else None
         told = {"plan": training.slug, "nights": len(nights), "planned": training.planned, "state": after}
-        print_json({**told, "champion": last, "simulated": training.simulated, "declared": training.declared})
+        print_json(
+            {
+                **told,
+                "champion": last,
+                "simulated": training.simulated,
+                "declared": training.declared,
+                "now": training.under_way,
+            }
+        )
         return
     simulated = " (simulated)" if training.simulated else ""
     lines = [f"{training.slug}: {standing(nights, training.planned)}{simulated}"]
@@ -35,6 +43,8 @@ def command(training: "Training", as_json: bool) -> None:
         lines.append(f"not begun: nothing is declared or measured yet; {training.run_command}")
     else:
         lines.append(f"spent: {spent(nights)}")
+    if training.under_way is not None:
+        lines.append(f"now: {training.under_way}")
     if last is not None:
         lines.append(f"champion: {last.id}, {claim(last)}")
     judged = [night.confirm for night in nights if night.confirm is not None]

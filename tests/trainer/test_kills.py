@@ -129,10 +129,11 @@ def test_status_says_what_the_night_does(project: Project, trials: ScriptedTrial
     assert "night 0 of 4" in ran.out
 
 
-def test_a_training_without_a_gain_spends_no_look(project: Project, trials: ScriptedTrials) -> None:
+def test_a_training_without_a_gain_says_so_and_spends_no_look(project: Project, trials: ScriptedTrials, tbench) -> None:
     trials.chance = lambda _: 0.5
     trained(project.root)
     plan = load_plan(project.root / PLAN)
+    assert "No gain was shown: the first champion stays." in tbench("trainer", "report", project.root / PLAN).out
     with pytest.raises(UserError, match="nothing to measure"):
         measure_holdout(plan, "why not")
     assert Gym(project.root).looks(plan.environment) == []

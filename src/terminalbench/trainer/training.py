@@ -7,7 +7,7 @@ from pathlib import Path
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.config import project_root
-from terminalbench.files import lock_owner, read_json
+from terminalbench.files import living_owner, read_json
 from terminalbench.text.paths import typed
 from terminalbench.trainer.journal import (
     TRAINING,
@@ -62,7 +62,7 @@ class Training:
         parts = sorted((self.folder / f"nights/{number:03}").glob("*.toml"), key=lambda part: part.stat().st_mtime_ns)
         if not parts:
             return None
-        owner = lock_owner(training_lock(self.folder))
+        owner = living_owner(training_lock(self.folder))
         return f"night {number} has begun, {parts[-1].stem} last" + (f"; {owner}" if owner is not None else "")
 
     @property

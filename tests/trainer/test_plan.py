@@ -181,6 +181,10 @@ def test_a_night_that_trains_brings_its_own_suite_and_profile(project: Project, 
         ran = tbench("overnight", "--learn", file, *option, "--output", project.root / "results/n")
         assert ran.code == 2
         assert f"{option[0]}: the plan of --learn says" in ran.err
+    declare(load_plan(file))
+    other = written(project, ("nights = 9", "nights = 10"))
+    ran = tbench("overnight", "--learn", other, "--output", project.root / "results/n")
+    assert (ran.code, "is not the plan that was declared" in ran.err) == (2, True)
     assert not (project.root / "results").exists()
 
 

@@ -21,7 +21,7 @@ from terminalbench.overnight.training_report import TrainedNight
 from terminalbench.text.paths import typed
 from terminalbench.trainer.journal import NightEntry, read_nights
 from terminalbench.trainer.lineage import Lineage, LineageStore
-from terminalbench.trainer.plan import TrainingPlan, load_plan
+from terminalbench.trainer.plan import TrainingPlan, declare, load_plan
 from terminalbench.trainer.run import run_training
 from terminalbench.trainer.story import claim, ledger, spent, standing
 from terminalbench.trainer.variants import Made, resolved
@@ -55,6 +55,7 @@ def _iterations(plan: TrainingPlan, request: Request) -> Request:
     number = len(read_nights(plan.folder)) + 1
     if number > plan.table.nights:
         raise UserError("all nights of it are over", where=str(plan.file), hint="give a new plan a slug of its own")
+    declare(plan)  # before the first trial: a plan that is not the declared one is refused now, not in the morning
     champion = _champion(plan)
     changes = {
         "slug": plan.table.slug,

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from zipfile import ZipFile
 
 import pytest
 
@@ -46,6 +47,12 @@ def test_an_export_has_what_the_pages_show(root: Root, tmp_path: Path) -> None:
     assert "Here they part" in pair.read_text()
     home = (site / "index.html").read_text()
     assert "<form class=" not in home
+    assert not list(site.rglob("files/trial.log/index.html")), "a file is there once"
+    assert not (site / trial("a__1") / "data.json").exists()
+    choose = (site / "compare" / "index.html").read_text()
+    assert "q against p" in choose
+    assert (site / "compare/study/0/q/study/0/p/index.html").is_file()
+    assert 'data-local="results"' in (site / "trials" / "index.html").read_text()
     assert "data-feed" not in home
     assert "events" not in home
 
@@ -65,6 +72,19 @@ def test_large_files_are_left_out_and_said(root: Root, tmp_path: Path) -> None:
     export_site(root.site, tmp_path / "site")
     assert "too large for this export" in (tmp_path / "site" / trial("a__1") / "index.html").read_text()
     assert not (tmp_path / "site" / trial("a__1") / "raw" / "big.bin").exists()
+
+
+def test_an_export_in_one_file_is_small(tbench, root: Root, tmp_path: Path) -> None:
+    for n in range(30):  # trials are much alike
+        folder = root.batch.runs / f"{STAMP}__p" / "a__1"
+        (folder / "agent" / f"log-{n}.txt").write_text("the same line again\n" * 3000)
+    ran = tbench("view", root.path, "--export", tmp_path / "sent.zip")
+    assert ran.code == 0
+    assert "unpack it and open sent/index.html" in ran.out
+    with ZipFile(tmp_path / "sent.zip") as archive:
+        assert "sent/index.html" in archive.namelist()
+        whole = sum(one.file_size for one in archive.infolist())
+    assert (tmp_path / "sent.zip").stat().st_size * 5 < whole
 
 
 def test_the_command_exports(tbench, root: Root, tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ PORT = 8642
     "--export",
     "export_to",
     type=PATH,
-    metavar="DIR",
-    help="Write it as a static site instead of serving it.",
+    metavar="DIR|FILE.zip",
+    help="Write it as a static site instead of serving it; as a .zip it is one small file to send.",
 )
 def command(results: Path | None, port: int, host: str, open_browser: bool, export_to: Path | None) -> None:
     """Show the results in a browser: batches, profiles, trials step by step. It only reads.
@@ -40,12 +40,13 @@ def command(results: Path | None, port: int, host: str, open_browser: bool, expo
 
     site = Site(results_root(results))
     if export_to is not None:
-        from terminalbench.dashboard.export import export_site
+        from terminalbench.dashboard.export import export_site, export_zip
         from terminalbench.text.numbers import plural
 
-        done = export_site(site, export_to)
+        packed = export_to.suffix == ".zip"
+        done = export_zip(site, export_to) if packed else export_site(site, export_to)
         made = f"{plural(done.pages, 'page')} and {plural(done.files, 'file')}"
-        click.echo(f"{made} in {export_to}: open {export_to / 'index.html'}")
+        click.echo(f"{made} in {export_to}: {'unpack it and ' if packed else ''}open {_opened(export_to)}")
         for line in done.left_out:
             click.echo(f"left out: {line}", err=True)
         return
@@ -61,6 +62,10 @@ def command(results: Path | None, port: int, host: str, open_browser: bool, expo
 
     click.echo(str(site.root))
     serve(site, access, port, ready)
+
+
+def _opened(target: Path) -> Path:
+    return Path(target.stem) / "index.html" if target.suffix == ".zip" else target / "index.html"
 
 
 def _token() -> str | None:

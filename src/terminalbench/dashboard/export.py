@@ -2,8 +2,11 @@
 
 import os
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import unquote
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from terminalbench.dashboard.answers import ASSETS, answer
 from terminalbench.dashboard.frame import NotFound
@@ -23,6 +26,18 @@ class Exported:
     pages: int
     files: int
     left_out: tuple[str, ...]
+
+
+def export_zip(site: Site, target: Path) -> Exported:
+    """Write the site as one file to send: a ZIP archive with a folder of its name in it."""
+    with TemporaryDirectory(prefix="tbench-site-") as folder:
+        done = export_site(site, Path(folder) / target.stem)
+        made = BytesIO()
+        with ZipFile(made, "w", ZIP_DEFLATED, compresslevel=9) as archive:
+            for path in sorted(Path(folder).rglob("*")):
+                archive.write(path, path.relative_to(folder))
+        write_bytes(target, made.getvalue())
+    return done
 
 
 def export_site(site: Site, target: Path) -> Exported:

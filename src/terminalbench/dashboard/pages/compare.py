@@ -20,6 +20,7 @@ TASKS_PER_PAGE = 100
 EVERY = "~"
 """Stands for every profile that both batches have."""
 _OFFERED = 100
+_EVERY_TWO = 4
 
 
 def choose_page(site: Site, ask: Ask) -> Page:
@@ -34,9 +35,20 @@ def choose_page(site: Site, ask: Ask) -> Page:
     return Page(
         title="Compare",
         template="choose.html",
-        values={"batches": batches, "every": EVERY, "offered": _offered(batches)},
+        values={"batches": batches, "every": EVERY, "offered": _offered(batches), "pairs": _within(batches)},
         section="compare/",
     )
+
+
+def _within(batches: Sequence[BatchSummary]) -> list[tuple[str, str, str]]:
+    """What an exported site compares: in each batch every two profiles; of many, each with the baseline."""
+    found = []
+    for batch in batches:
+        names = [profile.profile for profile in batch.profiles if not profile.oracle and batch.planned]
+        few = len(names) <= _EVERY_TWO
+        pairs = [(new, old) for old in names for new in names if new != old and (few or old == batch.baseline)]
+        found += [(batch.batch, new, old) for new, old in pairs]
+    return found
 
 
 def _offered(batches: Sequence[BatchSummary]) -> dict[str, tuple[str, str]]:
@@ -78,7 +90,7 @@ def compare_page(site: Site, ask: Ask) -> Page:
         title="Compare",
         template="compare.html",
         values=values,
-        crumbs=(Crumb("Compare", "compare/"),) if not ask.static else (),
+        crumbs=(Crumb("Compare", "compare/"),),
         tables={"contrasts": lambda: contrast_table(said), "tasks": lambda: task_table(said)},
         document=lambda: {
             "new": new,

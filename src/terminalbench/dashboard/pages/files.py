@@ -16,6 +16,14 @@ _BATCH_FILES = re.compile(
 )
 
 
+_TELLING = re.compile(r"result\.json|exception\.txt|trial\.log|(agent|verifier|workflow|steps|artifacts)/.*", re.DOTALL)
+
+
+def in_export(name: str, size: int) -> bool:
+    """Whether an exported site has a file of a trial: it tells what happened, and is not too large."""
+    return exported(size, static=True) and _TELLING.fullmatch(name) is not None
+
+
 def file_page(site: Site, ask: Ask) -> Page:
     """The end of a file of a trial, as text."""
     row = site.trial(ask.batch, ask.parts["job"], ask.parts["trial"])

@@ -72,8 +72,8 @@ def side_page(site: Site, ask: Ask) -> Page:
         template="side.html",
         values=values,
         crumbs=(Crumb(ask.batch, batch_path(ask.batch)), Crumb(one["row"].name, one["path"])),
-        tables={"steps": lambda: _table(lines, left, right)},
-        document=lambda: _document(sides, lines, fork, divergence),
+        tables={"steps": lambda: _table(lines, left, right)} if not ask.static else {},
+        document=(lambda: _document(sides, lines, fork, divergence)) if not ask.static else None,
     )
 
 

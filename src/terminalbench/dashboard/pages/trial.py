@@ -8,7 +8,7 @@ from terminalbench.dashboard.checks import FailedCheck, first_failed
 from terminalbench.dashboard.findings import trial_findings
 from terminalbench.dashboard.frame import Ask, Crumb, Download, NotFound, Page, Table
 from terminalbench.dashboard.links import batch_path, experiment_path, pair_path, steps_path, trial_path
-from terminalbench.dashboard.pages.files import exported
+from terminalbench.dashboard.pages.files import exported, in_export
 from terminalbench.dashboard.pages.outline import ONLY, Marked, Wanted, found_steps, marked
 from terminalbench.dashboard.pages.steps import StepPage, pieces, places, step_page, step_views
 from terminalbench.dashboard.safe_files import Excerpt, list_files, read_tail
@@ -112,6 +112,7 @@ def trial_page(site: Site, ask: Ask) -> Page:
         "siblings": _siblings(site, ask, row, path),
         "is_oracle": site.is_oracle,
         "exported": lambda size: exported(size, static=ask.static),
+        "in_export": in_export,
         **_neighbours(site, ask.batch, row),
         **left,
     }
@@ -124,8 +125,8 @@ def trial_page(site: Site, ask: Ask) -> Page:
         template="trial.html",
         values=values,
         crumbs=crumbs,
-        tables={"steps": lambda: _step_table(trajectory)},
-        document=lambda: {"batch": ask.batch, "trial": row, "findings": findings},
+        tables={"steps": lambda: _step_table(trajectory)} if not ask.static else {},
+        document=(lambda: {"batch": ask.batch, "trial": row, "findings": findings}) if not ask.static else None,
         feed=ask.feed if ask.batch in site.live else None,
     )
 

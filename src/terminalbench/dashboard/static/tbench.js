@@ -98,6 +98,20 @@
     form.addEventListener("submit", (event) => { event.preventDefault(); apply(); });
   }
 
+  // an exported site has no server: the rows that are there are searched here
+  for (const form of document.querySelectorAll("[data-local]")) {
+    const rows = [...document.querySelectorAll("#" + form.dataset.local + " tr[data-row]")];
+    if (rows.length < 2) continue;
+    form.hidden = false;
+    const texts = rows.map((row) => row.textContent.toLowerCase());
+    form.querySelector("input").addEventListener("input", (event) => {
+      const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let fit = 0;
+      rows.forEach((row, place) => { row.hidden = !words.every((word) => texts[place].includes(word)); if (!row.hidden) fit += 1; });
+      form.querySelector("[role=status]").textContent = words.length ? fit + " of " + rows.length : "";
+    });
+  }
+
   // --- steps and keys -----------------------------------------------------------------------------------------------
   const steps = document.querySelector("[data-steps]");
   function toStep() {

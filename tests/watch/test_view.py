@@ -176,6 +176,12 @@ def test_the_total_stays_when_there_is_no_room_for_all_profiles() -> None:
     assert [line.split()[0] for line in lower[2:4]] == ["profile", "total"]
 
 
+def test_a_profile_is_shown_on_the_smallest_terminal() -> None:
+    state = replay(plan(tuple(f"profile-{n}" for n in range(9)), ("a",)), Teller("a__1", "a", "profile-0").whole(0, 10))
+    lines = text(Frame(feed_of(state), START + 20), 40, 12).splitlines()
+    assert [line.split()[0] for line in lines[2:6]] == ["profile", "profile-0", "and", "total"]
+
+
 def test_trials_that_will_not_run_are_not_called_waiting() -> None:
     planned = plan(("p", "q"), tuple("abcd"), parallel=1)
     events = [

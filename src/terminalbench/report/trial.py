@@ -113,6 +113,17 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = No
     return "\n".join(lines) + "\n"
 
 
+def story_lines(folder: Path, secrets: Secrets) -> list[str]:
+    """A trial as it is so far, to be read: what it was told, its steps, what its verifier said; none without steps."""
+    file = folder / "agent" / "trajectory.json"
+    found = _read_all([file], secrets) if is_plain(file) else []
+    if not any(read.trajectory for read in found):
+        return []
+    shown = Shown(secrets=secrets)
+    said = _last_words(folder / "verifier" / "test-stdout.txt", "verifier said", shown)
+    return [*_instruction_lines(folder, found, shown), *_steps_lines(folder, found, shown), *said]
+
+
 def _standing(row: TrialRow, later: Sequence[Trial]) -> list[str]:
     """Whether another try counts in its place, or tries followed that do not."""
     if row.run_again:

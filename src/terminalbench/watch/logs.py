@@ -3,12 +3,14 @@
 import contextlib
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import open_plain
 from terminalbench.live.model import TrialKey
+from terminalbench.report.trial import story_lines
 from terminalbench.sandbox.activity import FILE_NAME as ACTIVITY
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.foreign import printable
@@ -18,6 +20,9 @@ _SHOWN_FILES = 20
 _LOOKED_AT = 200
 _OTHERS = ("trial.log", "exception.txt", "verifier/test-stdout.txt")
 _DOCUMENTS = (".json",)
+_TRAJECTORY = "agent/trajectory.json"
+STORY = "steps"
+"""Stands among the logs of a trial for its steps, to be read."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ def read_tail(batch: Batch, trial: TrialKey, secrets: Secrets, index: int = 0) -
     if not names:
         return LogTail((), note="no log yet" if folder.is_dir() else f"no folder {folder}")
     index %= len(names)
+    if names[index] == STORY:
+        return LogTail(names, index, lines=_story(folder, _stamp(folder), secrets))
     try:
         size, data = _last_bytes(folder / names[index])
     except OSError as error:
@@ -54,14 +61,31 @@ def read_tail(batch: Batch, trial: TrialKey, secrets: Secrets, index: int = 0) -
 
 
 def log_names(folder: Path) -> tuple[str, ...]:
-    """The logs of a trial: the agent's own, newest first, documents after logs; then Harbor's and the verifier's."""
+    """What can be read of a trial: its steps, if there are any; the agent's logs, newest first, documents after logs;
+    then Harbor's and the verifier's."""
     agent = [
         (name.endswith(_DOCUMENTS), -status.st_mtime, f"agent/{name}")
         for name, status in _files(folder / "agent")
         if status.st_size
     ]
     others = [name for name in _OTHERS if not (folder / name).is_symlink() and (folder / name).is_file()]
-    return tuple([name for _, _, name in sorted(agent)][:_SHOWN_FILES] + others)
+    logs = [name for _, _, name in sorted(agent)][:_SHOWN_FILES]
+    return (*([STORY] if _TRAJECTORY in logs else []), *logs, *others)
+
+
+@lru_cache(maxsize=4)
+def _story(folder: Path, stamp: object, secrets: Secrets) -> tuple[str, ...]:  # noqa: ARG001  what it is kept for
+    return tuple(story_lines(folder, secrets)) or ("its steps cannot be read: h and l show its logs",)
+
+
+def _stamp(folder: Path) -> tuple[object, ...]:
+    """Changes with what a story is made of."""
+    found: list[object] = []
+    for name in (_TRAJECTORY, "verifier/test-stdout.txt"):
+        with contextlib.suppress(OSError):
+            status = (folder / name).lstat()
+            found += [status.st_size, status.st_mtime_ns]
+    return tuple(found)
 
 
 def last_sign(batch: Batch, trial: TrialKey) -> float | None:

@@ -47,7 +47,8 @@ def _table_lines(frame: Frame, width: int, height: int) -> list[Text]:
     gap = [Text("")] if height >= 20 else []
     lines = [title_line(frame, width), progress_line(frame, width), *gap]
     left = height - 1 - len(lines)
-    room = min(len(profiles), max(2, left * 2 // 5)) if len(profiles) > left - 4 else len(profiles)
+    least = 4 if left >= 8 else 2  # with its head, at least one profile, how many more there are, and their total
+    room = min(len(profiles), max(least, left * 2 // 5)) if len(profiles) > left - 4 else len(profiles)
     lines += _shortened(profiles, room, "more profiles", width, last=1)
     left = height - 1 - len(lines)
     lines += _shortened(errors, 3 if height >= 24 else 1 if left > 4 else 0, "more profiles with errors", width)
@@ -186,7 +187,7 @@ def _left_out(state: LiveState) -> list[str]:
 def footer(controls: Controls, width: int) -> Text:
     """The keys."""
     leave = "q leave or stop" if controls.owner else "q leave"
-    pieces = [Piece(leave), Piece("? help", 1), Piece("enter log", 2), Piece("j/k or arrows choose", 3)]
+    pieces = [Piece(leave), Piece("? help", 1), Piece("enter trial", 2), Piece("j/k or arrows choose", 3)]
     line = joined(pieces, width, "   ")
     line.stylize("dim")
     return line
@@ -195,7 +196,8 @@ def footer(controls: Controls, width: int) -> Text:
 _HELP = """\
 Keys
   j k, arrows      choose a trial, running or finished
-  enter            the end of its log; h l or left right: its other logs
+  enter            its steps and what its verifier said; h l or left right:
+                   the ends of its logs
   escape           back
   ?                this page
   {leave}

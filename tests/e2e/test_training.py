@@ -88,7 +88,7 @@ def test_a_training_from_zero_to_a_promoted_profile(project: Project, tbench, mo
     assert tasks["holdout"].isdisjoint(tasks["explore"] | tasks["confirm"] | tasks["canary"] | tasks["control"])
     (look,) = Gym(project.root).looks(open_environment("starter", project.root))
     assert look.reason == "the last word on the promoted prompt"
-    assert tasks["holdout"] == {f"terminalbench/{name.rpartition('/')[2]}" for name in look.tasks}
+    assert tasks["holdout"] == set(look.tasks)
 
     chosen = project.experiment(
         'schema_version = 2\nslug = "s"\n[tasks]\ndefault_dataset = "starter"\nitems = [{ id = "csv-clean" }]\n'

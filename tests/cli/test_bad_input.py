@@ -221,3 +221,9 @@ def test_a_result_that_cannot_be_read_is_named_wherever_it_is_missed(
     assert f"unreadable: {what}" in shown
     assert str(folder / "result.json") in shown
     assert "tbench resume s/0 runs it again" in shown
+
+
+def test_a_junit_file_without_a_place_is_refused_before_anything_runs(tbench, project) -> None:
+    for command in ("run", "resume"):
+        ran = tbench(command, "any.toml", "--junit", "nowhere/trials.xml")
+        assert (ran.code, "name a file in a folder that exists" in ran.err) == (2, True)

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import tomlkit
 
@@ -26,8 +27,14 @@ def scripted(key: str, **options: object) -> str:
 
 def test_an_experiment_runs_and_leaves_its_tree(lab) -> None:
     file = lab.experiment(BOTH, run="attempts = 2\nparallel = 2")
-    ran = lab.tbench("run", file)
+    junit = file.parent / "trials.xml"
+    ran = lab.tbench("run", file, "--junit", junit)
     assert ran.returncode == 0, ran.stderr
+    suites = ElementTree.fromstring(junit.read_text())
+    assert {suite.get("name"): (suite.get("tests"), suite.get("failures")) for suite in suites} == {
+        "oracle": ("4", "0"),
+        "nop": ("4", "4"),
+    }
     assert lab.outcomes() == {
         ("oracle", "a"): ["passed"] * 2,
         ("oracle", "b"): ["passed"] * 2,

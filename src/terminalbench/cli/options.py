@@ -119,6 +119,22 @@ label_option: Any = click.option(
 watch_option: Any = click.option(
     "--watch", is_flag=True, help="Show it live; not on a terminal, a line for each finished trial."
 )
+
+
+def _place_for_file(_context: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
+    """A file that can be written at the end: what is wrong with its place is said before anything runs."""
+    if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+        raise click.BadParameter(f"{file} is a folder, or lies in none; name a file in a folder that exists")
+    return file
+
+
+junit_option: Any = click.option(
+    "--junit",
+    type=PATH,
+    metavar="FILE",
+    callback=_place_for_file,
+    help="At the end, write the trials as JUnit XML: failed is a failure, broken an error, not run skipped.",
+)
 json_option: Any = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 results_option: Any = click.option(
     "--results",

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from terminalbench.cli.options import ListCommand, json_option, watch_option
+from terminalbench.cli.options import ListCommand, json_option, junit_option, watch_option
 from terminalbench.cli.select import Where, on_batch
 
 
@@ -34,6 +34,7 @@ from terminalbench.cli.select import Where, on_batch
     is_flag=True,
     help="Go on although code, skills or tasks changed since the plan; compare shows it as a departure.",
 )
+@junit_option
 @watch_option
 @json_option
 @on_batch

@@ -13,6 +13,7 @@ from terminalbench.cli.options import (
     ListCommand,
     attempts_option,
     json_option,
+    junit_option,
     label_option,
     picks,
     root_option,
@@ -58,6 +59,7 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
     metavar="FILE",
     help="Share budget, rate limits and orders with every batch that names this file.",
 )
+@junit_option
 @watch_option
 @json_option
 @root_option
@@ -76,6 +78,7 @@ def command(
     detach: bool,
     strict: bool,
     gate: Path | None,
+    junit: Path | None,
     watch: bool,
     as_json: bool,
     root: Path | None,
@@ -85,8 +88,8 @@ def command(
     Without a file: tbench run --agent A --model M --tasks 'starter/*' --vs B. Tasks are then DATASET/ID, or globs.
 
     What cannot run (a task the environment cannot hold, a profile without its key) is found first and left out with
-    its reason; the rest runs. Exit code 0: every planned trial was measured; 3: some were not; 100: all were, and a
-    budget is exceeded; 130: interrupted.
+    its reason; the rest runs. Exit code 0: every planned trial was measured, passed or failed; 3: some were not; 100:
+    all were, and a budget is exceeded; 130: interrupted. In CI, tbench compare --fail-if worse tells a proven loss.
     """
     asked = {"--agent": agent, "--model": model, "--vs": versus, "--container-env": container_env}
     if experiment is None:
@@ -110,13 +113,14 @@ def command(
         if tasks or profiles or attempts or labels or gate:
             given = "--tasks, --profiles, --attempts, --label and --gate"
             raise UserError(f"--batch goes on with a whole batch; {given} do not go with it")
-        return resume_batch(one_batch(where), as_json=as_json, watch=watch, strict=strict)
+        return resume_batch(one_batch(where), as_json=as_json, watch=watch, junit=junit, strict=strict)
     from terminalbench.experiments.config import load
     from terminalbench.lab.run import run
 
     picked = {"tasks": tasks, "profiles": profiles, "attempts": attempts, "labels": labels}
     work = partial(run, load(experiment, root), **picked, strict=strict, gate=gate)
-    return _told(work, "checking tasks, profiles and environment ...", _STARTED, as_json=as_json, watch=watch)
+    first = "checking tasks, profiles and environment ..."
+    return _told(work, first, _STARTED, as_json=as_json, watch=watch, junit=junit)
 
 
 def _written(
@@ -138,15 +142,17 @@ def _written(
     return file
 
 
-def resume_batch(target: "Target", *, as_json: bool, watch: bool, **wanted: Any) -> int:
+def resume_batch(target: "Target", *, as_json: bool, watch: bool, junit: Path | None = None, **wanted: Any) -> int:
     """Resume a batch and show what became of it."""
     from terminalbench.lab.resume import resume
 
     work = partial(resume, target, **wanted)
-    return _told(work, "looking at what is there ...", _RESUMED, as_json=as_json, watch=watch)
+    return _told(work, "looking at what is there ...", _RESUMED, as_json=as_json, watch=watch, junit=junit)
 
 
-def _told(work: "Callable[..., Ended]", first: str, doing: str, *, as_json: bool, watch: bool) -> int:
+def _told(
+    work: "Callable[..., Ended]", first: str, doing: str, *, as_json: bool, watch: bool, junit: Path | None
+) -> int:
     """Do what runs a batch, with a word about how it goes and how it ended."""
     from terminalbench.cli.progress import RunTeller
 
@@ -155,7 +161,17 @@ def _told(work: "Callable[..., Ended]", first: str, doing: str, *, as_json: bool
     with teller:
         ended = work(listener=teller.listener(doing))
     teller.done()
+    if junit is not None:
+        _write_junit(junit, ended)
     return show_end(ended, as_json=as_json, watched=watch)
+
+
+def _write_junit(file: Path, ended: "Ended") -> None:
+    from terminalbench.files import write_project_file
+    from terminalbench.index.results import trial_records
+    from terminalbench.report.export import junit_xml
+
+    write_project_file(file, junit_xml(ended.view.batch, trial_records(ended.view)).decode())
 
 
 def show_end(ended: "Ended", *, as_json: bool, watched: bool, ways: "Ways | None" = None) -> int:

@@ -131,6 +131,14 @@ def test_errors_in_groups_with_contrasts(batch: Batch, tbench: Any) -> None:
     assert report["classes"][0]["trials"][0]["steps"] == [4]
 
 
+def test_errors_contrasts_what_the_experiment_declares(batch: Batch, tbench: Any) -> None:
+    plan = json.loads(batch.plan_json.read_text())
+    for declared, shown in (([["q", "p"]], 2), ([], 0)):
+        plan["analysis"] = {"contrasts": declared}
+        batch.plan_json.write_text(json.dumps(plan))
+        assert len(json.loads(tbench("errors", batch.folder, "--json").out)["contrasts"]) == shown
+
+
 def test_errors_as_text(batch: Batch, tbench: Any) -> None:
     ran = tbench("errors", batch.folder, "--compare", "p", "q", "--limit", "1")
     assert ran.code == 0

@@ -21,6 +21,9 @@ def test_a_task_without_a_right_solution_or_solved_by_nothing_is_found(lab) -> N
     ran = lab.tbench("check", file, "--quarantine", "--json")
     assert ran.returncode == 1
     assert not (lab.root / "results" / "s").exists()
+    assert not list((lab.root / "results" / ".check").glob("s/*/*.errors.log"))
+    said = {t["task"]["id"]: t["said"] for t in json.loads(ran.stdout)["tasks"]}
+    assert said["a"] == []
     problems = {t["task"]["id"]: t["problem"] for t in json.loads(ran.stdout)["tasks"]}
     assert problems["a"] is None
     assert "its own solution does not pass" in problems["unsolved"]

@@ -173,7 +173,7 @@ def _contrasts(part: Picked, compare: tuple[str, str] | None, classes: dict[str,
 
 
 def _pairs(part: Picked, profiles: list[str], compare: tuple[str, str] | None) -> list[tuple[str, str]]:
-    """The pair that is asked for, both ways; else every profile against the baseline, both ways."""
+    """The pair that is asked for, both ways; else those that were declared; else every profile and the baseline."""
     if compare is not None:
         for name in compare:
             if name not in profiles:
@@ -181,6 +181,10 @@ def _pairs(part: Picked, profiles: list[str], compare: tuple[str, str] | None) -
                 raise UserError(f'no profile is called "{name}"', where=where, hint=did_you_mean(name, profiles))
         return [compare, (compare[1], compare[0])]
     baseline, oracles = part.view.plan.baseline, part.view.plan.oracles()
+    declared = part.view.plan.analysis.contrasts
+    if declared is not None:
+        known = [(new, old) for new, old in declared if {new, old} <= set(profiles)]
+        return [pair for new, old in known for pair in ((new, old), (old, new))]
     others = [name for name in profiles if name != baseline and not {name, baseline} & oracles]
     return [pair for name in others for pair in ((name, baseline), (baseline, name))]
 

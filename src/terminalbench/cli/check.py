@@ -10,7 +10,7 @@ from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 
 if TYPE_CHECKING:
-    from terminalbench.lab.check import CheckReport
+    from terminalbench.lab.check import CheckReport, TaskCheck
 
 _WIDTH = 80
 
@@ -74,18 +74,59 @@ def command(
 
 
 def _text(report: "CheckReport") -> str:
+    """The tables of tasks and profiles; each problem once below them, with the tasks that have it."""
     from terminalbench.text.foreign import shortened
+    from terminalbench.text.outcomes import word
+    from terminalbench.text.paths import from_here
     from terminalbench.text.table import columns
 
-    verdicts = [[t.oracle or "-", t.nop or "-"] for t in report.tasks]
-    taken = 4 + sum(max(map(len, column)) for column in zip(("oracle", "nop"), *verdicts, strict=True))
-    names = shortened((t.task.id for t in report.tasks), _WIDTH - taken - len("  ok"))
+    verdicts = [[word(t.oracle or "-"), word(t.nop or "-"), _verdict(t, report)] for t in report.tasks]
+    taken = 4 + sum(max(map(len, column)) for column in zip(("oracle", "nop", ""), *verdicts, strict=True))
+    names = shortened((t.task.id for t in report.tasks), _WIDTH - taken - 2)
     tasks = [["task", "oracle", "nop", ""]]
-    tasks += [[names[t.task.id], *said, t.problem or "ok"] for t, said in zip(report.tasks, verdicts, strict=True)]
+    tasks += [[names[t.task.id], *said] for t, said in zip(report.tasks, verdicts, strict=True)]
     profiles = [["profile", "install", "model", ""]]
+    keys = shortened((p.profile for p in report.profiles), 40)
     for found in report.profiles:
         install = found.install if found.install in (None, "ok") else "failed"
         endpoint = found.endpoint if found.endpoint in (None, "ok") else "failed"
-        profiles.append([found.profile, install or "-", endpoint or "-", found.problem or "ok"])
-    tables = [columns(rows, left=range(4)) for rows in (tasks, profiles)]
-    return "\n\n".join([*tables, *(f"note: {text}" for text in report.notes), f"kept in {report.folder}"]) + "\n"
+        profiles.append([keys[found.profile], install or "-", endpoint or "-", "problem" if found.problem else "ok"])
+    parts = ["interrupted: what had ended is shown"] if report.interrupted else []
+    parts += [columns(rows, left=range(4)) for rows in (tasks, profiles)]
+    parts += [] if report.interrupted else _problems(report)
+    parts += ["\n".join(_wrapped(f"note: {text}", "")) for text in report.notes]
+    return "\n\n".join([*parts, f"kept in {from_here(report.folder)}"]) + "\n"
+
+
+def _verdict(task: "TaskCheck", report: "CheckReport") -> str:
+    if report.interrupted and task.problem and not task.quarantined:
+        return "not checked"
+    return "quarantined" if task.quarantined else "problem" if task.problem else "ok"
+
+
+def _problems(report: "CheckReport") -> list[str]:
+    """Each problem once: whose it is, what it is, and of a task what its verifier said last."""
+    from terminalbench.text.numbers import some
+
+    tasks: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for task in report.tasks:
+        if task.problem:
+            tasks.setdefault((task.problem, task.said), []).append(task.task.id)
+    profiles: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for profile in report.profiles:
+        if profile.problem:
+            profiles.setdefault((profile.problem, ()), []).append(profile.profile)
+    shown = []
+    for (problem, said), names in (*tasks.items(), *profiles.items()):
+        lines = _wrapped(f"{some(names)}: {problem}", "  ")
+        lines += ["  the verifier said last", *(f"    {line[: _WIDTH - 4]}" for line in said)] if said else []
+        shown.append("\n".join(lines))
+    return shown
+
+
+def _wrapped(text: str, deeper: str) -> list[str]:
+    from textwrap import wrap
+
+    from terminalbench.text.foreign import printable
+
+    return wrap(printable(text), _WIDTH, subsequent_indent=deeper, break_on_hyphens=False)

@@ -9,8 +9,6 @@ SECTIONS = {
         "validate": "Check experiment files; report every problem at once.",
         "plan": "Show exactly what would run, before anything runs.",
         "diff": "Show what differs between two profiles.",
-        "migrate": "Convert an older experiment file to version 2.",
-        "schema": "Print the JSON Schema of the experiment file.",
     },
     "Run it": {
         "check": "Prove tasks, environment, agents and models before a run.",
@@ -21,21 +19,15 @@ SECTIONS = {
         "status": "Show what runs now, and how far it is.",
         "ctl": "Steer a live run: pause, resume, requeue, cancel.",
         "kill": "End a running batch, and verify it.",
-        "mirror": "Copy session folders out of every trial again.",
     },
     "Look at results": {
         "view": "Show the results in a browser, live; or export them as a site.",
-        "list": "List the batches, newest first.",
+        "list": "List the batches, newest first; or the trials of one.",
         "compare": "Say which profile is better, by how much, and how sure it is.",
         "show": "Show one trial: what it was told, did, and how it ended.",
         "analyze": "Find out what each trial did, and write tables of it.",
         "errors": "Show why trials did not pass, and what the others did.",
-        "label": "Say yourself what a trial shows.",
         "report": "Write the report of a batch: one HTML file, and text.",
-        "query": "Ask the index a question in SQL.",
-        "export": "Write trials as CSV, JSON, Parquet or JUnit XML.",
-        "prune": "Remove old batches that nothing names.",
-        "index": "Bring the index up to date with what is on disk.",
     },
     "Overnight": {
         "iterate": "Attempt a suite again and again, one iteration after the other.",
@@ -52,7 +44,15 @@ SECTIONS = {
     "SWE-Bench Pro": {
         "swebench-pro": "Make tasks of SWE-Bench Pro, and evaluate patches on them.",
     },
-    "Set up the shell": {
+    "Rarely needed": {
+        "export": "Write trials as CSV, JSON, Parquet or JUnit XML.",
+        "query": "Ask the index a question in SQL.",
+        "label": "Say yourself what a trial shows.",
+        "prune": "Remove old batches that nothing names.",
+        "mirror": "Copy session folders out of every trial again.",
+        "index": "Bring the index up to date with what is on disk.",
+        "migrate": "Convert an older experiment file to version 2.",
+        "schema": "Print the JSON Schema of the experiment file.",
         "completion": "Print the completion script of a shell.",
     },
 }

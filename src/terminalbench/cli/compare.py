@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from terminalbench.cli.names import batch_names
 from terminalbench.cli.options import PATH, json_option, results_option, root_option
 from terminalbench.cli.output import print_json, text_width
 
@@ -18,7 +19,7 @@ DEPARTURES = (
 
 
 @click.command("compare")
-@click.argument("targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH|JOBS]...")
+@click.argument("targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH|JOBS]...", shell_complete=batch_names)
 @click.option("--baseline", metavar="PROFILE", help="Compare the others with this one. Default: as declared.")
 @click.option(
     "--compare",

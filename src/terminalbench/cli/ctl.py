@@ -1,6 +1,7 @@
 """`tbench ctl`."""
 
 import re
+import sys
 from pathlib import Path
 
 import click
@@ -10,13 +11,14 @@ from terminalbench.cli.select import Where
 from terminalbench.errors import UserError
 
 _ACTIONS = ("pause", "resume", "set", "requeue", "cancel")
+_BY_HAND = "by hand, without a reason"
 _PARALLEL = re.compile(r"parallel=(\d{1,6})")
 
 
 @click.command("ctl")
 @click.argument("action", type=click.Choice(_ACTIONS))
 @click.argument("targets", nargs=-1, metavar="[parallel=N] [PROFILE|TRIAL]...")
-@click.option("--reason", required=True, help="Why. It is recorded with the change.")
+@click.option("--reason", help="Why. It is recorded with the change. May be left out on a terminal only.")
 @click.option(
     "--in",
     "target",
@@ -31,7 +33,7 @@ _PARALLEL = re.compile(r"parallel=(\d{1,6})")
 def command(
     action: str,
     targets: tuple[str, ...],
-    reason: str,
+    reason: str | None,
     target: Path | None,
     batch: int | None,
     gate: Path | None,
@@ -62,6 +64,12 @@ def command(
         if match is None:
             raise UserError("tbench ctl set: the only thing to set is parallel=N, as in: tbench ctl set parallel=1")
         value, targets = int(match[1]), targets[1:]
+    if reason is None:
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "Missing option '--reason': say why, it is recorded (on a terminal it may be left out)"
+            )
+        reason = _BY_HAND
     if not reason.strip():
         raise UserError("--reason is empty; say why, it is recorded")
     order = Order(action, targets, reason.strip(), value)

@@ -19,7 +19,10 @@ _GROUPS = 15
 @click.command("errors", cls=ListCommand)
 @picks
 @click.option(
-    "--compare", nargs=2, metavar="A B", help="Contrast only these two profiles. Default: each with the baseline."
+    "--compare",
+    nargs=2,
+    metavar="A B",
+    help="Contrast only these two profiles. Default: as declared, else each with the baseline.",
 )
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Contrasts to show.")
 @json_option

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from terminalbench.cli.names import batch_names
 from terminalbench.cli.options import PATH, json_option, labels_of, results_option
 from terminalbench.cli.output import print_json, text_width
 
@@ -12,7 +13,7 @@ _LEAST_NAME = 8
 
 
 @click.command("list")
-@click.argument("target", type=PATH, required=False, metavar="[EXPERIMENT.toml|BATCH]")
+@click.argument("target", type=PATH, required=False, metavar="[EXPERIMENT.toml|BATCH]", shell_complete=batch_names)
 @results_option
 @click.option(
     "--label",

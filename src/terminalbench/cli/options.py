@@ -2,11 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, override
 
 import click
+
+from terminalbench.cli.names import names_of
 
 ListOptions = ("--tasks", "--profiles", "--targets")
 
@@ -46,23 +47,6 @@ def _spread(args: list[str], *, strict: bool) -> list[str]:
     return spread
 
 
-def _names_of(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Completion from the experiment on the command line."""
-
-    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        from terminalbench.errors import TbenchError
-        from terminalbench.strict import read_toml
-
-        try:
-            raw = read_toml(Path(ctx.params["experiment"]))
-            found = raw["profiles"] if kind == "profiles" else [item["id"] for item in raw["tasks"]["items"]]
-        except (TbenchError, KeyError, TypeError):
-            return []
-        return [name for name in found if name.startswith(incomplete)]
-
-    return complete
-
-
 PATH: Any = click.Path(path_type=Path)
 
 experiment_argument: Any = click.argument("experiment", type=PATH, metavar="EXPERIMENT.toml")
@@ -80,7 +64,7 @@ root_option: Any = click.option(
 def picks(command: Any) -> Any:
     """`--tasks` and `--profiles`, which pick some of an experiment."""
     for name, values in (("profiles", "KEY..."), ("tasks", "ID...")):
-        only, complete = f"Only these {name}; globs work.", _names_of(name)
+        only, complete = f"Only these {name}; globs work.", names_of(name)
         command = click.option(f"--{name}", multiple=True, metavar=values, help=only, shell_complete=complete)(command)
     return command
 

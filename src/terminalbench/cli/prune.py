@@ -4,13 +4,14 @@ from pathlib import Path
 
 import click
 
+from terminalbench.cli.names import batch_names
 from terminalbench.cli.options import PATH, json_option, results_option
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK
 
 
 @click.command("prune")
-@click.argument("batches", nargs=-1, type=PATH, metavar="[BATCH]...")
+@click.argument("batches", nargs=-1, type=PATH, metavar="[BATCH]...", shell_complete=batch_names)
 @click.option(
     "--days",
     type=click.FloatRange(min=0),

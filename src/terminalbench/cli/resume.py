@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from terminalbench.cli.names import names_of
 from terminalbench.cli.options import ListCommand, json_option, junit_option, watch_option
 from terminalbench.cli.select import Where, on_batch
 
@@ -22,6 +23,7 @@ from terminalbench.cli.select import Where, on_batch
     "--profiles",
     multiple=True,
     metavar="KEY...",
+    shell_complete=names_of("profiles"),
     help="Only what is missing of these profiles; the others stay as they are. Name the batch before it.",
 )
 @click.option(

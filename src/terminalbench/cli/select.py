@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from terminalbench.cli.names import batch_names
 from terminalbench.cli.options import PATH, batch_option, results_option, root_option
 from terminalbench.errors import UserError
 
@@ -39,7 +40,9 @@ def on_batch(command: Callable[..., int | None]) -> Any:
         return command(where=Where(target, batch, results, root), **rest)
 
     declared = batch_option(results_option(root_option(called)))
-    return click.argument("target", type=PATH, required=False, metavar="[EXPERIMENT.toml|BATCH]")(declared)
+    return click.argument(
+        "target", type=PATH, required=False, metavar="[EXPERIMENT.toml|BATCH]", shell_complete=batch_names
+    )(declared)
 
 
 def on_batches(command: Callable[..., int | None]) -> Any:
@@ -54,7 +57,7 @@ def on_batches(command: Callable[..., int | None]) -> Any:
     batches = "Which batches of the experiment. Default: the latest with data."
     declared = click.option("--batch", metavar="N|N,M|all", help=batches)(results_option(root_option(called)))
     target = "[EXPERIMENT.toml|BATCH|JOBS]"
-    return click.argument("experiment", type=PATH, metavar=target, required=False)(declared)
+    return click.argument("experiment", type=PATH, metavar=target, required=False, shell_complete=batch_names)(declared)
 
 
 def one_batch(where: Where, *, own: bool = False, foreign: bool = False) -> "Target":

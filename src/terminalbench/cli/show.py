@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
+from terminalbench.cli.names import trial_words
 from terminalbench.cli.options import json_option, results_option
 from terminalbench.errors import UserError
 
 
 @click.command("show")
-@click.argument("trial", nargs=-1, required=True, metavar="TRIAL|BATCH PROFILE TASK[#N]")
+@click.argument("trial", nargs=-1, required=True, metavar="TRIAL|BATCH PROFILE TASK[#N]", shell_complete=trial_words)
 @click.option("--steps", metavar="A-B", help="Only these steps, with more of each.")
 @click.option("--full", is_flag=True, help="Everything, nothing cut.")
 @results_option

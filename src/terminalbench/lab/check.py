@@ -15,25 +15,30 @@ from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import ExclusionKind, JobSpec, Plan, ProfileRecord, Selection
+from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
 from terminalbench.experiments.quarantine import release as take_out
 from terminalbench.harbor.agents.endpoint import EndpointReport, EndpointRequest
 from terminalbench.harbor.jobs import command, harbor_program, job_config
+from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.read.results import read_job
 from terminalbench.live.state import LiveState, replay
 from terminalbench.llm.local.spec import LocalSpec, is_local, parse_local
 from terminalbench.llm.model import ModelError
 from terminalbench.llm.ollama_server import OllamaServer, server_url
 from terminalbench.records import Event, Outcome, TaskRef, Trial
+from terminalbench.report.trial import last_lines
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.executors.local import ask
 from terminalbench.runner.preflight import Prepared
 from terminalbench.runner.run import prepare_run
 from terminalbench.runner.supervise import Launch, Supervisor
 from terminalbench.secrets.find import is_template
+from terminalbench.secrets.values import Secrets
 
 _PROBE_TIMEOUT_SEC = 120
+_SAID_LINES = 5
 CHECKS = ".check"
 _NEEDS_AGENTS = (
     "its own solution passes only with tests that run in the system it changed: "
@@ -43,13 +48,17 @@ _NEEDS_AGENTS = (
 
 @dataclass(frozen=True)
 class TaskCheck:
-    """What oracle and nop did on one task; `problem` says why the task cannot be trusted, if it cannot."""
+    """What oracle and nop did on one task; `problem` says why the task cannot be trusted, if it cannot.
+
+    `said` are then the last lines of the verifier.
+    """
 
     task: TaskRef
     oracle: Outcome | None
     nop: Outcome | None
     problem: str | None
     quarantined: bool = False
+    said: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,6 +153,7 @@ def _checked(
             single = msgspec.structs.replace(job, name=name, tasks=job.tasks[:1], attempts=1)
             env = prepared.environments[job.profile]
             installs[profile.key] = _launch(experiment, batch, profile, single, env, install_only=True)
+    Gate(batch.gate_json).create(GateState())  # without limits: what a check runs costs nothing
     state = replay(_plan_of(plan, trusted), [])
 
     def watch(event: Event) -> None:
@@ -156,7 +166,11 @@ def _checked(
     opted = (
         _in_the_agents_system(experiment, batch, trusted["oracle"], found["oracle"]) if not supervisor.signals else {}
     )
-    checks = tuple(_judge(plan, t.ref, t.label, found["oracle"], found["nop"], opted) for t in plan.jobs[0].tasks)
+    secrets = secrets_of(plan)
+    checks = tuple(
+        _with_words(_judge(plan, t.ref, t.label, found["oracle"], found["nop"], opted), t.label, found, batch, secrets)
+        for t in plan.jobs[0].tasks
+    )
     profiles = tuple(_profile_check(prepared, job, installs, batch, probe=probe) for job in plan.jobs)
     return CheckReport(checks, profiles, batch.folder, bool(supervisor.signals), notes=prepared.notes)
 
@@ -226,6 +240,18 @@ def _judge(plan: Plan, task: TaskRef, label: str, oracle: Mapping, nop: Mapping,
     return TaskCheck(
         task, solved.outcome if solved else None, idle.outcome if idle else None, "; ".join(problems) or None
     )
+
+
+def _with_words(
+    check: TaskCheck, label: str, found: Mapping[str, Mapping], batch: Batch, secrets: Secrets
+) -> TaskCheck:
+    """A task that cannot be trusted, with the last words of the verifier on the trial that shows it."""
+    agent = "nop" if check.oracle is Outcome.PASSED else "oracle"
+    trial = found[agent].get((label, check.task.id)) if check.problem else None
+    if trial is None:
+        return check
+    file = batch.job_folder(trial.job) / trial.name / "verifier" / "test-stdout.txt"
+    return dataclasses.replace(check, said=tuple(last_lines(file, secrets)[0][-_SAID_LINES:]))
 
 
 def _wrong_lists(idle: Trial | None) -> list[str]:

@@ -269,16 +269,22 @@ def _wrapped(text: str, *, first: bool) -> list[str]:
 
 def _last_words(file: Path, said: str, shown: Shown) -> list[str]:
     """The end of a file that tells how a trial ended."""
+    lines, whole = last_lines(file, shown.secrets)
+    kept = lines if shown.full else lines[-_VERIFIER_LINES:]
+    head = f"  {said}" if whole and len(kept) == len(lines) else f"  {said}, at the end"
+    return [head, *(f"    {line}" for line in kept)] if kept else []
+
+
+def last_lines(file: Path, secrets: Secrets) -> tuple[list[str], bool]:
+    """The last lines of a file of a trial, fit to be printed; and whether they are all. None without the file."""
     with open_plain(file) as stream:
         if stream is None:
-            return []
+            return [], True
         size = os.fstat(stream.fileno()).st_size
         stream.seek(max(0, size - _TAIL_BYTES))
         text = stream.read(_TAIL_BYTES).decode(errors="replace")
-    lines = shown.secrets.conceal(text).splitlines()[1 if size > _TAIL_BYTES else 0 :]
-    kept = lines if shown.full else lines[-_VERIFIER_LINES:]
-    head = f"  {said}" if len(kept) == len(lines) and size <= _TAIL_BYTES else f"  {said}, at the end"
-    return [head, *(f"    {printable(line)}" for line in kept)] if kept else []
+    lines = secrets.conceal(text).splitlines()[1 if size > _TAIL_BYTES else 0 :]
+    return [printable(line) for line in lines], size <= _TAIL_BYTES
 
 
 def _instruction_lines(folder: Path, found: Sequence[_Read], shown: Shown) -> list[str]:

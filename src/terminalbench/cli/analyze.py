@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, ListCommand, picks
 from terminalbench.cli.select import on_batches
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
@@ -35,6 +36,7 @@ _SET_MODEL = "give --model, or set [analysis] judge_model"
 @click.option("--estimate-cost", is_flag=True, help="Say what the judge would cost, and stop. Calls nothing.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @on_batches
+@working
 def command(selected: "Selected", quiet: bool, **chosen: Any) -> int:
     """Find out what each trial did, compare the profiles, and write tables to the batch's analytics folder.
 

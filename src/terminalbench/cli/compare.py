@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from terminalbench.cli.line import working
 from terminalbench.cli.names import batch_names
 from terminalbench.cli.options import PATH, json_option, results_option, root_option
 from terminalbench.cli.output import print_json, text_width
@@ -49,6 +50,7 @@ DEPARTURES = (
 @results_option
 @json_option
 @root_option
+@working
 def command(
     targets: tuple[Path, ...],
     baseline: str | None,

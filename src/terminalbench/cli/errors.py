@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from terminalbench.cli.line import working
 from terminalbench.cli.options import ListCommand, json_option, picks
 from terminalbench.cli.output import print_json, text_width
 from terminalbench.cli.select import on_batches
@@ -27,6 +28,7 @@ _GROUPS = 15
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Contrasts to show.")
 @json_option
 @on_batches
+@working
 def command(
     selected: "Selected",
     tasks: tuple[str, ...],

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH
 from terminalbench.cli.select import Where, on_batch
 from terminalbench.errors import UserError
@@ -20,6 +21,7 @@ FORMATS = ("csv", "json", "parquet", "junit")
 @click.option("--all", "everything", is_flag=True, help="Every batch of the results folder.")
 @click.option("--output", "-o", type=PATH, metavar="FILE", help="Default: standard output.")
 @on_batch
+@working
 def command(where: Where, form: Any, table: str, everything: bool, output: Path | None) -> None:
     """Write the trials of a batch for other programs: a row a planned trial, and a row a try that was superseded.
 

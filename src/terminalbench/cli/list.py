@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from terminalbench.cli.line import working
 from terminalbench.cli.names import batch_names
 from terminalbench.cli.options import PATH, json_option, labels_of, results_option
 from terminalbench.cli.output import print_json, text_width
@@ -24,6 +25,7 @@ _LEAST_NAME = 8
     help="Only batches with this label; with several, with all of them.",
 )
 @json_option
+@working
 def command(target: Path | None, results: Path | None, labels: dict[str, str], as_json: bool) -> None:
     """List the batches of a results folder, newest first; of one batch, its trials."""
     if target is not None:

@@ -1,12 +1,11 @@
 """What a command says while it works: a line that renews itself on a terminal, next to nothing when piped."""
 
-import shutil
-import sys
 import time
 from typing import TYPE_CHECKING, Self
 
 import click
 
+from terminalbench.cli.line import Line, Progress
 from terminalbench.live.feed import Feed
 from terminalbench.live.line import run_line
 from terminalbench.live.notices import Alert
@@ -16,7 +15,6 @@ from terminalbench.runner.run import Listener
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import dollars, plural
 from terminalbench.text.paths import from_here
-from terminalbench.text.screen import drive
 
 if TYPE_CHECKING:
     from terminalbench.analytics.judge.request import JudgeProgress
@@ -26,52 +24,17 @@ if TYPE_CHECKING:
     from terminalbench.watch.follow import Watching
 
 
-class Line:
-    """One line on the error stream of a terminal, renewed at most every `refresh_sec`; elsewhere nothing."""
-
-    def __init__(self, *, quiet: bool, refresh_sec: float = 0.2) -> None:
-        self.live = sys.stderr.isatty() and not quiet
-        self.refresh_sec = refresh_sec
-        self.told_at = 0.0
-
-    def say(self, text: str) -> None:
-        """Put a text on the line, made printable and cut to the width of the terminal."""
-        if self.live:
-            width = shutil.get_terminal_size().columns - 1
-            drive(f"\r\x1b[K{printable(text)[:width]}")
-
-    def renew(self, text: str) -> None:
-        """As `say`, unless that was just done."""
-        if self.is_time():
-            self.told_at = time.monotonic()
-            self.say(text)
-
-    def is_time(self) -> bool:
-        """Whether the line may be renewed."""
-        return self.live and time.monotonic() - self.told_at >= self.refresh_sec
-
-    def done(self) -> None:
-        """Leave the line."""
-        self.say("")
-
-
-class AnalysisTeller(Line):
+class AnalysisTeller(Progress):
     """Tells how far an analysis and its judge are."""
 
     def progress(self, done: int, total: int) -> None:
         """Show how far the analysis is."""
-        self._show(f"analysing {done}/{total}", done == total)
+        self.tell("analysing", done, total)
 
     def judging(self, now: "JudgeProgress") -> None:
         """Show how far the judge is."""
         cost = f", {dollars(now.spent_usd)}" if now.spent_usd else ""
-        self._show(f"judging {now.done}/{now.total} ({now.cached} from the cache{cost})", now.done == now.total)
-
-    def _show(self, line: str, last: bool) -> None:
-        if last:
-            self.done()
-        else:
-            self.renew(line)
+        self.tell("judging", now.done, now.total, f" ({now.cached} from the cache{cost})")
 
 
 class RunTeller(Line):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from terminalbench.cli.line import working
 from terminalbench.cli.names import batch_names
 from terminalbench.cli.options import PATH, json_option, results_option
 from terminalbench.cli.output import print_json
@@ -29,6 +30,7 @@ from terminalbench.errors import EXIT_FAILURE, EXIT_OK
 @click.option("--yes", is_flag=True, help="Do it. Without this, only list what would be removed.")
 @results_option
 @json_option
+@working
 def command(batches: tuple[Path, ...], days: float, keep: int, yes: bool, results: Path | None, as_json: bool) -> int:
     """Remove old batches, or those that are named, from a results folder; without --yes only say which.
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from terminalbench.cli.line import working
 from terminalbench.cli.options import json_option, results_option
 from terminalbench.cli.output import print_json
 from terminalbench.lab.select import results_root
@@ -27,6 +28,7 @@ _CELL = 80
 )
 @results_option
 @json_option
+@working
 def command(sql: str, as_csv: bool, limit: int, timeout: float, results: Path | None, as_json: bool) -> None:
     """Ask the index of all batches a question in SQL. It can only read.
 

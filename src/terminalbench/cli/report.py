@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, results_option, root_option
 from terminalbench.errors import UserError
 
@@ -14,6 +15,7 @@ from terminalbench.errors import UserError
 @click.option("--output", "-o", type=PATH, metavar="DIR", help="Default: the batch's analytics/.")
 @results_option
 @root_option
+@working
 def command(
     targets: tuple[Path, ...], numbers: str | None, output: Path | None, results: Path | None, root: Path | None
 ) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from terminalbench.cli.line import working
 from terminalbench.cli.names import trial_words
 from terminalbench.cli.options import json_option, results_option
 from terminalbench.errors import UserError
@@ -15,6 +16,7 @@ from terminalbench.errors import UserError
 @click.option("--full", is_flag=True, help="Everything, nothing cut.")
 @results_option
 @json_option
+@working
 def command(trial: tuple[str, ...], steps: str | None, full: bool, results: Path | None, as_json: bool) -> None:
     """Show one trial: how it ended and why, what it used, what reached the agent, its steps, its verifier's words.
 

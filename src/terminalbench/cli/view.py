@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH
 from terminalbench.errors import UserError
 
@@ -44,7 +45,7 @@ def command(results: Path | None, port: int, host: str, open_browser: bool, expo
         from terminalbench.text.numbers import plural
 
         packed = export_to.suffix == ".zip"
-        done = export_zip(site, export_to) if packed else export_site(site, export_to)
+        done = working(export_zip if packed else export_site)(site, export_to)
         made = f"{plural(done.pages, 'page')} and {plural(done.files, 'file')}"
         click.echo(f"{made} in {export_to}: {'unpack it and ' if packed else ''}open {_opened(export_to)}")
         for line in done.left_out:

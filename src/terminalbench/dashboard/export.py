@@ -15,6 +15,7 @@ from terminalbench.dashboard.site import Site
 from terminalbench.errors import UserError
 from terminalbench.files import write_bytes
 from terminalbench.index.scan import scan_all
+from terminalbench.text.progress import tell
 
 MARK = "tbench-site.txt"
 
@@ -52,6 +53,7 @@ def export_site(site: Site, target: Path) -> Exported:
     write_bytes(target / MARK, b"Written by tbench view --export. A later export may overwrite this folder.\n")
     while waiting:
         path = waiting.pop()
+        tell("writing pages", len(known) - len(waiting) - 1, len(known))
         try:
             reply = answer(site, path, {}, static=True)
         except NotFound as error:
@@ -70,6 +72,7 @@ def export_site(site: Site, target: Path) -> Exported:
         fresh = [met for met in dict.fromkeys(reply.met) if met not in known]
         known.update(fresh)
         waiting += fresh
+    tell("writing pages", len(known), len(known))
     return Exported(pages, files, tuple(left_out))
 
 

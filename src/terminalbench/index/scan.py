@@ -32,6 +32,7 @@ from terminalbench.index.queries import trial_columns
 from terminalbench.index.store import open_index
 from terminalbench.index.totals import summarize
 from terminalbench.secrets.values import NONE, Secrets
+from terminalbench.text.progress import tell
 
 _CHUNK = 500
 _DENIED = "denied: "
@@ -138,7 +139,8 @@ def _scan(
             secrets |= environment() | secrets_of_profiles(noting.plan)
         rows: list[dict[str, object]] = []
         treatments: dict[str, dict[str, Any]] = {}
-        for folder, stamp in found.changed:
+        for place, (folder, stamp) in enumerate(found.changed):
+            tell(f"{key}: reading trials", place, len(found.changed))
             if len(rows) == _CHUNK:
                 with transaction(connection):
                     keep_treatments(connection, treatments)
@@ -153,6 +155,7 @@ def _scan(
             if content is not None:
                 rows[-1]["treatment"] = identity = treatment_id(content)
                 treatments[identity] = content
+        tell(f"{key}: reading trials", len(found.changed), len(found.changed))
         # One transaction: no other process writes between the look at the trials and their counts, so that older counts
         # never take the place of newer ones.
         with transaction(connection):

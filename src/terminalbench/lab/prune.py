@@ -17,6 +17,7 @@ from terminalbench.index.places import batch_places, is_text
 from terminalbench.index.scan import scan_all
 from terminalbench.lab.select import find_target
 from terminalbench.live.processes import live_processes
+from terminalbench.text.progress import tell
 
 RECORDS = ".terminalbench"
 """Where a project keeps episodes, lessons and trainings: what is named in any of its files stays."""
@@ -60,7 +61,12 @@ def find_old(root: Path, named: Sequence[Path], *, days: float, keep: int, now: 
         found = [one for one in found if now - one.written >= timedelta(days=days) and one.folder not in newest]
     records = _named_in_records(root)
     compared = _named_in_comparisons(root)
-    return [_judged(one, records.get(one.key), compared.get(one.key)) for one in found]
+    judged = []
+    for place, one in enumerate(found):
+        tell("measuring batches", place, len(found))
+        judged.append(_judged(one, records.get(one.key), compared.get(one.key)))
+    tell("measuring batches", len(found), len(found))
+    return judged
 
 
 def remove(root: Path, found: Sequence[Old]) -> Removed:

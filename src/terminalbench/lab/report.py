@@ -5,12 +5,21 @@ from pathlib import Path
 from terminalbench.lab.select import Selected
 from terminalbench.report.build import Measured
 from terminalbench.report.write import open_source, write_report
+from terminalbench.text.progress import tell
 
 
 def report(selected: Selected, output: Path | None = None) -> tuple[Path, Path]:
     """Write report.html and comparison_report.md about the newest of the batches, with a trend over the others."""
-    sources = sorted((open_source(batch) for batch in selected.batches), key=_created)
-    return write_report(sources[-1], sources[:-1], output)
+    parts = len(selected.batches) + 1
+    sources = []
+    for place, batch in enumerate(selected.batches):
+        tell("writing the report", place, parts)
+        sources.append(open_source(batch))
+    sources.sort(key=_created)
+    tell("writing the report", parts - 1, parts)
+    written = write_report(sources[-1], sources[:-1], output)
+    tell("writing the report", parts, parts)
+    return written
 
 
 def _created(source: Measured) -> tuple[str, str]:

@@ -1,0 +1,80 @@
+"""The line that tells how far a command is: on a terminal, after two seconds, with the time left; else nothing."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.results import make_plan, make_trial
+from terminalbench.cli import line
+from terminalbench.cli.line import Progress
+from terminalbench.experiments.batch import allocate
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is put on the line, without the escapes."""
+    found: list[str] = []
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(line, "drive", lambda text: found.append(text.removeprefix("\r\x1b[K")))
+    return found
+
+
+def test_work_that_takes_long_tells_how_far_it_is_and_how_long_it_takes(shown: list[str]) -> None:
+    clock = Clock()
+    progress = Progress(quiet=False, clock=clock)
+    progress.refresh_sec = 0.0
+    progress.tell("reading", 0, 400)
+    clock.now += 1.9
+    progress.tell("reading", 50, 400)
+    assert shown == []  # short work says nothing
+    clock.now += 8.1
+    progress.tell("reading", 100, 400)
+    assert shown == ["reading 100/400, about 30 s left"]
+    progress.tell("reading", 400, 400)
+    assert shown[-1] == ""  # the line is left before anything is printed
+    progress.tell("writing", 0, 2)
+    clock.now += 3
+    progress.tell("writing", 0, 2)
+    assert shown[-1] == "writing 0/2"
+
+
+def test_json_and_pipes_get_no_line(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for quiet, terminal in ((True, True), (False, False)):
+        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal, raising=False)
+        progress = Progress(quiet=quiet, clock=Clock())
+        progress.after_sec = 0.0
+        progress.tell("reading", 1, 2)
+        progress.done()
+    assert shown == []
+
+
+@pytest.mark.parametrize("command", [["index"], ["report", "s/0"]])
+def test_commands_that_may_take_long_tell_it_on_a_terminal(tmp_path: Path, command: list[str]) -> None:
+    batch = allocate(tmp_path / "results", "s")
+    make_plan(batch, ("p",), "ab", 1)
+    for task in "ab":
+        make_trial(batch, f"{task}__1")
+    at_once = "import sys; from terminalbench.cli import line, main; line.Progress.after_sec = 0.0"
+    at_once += "; line.Line.is_time = lambda self: self.live; main.entry()"
+    main, other = pty.openpty()
+    run = [sys.executable, "-c", at_once, *command, "--results", str(tmp_path / "results")]
+    ran = subprocess.run(run, stdout=subprocess.PIPE, stderr=other, timeout=120, cwd=tmp_path, check=False)
+    os.close(other)
+    said = os.read(main, 65536).decode()
+    os.close(main)
+    assert ran.returncode == 0, said
+    assert "s/0: reading trials " in said
+    assert "\x1b[K" in said.rpartition("reading trials")[2]  # the line is left
+    piped = subprocess.run(run, capture_output=True, timeout=120, cwd=tmp_path, check=False)
+    assert b"reading" not in piped.stderr

@@ -89,3 +89,12 @@ def test_a_comparison_lists_where_profiles_differ_each_with_its_side_by_side(
     for task in shown:
         assert f"side-by-side/three/0/{STAMP}__q/{task}__q/three/0/{STAMP}__p/{task}__p/" in page
     assert ("They differ at 2 of 3 tasks." in page) == (query.get("show") != "all")
+
+
+def test_a_profile_without_a_model_has_no_price_on_any_page(root: Root) -> None:
+    """Both profiles of the study are such: its batch, its trials and their pages say so alike."""
+    pair = f"side-by-side/study/0/{STAMP}__p/a__1/study/0/{STAMP}__q/a__3/"
+    for path in ("", "batches/study/0/", "trials/", f"batches/study/0/trials/{STAMP}__p/a__1/", pair):
+        page = root.text(path)
+        assert "no model" in page, path
+        assert "$0.25" not in page, path

@@ -66,6 +66,7 @@ def render(site: "Site", page: Page, to: Links, seen: str = "") -> bytes:
         seen=seen,
         static=to.static,
         runs=site.runs,
+        trial_cost=site.trial_cost,
         navigation=NAVIGATION,
         root=str(site.root),
         now=site.now(),

@@ -28,6 +28,7 @@ from terminalbench.index.trial_pages import find_trial
 from terminalbench.overnight.nights import night_stamps
 from terminalbench.records import Finding
 from terminalbench.secrets.values import Secrets
+from terminalbench.text.numbers import cost
 from terminalbench.trainer.training import training_stamps
 
 TRAJECTORY_LIMIT = 256 << 20
@@ -149,6 +150,11 @@ class Site:
         """Whether a profile of a batch sees the hidden verdict."""
         plan = self._plan(key)[1]
         return plan is not None and profile in plan.oracles()
+
+    def trial_cost(self, key: str, row: TrialRow) -> str:
+        """What a trial cost, in words; of a profile that calls no model there is nothing to know."""
+        plan = self._plan(key)[1]
+        return cost(row.usage.cost_usd, no_model=plan is not None and row.profile in plan.without_model())
 
     def view(self, summary: BatchSummary) -> BatchView | None:
         """The state of every planned cell; None for a batch without a plan. Kept until the index knows more."""

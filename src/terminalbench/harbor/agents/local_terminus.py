@@ -16,6 +16,9 @@ from terminalbench.llm.model import ModelError
 _NOT_YET = "http://127.0.0.1:9"
 """Where nothing listens: the server is known when the trial begins."""
 
+_ANSWER = 2048
+"""The longest answer in tokens, at most a quarter of the window: a small model may not find its end by itself."""
+
 
 class LocalTerminus(Terminus2):
     """Terminus-2, whose LiteLLM is told the window and price of the file, and where its server is."""
@@ -27,11 +30,13 @@ class LocalTerminus(Terminus2):
         self._lease: Lease | None = None
         model = read_model_file(self._spec.path)
         window = window_of(model, self._spec.num_ctx)
+        longest = min(_ANSWER, window // 4)
         told = {
-            "max_input_tokens": window, "max_output_tokens": window // 4, "input_cost_per_token": 0.0,
+            "max_input_tokens": window, "max_output_tokens": longest, "input_cost_per_token": 0.0,
             "output_cost_per_token": 0.0,
         }  # fmt: skip
         kwargs = {"model_info": told, "api_base": _NOT_YET, "record_terminal_session": False, **kwargs}
+        kwargs["llm_call_kwargs"] = {"max_tokens": longest, **(kwargs.get("llm_call_kwargs") or {})}
         super().__init__(logs_dir, f"hosted_vllm/{model.name}", *args, **kwargs)
 
     @override

@@ -1,0 +1,20 @@
+"""Terminus-2 with a model file: what its LiteLLM is told before any server runs."""
+
+from pathlib import Path
+
+import pytest
+
+from support.tiny_gguf import tiny_gguf
+
+pytestmark = pytest.mark.litellm
+
+
+def test_it_knows_the_window_and_ends_an_answer_that_would_not_end(tmp_path: Path) -> None:
+    from terminalbench.harbor.agents.local_terminus import LocalTerminus
+
+    file = tiny_gguf(tmp_path / "m.gguf", context=4096)
+    agent = LocalTerminus(tmp_path / "logs", f"local:{file}", llm_call_kwargs={"seed": 1})
+    assert agent._llm_call_kwargs == {"max_tokens": 1024, "seed": 1}
+    assert agent._llm.get_model_context_limit() == 4096
+    own = LocalTerminus(tmp_path / "logs", f"local:{file},num_ctx=2048", llm_call_kwargs={"max_tokens": 100})
+    assert own._llm_call_kwargs == {"max_tokens": 100}

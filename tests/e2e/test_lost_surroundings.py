@@ -70,8 +70,9 @@ def test_commands_in_hints_can_be_typed_where_a_folder_has_a_space(done, tmp_pat
     (lab.root / "results").rename(spaced)
     shown = lab.tbench("watch", spaced / "s" / "0").stdout
     assert "tbench compare 'my results/s/0'\n" in shown
-    assert "tbench analyze 'my results/s/0', tbench show <trial> --results 'my results'\n" in shown
-    assert "tbench view 'my results', harbor view 'my results/s/0/runs'\n" in shown
+    assert "tbench analyze 'my results/s/0'\n" in shown
+    assert "tbench list 'my results/s/0'\n" in shown
+    assert "tbench view 'my results'\n" in shown
     (spaced / "s" / "0" / "plan.json").rename(tmp_path / "plan.json")
     for command in ("resume", "watch", "compare"):
         ran = lab.tbench(command, spaced / "s" / "0")

@@ -286,5 +286,5 @@ def test_without_a_terminal_a_line_a_trial_and_a_reader_that_goes_away_does_not_
 def test_the_end_names_a_results_folder_that_is_elsewhere(done) -> None:
     (done.lab.root / "results").rename(done.lab.root / "moved")
     ran = done.lab.tbench("watch", "moved/s/0")
-    assert "tbench show <trial> --results moved\n" in ran.stdout
-    assert "in a browser: tbench view moved, harbor view moved/s/0/runs\n" in ran.stdout
+    assert "tbench list moved/s/0\n" in ran.stdout
+    assert "in a browser: tbench view moved\n" in ran.stdout

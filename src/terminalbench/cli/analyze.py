@@ -6,6 +6,7 @@ import click
 
 from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, ListCommand, picks
+from terminalbench.cli.output import text_width
 from terminalbench.cli.select import on_batches
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 
@@ -70,7 +71,7 @@ def command(selected: "Selected", quiet: bool, **chosen: Any) -> int:
     done = run_request(request)
     result = done.result
     if not quiet:
-        if said := summary(result, from_here(result.output), done.report):
+        if said := summary(result, from_here(result.output), done.report, text_width()):
             click.echo(said)
         if request.judge is None and not chosen["no_llm"]:
             click.echo(_NO_MODEL)

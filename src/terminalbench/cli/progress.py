@@ -1,11 +1,13 @@
 """What a command says while it works: a line that renews itself on a terminal, next to nothing when piped."""
 
 import time
+from textwrap import fill
 from typing import TYPE_CHECKING, Self
 
 import click
 
 from terminalbench.cli.line import Line, Progress
+from terminalbench.cli.output import text_width
 from terminalbench.live.feed import Feed
 from terminalbench.live.line import run_line
 from terminalbench.live.notices import Alert
@@ -65,10 +67,12 @@ class RunTeller(Line):
         def prepared(plan: "Plan", batch: "Batch", trials: int) -> None:
             self.done()
             for line in exclusion_lines(plan.excluded):
-                click.echo(printable(f"left out: {line}"), err=True)
+                told = printable(f"left out: {line}")
+                click.echo(fill(told, text_width(), subsequent_indent="  ", break_long_words=False), err=True)
             if not self.quiet:
                 said = doing.format(trials=plural(trials, "trial"), number=batch.number, place=from_here(batch.folder))
-                click.echo(printable(f"{plan.name}: {said}"), err=True)
+                told = printable(f"{plan.name}: {said}")
+                click.echo(fill(told, text_width(), subsequent_indent="  ", break_long_words=False), err=True)
             if self.watching is not None:
                 self.watching.start(batch)
             elif self.live and self.feed is None:

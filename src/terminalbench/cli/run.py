@@ -194,14 +194,14 @@ def show_end(ended: "Ended", *, as_json: bool, watched: bool, ways: "Ways | None
         place = typed(ended.batch.folder)
         results = from_here(ended.batch.results_root)
         results = "" if results == "results" else quote(results)
-        where = f" --results {results}" if results else ""
         click.echo(f"\nbatch {view.plan.batch}: {printable(from_here(ended.batch.folder))}")
         how = {"interrupted": interrupted, "nothing_ran": ended.nothing_ran, "gate_stopped": ended.gate_stopped}
         for line in (*ended.over_budget, *next_steps(view, place, ways=ways, **how)):
             click.echo(line)
         click.echo(f"who is better, and how sure: tbench compare {place}")
-        click.echo(f"what each trial did: tbench analyze {place}, tbench show <trial>{where}")
-        click.echo(f"in a browser: {f'tbench view {results}'.strip()}, harbor view {typed(ended.batch.runs)}")
+        click.echo(f"its trials, and one of them: tbench list {place}")
+        click.echo(f"what each trial did: tbench analyze {place}")
+        click.echo(f"in a browser: {f'tbench view {results}'.strip()}")
     if interrupted:
         return EXIT_INTERRUPTED
     if ended.complete:

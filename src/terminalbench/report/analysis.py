@@ -1,5 +1,6 @@
 """An analysis as text: which trials it is about, what was found in short, what the judge says. Pure but for labels."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from terminalbench.analytics.judge.request import JudgeResult
 from terminalbench.analytics.labels import Labels, effective, read_labels
 from terminalbench.analytics.run import AnalysisResult
 from terminalbench.analytics.selection import Picked
-from terminalbench.text.foreign import printable
+from terminalbench.text.foreign import printable, shortened
 from terminalbench.text.numbers import UNKNOWN, percent, plural
 from terminalbench.text.outcomes import word
 from terminalbench.text.table import columns
@@ -30,38 +31,44 @@ def listing(chosen: Sequence[Picked]) -> str:
     return columns(rows, left=(0, 1, 2, 4, 5))
 
 
-def summary(result: AnalysisResult, place: str, report: Path | None) -> str:
-    """What was found, in short, and where all of it is: in `place`."""
+def summary(result: AnalysisResult, place: str, report: Path | None, width: int = 80) -> str:
+    """What was found, in short, and where all of it is: in `place`. Lines of at most `width`."""
     parts = []
     if result.profiles:
         parts += [
             f"{plural(result.planned, 'trial')}: {result.read} read, {result.reused} unchanged",
-            _profiles(result),
+            _profiles(result, width),
         ]
-    failures = [[p, what, str(n)] for p, m in result.profiles.items() for what, n in m.failure_classes.items()]
+    names = shortened(result.profiles, width // 3)
+    failures = [[names[p], what, str(n)] for p, m in result.profiles.items() for what, n in m.failure_classes.items()]
     if failures:
         parts.append(columns([["profile", "failure class", "trials"], *failures], left=(0, 1)))
     limits: list[str] = []
     if result.profiles and result.comparison is not None:
-        parts.append("\n".join(printable(contrast.sentence) for contrast in result.comparison.contrasts))
+        parts.append("\n".join(_wrapped(contrast.sentence, width) for contrast in result.comparison.contrasts))
         limits = [*result.comparison.departures, *result.comparison.warnings]
     if result.judged is not None:
         parts.append(_judged(result, result.judged))
-    parts.append("\n".join([*_some("missing", result.missing), *_some("note", [*limits, *result.notes])]))
+    parts.append("\n".join([*_some("missing", result.missing, width), *_some("note", [*limits, *result.notes], width)]))
     if result.written or result.judged is not None:
         first = f", read {report.name} first" if report is not None else ""
         parts.append(f"written to {place}{first}")
     return "\n\n".join(filter(None, parts))
 
 
-def _profiles(result: AnalysisResult) -> str:
+def _wrapped(text: str, width: int) -> str:
+    return textwrap.fill(printable(text), width, subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _profiles(result: AnalysisResult, width: int) -> str:
+    names = shortened(result.profiles, width // 3)
     counts = [["profile", "passed", "coverage", "pass rate", "flagged"]]
     did = [["profile", "calls", "errors", "loops", "backtracks", "tested"]]
     for profile, metrics in result.profiles.items():
         spread = metrics.measures
         counts.append(
             [
-                profile,
+                names[profile],
                 str(metrics.passed),
                 f"{metrics.measured}/{metrics.planned}",
                 percent(metrics.rate),
@@ -69,14 +76,14 @@ def _profiles(result: AnalysisResult) -> str:
             ]
         )
         means = (_mean(spread[name].mean) for name in ("tool_calls", "tool_errors", "loops", "backtracks"))
-        did.append([profile, *means, percent(spread["tested_before_finish"].mean)])
+        did.append([names[profile], *means, percent(spread["tested_before_finish"].mean)])
     return f"{columns(counts)}\n\n{columns(did)}\npass rate: mean over tasks; below it: means over trials"
 
 
-def _some(kind: str, lines: Sequence[str]) -> list[str]:
+def _some(kind: str, lines: Sequence[str], width: int) -> list[str]:
     rest = len(lines) - _SHOWN
     more = [f"{kind}: and {rest} more"] if rest > 0 else []
-    return [*(printable(f"{kind}: {line}") for line in lines[:_SHOWN]), *more]
+    return [*(_wrapped(f"{kind}: {line}", width) for line in lines[:_SHOWN]), *more]
 
 
 def _mean(value: float | None) -> str:

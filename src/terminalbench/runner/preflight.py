@@ -23,7 +23,7 @@ from terminalbench.runner.changes import with_task_files, with_values
 from terminalbench.runner.environment import child_environment, declared_variables, named_variables
 from terminalbench.runner.executors.local import ask
 from terminalbench.runner.provenance import source_problem
-from terminalbench.text.numbers import plural
+from terminalbench.text.numbers import plural, some
 
 MINIMUM_FREE_FILES = 4096
 """A disk that can hold fewer files more is full, whatever room it has."""
@@ -270,5 +270,9 @@ def refuse_left_out(excluded: Sequence[Exclusion], where: str) -> None:
 
 
 def exclusion_lines(excluded: Iterable[Exclusion]) -> list[str]:
-    """What is left out and why, a line each."""
-    return [f"{' / '.join(filter(None, [e.profile, e.task.id if e.task else None]))}: {e.reason}" for e in excluded]
+    """What is left out and why, a line for each reason."""
+    found: dict[str, list[str]] = {}
+    for one in excluded:
+        who = " / ".join(filter(None, [one.profile, one.task.id if one.task else None]))
+        found.setdefault(one.reason, []).append(who)
+    return [f"{some(who)}: {reason}" for reason, who in found.items()]

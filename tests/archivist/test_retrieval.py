@@ -42,6 +42,16 @@ def test_a_lesson_is_found_by_its_words_whatever_their_ending(store: Store) -> N
     assert got(store, text, k=1) == [wanted.id]
 
 
+def test_where_the_best_do_not_fit_the_room_that_is_left_no_hundreds_more_are_read(store: Store) -> None:
+    for number in range(12):
+        put(store, f"Look at thing{number} and part{number}: " + f"word{number} " * 60)
+    asked: list[str] = []
+    store.connection.set_trace_callback(asked.append)
+    found = retrieve(store.connection, Situation(TASK, "nothing of the kind"), Policy(k=3, budget_tokens=250))
+    assert len(found.lessons) == 1
+    assert sum("LIMIT" in line and "'global'" in line for line in asked) == 1, asked
+
+
 def test_free_places_are_filled_by_the_best_believed_global_lessons_behind_mask_and_budget(store: Store) -> None:
     worded = put(store, "Declare phony targets in makefiles.", importance=0.0)
     dull, good = put(store, "Quote shell variables.", importance=0.3), put(store, "Pin versions.", importance=0.9)

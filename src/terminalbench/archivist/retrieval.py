@@ -133,8 +133,8 @@ def retrieve(connection: sqlite3.Connection, situation: Situation, policy: Polic
         fitting_too, allowed_too = _usable(more, situation, policy)
         fitting, allowed, known = fitting | fitting_too, allowed | allowed_too, known | more
         chosen = choose(_filling(allowed_too, situation), policy, chosen)
-        if len(best) < pool:
-            break
+        if len(best) < pool or len(allowed.keys() & best) >= _MISFITS:
+            break  # there are no others, or those that may be shown are too long for the room that is left
     return Retrieved(tuple(chosen), masked=len(fitting) - len(allowed))
 
 

@@ -297,6 +297,12 @@ def test_an_export_works_from_the_disk(browser: Browser, root: Root, tmp_path: P
         expect(page.locator("h1")).to_have_text("a__2")
         press(page, "h")
         expect(page.locator("h1")).to_have_text("Batches")
+        page.get_by_role("link", name="Trials").click()
+        page.locator("[data-local] input").fill("a__1 failed")
+        expect(page.locator("tr[data-row]:visible")).to_have_count(1)
+        page.get_by_role("link", name="Compare").click()
+        page.get_by_role("link", name="q against p").first.click()
+        expect(page.locator("h1")).to_contain_text("q")
         assert seen.complaints == []
         assert seen.requests == []
 

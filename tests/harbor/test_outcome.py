@@ -3,6 +3,7 @@
 import ast
 import builtins
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -494,10 +495,10 @@ def harbor_exceptions() -> set[str]:
     assert spec.submodule_search_locations is not None
     bases: dict[str, set[str]] = {}
     for path in Path(next(iter(spec.submodule_search_locations))).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                names = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
-                bases.setdefault(node.name, set()).update(names)
+        text = path.read_text()
+        for node in _classes(ast.parse(text)) if "class " in text else ():
+            names = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+            bases.setdefault(node.name, set()).update(names)
     found: set[str] = set()
     builtin = {name for name, value in vars(builtins).items() if _is_exception(value)}
     grown = True
@@ -506,6 +507,15 @@ def harbor_exceptions() -> set[str]:
         found |= new
         grown = bool(new)
     return found
+
+
+def _classes(node: ast.AST) -> Iterator[ast.ClassDef]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            continue  # no class stands in an expression
+        if isinstance(child, ast.ClassDef):
+            yield child
+        yield from _classes(child)
 
 
 def _is_exception(value: object) -> bool:

@@ -105,6 +105,17 @@ def test_the_model_is_asked_once_in_a_night(project: Project) -> None:
     assert searching(project, said(other), night=2).collect(Reflect()) != first
 
 
+def test_a_question_whose_asker_was_killed_is_counted_with_an_unknown_cost(project: Project) -> None:
+    search = searching(project, said(GOOD, usage={"cost_usd": 0.25}))
+    search.collect(Reflect())
+    log = search.folder / "search.jsonl"
+    log.write_text(log.read_text().splitlines(keepends=True)[0])  # it was begun, and nothing came
+    again = searching(project, said(GOOD, usage={"cost_usd": 0.25}))
+    again.collect(Reflect())
+    assert again.asked is not None
+    assert (again.asked.questions, again.asked.cost_usd, again.asked.cost_unknown) == (2, 0.25, 1)
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [

@@ -77,6 +77,17 @@ def test_a_lesson_policy_changes_by_each_of_its_keys_and_never_recalls(starter: 
         changed(starter, parent, Change("r", lessons=LessonsTable("recall")), "variants[0]")
 
 
+def test_arms_are_told_apart_and_one_that_sees_the_verdict_is_refused(starter: Environment) -> None:
+    parent = resolved(starter, GUARDED, "profile")
+    arms = ("singleshot", "s1_decomposed", "s1_tdd_review_backtrack")
+    made = [changed(starter, parent, Change("r", workflow=arm), "variants[0]") for arm in arms]
+    assert len({one.profile.id for one in made} | {parent.profile.id}) == 4
+    flow = 'name = "x"\noracle = true\n[steps.patch]\ngenerator = "patch"\nprompt = "Make it."\n'
+    (starter.root / "flow.toml").write_text(flow)
+    with pytest.raises(UserError, match="sees the hidden verdict"):
+        changed(starter, parent, Change("r", workflow="flow.toml"), "variants[0]")
+
+
 def test_a_change_of_nothing_is_refused(starter: Environment) -> None:
     parent = resolved(starter, CLAUDE, "profile")
     for change in (Change("r"), Change("r", options={"max_turns": 9}), Change("r", sections={"Style": "Short."})):

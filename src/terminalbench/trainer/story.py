@@ -115,7 +115,11 @@ def spent(nights: Sequence[NightEntry]) -> str:
     """What the nights took."""
     trials, measured = sum(n.trials for n in nights), sum(n.measured for n in nights)
     money = cost(known_total(n.cost_usd for n in nights), sum(n.cost_unknown for n in nights))
-    return f"{plural(trials, 'trial')}, {measured} measured, cost {money}"
+    asked = [night.asked for night in nights if night.asked is not None]
+    paid = cost(known_total(one.cost_usd for one in asked), sum(one.cost_unknown for one in asked))
+    questions = plural(sum(one.questions for one in asked), "question")
+    to_model = f"; {questions} to a model, cost {paid}" if asked else ""
+    return f"{plural(trials, 'trial')}, {measured} measured, cost {money}{to_model}"
 
 
 def claim(crowned: Crowned) -> str:

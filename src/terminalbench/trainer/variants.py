@@ -114,6 +114,8 @@ def changed(environment: Environment, parent: Made, change: Change, at: str) -> 
         if (value := getattr(change, name)) is not None:
             table[name] = value
     made = resolved(environment, {name: value for name, value in table.items() if value not in ({}, [])}, at)
+    if made.profile.oracle:
+        raise UserError("its workflow sees the hidden verdict: it would win, and prove nothing", where=f"{at}.workflow")
     if made.profile.id == parent.profile.id:
         raise UserError("changes nothing: it is the same profile as its parent", where=at)
     return made

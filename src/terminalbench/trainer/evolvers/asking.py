@@ -30,12 +30,13 @@ class _Answer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 @dataclass
 class Asking:
-    """The questions of a night's search to one model."""
+    """The questions of a night's search to one model; `lost` were asked by a process that was killed meanwhile."""
 
     search: Search
     model: ChatModel
     patience: Patience | None = None
     answers: list[_Answer] = field(default_factory=list)
+    lost: int = 0
 
     @classmethod
     def of(cls, search: Search) -> "Asking":
@@ -47,6 +48,7 @@ class Asking:
         key = f"question {len(self.answers) + 1} {request_digest(messages, schema)[:16]}"
         answer = self.search.once(key, _Answer, lambda: self._ask(messages, schema))
         self.answers.append(answer)
+        self.lost += self.search.lost(key)
         self.search.asked = self.told()
         if answer.failed is not None:
             raise SearchStopped(f"{self.model.name}: {answer.failed}")
@@ -60,9 +62,9 @@ class Asking:
         billed = [one for one in self.answers if one.billed]
         return Asked(
             model=self.model.name,
-            questions=len(self.answers),
+            questions=len(self.answers) + self.lost,
             cost_usd=known_total(one.cost_usd for one in billed),
-            cost_unknown=sum(one.cost_usd is None for one in billed),
+            cost_unknown=sum(one.cost_usd is None for one in billed) + self.lost,
         )
 
     def _ask(self, messages: Sequence[Message], schema: Schema) -> _Answer:

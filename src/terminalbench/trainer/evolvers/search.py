@@ -36,9 +36,10 @@ NAMED = 12
 """Trials that a variant names as its evidence."""
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
-    value: Any
+    value: Any = None
+    begun: bool = False
 
 
 @dataclass
@@ -124,11 +125,16 @@ class Search:
         """What `make` returns, as JSON has it; asked for the same key again in this night, what it returned before."""
         log = self.folder / "search.jsonl"
         for kept in read_log(log, _Kept):
-            if kept.key == key:
+            if kept.key == key and not kept.begun:
                 return msgspec.convert(kept.value, kind)
+        append_jsonl(log, _Kept(key, begun=True), durable=True)
         value = make()
         append_jsonl(log, _Kept(key, value), durable=True)
         return value
+
+    def lost(self, key: str) -> int:
+        """How often `once` was begun for a key and killed before there was a value; what that cost is not known."""
+        return max(0, sum(kept.key == key and kept.begun for kept in read_log(self.folder / "search.jsonl", _Kept)) - 1)
 
     def check(self, proposal: Proposal, at: str) -> Made:
         """The profile that a proposal makes. Raises UserError where it makes none, none that is allowed, or no new

@@ -132,7 +132,7 @@ def test_the_report_of_several_batches_answers_what_the_terminal_says(
     compared = read_json(folder / "comparison.json", Comparison)
     assert [(c.new, c.old) for c in compared.contrasts] == [("q", "p"), ("r", "p")]
     for contrast in compared.contrasts:
-        assert contrast.sentence in done.out
+        assert contrast.sentence in " ".join(done.out.split())
         assert in_reports(folder, contrast.sentence) == [True, True]
         assert f"{contrast.new} vs {contrast.old}: {contrast.verdict}" in (folder / "report.html").read_text()
     about = "The verdicts are over s/0, s/1 together; everything else is about s/1, the newest of 2 batches."

@@ -24,7 +24,7 @@ def test_there_are_such_lines() -> None:
 @pytest.mark.parametrize(("page", "line"), LINES, ids=lambda text: text[:60])
 def test_a_documented_command_can_be_typed(page: str, line: str) -> None:
     words = shlex.split(re.split(r" (?:\||>|<)", line)[0], comments=True)
-    context, command = click.Context(app), app
+    context, command = click.Context(app, **app.context_settings), app
     while isinstance(command, click.Group):
         name = words.pop(0)
         found = command.get_command(context, name)

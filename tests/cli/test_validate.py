@@ -86,7 +86,7 @@ def test_the_commands_that_messages_name_exist_with_their_options() -> None:
 
 
 def _unknown(name: str, rest: str) -> list[str]:
-    context = click.Context(app)
+    context = click.Context(app, **app.context_settings)
     first, _, second = name.partition(" ")
     command = app.get_command(context, first) if first in app.list_commands(context) else None
     if command is None:

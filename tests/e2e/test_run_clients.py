@@ -164,14 +164,15 @@ def test_check_installs_the_agent_and_asks_the_model(lab, mounts: str) -> None:
         assert (profile["install"], profile["endpoint"], profile["problem"]) == ("ok", "ok", None)
     ran = lab.tbench("check", file)
     assert ran.returncode == 1
-    assert "notes    ok       failed  model: " in ran.stdout
+    assert "notes    ok       failed  problem" in ran.stdout
+    assert "notes: model: " in ran.stdout
     assert "sk-ant-scripted" not in ran.stdout + ran.stderr
 
 
 def test_check_asks_openai_compatible_models(lab) -> None:
     with OpenAIServer([Turn("ok", (), Tokens(10, 0, 0, 1))]) as server:
         profile = f'[profiles.t]\nagent = "terminus-2"\nmodel = "openai/fake"\noptions = {{ api_base = "{server.url}/v1" }}\nenv = ["OPENAI_API_KEY"]\n'
-        lab.env["OPENAI_API_KEY"] = "scripted"
+        lab.env["OPENAI_API_KEY"] = "sk-scripted-0123456789"
         ran = lab.tbench("check", lab.experiment(profile, tasks=("a",)), "--json")
     assert ran.returncode == 0, ran.stdout
     assert json.loads(ran.stdout)["profiles"][0]["endpoint"] == "ok"

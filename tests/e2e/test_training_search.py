@@ -5,6 +5,9 @@ import json
 import pytest
 
 from support.experiments import Project
+from support.tasks import write_starter_like
+from support.warm import Warm
+from terminalbench.runner.executors import local
 from terminalbench.trainer.plan import load_plan
 from terminalbench.trainer.run import Trained, run_training
 from terminalbench.trainer.story import report
@@ -13,7 +16,7 @@ from terminalbench.trainer.training import open_training
 PLAN = """
 schema_version = 1
 slug = "{slug}"
-environment = "starter"
+environment = "tasks"
 nights = {nights}
 [profile]
 agent = "simulated"
@@ -47,7 +50,11 @@ def trained(project: Project, slug: str, nights: int, skill: str) -> Trained:
 
 
 @pytest.mark.long
-def test_a_reflector_improves_what_depends_on_the_prompt_and_nothing_else(project: Project) -> None:
+def test_a_reflector_improves_what_depends_on_the_prompt_and_nothing_else(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "spawn", Warm())
+    write_starter_like(project.root / "tasks")
     answers = [
         {"contains": ["night 1: a quick end"], "text": json.dumps(CHECKS), "usage": {"cost_usd": 0.02}},
         {"contains": ["How attempts failed"], "text": json.dumps(QUITS), "usage": {"cost_usd": 0.01}},

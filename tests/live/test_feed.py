@@ -268,8 +268,8 @@ def test_the_tail_of_a_log_is_bounded_text(batch: Batch) -> None:
     log = folder / "agent" / "agent.log"
     log.write_bytes(b"x" * (2 * TAIL_BYTES) + b"\n" + b"\x1b[2J\xff evil\r\n" + b"sk-ant-0123456789abcdef\tend\n")
     (folder / "trial.log").write_text("harbor\n")
-    tail = read_tail(batch, ("j", "t"), NONE)
-    assert tail.names == ("agent/agent.log", "agent/old.log", "agent/trajectory.json", "trial.log")
+    tail = read_tail(batch, ("j", "t"), NONE, 1)
+    assert tail.names == ("steps", "agent/agent.log", "agent/old.log", "agent/trajectory.json", "trial.log")
     assert tail.lines == ("␛[2J� evil", "[redacted]  end")
     assert tail.size > 2 * TAIL_BYTES
     assert read_tail(batch, ("j", "t"), NONE, -1).lines == ("harbor",)

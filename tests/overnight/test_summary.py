@@ -167,10 +167,11 @@ def test_each_next_step_names_what_is_there(tmp_path: Path) -> None:
     steps = project_night(night.folder).next_steps
     commands = [shlex.split(step.partition("tbench ")[2]) for step in steps if "tbench " in step]
     assert ["view", str(night.folder.results_root)] in commands
+    context = click.Context(app, **app.context_settings)
     for name, *arguments in commands:
-        command = app.get_command(click.Context(app), name)
+        command = app.get_command(context, name)
         assert command is not None
-        command.make_context(name, arguments)  # it is refused when there is no such option
+        command.make_context(name, arguments, parent=context)  # it is refused when there is no such option
     for step in steps:
         for path in re.findall(r"/\S+", step):
             if not path.startswith("//"):

@@ -16,7 +16,7 @@ from terminalbench.trainer.training import open_training
 PLAN = """
 schema_version = 1
 slug = "{slug}"
-environment = "tasks"
+environment = "./starter"
 nights = {nights}
 [profile]
 agent = "simulated"
@@ -54,7 +54,7 @@ def test_a_reflector_improves_what_depends_on_the_prompt_and_nothing_else(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "spawn", Warm())
-    write_starter_like(project.root / "tasks")
+    write_starter_like(project.root / "starter")
     answers = [
         {"contains": ["night 1: a quick end"], "text": json.dumps(CHECKS), "usage": {"cost_usd": 0.02}},
         {"contains": ["How attempts failed"], "text": json.dumps(QUITS), "usage": {"cost_usd": 0.01}},

@@ -181,6 +181,14 @@ def test_other_batches_and_other_hours_are_warned_of() -> None:
     ]
 
 
+def test_one_after_the_other_within_a_minute_is_the_same_time() -> None:
+    data = mixed(
+        a={"started_at": "2026-01-01T10:00:00Z", "finished_at": "2026-01-01T10:00:10Z"},
+        b={"started_at": "2026-01-01T10:00:20Z", "finished_at": "2026-01-01T10:00:30Z"},
+    )
+    assert compare(data, settings()).contrasts[0].warnings == []
+
+
 def test_the_same_treatment_twice_is_noise() -> None:
     warnings = compare(mixed(a={"profile_id": "p1"}, b={"profile_id": "p1"}), settings()).contrasts[0].warnings
     assert warnings == ["b and a are the same treatment: what differs is noise"]

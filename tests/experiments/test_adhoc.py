@@ -13,13 +13,16 @@ def made(project, agent: str, model: str | None = None, *versus: str, tasks=("st
     return load(write_ad_hoc(AdHoc(agent, model, tasks, versus, **more), project.root))
 
 
-def test_agents_and_tasks_become_an_experiment_that_loads(project) -> None:
+def test_agents_and_tasks_become_an_experiment_that_loads(project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     project.task("mine", "a")
     found = made(project, "oracle", None, "nop", tasks=("starter/csv-*", "mine/a"), attempts=2)
     assert [(task.dataset, task.id) for task in found.tasks] == [("starter", "csv-clean"), ("mine", "a")]
     assert [profile.key for profile in found.profiles] == ["oracle", "nop"]
     assert (found.run.attempts, found.run.container_env) == (2, "docker")
     assert made(project, "nop").run.container_env == "local"
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert made(project, "nop", tasks=("mine/a",)).run.container_env == "local", "there is no Docker"
 
 
 def test_the_same_command_is_the_same_experiment(project) -> None:

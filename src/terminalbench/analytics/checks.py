@@ -144,7 +144,8 @@ def _in_time(new: str, old: str, measured: Sequence[Sequence[Row]]) -> list[str]
     ours, theirs = spans
     if ours and theirs and (ours[1] < theirs[0] or theirs[1] < ours[0]):
         shown = [f"{start[:16]} to {end[:16]}".replace("T", " ") for start, end in (ours, theirs)]
-        warnings.append(f"not at the same time: {new} {shown[0]}, {old} {shown[1]}")
+        if shown[0] != shown[1]:  # one minute is the same time
+            warnings.append(f"not at the same time: {new} {shown[0]}, {old} {shown[1]}")
     return warnings
 
 

@@ -47,7 +47,9 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
     metavar="[AGENT][:MODEL]",
     help="Without a file: another agent, or the same with another model, on the same tasks. Repeatable.",
 )
-@click.option("--container-env", metavar="NAME", help="Without a file: where trials run.")
+@click.option(
+    "--container-env", metavar="NAME", help="Without a file: where trials run (docker if installed, else local)."
+)
 @label_option
 @click.option("--batch", type=click.IntRange(min=0), help="Go on with this batch, as tbench resume does.")
 @click.option("--dry-run", is_flag=True, help="The same as tbench plan: show what would run.")

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,7 +75,8 @@ def ad_hoc(asked: AdHoc, root: Path, environment: Mapping[str, str] | None = Non
         alone = sum(agent == other for other, _ in sides) == 1 or not model
         profiles[_key(agent if alone else f"{agent}-{(model or '').rpartition('/')[2]}", profiles)] = table
     items = [_item(task, root) for task in asked.tasks]
-    usual = "local" if all(item["dataset"] == "starter" for item in items) else "docker"
+    anywhere = all(item["dataset"] == "starter" for item in items)
+    usual = "docker" if not anywhere and shutil.which("docker") else "local"
     document = {
         "schema_version": SCHEMA_VERSION,
         "slug": "",

@@ -1,5 +1,6 @@
 """What a GGUF file says of itself: its header is read, its weights are not."""
 
+import math
 import re
 import struct
 from dataclasses import dataclass
@@ -15,6 +16,14 @@ _LONGEST = 64 << 20
 """The longest text in a header that is believed."""
 _SHOWN = 8
 """Numbers of an array that are kept: they say the same of each layer, or nearly."""
+_MOST_TENSORS = 1_000_000
+_PACKED = {
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40),
+    10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 16: (256, 66),
+    17: (256, 74), 18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136),
+    24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2),
+}  # fmt: skip
+"""How many weights of a type stand together, and in how many bytes. A type that is not here is taken to need none."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +48,10 @@ def read_model_file(path: Path) -> ModelFile:
     """What the file at `path` is. Raises `ModelError`: it is not there, cannot be read, or is no model."""
     try:
         with path.open("rb") as stream:
-            found = _header(stream)
-        size = path.stat().st_size
+            tensors, found = _header(stream)
+            missing = _end(stream, tensors, found) - (size := path.stat().st_size)
+        if missing > 0:
+            raise _NotGguf(f"its last {missing:,} bytes are missing")
     except FileNotFoundError:
         raise ModelError(
             Fault.NOT_FOUND, f"there is no model file {path}", hint="name a .gguf file, as in local:models/qwen.gguf"
@@ -85,15 +96,33 @@ def _described(path: Path, size: int, found: dict[str, Any]) -> ModelFile:
     )
 
 
-def _header(stream: BufferedReader) -> dict[str, Any]:
+def _header(stream: BufferedReader) -> tuple[int, dict[str, Any]]:
+    """How many tensors the file has, and what it says of itself."""
     if stream.read(4) != b"GGUF":
         raise _NotGguf("it does not begin with GGUF")
-    version, _tensors, keys = _unpack(stream, "<IQQ")
+    version, tensors, keys = _unpack(stream, "<IQQ")
     if version not in (2, 3):
         raise _NotGguf(f"version {version} is unknown")
-    if keys > 100_000:
+    if keys > 100_000 or tensors > _MOST_TENSORS:
         raise _NotGguf("its header is damaged")
-    return {_text(stream): _value(stream, _unpack(stream, "<I")[0]) for _ in range(keys)}
+    return tensors, {_text(stream): _value(stream, _unpack(stream, "<I")[0]) for _ in range(keys)}
+
+
+def _end(stream: BufferedReader, tensors: int, found: dict[str, Any]) -> int:
+    """Where the last weight ends, by the table of tensors that follows the header."""
+    last = 0
+    for _ in range(tensors):
+        _text(stream)
+        dimensions = _unpack(stream, "<I")[0]
+        if dimensions > _SHOWN:
+            raise _NotGguf("its header is damaged")
+        weights = math.prod(_unpack(stream, f"<{dimensions}Q"))
+        kind, offset = _unpack(stream, "<IQ")
+        block, size = _PACKED.get(kind, (1, 0))
+        last = max(last, offset + weights // block * size)
+    align = found.get("general.alignment")
+    align = align if isinstance(align, int) and align > 0 else 32
+    return math.ceil(stream.tell() / align) * align + last
 
 
 def _value(stream: BufferedReader, kind: int) -> Any:

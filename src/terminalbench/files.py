@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from terminalbench.decode import decode, decoder
 from terminalbench.errors import TbenchError
 from terminalbench.modes import file_mode, make_folder, make_project_folder, mode_of
 
@@ -95,7 +96,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path, kind: Any = Any) -> Any:
     """The JSON in `path` decoded as `kind`; a corrupt file is an error that names it."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return decode(path.read_bytes(), kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TbenchError(f"not readable as JSON: {error}", where=str(path)) from error
 
@@ -200,12 +201,12 @@ def each_jsonl(path: Path, kind: Any = Any) -> Iterator[Any]:
 
 
 def _decoded(lines: Iterable[bytes], kind: Any) -> Iterator[Any]:
-    decoder = msgspec.json.Decoder(kind)
+    known = decoder(kind)
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            yield decoder.decode(line)
+            yield known.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             yield BadLine(number, str(error))
 
@@ -333,7 +334,7 @@ def decode_plain(path: str | Path, kind: Any, limit: int) -> Any:
     if not data:
         return None
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decode(data, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -419,7 +420,7 @@ def living_owner(path: Path) -> Owner | None:
 def lock_owner(path: Path) -> Owner | None:
     """Who `path` says holds it; None when nobody is named or the text is unreadable."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Owner)
+        return decode(path.read_bytes(), Owner)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 

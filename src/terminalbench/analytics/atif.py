@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from terminalbench.decode import convert, decode, decoder
 from terminalbench.files import read_plain
 
 SIZE_LIMIT = 512 << 20
@@ -170,7 +171,7 @@ class _Document(msgspec.Struct):
         return _trajectory(msgspec.structs.asdict(self), self.steps, [inner for inner in subagents if inner])
 
 
-_decoder = msgspec.json.Decoder(_Document)
+_decoder = decoder(_Document)
 
 
 def read_trajectory(path: Path, before: Callable[[bytes], bytes] = lambda data: data) -> Trajectory:
@@ -192,7 +193,7 @@ def parse_trajectory(data: bytes) -> Trajectory:
 
 def _parse_leniently(data: bytes) -> Trajectory:
     try:
-        document = msgspec.json.decode(data)
+        document = decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         document = _decode_slowly(data)
     if not isinstance(document, dict):
@@ -246,7 +247,7 @@ class _Reader:
 
     def _step(self, raw: Mapping[str, Any], position: int) -> Step:
         with suppress(msgspec.ValidationError):
-            step = msgspec.convert(raw, Step)
+            step = convert(raw, Step)
             if step.source in _SOURCES:
                 return step
         where = f"step {position}"

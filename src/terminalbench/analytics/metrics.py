@@ -24,6 +24,7 @@ from terminalbench.analytics.labels import Labels, People, corrected, read_label
 from terminalbench.analytics.model import Comparison
 from terminalbench.analytics.selection import Filter, Picked, ran
 from terminalbench.analytics.settings import profile_names
+from terminalbench.decode import decode
 from terminalbench.errors import TbenchError
 from terminalbench.files import encode_json, encode_line, read_json, write_json, write_lines
 from terminalbench.index.queries import CellState, TrialRow
@@ -168,7 +169,7 @@ class _Tally:
             self.failures[str(values["failure_class"])] += 1
         self.labelled.update(n.removeprefix(f"{LABEL}.") for n in values if n.startswith(f"{LABEL}."))
         if isinstance(values.get(MIX), str):
-            self.mix.update(msgspec.json.decode(str(values[MIX])))
+            self.mix.update(decode(str(values[MIX])))
         if cell.row is not None and any(values.get(name) for name in TRIPWIRES):
             self.flagged.append(cell.row.key)
         else:
@@ -312,7 +313,7 @@ def about_others(output: Path, chosen: Sequence[Picked], wanted: Filter) -> bool
         kept = read_json(output / AGGREGATE)
     except (OSError, TbenchError):
         return False
-    asked = msgspec.json.decode(encode_json(_identity(chosen, wanted)))
+    asked = decode(encode_json(_identity(chosen, wanted)))
     return not isinstance(kept, dict) or any(kept.get(key) != value for key, value in asked.items())
 
 

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from terminalbench.archivist.entries import Changes, CountedTrial, Entry, Operation
@@ -24,6 +23,7 @@ from terminalbench.archivist.revisions import counted_before, first_starts, old_
 from terminalbench.archivist.store import Store
 from terminalbench.archivist.tables import find_lesson
 from terminalbench.archivist.utility import ExposedTrial, chance_of_harm, is_harmful, learn, prior
+from terminalbench.decode import decoder
 from terminalbench.index.exposures import LessonTrial
 from terminalbench.records import Lesson, LessonState, Utility
 from terminalbench.text.numbers import plural, points
@@ -64,7 +64,7 @@ def count_trials(store: Store, trials: Iterable[LessonTrial]) -> Counted:
         rows = store.connection.execute("SELECT trial, seq, record FROM counted ORDER BY seq, trial").fetchall()
         known = {row["trial"] for row in rows}
         changes = revised(store)
-        decode = msgspec.json.Decoder(CountedTrial).decode
+        decode = decoder(CountedTrial).decode
         everything = [_Numbered(counted_before(decode(row["record"]), row["seq"], changes), row["seq"]) for row in rows]
         names = {name for one, _ in found for name in one.eligible}
         names |= {name for one in everything for name in one.trial.eligible}

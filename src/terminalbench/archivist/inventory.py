@@ -14,6 +14,7 @@ from terminalbench.archivist.memory import Added, add_imported, find
 from terminalbench.archivist.search import by_words, lessons_numbered
 from terminalbench.archivist.store import LogProblem, Store
 from terminalbench.archivist.tables import lesson_of
+from terminalbench.decode import decoder
 from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.records import Lesson, LessonKind, LessonScope, LessonState
 
@@ -104,7 +105,7 @@ def history(store: Store, lesson: str | None = None, limit: int | None = None) -
     if lesson is not None:
         where, values = "WHERE seq IN (SELECT seq FROM entry_lessons WHERE lesson = ?)", [find(store, lesson).id]
     query = f"SELECT record FROM entries {where} ORDER BY seq DESC LIMIT ?"  # noqa: S608  our own words
-    decode = msgspec.json.Decoder(Entry).decode
+    decode = decoder(Entry).decode
     return [decode(row[0]) for row in store.connection.execute(query, (*values, -1 if limit is None else limit))]
 
 
@@ -160,7 +161,7 @@ def import_lessons(store: Store, file: Path, *, by: str) -> Imported:
     """
     lessons: list[Lesson] = []
     problems: list[Problem] = []
-    decode = msgspec.json.Decoder(Lesson).decode
+    decode = decoder(Lesson).decode
     for number, line in enumerate(file.read_bytes().split(b"\n"), start=1):
         try:
             if line.strip():

@@ -21,6 +21,7 @@ from terminalbench.archivist.store import Store
 from terminalbench.archivist.tables import find_lesson, lesson_of
 from terminalbench.archivist.task_texts import source_texts, with_families
 from terminalbench.archivist.triggers import Trigger
+from terminalbench.decode import decode
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.records import Lesson, LessonState, TaskRef
 
@@ -90,7 +91,7 @@ def of_episode(store: Store, episode: str) -> OfEpisode | None:
     """What was learned from an episode already; None when nothing was."""
     query = "SELECT record FROM entries WHERE episode = ? ORDER BY seq"
     rows = store.connection.execute(query, (episode,)).fetchall()
-    entries = [msgspec.json.decode(row["record"], type=Entry) for row in rows]
+    entries = [decode(row["record"], Entry) for row in rows]
     if not entries:
         return None
     added = [Added(find(store, entry.id), merged=entry.op is Operation.MERGE) for entry in entries]

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from terminalbench.archivist.entries import CountedTrial, Entry
 from terminalbench.archivist.store import Store
+from terminalbench.decode import decode
 from terminalbench.index.exposures import LessonTrial
 from terminalbench.live.model import seconds
 from terminalbench.records import Exposure, Lesson
@@ -20,7 +20,7 @@ def revised(store: Store) -> Revised:
     """The lessons whose text was changed, which resets their effects."""
     query = "SELECT record FROM entries WHERE instr(record, ?) ORDER BY seq"
     rows = store.connection.execute(query, (b'"effects":[]',))
-    entries = (msgspec.json.decode(row[0], type=Entry) for row in rows)
+    entries = (decode(row[0], Entry) for row in rows)
     return {entry.id: entry for entry in entries if _changes_text(entry)}
 
 

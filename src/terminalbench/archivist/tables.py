@@ -7,6 +7,7 @@ import msgspec
 from terminalbench.archivist.entries import Entry
 from terminalbench.archivist.utility import weight
 from terminalbench.archivist.words import words
+from terminalbench.decode import decoder
 from terminalbench.records import Lesson
 
 MIGRATIONS: list[tuple[str, str]] = [
@@ -52,7 +53,7 @@ MIGRATIONS: list[tuple[str, str]] = [
 a migration that needs more of a lesson empties the tables and sets `reading` back.
 """
 
-_DECODER = msgspec.json.Decoder(Lesson)
+_DECODER = decoder(Lesson)
 
 
 def lesson_of(record: bytes) -> Lesson:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from terminalbench.decode import decode
+
 _MESSAGE_LINES = 6
 _UNITTEST = re.compile(r"^(?:FAIL|ERROR): (?P<name>\S+)(?P<rest>.*)$")
 _RULE = re.compile(r"^(?:={10,}|-{10,})$")
@@ -44,7 +46,7 @@ def first_failed(output: str, report: str | None = None) -> FailedCheck | None:
 
 def _of_report(text: str) -> FailedCheck | None:
     try:
-        tests = msgspec.json.decode(text, type=_Report).results.tests
+        tests = decode(text, _Report).results.tests
     except (msgspec.DecodeError, RecursionError):
         return None
     failed = next((test for test in tests if test.status == "failed"), None)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.errors import UserError
 from terminalbench.files import read_plain
 from terminalbench.records import Exposure, LessonsDelivery
@@ -81,7 +82,7 @@ def read_snapshot(file: Path, digest: str) -> Snapshot:
     if data is None:
         raise UserError("the lessons of this batch are gone, or may not be read", where=str(file), hint=hint)
     try:
-        found = msgspec.json.decode(data, type=Snapshot)
+        found = decode(data, Snapshot)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"the lessons of this batch cannot be read: {error}", where=str(file), hint=hint) from error
     if found.digest != digest:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import convert
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import decode_plain
 from terminalbench.harbor.read.planned import read_planned
@@ -63,7 +64,7 @@ def number_planned(job: Any, batch: Batch) -> dict[str, int]:
         agent = repr((config.agent.name, config.agent.import_path, config.agent.model_name, config.agent.kwargs))
         if agent not in agents:
             agents.append(agent)
-        task = msgspec.convert(config.task, TaskConfig, from_attributes=True)
+        task = convert(config.task, TaskConfig, from_attributes=True)
         cells[own / config.trial_name] = ((task.dataset or "", str(task)), agents.index(agent))
     by_cell: dict[Hashable, list[Path]] = defaultdict(list)
     for trial, cell in cells.items():

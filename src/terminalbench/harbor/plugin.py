@@ -26,6 +26,7 @@ import msgspec
 from harbor.models.job.plugin import BaseJobPlugin
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 
+from terminalbench.decode import convert
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.experiments.tables import ProfilePrice
@@ -87,7 +88,7 @@ class EventPlugin(BaseJobPlugin):
         if not self._heartbeat_sec > 0:
             raise ValueError("heartbeat_sec must be more than 0")
         self._grace_sec = float(grace_sec)
-        self._price = msgspec.convert(price, ProfilePrice | None)
+        self._price = convert(price, ProfilePrice | None)
         together = None if shared is None else Path(str(shared))
         door = None if gate is None else Gate(Path(str(gate)), together)
         control = None if door is None else ControlFile(door.path.with_name("control.json"), together)
@@ -379,7 +380,7 @@ class EventPlugin(BaseJobPlugin):
     def _write(self, kind: str, event: TrialHookEvent | None = None, **fields: Any) -> None:
         about: dict[str, Any] = {}
         if event is not None:
-            task = msgspec.convert(event.config.task, TaskConfig, from_attributes=True)
+            task = convert(event.config.task, TaskConfig, from_attributes=True)
             about = {
                 "trial": event.trial_name,
                 "task": str(task) or event.task_name,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.errors import did_you_mean
 from terminalbench.files import start_ticks
 from terminalbench.harbor.answer import answer
@@ -133,7 +134,7 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     except ValidationError as error:
         yield from (f"Harbor refuses {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         return
-    back = msgspec.json.decode(parsed.model_dump_json())
+    back = decode(parsed.model_dump_json())
     yield from (f"Harbor drops the key {key.lstrip('.')}" for key in dropped(config, back))
     agent = type(parsed.agents[0]).model_validate(unwrapped(parsed.agents[0].model_dump(exclude_unset=True)))
     try:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import convert, decoder
 from terminalbench.index.store import open_index
 from terminalbench.records import Exposure, LessonsDelivery, Outcome
 
@@ -48,7 +49,7 @@ class _Named(msgspec.Struct):
     id: str | None = None
 
 
-_decode = msgspec.json.Decoder(_Named).decode
+_decode = decoder(_Named).decode
 
 
 class LessonTrial(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,4 +181,4 @@ def add_counts(parts: Iterable[Mapping[str, list[LessonCounts]]]) -> dict[str, l
 def lesson_trials(connection: sqlite3.Connection, lesson: str, limit: int, offset: int = 0) -> list[LessonLook]:
     """The trials for which a lesson was eligible, newest first."""
     rows = connection.execute(_TRIALS, (lesson, limit, offset))
-    return [msgspec.convert(dict(row), LessonLook, strict=False) for row in rows]
+    return [convert(dict(row), LessonLook, strict=False) for row in rows]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.errors import UserError
 from terminalbench.experiments.earlier import GrownFrom
 from terminalbench.experiments.plan import (
@@ -144,7 +145,7 @@ def copies(rows: Iterable[TrialRow], seen: set[tuple[str, ...]] | None = None) -
 
 def contents_of(connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
     """Every treatment that the index has met, by id."""
-    return {row[0]: msgspec.json.decode(row[1]) for row in connection.execute("SELECT id, content FROM treatments")}
+    return {row[0]: decode(row[1]) for row in connection.execute("SELECT id, content FROM treatments")}
 
 
 def keep_treatments(connection: sqlite3.Connection, contents: Mapping[str, Mapping[str, Any]]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.harbor.limits.accounts import over_usd
 from terminalbench.index.totals import ProfileTotals
 
@@ -222,7 +223,7 @@ def find_experiments(
 def _summary(row: sqlite3.Row) -> BatchSummary:
     values = dict(row)
     values["simulated"] = bool(values["simulated"])
-    values["profiles"] = msgspec.json.decode(values["profiles"], type=list[ProfileTotals])
+    values["profiles"] = decode(values["profiles"], list[ProfileTotals])
     return BatchSummary(**values)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import asdict, astuple
 
+from terminalbench.decode import decoder
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
@@ -315,7 +316,7 @@ _COLUMNS = (
     "job", "trial", "state", "reason", "profile", "task", "dataset", "superseded", "counts", "attempt", "treatment",
     "copy", "batch", "record", *_USAGE,
 )  # fmt: skip
-_decode = msgspec.json.Decoder(Trial).decode
+_decode = decoder(Trial).decode
 
 
 def batch_rows(connection: sqlite3.Connection, batch: str) -> list[TrialRow]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import convert
 from terminalbench.experiments.plan import Plan
 from terminalbench.live.limits import Limits
 from terminalbench.live.model import LiveJob, LiveProfile, LiveTrial, TrialKey, Waiting, seconds
@@ -364,7 +365,7 @@ def replay(plan: Plan | None, events: Iterable[Event]) -> LiveState:
 def _progress(told: object) -> Progress | None:
     """Where an agent says it is; None when it says nothing, or nothing that can be read."""
     try:
-        return msgspec.convert(told, Progress) if told is not None else None
+        return convert(told, Progress) if told is not None else None
     except msgspec.ValidationError:
         return None
 

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from terminalbench import registry
+from terminalbench.decode import convert
 from terminalbench.errors import EXIT_FAILURE, EXIT_USAGE, TbenchError, UserError
 from terminalbench.records import Usage
 
@@ -207,7 +208,7 @@ def schema_of(kind: Any, name: str) -> Schema:
 
     def check(value: Any) -> Any:
         try:
-            return msgspec.convert(value, kind)
+            return convert(value, kind)
         except msgspec.ValidationError as error:
             raise BadAnswer(str(error)) from None
 

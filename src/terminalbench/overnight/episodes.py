@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.files import BadLine, append_jsonl, changing, encode_line, read_json, read_jsonl
 from terminalbench.overnight.folder import NightFolder
@@ -141,7 +142,7 @@ class EpisodeStore:
         for line in data.splitlines():
             if mark in line:
                 try:
-                    episode = msgspec.json.decode(line, type=Episode)
+                    episode = decode(line, Episode)
                 except (msgspec.DecodeError, UnicodeDecodeError):
                     continue
                 found += [episode] if episode.id == episode_id else []

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.analytics.atif import Call, Result, Step, Trajectory, UnreadableTrajectory, read_trajectory
+from terminalbench.decode import decode
 from terminalbench.files import is_plain, open_plain, read_plain
 from terminalbench.harbor.read.results import RESULT, ReadState
 from terminalbench.index.queries import TrialRow
@@ -383,7 +384,7 @@ def _result(result: Result, shown: Shown) -> list[str]:
 def _instruction_file(folder: Path, secrets: Secrets) -> str | None:
     data = read_plain(folder / "config.json", _CONFIG_LIMIT)
     try:
-        config: Any = msgspec.json.decode(data or b"null")
+        config: Any = decode(data or b"null")
         path = config["task"]["path"]
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
         return None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.files import read_plain, write_json
 from terminalbench.sandbox.errors import SandboxError
 
@@ -60,7 +61,7 @@ class _Signs(msgspec.Struct):
 def live_hits(trial_dir: Path) -> int:
     """How many answers 429 a running trial in the local sandbox has met so far, as far as it is known."""
     try:
-        return msgspec.json.decode(read_plain(trial_dir / FILE_NAME, _SIZE_LIMIT) or b"{}", type=_Signs).rate_limit_hits
+        return decode(read_plain(trial_dir / FILE_NAME, _SIZE_LIMIT) or b"{}", _Signs).rate_limit_hits
     except (msgspec.DecodeError, UnicodeDecodeError):
         return 0
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.errors import UserError
 from terminalbench.files import encode_line, read_plain
 from terminalbench.records import Usage, known_total
@@ -83,7 +84,7 @@ def _dag(folder: Path) -> _Dag:
     for path in sorted(folder.glob("objects/*/*.json")):
         data = read_plain(path, _LIMIT)
         try:
-            raw = msgspec.json.decode(data or b"")
+            raw = decode(data or b"")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raw = None
         if isinstance(raw, dict) and isinstance(raw.get("artifact_id"), str):

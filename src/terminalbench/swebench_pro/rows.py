@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import decode, decoder
 from terminalbench.errors import UserError
 from terminalbench.records import Outcome
 
@@ -170,7 +171,7 @@ def parse_row(line: bytes) -> ResultRow | None:
 
 def _lenient(line: bytes) -> ResultRow | None:
     try:
-        raw = msgspec.json.decode(line)
+        raw = decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not isinstance(raw, dict) or not _text(raw.get("instance_id")) or not _text(raw.get("arm")):
@@ -178,7 +179,7 @@ def _lenient(line: bytes) -> ResultRow | None:
     return ResultRow(**dict(_fields(raw)))
 
 
-_decode = msgspec.json.Decoder(ResultRow).decode
+_decode = decoder(ResultRow).decode
 
 
 def _fields(raw: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.files import read_plain
 from terminalbench.swebench_pro.rows import ResultRow
 from terminalbench.workflow.history import History, fold, read_events
@@ -76,7 +77,7 @@ def _older(data: bytes) -> tuple[list[TraceEvent], int]:
 
 def _older_event(line: bytes, number: int) -> TraceEvent | None:
     try:
-        raw = msgspec.json.decode(line)
+        raw = decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     kind = _OLDER.get(str(raw.get("event_type"))) if isinstance(raw, dict) else None

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import convert
 from terminalbench.files import changing, read_json, write_json
 
 FILE = "resolved.json"
@@ -76,7 +77,7 @@ def read(file: Path) -> dict[tuple[str, str], Verdict]:
     """The verdicts in a file, by instance and arm; none when there is no file."""
     if not file.exists():
         return {}
-    found: list[Verdict] = msgspec.convert(read_json(file, dict[str, Any])["verdicts"], list[Verdict])
+    found: list[Verdict] = convert(read_json(file, dict[str, Any])["verdicts"], list[Verdict])
     return {(one.instance_id, one.arm): one for one in found}
 
 

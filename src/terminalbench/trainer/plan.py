@@ -17,6 +17,7 @@ import msgspec
 
 from terminalbench.analytics.power import fewest_units
 from terminalbench.analytics.stats import nominal_level
+from terminalbench.decode import decode
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.experiments.config import project_root
 from terminalbench.experiments.profiles import differences, summaries
@@ -121,12 +122,12 @@ def declare(plan: TrainingPlan) -> Declared:
     kept = plan_json(plan.folder)
     with changing(kept):
         if not kept.is_file():
-            made = Declared(plan.table.slug, digest, stamp(datetime.now(UTC)), msgspec.json.decode(data))
+            made = Declared(plan.table.slug, digest, stamp(datetime.now(UTC)), decode(data))
             write_json(kept, made)
             return made
         known: Declared = read_json(kept, Declared)
     if known.digest != digest:
-        found = summaries(differences(known.content, msgspec.json.decode(data)))
+        found = summaries(differences(known.content, decode(data)))
         raise UserError(
             f"is not the plan that was declared on {known.declared_at[:10]}: {some(found, 6)}",
             where=str(plan.file),

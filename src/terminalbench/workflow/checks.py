@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.workflow.languages import Language, of_file
 from terminalbench.workflow.model import Ran, Workspace
 from terminalbench.workflow.programs import program
@@ -161,7 +162,7 @@ def _take(ran: Ran, tool: str, flaws: list[Flaw], notes: list[str]) -> None:
     if _silent(ran, tool, notes):
         return
     try:
-        told = msgspec.json.decode(ran.stdout.strip().rpartition("\n")[2], type=_Told)
+        told = decode(ran.stdout.strip().rpartition("\n")[2], _Told)
     except msgspec.MsgspecError:
         notes.append(f"{tool} could not check: {normalised(ran.stderr)[-200:] or f'exit code {ran.code}'}")
         return
@@ -184,7 +185,7 @@ def _take_eslint(ran: Ran, paths: Sequence[str], flaws: list[Flaw], notes: list[
     if _silent(ran, "eslint", notes):
         return
     try:
-        for file in msgspec.json.decode(ran.stdout):
+        for file in decode(ran.stdout):
             where = str(file["filePath"])
             path = next((name for name in paths if where.endswith(f"/{name}")), where)
             for one in file["messages"]:

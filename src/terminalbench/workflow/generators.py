@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.llm.model import Schema, schema_of
 from terminalbench.workflow.model import Artifact, Kind
 
@@ -177,4 +178,4 @@ def content_of(answer: msgspec.Struct) -> str:
 
 def answer_of(artifact: Artifact) -> Any:
     """The answer in an artifact, as the struct of its kind. Raises msgspec.ValidationError or DecodeError."""
-    return msgspec.json.decode(artifact.content, type=GENERATORS[artifact.kind].answer)
+    return decode(artifact.content, GENERATORS[artifact.kind].answer)

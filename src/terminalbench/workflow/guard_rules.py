@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from terminalbench import registry
+from terminalbench.decode import convert
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.strict import Problems, join, shown
 from terminalbench.workflow.generators import GENERATORS
@@ -115,7 +116,7 @@ def _check_options(use: GuardUse, problems: Problems) -> None:
 
 def _fits(value: Any, kind: Any) -> bool:
     try:
-        msgspec.convert(value, kind)
+        convert(value, kind)
     except (msgspec.ValidationError, TypeError):
         return False
     return True

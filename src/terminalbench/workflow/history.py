@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.files import read_plain
 from terminalbench.records import Usage, known_total, total
 from terminalbench.workflow.trace import ANSWER, FOLDER, Ending, Happened, StepFailure, TraceEvent, trace_file
@@ -132,14 +133,13 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def read_events(data: bytes) -> tuple[list[TraceEvent], int]:
     """The events of a trace, and how many lines are none: torn, of another version, or not ours."""
-    decoder = msgspec.json.Decoder(TraceEvent)
     events: list[TraceEvent] = []
     bad = 0
     for line in data.split(b"\n"):
         if not line.strip():
             continue
         try:
-            events.append(decoder.decode(line))
+            events.append(decode(line, TraceEvent))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             bad += 1
     return events, bad

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.workflow.model import Workspace
 
 
@@ -277,7 +278,7 @@ def _manifests(files: Sequence[str]) -> list[str]:
 def _declared(data: bytes) -> Runner | None:
     """The runner that a package.json names: the one its test script starts, else one that it depends on."""
     try:
-        package = msgspec.json.decode(data)
+        package = decode(data)
     except msgspec.DecodeError:
         return None
     if not isinstance(package, dict):

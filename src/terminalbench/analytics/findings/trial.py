@@ -7,6 +7,7 @@ import msgspec
 
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.trial_files import TrialFiles, Value
+from terminalbench.decode import decode
 from terminalbench.files import read_plain
 from terminalbench.records import Finding, Outcome, Phases, Usage
 
@@ -50,7 +51,7 @@ def read_ctrf(trial: TrialFiles) -> list[CtrfTest] | str | None:
     for path in paths:
         data = read_plain(path, _CTRF_LIMIT)
         try:
-            found += msgspec.json.decode(data or b"", type=_Ctrf).results.tests
+            found += decode(data or b"", _Ctrf).results.tests
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return f"ctrf.json cannot be read: {error}"
     return found if paths else None

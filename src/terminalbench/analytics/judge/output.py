@@ -16,6 +16,7 @@ from terminalbench.analytics.judge.request import (
     Synthesis,
 )
 from terminalbench.analytics.labels import ANALYZER, read_labels
+from terminalbench.decode import decode
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import encode_line, read_json, read_jsonl, write_json, write_lines, write_text
@@ -178,7 +179,7 @@ def _lines(file: Path, batches: Sequence[Batch]) -> Iterator[bytes]:
         with file.open("rb") as stream:
             for line in stream:
                 with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                    finding = msgspec.json.decode(line, type=Finding)
+                    finding = decode(line, Finding)
                     trials.add(finding.trial)
                     by_judge = finding.analyzer.startswith(_JUDGE) and finding.trial in judged
                     if by_judge or finding.analyzer.startswith(_LABEL):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from terminalbench.decode import convert
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.llm.model import Message, Schema, schema_of
 
@@ -126,7 +127,7 @@ def load_rubric(name: str) -> Rubric:
 def parse_rubric(data: bytes, where: str) -> Rubric:
     """The rubric in a TOML text. Raises UserError."""
     try:
-        raw = msgspec.convert(tomllib.loads(data.decode()), _File)
+        raw = convert(tomllib.loads(data.decode()), _File)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise UserError(f"not a rubric: {error}", where=where) from None
     problem = _problem(raw)

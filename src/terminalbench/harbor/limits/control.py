@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.files import changing, write_json
 
 ALL = "*"
@@ -53,7 +54,7 @@ class ControlFile:
 
     def _own(self) -> Control:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=Control)
+            return decode(self.path.read_bytes(), Control)
         except FileNotFoundError:
             return Control()
 

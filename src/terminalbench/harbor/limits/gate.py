@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.decode import convert, decode
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
@@ -82,12 +83,12 @@ def read_shared(path: Path) -> SharedState:
 def _shared_state(path: Path) -> SharedState:
     """The same for a run, which lives with a file that cannot be read for a moment."""
     try:
-        found = msgspec.json.decode(path.read_bytes())
+        found = decode(path.read_bytes())
     except FileNotFoundError:
         return SharedState()
     if isinstance(found, dict):
         found = {name: value for name, value in found.items() if name not in _OF_EARLIER_VERSIONS}
-    return msgspec.convert(found, SharedState)
+    return convert(found, SharedState)
 
 
 class _EarlierState(msgspec.Struct):
@@ -104,7 +105,7 @@ class _EarlierState(msgspec.Struct):
 def _what_is_wrong(path: Path) -> str:
     """What a file holds that is no shared gate: the first mistake in it."""
     try:
-        found = msgspec.json.decode(path.read_bytes())
+        found = decode(path.read_bytes())
     except (msgspec.DecodeError, UnicodeDecodeError):
         return "it is not JSON"
     if not isinstance(found, dict):
@@ -115,7 +116,7 @@ def _what_is_wrong(path: Path) -> str:
             hint = did_you_mean(name, ["budget_usd"], limit=0)
             return f'it has no field "{name}"' + (f", {hint}" if hint else "")
         try:
-            msgspec.convert(value, known[name])
+            convert(value, known[name])
         except msgspec.ValidationError:
             if name == "budget_usd":
                 return f"budget_usd must be a number of dollars, at least 0, not {encode_line(value).decode().strip()}"
@@ -172,9 +173,9 @@ class Gate:
 
     def _own(self) -> GateState:
         text = self.path.read_bytes()
-        state = msgspec.json.decode(text, type=GateState)
+        state = decode(text, GateState)
         if not state.accounts and b'"accounts"' not in text:
-            state.accounts = msgspec.json.decode(text, type=_EarlierState).accounts()
+            state.accounts = decode(text, _EarlierState).accounts()
         return state
 
     @property

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import convert
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.experiments.tables import RunTable
 from terminalbench.files import decode_plain, write_json
@@ -153,7 +154,7 @@ def bound_agents(configs: Iterable[Any], planned: Mapping[tuple[str | None, str]
     """
     bounded: dict[str, bool] = {}
     for config in configs:
-        task = msgspec.convert(config.task, TaskConfig, from_attributes=True)
+        task = convert(config.task, TaskConfig, from_attributes=True)
         if (limit := planned.get((task.dataset, str(task)))) is not None:
             config.agent = config.agent.model_copy(update={"override_timeout_sec": limit})
             continue

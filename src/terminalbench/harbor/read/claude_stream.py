@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from terminalbench.decode import decoder
 from terminalbench.files import open_plain
 from terminalbench.harbor.read.provider_wait import Refusals
 from terminalbench.harbor.read.session_start import SessionStart, from_init
@@ -134,8 +135,8 @@ class _Event(msgspec.Struct):
 _MARK = re.compile(
     rb'"type":\s?"(?:assistant|result|user)"|"subtype":\s?"(?:init|hook_started|hook_response|api_retry)"'
 )
-_event = msgspec.json.Decoder(_Event)
-_result = msgspec.json.Decoder(ResultEvent)
+_event = decoder(_Event)
+_result = decoder(ResultEvent)
 
 
 def read_stream(path: str | Path) -> Stream | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.files import read_plain
 from terminalbench.records import Contact, Egress
 
@@ -38,7 +39,7 @@ def read_egress(trial_dir: Path) -> Egress | None:
     networks, left_out, upstreams = set(), 0, None
     for text in data.splitlines():
         try:
-            line = msgspec.json.decode(text, type=_Line)
+            line = decode(text, _Line)
         except (msgspec.DecodeError, UnicodeDecodeError):  # its last line, of a relay that was killed
             continue
         networks, left_out = networks | {line.network}, left_out + line.left_out
@@ -91,7 +92,7 @@ class _SolutionHosts(msgspec.Struct, frozen=True):
 
 @cache
 def _solution_hosts() -> _SolutionHosts:
-    return msgspec.json.decode((Path(__file__).parent / "solution_hosts.json").read_bytes(), type=_SolutionHosts)
+    return decode((Path(__file__).parent / "solution_hosts.json").read_bytes(), _SolutionHosts)
 
 
 def solution_hosts(egress: Egress | None, of_task: frozenset[str]) -> list[str]:

@@ -22,6 +22,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from terminalbench import registry
+from terminalbench.decode import decode
 from terminalbench.harbor.limits.hangs import Hang
 from terminalbench.harbor.read.agent_logs import Evidence
 from terminalbench.harbor.read.claude_stream import ResultEvent
@@ -339,7 +340,7 @@ def _api_words(text: str) -> str:
         return text
     words = next((word for word in reversed(said) if word), said[-1])
     try:
-        words = msgspec.json.decode(f'"{words}"', type=str)
+        words = decode(f'"{words}"', str)
     except msgspec.DecodeError:
         pass  # shown as it is
     return f"{text[:start]}{words}".strip()

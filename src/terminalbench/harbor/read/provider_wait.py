@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.decode import decoder
 from terminalbench.files import tail_plain
 from terminalbench.records import NO_ANSWER, ProviderWait, known_total
 
@@ -85,7 +86,7 @@ class _CodexEvent(msgspec.Struct):
     item: _Item | None = None
 
 
-_codex_event = msgspec.json.Decoder(_CodexEvent)
+_codex_event = decoder(_CodexEvent)
 
 
 def read_codex(folder: Path) -> Refusals | None:

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from terminalbench.decode import convert, decoder
 from terminalbench.experiments.lessons import AGENT as LESSONS_AGENT
 from terminalbench.experiments.lessons import unwrapped
 from terminalbench.llm.local.spec import shown_model
@@ -172,7 +173,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
 
 def agent_config(agent: Any) -> AgentConfig:
     """The same of an agent as Harbor has it in its own object."""
-    return msgspec.convert(agent, AgentConfig, from_attributes=True)
+    return convert(agent, AgentConfig, from_attributes=True)
 
 
 class EnvironmentConfig(msgspec.Struct, frozen=True):
@@ -266,7 +267,7 @@ def _runs[T](whole: T | None, steps: Iterable[T | None]) -> list[T]:
     return [whole] if whole is not None else [one for one in steps if one is not None]
 
 
-decode = msgspec.json.Decoder(HarborResult).decode
+decode = decoder(HarborResult).decode
 """`result.json` decoded; raises `msgspec.DecodeError` (or `UnicodeDecodeError`) when it is not one."""
 
 
@@ -274,7 +275,7 @@ def from_result(result: Any) -> HarborResult:
     """The same from a dict, or from Harbor's `TrialResult` object by its attributes."""
     if isinstance(result, HarborResult):
         return result
-    return msgspec.convert(result, HarborResult, from_attributes=True)
+    return convert(result, HarborResult, from_attributes=True)
 
 
 def as_utc(time: datetime) -> datetime:

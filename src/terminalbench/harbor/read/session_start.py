@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.files import open_plain
 from terminalbench.text.foreign import cut, printable
 
@@ -64,13 +65,9 @@ class _Line(msgspec.Struct):
     payload: Any = None
 
 
-_init = msgspec.json.Decoder(_Init)
-_line = msgspec.json.Decoder(_Line)
-
-
 def from_init(data: bytes, source: str) -> SessionStart:
     """The event `system`/`init` of a stream. Raises `msgspec.DecodeError` when it is no JSON object."""
-    return _of_init(_init.decode(data), source)
+    return _of_init(decode(data, _Init), source)
 
 
 def _of_init(event: _Init, source: str) -> SessionStart:
@@ -105,7 +102,7 @@ def from_trajectory(model: Any, version: Any, definitions: Any) -> SessionStart 
 def cursor_start(folder: Path) -> SessionStart | None:
     """What Cursor's CLI says at the start of its stream."""
     for data in _head_lines(folder / CURSOR_FILE):
-        event = _decoded(_init, data)
+        event = _decoded(data, _Init)
         if event is not None and (event.type, event.subtype) == ("system", "init"):
             return _of_init(event, "cursor-cli")
     return None
@@ -119,7 +116,7 @@ def codex_start(folder: Path) -> SessionStart | None:
     for name in islice(_newest(day, folders=False), _MOST_ROLLOUTS):
         told: dict[str, dict[str, Any]] = {}
         for data in _head_lines(day / name):
-            event = _decoded(_line, data)
+            event = _decoded(data, _Line)
             if event is not None and isinstance(event.type, str) and isinstance(event.payload, dict):
                 told.setdefault(event.type, event.payload)
         meta, turn = told.get("session_meta", {}), told.get("turn_context", {})
@@ -228,8 +225,8 @@ def _head_lines(path: Path) -> Iterator[bytes]:
     return (line for line in (data or b"").splitlines() if line.startswith(b"{"))
 
 
-def _decoded[T](decoder: msgspec.json.Decoder[T], data: bytes) -> T | None:
+def _decoded[T](data: bytes, kind: type[T]) -> T | None:
     try:
-        return decoder.decode(data)
+        return decode(data, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

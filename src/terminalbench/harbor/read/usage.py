@@ -22,6 +22,7 @@ from math import inf
 import msgspec
 from msgspec import structs
 
+from terminalbench.decode import decode
 from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.harbor.read.agent_logs import FinalMetrics
 from terminalbench.harbor.read.claude_stream import SOURCE, ModelTokens, Stream, Tokens
@@ -100,7 +101,7 @@ def _cost(price: Price | ProfilePrice, usage: Usage) -> float | None:
 @cache
 def price_table() -> PriceTable:
     """The table that ships with this version."""
-    return msgspec.json.decode(files(__package__).joinpath("prices.json").read_bytes(), type=PriceTable)
+    return decode(files(__package__).joinpath("prices.json").read_bytes(), PriceTable)
 
 
 def from_stream(stream: Stream, prices: PriceTable | Declared) -> Usage | None:

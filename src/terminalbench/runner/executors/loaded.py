@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.harbor.load import load
 from terminalbench.modes import child_umask
 from terminalbench.runner.executors import tie
@@ -191,7 +192,7 @@ def _receive(client: socket.socket) -> tuple[Asked, list[int]] | None:
         head, rights, _, _ = client.recvmsg(HEAD.size, socket.CMSG_SPACE(16))
         descriptors = [number for right in rights for number in array.array("i", right[2])]
         data = exactly(client, HEAD.unpack(head)[0]) if len(head) == HEAD.size else b""
-        return msgspec.json.decode(data, type=Asked), descriptors
+        return decode(data, Asked), descriptors
     except (OSError, EOFError, msgspec.DecodeError):
         for descriptor in descriptors:
             os.close(descriptor)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.errors import TbenchError
 from terminalbench.files import start_ticks
 from terminalbench.live.processes import Worker
@@ -59,7 +60,7 @@ def ask(module: str, question: Any, answer: Any, env: Mapping[str, str], timeout
     if process.returncode != 0:
         tail = err.decode(errors="replace").strip().splitlines()[-1:]
         raise TbenchError(f"{what} failed: {Secrets.of_environment(env).one_line(' '.join(tail))}")
-    return msgspec.json.decode(out, type=answer)
+    return decode(out, answer)
 
 
 class LocalExecutor:

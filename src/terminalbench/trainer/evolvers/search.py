@@ -16,6 +16,7 @@ import msgspec
 
 from terminalbench.analytics.model import Row
 from terminalbench.archivist.attempts import Attempt
+from terminalbench.decode import convert
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.config import Task
 from terminalbench.files import append_jsonl, read_log
@@ -126,7 +127,7 @@ class Search:
         log = self.folder / "search.jsonl"
         for kept in read_log(log, _Kept):
             if kept.key == key and not kept.begun:
-                return msgspec.convert(kept.value, kind)
+                return convert(kept.value, kind)
         append_jsonl(log, _Kept(key, begun=True), durable=True)
         value = make()
         append_jsonl(log, _Kept(key, value), durable=True)

@@ -5,6 +5,7 @@ from collections import defaultdict
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.workflow.model import Ran
 from terminalbench.workflow.runners.report import OUTPUT_CHARS, Case, Report, Verdict, broken
 
@@ -37,7 +38,7 @@ def read(ran: Ran, path: str) -> Report:
     said, ended, other = defaultdict(list), dict[str, str](), [ran.stderr]
     for line in ran.stdout.splitlines():
         try:
-            event = msgspec.json.decode(line, type=_Event)
+            event = decode(line, _Event)
         except msgspec.MsgspecError:
             other.append(line)
             continue

@@ -5,6 +5,7 @@ import shlex
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.workflow.languages import Repository, Runner
 from terminalbench.workflow.model import Ran
 from terminalbench.workflow.programs import program
@@ -83,7 +84,7 @@ def _node_flags(repository: Repository, folder: str) -> list[str]:
     """What the package's own test script gives to Node, to load TypeScript for example."""
     data = repository.manifests.get(f"{folder}/package.json" if folder else "package.json", b"{}")
     try:
-        words = shlex.split(msgspec.json.decode(data)["scripts"]["test"])
+        words = shlex.split(decode(data)["scripts"]["test"])
         words = words[words.index("node") + 1 :]
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
         return []
@@ -111,7 +112,7 @@ class _Ended(msgspec.Struct):
 
 
 def _node(told: str, path: str, output: str) -> Report:
-    events = [msgspec.json.decode(line, type=_Ended) for line in told.splitlines() if line.strip()]
+    events = [decode(line, _Ended) for line in told.splitlines() if line.strip()]
     printed = "".join(event.printed for event in events)
     output = "\n".join(filter(None, (output, printed)))[-6000:]
     cases, whole = [], []
@@ -131,7 +132,7 @@ def _node(told: str, path: str, output: str) -> Report:
 
 def _jest(told: str, output: str) -> Report:
     """The report of jest, which vitest writes too."""
-    document = msgspec.json.decode(told)
+    document = decode(told)
     cases, why = [], []
     for file in document["testResults"]:
         tests = file.get("assertionResults") or []
@@ -152,7 +153,7 @@ def _jest(told: str, output: str) -> Report:
 
 
 def _mocha(told: str, path: str, output: str) -> Report:
-    document = msgspec.json.decode(told)
+    document = decode(told)
     pending = {one.get("fullTitle") for one in document.get("pending") or []}
     cases = []
     for test in document["tests"]:

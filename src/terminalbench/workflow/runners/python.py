@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.workflow.languages import Runner
 from terminalbench.workflow.model import Ran
 from terminalbench.workflow.programs import program
@@ -48,7 +49,7 @@ def read(ran: Ran) -> Report:
     if ran.code == 127 and told is None:
         return Report(missing="Python 3", output=output)
     try:
-        found = msgspec.json.decode(told or "", type=_Told)
+        found = decode(told or "", _Told)
         cases = tuple(
             Case(one["id"], Verdict(one["verdict"]), one["error"], one["message"], one["where"]) for one in found.cases
         )

@@ -107,13 +107,16 @@ class NightTeller(Line):
             return ended.exit_code
         state, place = ended.state, typed(ended.folder.folder)
         click.echo(printable(_summary(ended)))
-        if state.stopped:
-            click.echo(printable(f"stopped: {state.stopped}"))
+        stopped = [f"stopped: {state.stopped}"] if state.stopped else []
+        if ended.training_stopped is not None:
+            stopped.append(f"the training is not over: {ended.training_stopped}")
+        for why in stopped:
+            click.echo(printable(why))
         for held in state.quarantine:
             click.echo(printable(f"left out: {held.task} ({held.reason})"))
         if ended.exit_code:
             click.echo(f"to go on: tbench {ended.config.command} --resume {place}")
-            if state.stopped:
+            if stopped:
                 click.echo("  with a larger --budget-usd or a later --until, where these ended it")
         click.echo(f"the report: {from_here(ended.folder.report_md)}, {from_here(ended.folder.report_html)}")
         click.echo(f"its batches: tbench list --results {typed(ended.folder.results_root)}")
@@ -163,6 +166,7 @@ def _document(ended: NightEnd) -> dict:
         "folder": str(ended.folder.folder.resolve()),
         "status": ended.state.status,
         "stopped": ended.state.stopped,
+        "training_stopped": ended.training_stopped,
         "asked_for": ended.config.iterations,
         "done": sum(work.status == "done" for work in own),
         "trials": sum(end.trials for end in ends),

@@ -50,7 +50,8 @@ def night_options(command: Callable[..., Any]) -> Any:
                 "--iterations",
                 type=click.IntRange(min=1, max=100_000),
                 metavar="N",
-                help="Passes over the suite. Default: 10; with --until as many as there is time for.",
+                help="Passes over the suite. Default: 10; with --until as many as there is time for, but not with "
+                "--learn.",
             ),
             click.option(
                 "--until", metavar="TIME", help="Start nothing after this time of day, as 07:00, or date and time."
@@ -110,7 +111,7 @@ def night_options(command: Callable[..., Any]) -> Any:
                 type=PATH,
                 metavar="PLAN.toml",
                 help="Iterate the champion of a training on its train tasks, with and without lessons, then run a "
-                "night of that training.",
+                "night of that training with the time and money that are left.",
             ),
             click.option("--seed", type=click.IntRange(min=0), help="Seed of the night; each iteration has its own."),
             click.option(

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.limits.budget import GateState
 from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
-from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
+from terminalbench.harbor.limits.gate import change_shared, gate_of, read_shared, share_gate
+from terminalbench.index.queries import BatchView
 from terminalbench.overnight.decisions import deadline_of
 from terminalbench.overnight.night import NightConfig
 from terminalbench.text.numbers import duration
@@ -80,3 +82,14 @@ def standing(gate: Path) -> Standing:
     shut = refusal.reason if refusal is not None else told.why_stopped(ALL)
     pressed = any(lane.level for lane in shared.lanes.values())
     return Standing(together.known_usd, together.unknown, shared.deadline, shut, waits=bool(told.paused) or pressed)
+
+
+def refusals(batch: Batch, view: BatchView) -> list[str | None]:
+    """Why the gate that a batch shares lets no trial of a profile start any more, for each; empty without a gate."""
+    gate = gate_of(batch, view.plan)
+    if gate.shared is None or not batch.gate_json.exists():
+        return []
+    shared = read_shared(gate.shared)
+    seen, now = gate.all_batches(gate.read(), shared), shared.clock.now()
+    found = [seen.why_closed(job.profile, now) for job in view.plan.jobs]
+    return [refusal.reason if refusal is not None else None for refusal in found]

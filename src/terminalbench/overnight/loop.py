@@ -30,6 +30,7 @@ from terminalbench.overnight.projections import project
 from terminalbench.overnight.scaling import Scaler, limits_of
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.overnight.supervisor import Supervisor
+from terminalbench.overnight.training_report import training_stopped
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.worktree import unregister
 from terminalbench.text.paths import typed
@@ -76,8 +77,12 @@ class NightEnd:
             done = all(one.status is not Status.GIVEN_UP and one.status is not Status.INCOMPLETE for one in work)
         else:
             done = self.state.status == "finished" and all(one.status is Status.DONE for one in work)
-        trained = self.config.learn is None or self.folder.training_json.is_file()
-        return EXIT_OK if done and trained else EXIT_INCOMPLETE
+        return EXIT_OK if done and self.training_stopped is None else EXIT_INCOMPLETE
+
+    @property
+    def training_stopped(self) -> str | None:
+        """Why its training is not over; None where it is, or there is none."""
+        return training_stopped(self.folder, self.config)
 
 
 def default_output(now: datetime) -> Path:

@@ -33,11 +33,11 @@ from terminalbench.experiments.plan import ExclusionKind, Plan
 from terminalbench.experiments.quarantine import quarantine_file
 from terminalbench.files import read_json, start_ticks, write_json
 from terminalbench.harbor.limits.control import ALL, ControlFile
-from terminalbench.harbor.limits.gate import gate_of, read_shared
 from terminalbench.index.queries import BatchView, Rerun
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Ended, run
 from terminalbench.lab.select import Target
+from terminalbench.overnight import limits
 from terminalbench.overnight.iteration import find_batch
 from terminalbench.overnight.launch import Assignment
 from terminalbench.overnight.models import check_again, parse_model
@@ -222,12 +222,8 @@ def _code(ended: Ended, *, measured: int, trials: int) -> int:
 
 def _gate_is_closed(batch: Batch, view: BatchView) -> bool:
     """Whether the gate of the night lets no trial of any profile start any more."""
-    gate = gate_of(batch, view.plan)
-    if gate.shared is None or not batch.gate_json.exists():
-        return False
-    shared = read_shared(gate.shared)
-    seen, now = gate.all_batches(gate.read(), shared), shared.clock.now()
-    return all(seen.why_closed(job.profile, now) is not None for job in view.plan.jobs)
+    found = limits.refusals(batch, view)
+    return bool(found) and None not in found
 
 
 def _interrupted(_number: int, _frame: object) -> None:

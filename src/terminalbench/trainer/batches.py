@@ -3,23 +3,26 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
-from terminalbench.errors import Interrupted, TbenchError
+from terminalbench.errors import Interrupted, TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Task
+from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.write import write_experiment
-from terminalbench.files import read_json
+from terminalbench.files import read_json, write_json
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Ended, run
 from terminalbench.records import Event
 from terminalbench.trainer.explore import Measure
+from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan
 
 TRAINING_LABEL, NIGHT_LABEL, PART_LABEL = "training", "night", "part"
@@ -31,21 +34,22 @@ class _Labels(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Part:
-    """A batch of a night: which profiles, by the key that they have in it, attempt what. `share` is of the budget."""
+    """A batch of a night: which profiles, by the key that they have in it, attempt what, and for how much at most."""
 
     night: int
     name: str
     profiles: Mapping[str, Mapping[str, Any]]
     measure: Measure[Task]
-    share: float
+    usd: float | None = None
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Where the batches of a training are, and how they are run."""
+    """Where the batches of a training are, and how they are run; within the limits of a night, if they are given."""
 
     plan: TrainingPlan
     listener: Callable[[Event], None] | None = None
+    limits: NightLimits | None = None
 
     @property
     def folder(self):
@@ -56,17 +60,31 @@ class Batches:
     def measured(self, part: Part) -> BatchView:
         """The batch of a part of a night when it is over: gone on with where it was begun, else run."""
         known = self.find(part)
-        if known is None:
-            ended: Ended = run(self._file(part), root=self.plan.root, listener=self.listener)
-        else:
+        if known is not None:
             view = self.view(known)
             if all(cell.measured for cell in view.cells):
                 return view
-            ended = resume(known.folder, root=self.plan.root, listener=self.listener)
+        ended = self._ended(part, known)
         if ended.interrupted:
             hint = f"tbench trainer run {self.plan.file} --resume goes on"
             raise Interrupted(f"night {part.night} was interrupted; what was finished is kept", hint=hint)
+        if self.limits is not None:
+            self.limits.check_ended(ended.batch, ended.view)
         return ended.view
+
+    def _ended(self, part: Part, known: Batch | None) -> Ended:
+        gate = self.limits.gate if self.limits is not None else None
+        if self.limits is not None:
+            self.limits.check()
+        try:
+            if known is None:
+                return run(self._file(part), root=self.plan.root, listener=self.listener, gate=gate)
+            _share(known, gate)
+            return resume(known.folder, root=self.plan.root, listener=self.listener)
+        except UserError as error:
+            if gate is not None and error.where == str(gate):  # none of its trials fits into what is left
+                raise TrainingStopped(error.what) from None
+            raise
 
     def find(self, part: Part) -> Batch | None:
         """The batch that a part of a night has already."""
@@ -95,10 +113,10 @@ class Batches:
         return {TRAINING_LABEL: self.plan.table.slug, NIGHT_LABEL: str(part.night), PART_LABEL: part.name}
 
     def _file(self, part: Part):
-        plan, budget = self.plan, self.plan.table.budget
+        plan = self.plan
         run_table = {**plan.table.run, "attempts": part.measure.attempts, "seed": self._seed(part)}
-        if budget.usd is not None:
-            run_table["budget_usd"] = budget.usd * part.share
+        if part.usd is not None:
+            run_table["budget_usd"] = part.usd
         changes = {
             "slug": plan.table.slug,
             "name": f"{plan.table.slug}: night {part.night}, {part.name}",
@@ -114,3 +132,11 @@ class Batches:
         """A seed of its own for each batch, the same whenever it is asked: no attempt has the luck of another."""
         text = f"{self.plan.table.slug}\0{part.night}\0{part.name}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
+
+def _share(batch: Batch, gate: Path | None) -> None:
+    """Have a batch that was begun in another night, or in none, keep to the limits of this one."""
+    plan: Plan = read_json(batch.plan_json, Plan)
+    wanted = str(gate) if gate is not None else None
+    if plan.gate != wanted:
+        write_json(batch.plan_json, msgspec.structs.replace(plan, gate=wanted))

@@ -55,6 +55,6 @@ def _measured(plan: TrainingPlan, begun: Sealed, look: Look, batches: Batches) -
     variants = LineageStore(plan.root).lineage(plan.lineage).variants
     measure = spread(tasks, max(len(tasks), plan.table.budget.trials // 2))
     profiles = {name: variants[name].table for name in (begun.new, begun.old)}
-    view = batches.measured(Part(begun.look, "holdout", profiles, measure, 1.0))
+    view = batches.measured(Part(begun.look, "holdout", profiles, measure, plan.table.budget.usd))
     verdict = sealed(rows_of([view]), begun.new, begun.old, by_family=plan.table.gate.unit == "family")
     return msgspec.structs.replace(begun, batch=view.batch, verdict=verdict)

@@ -13,14 +13,18 @@ from terminalbench.errors import Interrupted, UserError
 from terminalbench.experiments.write import write_experiment
 from terminalbench.files import write_json
 from terminalbench.overnight import limits, loop
-from terminalbench.overnight.begin import Night, Request, night_at
+from terminalbench.overnight.begin import DEFAULT_ITERATIONS, Night, Request, night_at
 from terminalbench.overnight.loop import Listener, NightEnd, Tell
 from terminalbench.overnight.night import NightTraining
 from terminalbench.overnight.nights import config_of
 from terminalbench.overnight.training_report import TrainedNight
+from terminalbench.records import known_total
+from terminalbench.text.numbers import cost
 from terminalbench.text.paths import typed
+from terminalbench.trainer.batches import Batches
 from terminalbench.trainer.journal import NightEntry, read_nights
 from terminalbench.trainer.lineage import Lineage, LineageStore
+from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan, declare, load_plan
 from terminalbench.trainer.run import run_training
 from terminalbench.trainer.story import claim, ledger, spent, standing
@@ -70,6 +74,7 @@ def _iterations(plan: TrainingPlan, request: Request) -> Request:
         request,
         suite=suite,
         root=plan.root,
+        iterations=request.iterations or DEFAULT_ITERATIONS,  # with --until as well: the training needs time too
         lessons=request.lessons or ("masked" if reads else None),
         learn=NightTraining(str(plan.file.resolve()), plan.table.slug, number),
     )
@@ -81,29 +86,52 @@ def _champion(plan: TrainingPlan) -> Made:
 
 
 def _train(plan: TrainingPlan, night: Night, tell: Tell) -> None:
-    """The night of the training that belongs to this night, unless it is over already; then what it came to."""
+    """The night of the training that belongs to this night, unless it is over already; then what it came to.
+
+    What the iterations have left of the night's money and time is what it may take.
+    """
     asked = night.config.learn
     if asked is None:
         return
-    done = read_nights(plan.folder)
+    bounds = NightLimits(night.folder.gate_json.absolute(), limits.until_of(night.config))
+    done, why = read_nights(plan.folder), "it was stopped"
     if len(done) < asked.night:
-        shut = limits.standing(night.folder.gate_json).shut
-        if shut is not None:
-            tell(f"night {asked.night} of training {asked.training} did not begin: {shut}")
-            return
+        _write(night, _unfinished(plan, asked, bounds, why))  # until it is over, the report says that it is not
         tell(f"night {asked.night} of training {asked.training} begins: tbench trainer status {typed(plan.file)}")
         try:
-            trained = run_training(plan, nights=1, resume=True)
+            trained = run_training(plan, nights=1, resume=True, limits=bounds)
+            done, why = trained.nights, trained.why
+        except TrainingStopped as error:
+            tell(f"night {asked.night} of training {asked.training} is not over: {error.what}")
+            _write(night, _unfinished(plan, asked, bounds, error.what))
+            return
         except Interrupted as error:
             error.hint = f"tbench {night.config.command} --resume {typed(night.folder.folder)} goes on"
             raise
-        done = trained.nights
         if len(done) < asked.night:
-            tell(f"training {asked.training} has no night {asked.night}: {trained.why}")
+            said = f"training {asked.training} has no night {asked.night}: {why}"
+            tell(said)
+            _write(night, TrainedNight(training=asked.training, night=asked.night, lines=[said]))
             return
         tell(f"night {asked.night} of training {asked.training} is over: {spent([done[asked.night - 1]])}")
-    told = trained_night(plan, done[: asked.night], LineageStore(plan.root).lineage(plan.lineage))
+    _write(night, trained_night(plan, done[: asked.night], LineageStore(plan.root).lineage(plan.lineage)))
+
+
+def _write(night: Night, told: TrainedNight) -> None:
     write_json(night.folder.training_json, told)
+
+
+def _unfinished(plan: TrainingPlan, asked: NightTraining, bounds: NightLimits, why: str) -> TrainedNight:
+    """A night of a training that is not over, for the morning report."""
+    so_far = bounds.spent(Batches(plan).folder)
+    return TrainedNight(
+        training=asked.training,
+        night=asked.night,
+        lines=[f"it is not over: {why}", f"spent so far: {cost(so_far.cost_usd, so_far.cost_unknown)}"],
+        cost_usd=so_far.cost_usd,
+        cost_unknown=so_far.cost_unknown,
+        stopped=why,
+    )
 
 
 def trained_night(plan: TrainingPlan, nights: Sequence[NightEntry], lineage: Lineage) -> TrainedNight:
@@ -125,6 +153,6 @@ def trained_night(plan: TrainingPlan, nights: Sequence[NightEntry], lineage: Lin
         night=last.night,
         lines=[*lines, *last.notes],
         comparisons=[(one.part, one.profile, one.what) for one in ledger([last])],
-        cost_usd=last.cost_usd,
-        cost_unknown=last.cost_unknown,
+        cost_usd=known_total([last.cost_usd, last.asked.cost_usd if last.asked else None]),
+        cost_unknown=last.cost_unknown + (last.asked.cost_unknown if last.asked else 0),
     )

@@ -17,7 +17,7 @@ from terminalbench.analytics.rows import rows_of
 from terminalbench.index.queries import BatchView
 from terminalbench.records import Outcome, known_total, stamp
 from terminalbench.trainer.batches import Batches, Part
-from terminalbench.trainer.budget import night_parts
+from terminalbench.trainer.budget import night_parts, search_usd
 from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.explore import Measure, Score, better_half, rounds, spread
@@ -93,10 +93,14 @@ class Night:
     def _table(self, profile: str) -> Mapping[str, Any]:
         return self._lineage.variants[profile].table
 
-    def _batch(self, name: str, profiles: Tables, measure: Measure, share: float) -> BatchView:
-        view = self.batches.measured(Part(self.state.night, name, profiles, measure, share))
+    def _batch(self, name: str, profiles: Tables, measure: Measure, usd: float | None) -> BatchView:
+        view = self.batches.measured(Part(self.state.night, name, profiles, measure, usd))
         self.views.append(view)
         return view
+
+    def _usd(self, share: float) -> float | None:
+        budget = self.plan.table.budget.usd
+        return budget * share if budget is not None else None
 
     def _control(self, trials: int) -> tuple[Measured, BatchView]:
         """The champion against the one before it; the first champion against itself."""
@@ -104,7 +108,7 @@ class Night:
         other = self.state.control or f"{champion}{AGAIN}"
         profiles = {champion: self._table(champion), other: self._table(self.state.control or champion)}
         measure = spread(self.plan.split.dev, max(1, trials // 2), self.state.night * max(1, trials // 2))
-        view = self._batch("control", profiles, measure, self.plan.table.budget.control)
+        view = self._batch("control", profiles, measure, self._usd(self.plan.table.budget.control))
         return Measured(batch=view.batch, new=champion, old=other), view
 
     def _search(self, trials: int) -> Search:
@@ -121,15 +125,17 @@ class Night:
             run=lambda part, tables, measure: self._train(part, tables, measure, trials),
             earlier=lambda: self.batches.rows(names),
             results=self.batches.folder.parent,
+            limits=self.batches.limits,
         )
         search.collect(registry.resolve("evolvers", self.plan.table.evolver.name)())
         return search
 
     def _train(self, part: str, tables: Tables, measure: Measure, trials: int) -> list[Row]:
         """A batch of the search; of the budget it gets the share that it is of the `trials` of the search."""
-        budget = self.plan.table.budget
-        share = budget.explore if self.state.challenger else budget.explore + budget.confirm
-        view = self._batch(part, tables, measure, share * len(tables) * measure.trials / max(1, trials))
+        table = self.plan.table
+        usd = search_usd(table.budget, table.evolver, challenger=self.state.challenger is not None)
+        share = len(tables) * measure.trials / max(1, trials)
+        view = self._batch(part, tables, measure, usd * share if usd is not None else None)
         self.searched.append(view.batch)
         return rows_of([view])
 
@@ -164,7 +170,7 @@ class Night:
             raise ValueError("there is no challenger")
         measure = spread(self.plan.split.dev, trials // 2)
         profiles = {name: self._table(name) for name in (champion, one.id)}
-        view = self._batch(one.phase, profiles, measure, self.plan.table.budget.confirm)
+        view = self._batch(one.phase, profiles, measure, self._usd(self.plan.table.budget.confirm))
         rows = self.batches.rows(evidence([*self.before], one.id, champion, one.phase), view)
         judge = confirm if one.phase == "confirm" else canary
         verdict = judge(rows, one.id, champion, rule_of(self.plan, measure.trials), one.nights + 1)

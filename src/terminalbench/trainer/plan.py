@@ -25,7 +25,8 @@ from terminalbench.experiments.tables import RunTable
 from terminalbench.files import changing, read_json, write_json
 from terminalbench.records import stamp
 from terminalbench.strict import Problems, given, read, read_toml
-from terminalbench.text.numbers import plural, some
+from terminalbench.text.numbers import dollars, plural, some
+from terminalbench.trainer.budget import search_usd
 from terminalbench.trainer.environments import Environment, open_environment
 from terminalbench.trainer.evolvers.tables import check_evolver
 from terminalbench.trainer.gym import Gym, Split
@@ -143,6 +144,9 @@ def _check(table: PlanTable, raw: dict[str, Any], problems: Problems) -> None:
         if not isclose(shares, 1, abs_tol=1e-6):
             problems.add("budget", f"control, explore and confirm add up to {shares:g}, not 1")
     check_evolver(table.evolver, len(table.variants), problems)
+    if not problems.found and (left := search_usd(budget, table.evolver, challenger=True)) is not None and left <= 0:
+        what = f"leaves nothing of the search's {dollars((budget.usd or 0) * budget.explore)} for trials"
+        problems.add("evolver.usd", what, "a smaller one, or a larger budget.usd or budget.explore")
     run = raw.get("run")
     if isinstance(run, dict):
         given(RunTable, run, "run", problems)

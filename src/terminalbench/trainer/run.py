@@ -15,6 +15,7 @@ from terminalbench.trainer.gate import Verdict
 from terminalbench.trainer.journal import NightEntry, add_night, as_numbers, read_nights, training_lock
 from terminalbench.trainer.lineage import Lineage, LineageStore, Why
 from terminalbench.trainer.night import Night
+from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import TrainingPlan, declare
 
 
@@ -35,8 +36,12 @@ def run_training(
     resume: bool = False,
     told: Callable[[NightEntry], None] = lambda _: None,
     listener: Callable[[Event], None] | None = None,
+    limits: NightLimits | None = None,
 ) -> Trained:
-    """Declare the plan and run its nights, at most so many now; `resume` goes on with one that was begun."""
+    """Declare the plan and run its nights, at most so many now; `resume` goes on with one that was begun.
+
+    `limits` are those of a night that it is part of: raises TrainingStopped where they end it.
+    """
     store = LineageStore(plan.root)
     with lock(training_lock(plan.folder), f"training {plan.table.slug}"), harbor_loaded_once():
         done = read_nights(plan.folder)
@@ -55,7 +60,7 @@ def run_training(
             if not _more(state, done) and (stopped is None or done[first:]):
                 why = f"the search was stopped: {stopped}" if stopped else "nothing is left to try"
                 return Trained(plan, done, why, complete=stopped is None)
-            entry = Night(plan, store, Batches(plan, listener), done, state).run()
+            entry = Night(plan, store, Batches(plan, listener, limits), done, state).run()
             add_night(plan.folder, entry)
             done.append(entry)
             _crown(plan, store, entry)

@@ -6,16 +6,19 @@ results are not in it. Killed, the batch is gone on with; what came back is read
 proposed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from terminalbench.analytics.rows import rows_of
 from terminalbench.errors import UserError
+from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
 from terminalbench.records import known_total
 from terminalbench.trainer.analyzer import clusters
 from terminalbench.trainer.batches import Batches, Part
+from terminalbench.trainer.budget import EVOLVER_SHARE, agent_usd
 from terminalbench.trainer.environments import open_environment
 from terminalbench.trainer.evolvers.edit_task import read_edit, write_edit_task
 from terminalbench.trainer.evolvers.protocol import Proposal, SearchStopped
@@ -24,6 +27,8 @@ from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.explore import Measure, spread
 from terminalbench.trainer.journal import Asked, Refused
 
+_BUDGET_OPTION = "max_budget_usd"
+"""What Claude Code calls the most that a run of it may cost."""
 EDITOR = "editor"
 """The key of the agent that edits, in its batch."""
 
@@ -58,9 +63,10 @@ def _name(search: Search) -> str:
 def _edited(search: Search, place: Path) -> Path:
     """Where what the agent has written is, once its batch is over; what it cost is told to the night."""
     environment = open_environment(str(place.relative_to(search.plan.root)), search.plan.root)
-    batches = Batches(replace(search.plan, environment=environment))
-    tables = {EDITOR: search.plan.table.evolver.profile or {}}
-    view = batches.measured(Part(search.night, "agent", tables, Measure(environment.tasks, 1), 1.0))
+    batches = Batches(replace(search.plan, environment=environment), limits=search.limits)
+    usd = _most_usd(search)
+    tables = {EDITOR: _capped(search.plan.table.evolver.profile or {}, usd)}
+    view = batches.measured(Part(search.night, "agent", tables, Measure(environment.tasks, 1), usd))
     rows = rows_of([view])
     costs = [row.cost_usd for row in rows if row.trial is not None]
     search.asked = Asked(
@@ -71,5 +77,25 @@ def _edited(search: Search, place: Path) -> Path:
     )
     row = view.cells[0].row
     if row is None or not view.cells[0].measured:
-        raise SearchStopped(f"the edit by {_name(search)} did not come to its end: tbench show {view.batch}")
+        why = view.cells[0].reason or f"tbench show {view.batch}"
+        raise SearchStopped(f"the edit by {_name(search)} did not come to its end: {why}")
     return Batch(batches.folder.parent / view.batch).runs / row.job / row.name / "verifier"
+
+
+def _most_usd(search: Search) -> float | None:
+    """What the edit may cost: as the plan says, else a share of what the night has left."""
+    table = search.plan.table
+    usd = agent_usd(table.budget, table.evolver)
+    left = search.limits.left_usd if search.limits is not None else None
+    if usd is None:
+        return left * EVOLVER_SHARE if left is not None else None
+    return usd if left is None else min(usd, left)
+
+
+def _capped(table: Mapping[str, Any], usd: float | None) -> dict[str, Any]:
+    """The profile that edits, told what it may spend where its agent takes that: it stops by itself."""
+    options, known = table.get("options", {}), agent_info(table.get("agent", ""))
+    takes = known is not None and _BUDGET_OPTION in (known.options or {})
+    if usd is None or not takes or _BUDGET_OPTION in options:
+        return dict(table)
+    return {**table, "options": {**options, _BUDGET_OPTION: f"{usd:.4f}"}}

@@ -4,7 +4,7 @@ A failure is kept as well: the night that runs again does not ask a second time,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from terminalbench.records import known_total
 from terminalbench.trainer.evolvers.protocol import SearchStopped
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.journal import Asked
+from terminalbench.trainer.night_limits import TrainingStopped
 
 
 class _Answer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -45,11 +46,14 @@ class Asking:
 
     def ask(self, messages: Sequence[Message], schema: Schema) -> Any:
         """The checked answer. Raises SearchStopped when there is none, or it may cost too much."""
+        self._check_night(messages)
         key = f"question {len(self.answers) + 1} {request_digest(messages, schema)[:16]}"
         answer = self.search.once(key, _Answer, lambda: self._ask(messages, schema))
         self.answers.append(answer)
         self.lost += self.search.lost(key)
         self.search.asked = self.told()
+        if self.search.limits is not None:
+            self.search.limits.pay(self.search.asked)
         if answer.failed is not None:
             raise SearchStopped(f"{self.model.name}: {answer.failed}")
         try:
@@ -79,6 +83,15 @@ class Asking:
             cost = error.usage.cost_usd if error.usage is not None else None
             return _Answer(failed=error.what, billed=error.usage is not None, cost_usd=cost)
         return _Answer(parsed=msgspec.to_builtins(reply.parsed), cost_usd=reply.usage.cost_usd)
+
+    def _check_night(self, messages: Sequence[Message]) -> None:
+        """Raise TrainingStopped where the night, of which this training is a part, has no money for a question."""
+        night = self.search.limits
+        if night is None:
+            return
+        night.check()
+        if why := too_dear(self.model, messages, replace(self._limits(), usd=night.left_usd)):
+            raise TrainingStopped(f"{self.model.name}: {why}")
 
     def _limits(self) -> Limits:
         cap = self.search.plan.table.evolver.usd

@@ -25,6 +25,7 @@ from terminalbench.trainer.evolvers.protocol import Evolver, Proposal, SearchSto
 from terminalbench.trainer.explore import Measure
 from terminalbench.trainer.journal import Asked, NightEntry, Refused
 from terminalbench.trainer.lineage import Lineage, LineageStore
+from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import TrainingPlan
 from terminalbench.trainer.sections import sections_of
 from terminalbench.trainer.variants import Made, changed, resolved
@@ -61,6 +62,7 @@ class Search:
     run: Run
     results: Path = Path()
     earlier: Callable[[], list[Row]] = list
+    limits: NightLimits | None = None
     tonight: list[Row] = field(default_factory=list)
     spent: int = 0
     taken: dict[str, str] = field(default_factory=dict)

@@ -48,7 +48,10 @@ class EvolverTable:
         "our own rules.",
         non_empty=True,
     )
-    usd: float | None = key("What a night may pay that model, in dollars.", above=0)
+    usd: float | None = key(
+        "What a night may pay that model or that agent, in dollars. Default for the agent: a tenth of `budget.usd`.",
+        above=0,
+    )
     ranges: dict[str, RangeTable] = key(
         "For `grid`: the options of the agent that it tries, each with its values.",
         factory=dict,
@@ -84,5 +87,5 @@ def check_evolver(table: EvolverTable, variants: int, problems: Problems) -> Non
             problems.add(f"evolver.ranges.{name}", wrong)
     if table.name == "gepa" and table.model is None:
         problems.add("evolver.model", "is required for gepa", "name the chat model that rewrites sections")
-    if table.usd is not None and table.model is None:
+    if table.usd is not None and table.model is None and table.profile is None:
         problems.add("evolver.usd", "is what a model may be paid, and none is named", "add evolver.model")

@@ -1,0 +1,88 @@
+"""A night that trains keeps to its `--budget-usd`: iterations and training spend from one budget, and a resume goes on."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.experiments import Project
+from support.tasks import write_starter_like
+from support.warm import Warm
+from terminalbench.runner.executors import local
+from terminalbench.trainer.plan import load_plan
+from terminalbench.trainer.training import open_training
+
+PLAN = """
+schema_version = 1
+slug = "bounded"
+environment = "./starter"
+nights = 2
+[profile]
+agent = "simulated"
+model = "simulated/student"
+options = { solve_probability = 0.3, skill_text = { "Check" = 0.7 }, delay_sec = [0.0, 0.0], cost_per_mtok_usd = 3.0 }
+[run]
+container_env = "local"
+[split]
+train = 0.4
+dev = 0.4
+[budget]
+trials = 24
+control = 0.125
+explore = 0.375
+confirm = 0.5
+[gate]
+alpha = 0.2
+looks = 1
+challengers = 1
+[[variants]]
+reason = "nobody looks again"
+sections = { "End" = "Check the result." }
+"""
+
+
+def trials(root: Path) -> dict[Path, float]:
+    """What every trial of the project cost."""
+    found = {one: json.loads(one.read_text()) for one in root.glob("results/**/runs/*/*/result.json")}
+    return {place: one["agent_result"]["cost_usd"] for place, one in found.items()}
+
+
+@pytest.mark.long
+def test_a_night_that_trains_spends_one_budget_and_a_resume_goes_on(
+    project: Project, tbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project.root)
+    monkeypatch.setattr(local, "spawn", Warm())
+    write_starter_like(project.root / "starter")
+    file = project.write("plan.toml", PLAN)
+    learned = load_plan(file).split.train[0].id
+    night = project.root / "results/night"
+    asked = ["--learn", file, "--iterations", "1", "--tasks", learned, "--output", night, "--seed", "1"]
+
+    ran = tbench("overnight", *asked, "--budget-usd", "0.5")
+    assert ran.code == 3, ran.out + ran.err
+    assert "the training is not over: the budget of $0.50 of the shared gate gate.json is used up" in ran.out
+    assert "--resume results/night" in ran.out
+    first = trials(project.root)
+    assert 4 < len(first) < 20
+    assert 0.3 < sum(first.values()) <= 0.5  # the next one would not have fitted
+    said = (night / "report.md").read_text()
+    assert "## Training bounded, night 1" in said
+    assert "it is not over: the budget of $0.50" in said
+    assert summary_usd(night) == pytest.approx(sum(first.values()))
+    assert open_training(file).nights == []
+
+    assert tbench("overnight", "--resume", night).code == 3  # nothing has changed
+    assert trials(project.root) == first
+    ran = tbench("overnight", "--resume", night, "--budget-usd", "5")
+    assert ran.code == 0, ran.out + ran.err
+    every = trials(project.root)
+    assert every.items() > first.items()
+    (entry,) = open_training(file).nights
+    assert (entry.trials, entry.measured, len(every)) == (18, 18, 20)  # each once, with the two of the iteration
+    assert summary_usd(night) == pytest.approx(sum(every.values()))
+    assert "it is not over" not in (night / "report.md").read_text()
+
+
+def summary_usd(night: Path) -> float:
+    return json.loads((night / "summary.json").read_text())["cost_usd"]

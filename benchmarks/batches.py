@@ -8,7 +8,7 @@ from typing import Any
 
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
-from terminalbench.files import write_json
+from terminalbench.json_files import write_json
 from terminalbench.records import TaskRef
 
 DISTINCT = 8

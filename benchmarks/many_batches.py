@@ -22,7 +22,7 @@ from batches import trajectory, write_trial
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
-from terminalbench.files import encode_json
+from terminalbench.json_files import encode_json
 from terminalbench.lab.plan import plan
 
 EXPERIMENTS = 30

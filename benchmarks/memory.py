@@ -22,7 +22,8 @@ from terminalbench.archivist.entries import Entry, Operation
 from terminalbench.archivist.retrieval import Policy, Situation, retrieve, tokens
 from terminalbench.archivist.store import MemoryFolder, Store, open_store
 from terminalbench.archivist.words import words
-from terminalbench.files import append_lines, encode_line
+from terminalbench.files import append_lines
+from terminalbench.json_files import encode_line
 from terminalbench.records import Lesson, LessonScope, LessonState, TaskRef
 
 CHANCE = random.Random(5)  # noqa: S311  made-up lessons

@@ -23,9 +23,10 @@ from rich.screen import Screen
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask, ProfileRecord
 from terminalbench.experiments.tables import RunTable
-from terminalbench.files import append_jsonl, lock, read_jsonl, write_json
+from terminalbench.json_files import append_jsonl, read_jsonl, write_json
 from terminalbench.live.feed import Feed
 from terminalbench.live.state import replay
+from terminalbench.locks import lock
 from terminalbench.records import Event, TaskRef, Usage
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render

@@ -19,7 +19,7 @@ from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
-from terminalbench.files import read_json, read_jsonl
+from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.live.feed import Feed
 from terminalbench.live.state import LiveState
 from terminalbench.records import Event, EventKind

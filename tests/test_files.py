@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench import files
+from terminalbench import files, json_files, locks
 from terminalbench.errors import TbenchError
 from terminalbench.records import TaskRef, Usage
 
@@ -23,21 +23,21 @@ json_values = st.recursive(
 
 def test_a_written_file_reads_back_and_leaves_no_temporary(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.json"
-    files.write_json(path, {"task": TaskRef("a", "d"), "path": Path("x")})
-    assert files.read_json(path) == {"task": {"id": "a", "dataset": "d"}, "path": "x"}
+    json_files.write_json(path, {"task": TaskRef("a", "d"), "path": Path("x")})
+    assert json_files.read_json(path) == {"task": {"id": "a", "dataset": "d"}, "path": "x"}
     assert [p.name for p in path.parent.iterdir()] == ["a.json"]
 
 
 def test_the_old_file_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
-    files.write_json(path, 1)
+    json_files.write_json(path, 1)
 
     def full(_handle: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        files.write_json(path, 2)
+        json_files.write_json(path, 2)
     assert path.read_text() == "1\n"
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
@@ -52,10 +52,10 @@ def test_what_is_new_is_this_users_alone_unless_it_is_shared(
     before = os.umask(0o027)
     try:
         files.write_text(tmp_path / "a" / "b" / "text", "x")
-        files.append_jsonl(tmp_path / "a" / "b" / "lines", {})
+        json_files.append_jsonl(tmp_path / "a" / "b" / "lines", {})
         files.write_text(tmp_path / "old", "y")
         files.write_project_file(tmp_path / "tasks" / "project", "x")
-        with files.lock(tmp_path / "a" / "b" / "lock"):
+        with locks.lock(tmp_path / "a" / "b" / "lock"):
             made = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
     finally:
         os.umask(before)
@@ -69,7 +69,7 @@ def test_many_threads_that_write_leave_the_umask_alone(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda n: files.write_json(tmp_path / f"{n % 7}.json", n), range(2000)))
+            list(pool.map(lambda n: json_files.write_json(tmp_path / f"{n % 7}.json", n), range(2000)))
         left = os.umask(0o027)
     finally:
         os.umask(before)
@@ -81,7 +81,7 @@ def test_a_corrupt_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b'{"a": ')
     with pytest.raises(TbenchError, match="a.json: not readable as JSON"):
-        files.read_json(path)
+        json_files.read_json(path)
 
 
 @given(records=st.lists(json_values, max_size=6), cut=st.integers(1, 30), more=json_values)
@@ -90,39 +90,39 @@ def test_jsonl_survives_a_torn_last_line(
 ) -> None:
     path = tmp_path_factory.mktemp("jsonl") / "e.jsonl"
     for record in [*records, {"torn": "line"}]:
-        files.append_jsonl(path, record)
+        json_files.append_jsonl(path, record)
     whole = path.read_bytes()
     last_line = len(whole) - whole.rstrip(b"\n").rfind(b"\n") - 1
     path.write_bytes(whole[: len(whole) - min(cut, last_line - 1)])
     torn_newline_only = cut == 1
 
-    assert files.read_jsonl(path).records == records
-    files.append_jsonl(path, more)
-    after = files.read_jsonl(path)
+    assert json_files.read_jsonl(path).records == records
+    json_files.append_jsonl(path, more)
+    after = json_files.read_jsonl(path)
     assert after.records == ([*records, {"torn": "line"}, more] if torn_newline_only else [*records, more])
     assert len(after.bad) == (0 if torn_newline_only else 1)
 
 
 def test_tail_gives_each_line_once_and_waits_for_its_end(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl"
-    assert files.tail_jsonl(path, 0).records == []
-    files.append_jsonl(path, 1)
-    first = files.tail_jsonl(path, 0)
+    assert json_files.tail_jsonl(path, 0).records == []
+    json_files.append_jsonl(path, 1)
+    first = json_files.tail_jsonl(path, 0)
     assert first.records == [1]
     with path.open("ab") as stream:
         stream.write(b'{"half": ')
-    assert files.tail_jsonl(path, first.offset).records == []
+    assert json_files.tail_jsonl(path, first.offset).records == []
     with path.open("ab") as stream:
         stream.write(b"1}\n")
-    second = files.tail_jsonl(path, first.offset)
+    second = json_files.tail_jsonl(path, first.offset)
     assert second.records == [{"half": 1}]
     path.write_bytes(b"7\n")
-    assert files.tail_jsonl(path, second.offset).records == [7]
+    assert json_files.tail_jsonl(path, second.offset).records == [7]
 
 
 def _append_many(path: Path, who: int) -> None:
     for number in range(200):
-        files.append_jsonl(path, {"who": who, "number": number, "pad": "x" * (number % 90)})
+        json_files.append_jsonl(path, {"who": who, "number": number, "pad": "x" * (number % 90)})
 
 
 def test_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
         worker.start()
     for worker in workers:
         worker.join(60)
-    found = files.read_jsonl(path)
+    found = json_files.read_jsonl(path)
     assert not found.bad
     for who in range(3):
         assert [r["number"] for r in found.records if r["who"] == who] == list(range(200))
@@ -141,13 +141,13 @@ def test_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
 
 def test_a_lock_names_its_owner_and_is_free_afterwards(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with files.lock(path, "tbench run"):
-        with pytest.raises(files.LockHeld) as caught, files.lock(path, "second"):
+    with locks.lock(path, "tbench run"):
+        with pytest.raises(locks.LockHeld) as caught, locks.lock(path, "second"):
             pass
         assert caught.value.owner is not None
         assert caught.value.owner.pid == os.getpid()
         assert "tbench run" in str(caught.value)
-    with files.lock(path, "third") as owner:
+    with locks.lock(path, "third") as owner:
         assert owner.what == "third"
 
 
@@ -156,22 +156,22 @@ def test_a_lock_that_its_holder_is_letting_go_is_waited_for(tmp_path: Path, monk
     path = tmp_path / "lock"
     holder = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(holder, fcntl.LOCK_EX)
-    monkeypatch.setattr(files.time, "sleep", lambda _: os.close(holder))
-    with files.lock(path, "next") as owner:
+    monkeypatch.setattr(locks.time, "sleep", lambda _: os.close(holder))
+    with locks.lock(path, "next") as owner:
         assert owner.what == "next"
 
 
 def test_a_holder_without_a_name_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "lock"
-    monkeypatch.setattr(files, "_NAME_SEC", 0.0)
+    monkeypatch.setattr(locks, "_NAME_SEC", 0.0)
     with path.open("w") as holder:
         fcntl.flock(holder, fcntl.LOCK_EX)
-        with pytest.raises(files.LockHeld, match="in use by another process"), files.lock(path, "next"):
+        with pytest.raises(locks.LockHeld, match="in use by another process"), locks.lock(path, "next"):
             pass
 
 
 def _hold_and_die(path: Path, ready: Event) -> None:
-    with files.lock(path, "doomed"):
+    with locks.lock(path, "doomed"):
         ready.set()
         os.kill(os.getpid(), 9)
 
@@ -183,9 +183,9 @@ def test_a_lock_that_becomes_free_while_its_owner_is_looked_for_is_taken(
     path = tmp_path / "lock"
     other = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(other, fcntl.LOCK_EX)
-    monkeypatch.setattr(files.time, "sleep", lambda _seconds: fcntl.flock(other, fcntl.LOCK_UN))
-    with files.lock(path, "late") as owner:
-        assert files.lock_owner(path) == owner
+    monkeypatch.setattr(locks.time, "sleep", lambda _seconds: fcntl.flock(other, fcntl.LOCK_UN))
+    with locks.lock(path, "late") as owner:
+        assert locks.lock_owner(path) == owner
     os.close(other)
 
 
@@ -197,23 +197,23 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     worker.start()
     assert ready.wait(60)
     worker.join(60)
-    stale = files.lock_owner(path)
+    stale = locks.lock_owner(path)
     assert stale is not None
     assert stale.what == "doomed"
-    with files.lock(path, "heir") as owner:
+    with locks.lock(path, "heir") as owner:
         assert owner.pid == os.getpid()
 
 
 def test_unknown_stays_unknown_on_disk(tmp_path: Path) -> None:
-    files.write_json(tmp_path / "u.json", Usage(input_tokens=0))
-    read = files.read_json(tmp_path / "u.json", Usage)
+    json_files.write_json(tmp_path / "u.json", Usage(input_tokens=0))
+    read = json_files.read_json(tmp_path / "u.json", Usage)
     assert (read.input_tokens, read.cost_usd) == (0, None)
 
 
 def test_a_lock_that_was_given_up_by_an_error_names_nobody(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), files.lock(tmp_path / "l"):
+    with pytest.raises(ZeroDivisionError), locks.lock(tmp_path / "l"):
         raise ZeroDivisionError
-    assert files.lock_owner(tmp_path / "l") is None
+    assert locks.lock_owner(tmp_path / "l") is None
 
 
 def test_the_end_of_a_plain_file(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from terminalbench.analytics.plan_forecast import forecast
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.tables import FREE, AnalysisTable, RunTable
-from terminalbench.files import write_json
 from terminalbench.index.history import likely_costs, past_trials
 from terminalbench.index.scan import scan_all
 from terminalbench.index.store import FILE_NAME, MIGRATIONS
+from terminalbench.json_files import write_json
 
 CONTENT = {"agent": "claude-code", "model": "m"}
 

@@ -16,9 +16,9 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.experiments.profiles import content_id
 from terminalbench.experiments.tables import AnalysisTable
-from terminalbench.files import write_json
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.json_files import write_json
 from terminalbench.records import Outcome
 
 SETTINGS = {"container_env": "docker", "timeout_multiplier": 2.0}

@@ -26,8 +26,8 @@ from terminalbench.analytics.run import AnalysisRequest, AnalysisResult, run_ana
 from terminalbench.analytics.selection import Filter
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.files import encode_line, read_json, read_jsonl, write_json
 from terminalbench.harbor.read.results import read_trial
+from terminalbench.json_files import encode_line, read_json, read_jsonl, write_json
 from terminalbench.lab.select import select
 from terminalbench.records import Finding
 

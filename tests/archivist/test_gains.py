@@ -18,7 +18,7 @@ from terminalbench.archivist.store import open_store
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profiles import content_id, policy_id
-from terminalbench.files import read_json, write_json
+from terminalbench.json_files import read_json, write_json
 from terminalbench.records import Exposure, LessonsDelivery, LessonState
 
 PLAIN = {"agent": "oracle", "model": "m"}

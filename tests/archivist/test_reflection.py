@@ -24,7 +24,7 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.lessons import with_lessons
 from terminalbench.experiments.plan import Plan, ProfileRecord
-from terminalbench.files import read_json, write_json
+from terminalbench.json_files import read_json, write_json
 from terminalbench.llm.model import ModelError, Price, chat_model
 from terminalbench.llm.replay import ReplayModel
 from terminalbench.records import Exposure, Lesson, LessonsDelivery, LessonState, Outcome

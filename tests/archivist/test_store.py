@@ -19,7 +19,8 @@ from terminalbench.archivist.entries import Changes, Entry, Operation
 from terminalbench.archivist.memory import add, edit, find, merge, retire
 from terminalbench.archivist.store import MemoryFolder, ProblemKind, open_store
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.files import changing, encode_line, read_jsonl
+from terminalbench.json_files import encode_line, read_jsonl
+from terminalbench.locks import changing
 from terminalbench.records import LessonState
 
 FORKING = get_context("fork")

@@ -14,7 +14,7 @@ from terminalbench.analytics.run import AnalysisRequest, run_analysis
 from terminalbench.analytics.selection import Filter
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.files import read_json, write_json
+from terminalbench.json_files import read_json, write_json
 
 FILE = 'schema_version = 2\nslug = "s"\n[tasks]\nitems = [{ id = "a" }]\n' + ORACLE
 BOTH = ("comparison_report.md", "report.html")

@@ -13,8 +13,8 @@ from terminalbench.analytics.model import Comparison
 from terminalbench.cli.compare import DEPARTURES
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.departures import DepartureKind
-from terminalbench.files import write_json
 from terminalbench.index.queries import view_batch
+from terminalbench.json_files import write_json
 from terminalbench.runner.resume import missing_cells
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -14,7 +14,7 @@ from support.dashboard import add_trajectory, steps
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, ProfileRecord
-from terminalbench.files import append_jsonl, write_json
+from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.feed import Feed
 from terminalbench.records import Event, Finding
 from terminalbench.watch.controls import Controls, Mode

@@ -9,7 +9,7 @@ import pytest
 from support.experiments import BASE
 from support.live import plan
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import write_json
+from terminalbench.json_files import write_json
 
 CANARY = "canary-9f8e7d6c5b4a"
 

@@ -17,7 +17,7 @@ from terminalbench.archivist.memory import add
 from terminalbench.archivist.store import memory_of, open_store
 from terminalbench.dashboard.export import export_site
 from terminalbench.experiments.batch import allocate
-from terminalbench.files import append_jsonl, write_json
+from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Happening, NightEvent
 from terminalbench.overnight.summary import project_night

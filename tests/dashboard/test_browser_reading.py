@@ -8,7 +8,8 @@ from playwright.sync_api import Browser, expect
 from support.browser import browser, watched
 from support.dashboard import Root, add_trajectory, make_root, served, steps, trial
 from support.results import STAMP
-from terminalbench.files import append_jsonl, lock
+from terminalbench.json_files import append_jsonl
+from terminalbench.locks import lock
 
 __all__ = ["browser"]
 

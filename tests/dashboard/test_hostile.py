@@ -123,7 +123,7 @@ def test_a_newline_in_the_name_of_a_file_hides_nothing(root: Root) -> None:
 
 
 def test_hostile_findings_and_errors(root: Root) -> None:
-    from terminalbench.files import append_jsonl
+    from terminalbench.json_files import append_jsonl
     from terminalbench.records import Finding
 
     append_jsonl(

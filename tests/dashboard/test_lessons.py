@@ -15,7 +15,7 @@ from terminalbench.archivist.store import memory_of, open_store
 from terminalbench.dashboard.export import export_site
 from terminalbench.dashboard.frame import LESSONS, NotFound
 from terminalbench.dashboard.pages.lessons import PAGE_SIZE
-from terminalbench.files import write_json
+from terminalbench.json_files import write_json
 from terminalbench.records import Evidence, Exposure, Lesson, LessonsDelivery
 
 

@@ -9,7 +9,7 @@ from support.dashboard import Root, trial
 from support.results import STAMP
 from terminalbench.dashboard import site
 from terminalbench.dashboard.pages import verdicts
-from terminalbench.files import append_jsonl
+from terminalbench.json_files import append_jsonl
 
 BATCH = "batches/study/0/"
 

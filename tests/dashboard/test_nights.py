@@ -12,8 +12,8 @@ from support.nights import Night, make_night
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.frame import NIGHTS, NotFound
 from terminalbench.dashboard.site import Site
-from terminalbench.files import lock
 from terminalbench.index.scan import scan_all
+from terminalbench.locks import lock
 from terminalbench.overnight.night import Happening, Lease, NightEvent, Role, Status, SuiteTask, Work
 from terminalbench.overnight.summary import project_night
 

@@ -24,8 +24,8 @@ from terminalbench.dashboard.refresh import Refresher
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.plan import ProfileRecord
-from terminalbench.files import append_jsonl, write_json
 from terminalbench.index.scan import scan_all
+from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.state import replay
 from terminalbench.records import Event, Finding

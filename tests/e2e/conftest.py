@@ -19,7 +19,7 @@ from support.tasks import AGENTS, BOTH, write_task
 from support.warm import Warm
 from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import read_jsonl
+from terminalbench.json_files import read_jsonl
 from terminalbench.records import Event
 
 HEAD = """

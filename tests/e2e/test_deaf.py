@@ -9,7 +9,7 @@ from test_run import LIMIT_SEC, alive, at_work, scripted, wait_for
 
 from support.aftermath import descendants
 from support.warm import OWN_ATTENDANTS
-from terminalbench.files import read_json
+from terminalbench.json_files import read_json
 from terminalbench.live.processes import Worker
 
 AGENTS = '''

@@ -11,8 +11,8 @@ from servers.ollama import OllamaServer
 from support.experiments import Project
 from support.tasks import SOLVE
 from terminalbench.experiments.plan import Plan
-from terminalbench.files import read_json
 from terminalbench.index.exposures import exposed_trials
+from terminalbench.json_files import read_json
 
 MODEL = "small:1b"
 LESSON = "Write the answer {{ once }} and {read} it again: naïve café $HOME 100%."

@@ -13,11 +13,11 @@ import pytest
 
 from support.tasks import write_repository_task
 from support.tiny_gguf import tiny_gguf
-from terminalbench.files import start_ticks
 from terminalbench.llm.local.digest import file_digest
 from terminalbench.llm.local.gguf import read_model_file
 from terminalbench.llm.local.lease import Served, models_folder, running
 from terminalbench.llm.local.sizing import window_of
+from terminalbench.locks import start_ticks
 from terminalbench.records import Outcome
 
 MEASURED = (Outcome.PASSED, Outcome.FAILED, Outcome.TIMED_OUT)

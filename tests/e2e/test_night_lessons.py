@@ -18,8 +18,8 @@ from terminalbench.archivist.inventory import each_lesson, history
 from terminalbench.archivist.store import MemoryFolder, open_store
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.lessons import draw, read_snapshot
-from terminalbench.files import read_json, read_jsonl
 from terminalbench.index.exposures import exposed_trials
+from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.live.processes import Worker
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Beat, NightConfig, Role

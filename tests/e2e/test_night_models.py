@@ -15,7 +15,7 @@ from servers.ollama import OllamaServer
 from support.claude import claude_binary
 from support.tasks import SOLVE
 from terminalbench.experiments.write import write_experiment
-from terminalbench.files import read_jsonl
+from terminalbench.json_files import read_jsonl
 from terminalbench.overnight.models import check_model, parse_model, profile_of
 from terminalbench.overnight.suite import load_suite
 from terminalbench.records import Event

@@ -20,9 +20,10 @@ from test_run import wait_for
 from support.tasks import AGENTS
 from support.warm import Warm
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import read_json, read_jsonl, start_ticks
 from terminalbench.index.views import open_view
+from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.live.processes import Worker
+from terminalbench.locks import start_ticks
 from terminalbench.overnight.begin import Request
 from terminalbench.overnight.decisions import Patience
 from terminalbench.overnight.episodes import EpisodeStore

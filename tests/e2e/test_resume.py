@@ -12,8 +12,9 @@ from test_run import LIMIT_SEC, alive, at_work, scripted, wait_for
 
 from support.tasks import BOTH
 from terminalbench.experiments.plan import Plan
-from terminalbench.files import lock, lock_owner, read_json
+from terminalbench.json_files import read_json
 from terminalbench.live.state import replay
+from terminalbench.locks import lock, lock_owner
 from terminalbench.records import Event
 
 

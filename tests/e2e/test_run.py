@@ -12,8 +12,9 @@ import tomlkit
 
 from support.tasks import BOTH, SOLVE, write_task
 from terminalbench.experiments.plan import Declared, Plan
-from terminalbench.files import read_json, start_ticks
 from terminalbench.harbor.read.results import read_job
+from terminalbench.json_files import read_json
+from terminalbench.locks import start_ticks
 
 LIMIT_SEC = 240.0
 """How long anything may take on any machine; the limit of a whole test comes soon after."""

@@ -21,8 +21,8 @@ from servers.mcp_package import LAB
 from servers.openai import OpenAIServer
 from support.judging import point, recorded
 from support.tasks import SOLVE
-from terminalbench.files import read_jsonl
 from terminalbench.harbor.read.results import read_job
+from terminalbench.json_files import read_jsonl
 from terminalbench.records import Finding
 
 VERSION = json.loads((REPO / "tests/clients/package.json").read_text())["optionalDependencies"][

@@ -7,8 +7,8 @@ from test_run import LIMIT_SEC, scripted, wait_for
 
 from support.aftermath import cost
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import read_jsonl
 from terminalbench.harbor.limits.gate import read_shared, share_gate
+from terminalbench.json_files import read_jsonl
 from terminalbench.records import Event
 
 BUDGET_USD = 5.5

@@ -13,8 +13,8 @@ from servers.harbor_job import SOLVE, Trial, run_trial
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
 from terminalbench.analytics.run import AnalysisRequest, run_analysis
-from terminalbench.files import read_jsonl
 from terminalbench.harbor.read.results import read_trial
+from terminalbench.json_files import read_jsonl
 from terminalbench.lab.select import select
 from terminalbench.records import Finding
 

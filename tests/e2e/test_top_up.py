@@ -4,7 +4,7 @@ import json
 
 from support.tasks import BOTH
 from terminalbench.experiments.plan import Plan
-from terminalbench.files import read_json
+from terminalbench.json_files import read_json
 
 LUCKY = """
 [profiles.steady]

@@ -19,7 +19,8 @@ import pytest
 from test_run import LIMIT_SEC, at_work, scripted
 
 from support.tasks import SOLVE
-from terminalbench.files import read_json, read_jsonl, start_ticks
+from terminalbench.json_files import read_json, read_jsonl
+from terminalbench.locks import start_ticks
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightState, Status
 from terminalbench.records import Event

@@ -15,7 +15,7 @@ from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import ProfileRecord, Provenance
-from terminalbench.files import write_json
+from terminalbench.json_files import write_json
 
 MINE = """
 from harbor.agents.base import BaseAgent

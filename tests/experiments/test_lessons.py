@@ -17,8 +17,8 @@ from terminalbench.experiments.lessons import (
     wrapped,
 )
 from terminalbench.experiments.profiles import differences, policy_id, summaries
-from terminalbench.files import write_json
 from terminalbench.harbor.read.treatment import treatment
+from terminalbench.json_files import write_json
 
 TASKS = [f"d/t{number}" for number in range(50)]
 LESSON = EligibleLesson("l-1", "Do: look twice.")

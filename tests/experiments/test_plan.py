@@ -13,7 +13,7 @@ from terminalbench.experiments.batch import Batch, batch_numbers, next_number
 from terminalbench.experiments.config import load
 from terminalbench.experiments.datasets import dataset_labels
 from terminalbench.experiments.plan import Plan, Selection, make_plan
-from terminalbench.files import encode_json
+from terminalbench.json_files import encode_json
 from terminalbench.records import TaskRef
 
 NOW = datetime(2026, 1, 23, 16, 26, 48, tzinfo=UTC)
@@ -258,7 +258,7 @@ def test_a_batch_that_does_not_exist_is_an_error(project, tbench) -> None:
 
 
 def test_a_batch_says_what_is_reused(project, tbench) -> None:
-    from terminalbench.files import write_json
+    from terminalbench.json_files import write_json
 
     experiment = good(project, MANY)
     batch = Batch(experiment.results_root / "s" / "0")

@@ -17,7 +17,7 @@ from terminalbench.experiments.config import Experiment, load
 from terminalbench.experiments.plan import Plan, make_plan
 from terminalbench.experiments.quarantine import QuarantinedTask, quarantine_file, write_quarantine
 from terminalbench.experiments.write import write_experiment
-from terminalbench.files import encode_json
+from terminalbench.json_files import encode_json
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(str.strip)
 PROFILE = st.fixed_dictionaries(

@@ -20,8 +20,8 @@ from typing import Any
 
 import terminalbench
 from support.warm import Forked, Warm
-from terminalbench.files import read_jsonl
 from terminalbench.harbor.read.results import TrialReading, read_job, read_trial
+from terminalbench.json_files import read_jsonl
 from terminalbench.records import Event, Trial
 
 ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.environment:LocalSandbox")

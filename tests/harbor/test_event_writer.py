@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from terminalbench import files
+from terminalbench import json_files
 from terminalbench.harbor import event_writer
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.records import Event
@@ -18,7 +18,7 @@ def event(number: int, **detail: Any) -> Event:
 
 
 def read(path: Path) -> list[Event]:
-    return files.read_jsonl(path, Event).records
+    return json_files.read_jsonl(path, Event).records
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_full_disk_delays_but_loses_nothing(tmp_path: Path, monkeypatch: pytest.
         if full.is_set() and path.suffix == ".jsonl":
             failed.set()
             raise OSError(errno.ENOSPC, "No space left on device")
-        files.append_jsonl(path, record)
+        json_files.append_jsonl(path, record)
 
     monkeypatch.setattr(event_writer, "append_jsonl", append)
     writer = EventWriter(tmp_path / "events.jsonl")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from results_kit import claude, error, rewarded, write_trial
 
-from terminalbench.files import write_json
 from terminalbench.harbor.limits.ratelimit import count_hits
 from terminalbench.harbor.read.results import live_ending, read_trial
 from terminalbench.harbor.read.seen import Seen
+from terminalbench.json_files import write_json
 from terminalbench.records import ErrorClass, Outcome, ProviderWait, Trial
 from terminalbench.sandbox import activity
 

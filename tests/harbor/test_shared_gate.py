@@ -10,12 +10,12 @@ import pytest
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind
-from terminalbench.files import lock
 from terminalbench.harbor.limits.accounts import Account, Known, Likely
 from terminalbench.harbor.limits.budget import GateState
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.gate import Gate, read_shared, share_gate
 from terminalbench.live.limits import read_limits
+from terminalbench.locks import lock
 from terminalbench.records import WaitKind
 from terminalbench.runner.control import Order, check_orders, give_to_all
 

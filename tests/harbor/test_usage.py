@@ -8,7 +8,6 @@ import pytest
 from results_kit import CLAUDE, claude, result, rewarded, write_trial
 
 from terminalbench.experiments.tables import FREE, ProfilePrice
-from terminalbench.files import write_json
 from terminalbench.harbor.read import usage
 from terminalbench.harbor.read.agent_logs import FinalMetrics
 from terminalbench.harbor.read.claude_stream import Stream, read_stream
@@ -16,6 +15,7 @@ from terminalbench.harbor.read.planned import PLANNED, Planned, client_of
 from terminalbench.harbor.read.result_file import AgentContext
 from terminalbench.harbor.read.results import live_ending, read_trial
 from terminalbench.harbor.read.usage import Declared, Price, PriceTable, price_table
+from terminalbench.json_files import write_json
 from terminalbench.records import Outcome, Usage
 
 PRICES = PriceTable(

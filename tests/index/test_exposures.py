@@ -7,11 +7,11 @@ from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profiles import content_id
-from terminalbench.files import read_json, write_json
 from terminalbench.index.exposures import exposed_trials
 from terminalbench.index.results import open_results
 from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.index.sql import ask
+from terminalbench.json_files import read_json, write_json
 from terminalbench.records import Exposure, LessonsDelivery, Outcome, TaskRef
 
 STANDING = {"agent": "oracle", "lessons": {"mode": "masked", "k": 2}}

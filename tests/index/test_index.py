@@ -15,7 +15,6 @@ from support.results import STAMP, make_plan, make_trial
 from terminalbench.analytics.compare import compare_views
 from terminalbench.experiments.batch import Batch, allocate, latest
 from terminalbench.experiments.plan import Exclusion, Plan, ProfileRecord
-from terminalbench.files import read_json, write_json
 from terminalbench.harbor.evidence import set_aside
 from terminalbench.index import scan, totals
 from terminalbench.index.places import profile_of
@@ -24,6 +23,7 @@ from terminalbench.index.results import export_index, list_batches, open_results
 from terminalbench.index.scan import ScanReport, scan_all, scan_batch
 from terminalbench.index.sql import ask
 from terminalbench.index.store import FILE_NAME, MIGRATIONS, open_index
+from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.trial import FoundTrial
 from terminalbench.records import Outcome, TaskRef
 from terminalbench.report.text import summary

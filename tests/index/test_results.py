@@ -13,10 +13,10 @@ from support.results import STAMP, make_plan, make_trial
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Exclusion
-from terminalbench.files import append_jsonl
 from terminalbench.index.results import BATCHES, FINDINGS, TRIALS, open_results
 from terminalbench.index.scan import scan_all
 from terminalbench.index.sql import ask
+from terminalbench.json_files import append_jsonl
 from terminalbench.records import Finding
 
 

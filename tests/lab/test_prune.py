@@ -8,9 +8,11 @@ import pytest
 
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.files import append_jsonl, lock, write_json, write_text
+from terminalbench.files import write_text
 from terminalbench.index.results import list_batches
 from terminalbench.index.scan import scan_all
+from terminalbench.json_files import append_jsonl, write_json
+from terminalbench.locks import lock
 
 DAY = 86400.0
 

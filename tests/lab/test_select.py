@@ -13,9 +13,10 @@ from terminalbench.cli.select import Where, batch_to_steer, batch_to_watch
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Provenance
-from terminalbench.files import lock, write_json
+from terminalbench.json_files import write_json
 from terminalbench.lab.select import live_batches, of_this_project
 from terminalbench.live.processes import announced
+from terminalbench.locks import lock
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
 from terminalbench.experiments.tables import RunTable, TopUpTable
-from terminalbench.files import write_json
+from terminalbench.json_files import write_json
 from terminalbench.lab.top_up import top_up, with_extra
 from terminalbench.records import TaskRef
 from terminalbench.runner.growth import extended, with_attempts

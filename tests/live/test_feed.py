@@ -11,15 +11,16 @@ import pytest
 from support.live import START, Teller, plan
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import Owner, append_jsonl, lock, write_json
 from terminalbench.harbor.limits.accounts import Account, Known
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import trial_rows
 from terminalbench.index.scan import scan_batch
+from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed, untold_ends
 from terminalbench.live.processes import QUIET_SEC, last_written
 from terminalbench.live.state import replay
+from terminalbench.locks import Owner, lock
 from terminalbench.secrets.values import NONE
 from terminalbench.watch.logs import TAIL_BYTES, last_sign, read_tail
 

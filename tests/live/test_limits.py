@@ -9,13 +9,14 @@ from support.live import START, Teller, plan
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import append_jsonl, lock, write_json
 from terminalbench.harbor.limits.accounts import Account, Known
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.gate import Gate, GateState, gate_of, read_shared, share_gate
 from terminalbench.index.scan import scan_all
+from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.feed import Feed
 from terminalbench.live.line import run_line
+from terminalbench.locks import lock
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render
 

@@ -18,11 +18,13 @@ import pytest
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import lock, read_jsonl, write_bytes
+from terminalbench.files import write_bytes
 from terminalbench.index.scan import scan_all
+from terminalbench.json_files import read_jsonl
 from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import run_line
+from terminalbench.locks import lock
 from terminalbench.records import Event, EventKind, WaitKind
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render

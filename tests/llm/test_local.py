@@ -20,7 +20,6 @@ import pytest
 
 from support.tiny_gguf import tiny_gguf
 from terminalbench.errors import UserError
-from terminalbench.files import start_ticks
 from terminalbench.llm.local import lease as leases
 from terminalbench.llm.local.digest import file_digest
 from terminalbench.llm.local.front import Front
@@ -30,6 +29,7 @@ from terminalbench.llm.local.sizing import sizing, window_of
 from terminalbench.llm.local.spec import LocalSpec, parse_local, shown_model
 from terminalbench.llm.local.speed import speed
 from terminalbench.llm.model import Fault, Message, ModelError, Options, chat_model, schema_of
+from terminalbench.locks import start_ticks
 
 WINDOW = 1024
 ASKED = [Message("user", "Well?")]

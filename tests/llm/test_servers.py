@@ -15,13 +15,13 @@ from servers.base import Handler, Refusal, Request, Tokens, Turn
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
 from support.claude import claude_binary
-from terminalbench.files import start_ticks
 from terminalbench.llm.ask import Patience, ask
 from terminalbench.llm.claude_code import ClaudeCodeModel
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError, Options, chat_model, schema_of
 from terminalbench.llm.ollama import OllamaModel
 from terminalbench.llm.ollama_server import server_url
 from terminalbench.llm.replay import request_digest
+from terminalbench.locks import start_ticks
 
 pytestmark = pytest.mark.litellm
 

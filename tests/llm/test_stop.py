@@ -12,9 +12,9 @@ from threading import Event, Thread
 import pytest
 
 from servers.base import Handler, Request, ScriptedServer
-from terminalbench.files import start_ticks
 from terminalbench.llm.ask import Patience, ask
 from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema, chat_model
+from terminalbench.locks import start_ticks
 
 pytestmark = pytest.mark.litellm
 

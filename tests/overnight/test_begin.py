@@ -15,8 +15,9 @@ from jobkit import write_task
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.config import load
-from terminalbench.files import read_jsonl, start_ticks
 from terminalbench.harbor.limits.gate import read_shared
+from terminalbench.json_files import read_jsonl
+from terminalbench.locks import start_ticks
 from terminalbench.overnight import launch
 from terminalbench.overnight.begin import Night, Request, begin, go_on
 from terminalbench.overnight.decisions import Patience

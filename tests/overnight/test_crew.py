@@ -8,9 +8,10 @@ from unittest import mock
 
 import pytest
 
-from terminalbench.files import start_ticks, write_json
 from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
+from terminalbench.json_files import write_json
+from terminalbench.locks import start_ticks
 from terminalbench.overnight import launch, limits
 from terminalbench.overnight.autoscale import Limits, Reading
 from terminalbench.overnight.crew import Seen, orphan_of, told_by

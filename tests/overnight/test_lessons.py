@@ -17,9 +17,9 @@ from support.nights import Night, make_night
 from terminalbench.archivist.entries import Entry
 from terminalbench.archivist.store import MemoryFolder
 from terminalbench.errors import UserError
-from terminalbench.files import read_jsonl
 from terminalbench.harbor.limits.accounts import Account
 from terminalbench.harbor.limits.gate import change_account, change_shared, share_gate
+from terminalbench.json_files import read_jsonl
 from terminalbench.overnight.begin import Request, go_on
 from terminalbench.overnight.controls import night_lessons, with_lessons
 from terminalbench.overnight.lessons import learn_from, memory_of

@@ -8,7 +8,7 @@ import pytest
 from support.nights import harbor_rewards, make_night
 from support.results import STAMP, make_trial
 from terminalbench.errors import UserError
-from terminalbench.files import read_json
+from terminalbench.json_files import read_json
 from terminalbench.overnight.measured import IterationResults
 from terminalbench.overnight.night import Role
 from terminalbench.overnight.results import labelled, project_iteration, project_iterations

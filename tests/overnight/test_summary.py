@@ -14,7 +14,8 @@ import pytest
 from support.nights import Marks, Night, harbor_rewards, make_night
 from terminalbench.cli.app import app
 from terminalbench.errors import UserError
-from terminalbench.files import lock, read_json
+from terminalbench.json_files import read_json
+from terminalbench.locks import lock
 from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.measured import IterationResults

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import allocate
-from terminalbench.files import append_jsonl
+from terminalbench.json_files import append_jsonl
 from terminalbench.records import Finding, Outcome
 from terminalbench.report.build import build_report
 from terminalbench.report.evidence import by_trial, judged

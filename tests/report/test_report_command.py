@@ -6,7 +6,7 @@ import pytest
 
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.files import append_jsonl
+from terminalbench.json_files import append_jsonl
 from terminalbench.records import Finding
 
 

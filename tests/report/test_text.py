@@ -7,9 +7,9 @@ from support.live import plan as live_plan
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.plan import Exclusion
-from terminalbench.files import write_json
 from terminalbench.index.queries import BatchView, CellState, view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.json_files import write_json
 from terminalbench.records import TaskRef
 from terminalbench.report.text import COUNTED, matrix, money, profile_table, summary
 from terminalbench.text.foreign import printable

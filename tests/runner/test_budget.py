@@ -16,10 +16,10 @@ from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord, Provenance
 from terminalbench.experiments.tables import FREE, ProfilePrice
-from terminalbench.files import write_json
 from terminalbench.harbor.limits.accounts import Known, Likely, Turn
 from terminalbench.harbor.limits.gate import Gate
 from terminalbench.index.scan import scan_batch
+from terminalbench.json_files import write_json
 from terminalbench.runner.run import Spent, put_up_gate
 
 

@@ -17,9 +17,9 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, make_plan
 from terminalbench.experiments.tables import TopUpTable
-from terminalbench.files import read_json, read_jsonl, write_json
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.json_files import read_json, read_jsonl, write_json
 from terminalbench.records import Event
 from terminalbench.runner.changes import Changes, find_changes, task_files, with_task_files, with_values
 from terminalbench.runner.preflight import Prepared

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from terminalbench.files import start_ticks
+from terminalbench.locks import start_ticks
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.executors import forked, local
 from terminalbench.runner.executors.forked import ADDRESS, Forked, LoadedHarbor, fork, harbor_loaded_once

@@ -13,8 +13,9 @@ import pytest
 
 from support.results import STAMP, make_plan
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.files import append_jsonl, start_ticks, write_json
+from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.processes import Worker, announced
+from terminalbench.locks import start_ticks
 from terminalbench.records import Event
 from terminalbench.runner.kill import end_containers, end_leftovers, find
 

@@ -9,7 +9,7 @@ import pytest
 from support import resuming
 from support.experiments import Project
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import start_ticks
+from terminalbench.locks import start_ticks
 from terminalbench.runner.mirror_artifacts import SEAL, Mirrored, mirror_batch, mirror_trial
 
 

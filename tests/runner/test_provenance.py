@@ -13,7 +13,7 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Plan, Selection
-from terminalbench.files import read_json, write_json
+from terminalbench.json_files import read_json, write_json
 from terminalbench.runner.provenance import pinned, planned_ref, source_problem
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import prepare_run

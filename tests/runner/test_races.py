@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.files import LockHeld, lock
+from terminalbench.locks import LockHeld, lock
 
 RACES = 100
 RUNNERS = 2

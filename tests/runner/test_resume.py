@@ -16,9 +16,9 @@ from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.quarantine import QuarantinedTask, quarantine_file, write_quarantine
 from terminalbench.experiments.tables import NotifyTable
-from terminalbench.files import append_jsonl, read_json
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.json_files import append_jsonl, read_json
 from terminalbench.records import Event, EventKind
 from terminalbench.report.run_end import Ways, next_steps
 from terminalbench.runner.resume import ResumeRequest, resume

@@ -11,7 +11,7 @@ import pytest
 
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.files import append_jsonl
+from terminalbench.json_files import append_jsonl
 from terminalbench.live.processes import Worker
 from terminalbench.records import Event
 from terminalbench.runner import supervise

@@ -8,10 +8,10 @@ import pytest
 from support.results import make_plan
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.tables import RunTable
-from terminalbench.files import read_jsonl
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.pacing import Lane
+from terminalbench.json_files import read_jsonl
 from terminalbench.live.line import run_line
 from terminalbench.live.notices import Alerts
 from terminalbench.live.state import replay

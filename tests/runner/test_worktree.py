@@ -11,7 +11,7 @@ from support.experiments import Project
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
-from terminalbench.files import read_json
+from terminalbench.json_files import read_json
 from terminalbench.runner import captured
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.named_files import named_files, unpinned

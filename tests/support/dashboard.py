@@ -20,8 +20,8 @@ from terminalbench.dashboard.answers import Reply, answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord
-from terminalbench.files import write_json
 from terminalbench.index.scan import scan_all
+from terminalbench.json_files import write_json
 
 PROFILES = ("p", "q")
 VIEW_TOKEN = "the-token-of-the-tests"

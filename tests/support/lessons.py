@@ -15,7 +15,7 @@ from typing import Any
 from terminalbench.archivist.entries import Changes, Entry
 from terminalbench.archivist.memory import add, edit, retire
 from terminalbench.archivist.store import MemoryFolder, ProblemKind, open_store
-from terminalbench.files import read_jsonl
+from terminalbench.json_files import read_jsonl
 from terminalbench.records import Lesson, TaskRef
 
 PERSON = "ann"

@@ -11,8 +11,8 @@ import msgspec
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord, Provenance
-from terminalbench.files import append_jsonl, write_json
 from terminalbench.harbor.limits.clock import SharedClock
+from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.overnight.folder import SLUGS, NightFolder
 from terminalbench.overnight.night import (
     CodePin,

@@ -9,7 +9,7 @@ import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
-from terminalbench.files import write_json
+from terminalbench.json_files import write_json
 from terminalbench.records import TaskRef
 
 STAMP = "2026-01-23__16-26-48"

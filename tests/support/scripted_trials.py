@@ -17,9 +17,9 @@ from support.results import make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import Plan, make_plan
-from terminalbench.files import read_json, write_json
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.run import Ended
 from terminalbench.trainer.lineage import LineageStore
 from terminalbench.trainer.night import AGAIN

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from terminalbench.analytics.model import Interval
 from terminalbench.experiments.champions import PROFILES
-from terminalbench.files import append_jsonl, write_json
+from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.trainer.campaign import Campaign, Challenger, Phase
 from terminalbench.trainer.gate import Action, Verdict
 from terminalbench.trainer.journal import (

@@ -17,8 +17,8 @@ from terminalbench.cli.swebench_pro import command as group
 from terminalbench.cli.swebench_pro.options import log_file_of
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import lock
 from terminalbench.live.state import replay
+from terminalbench.locks import lock
 from terminalbench.swebench_pro import experiment as experiments
 from terminalbench.swebench_pro.experiment import (
     KEY,

@@ -21,14 +21,15 @@ from terminalbench.cli.main import main
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.files import append_jsonl, lock
 from terminalbench.harbor.limits.accounts import Account, Known
 from terminalbench.harbor.limits.budget import GateState
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_all
+from terminalbench.json_files import append_jsonl
 from terminalbench.live.feed import Feed
 from terminalbench.live.limits import Limits
 from terminalbench.live.line import run_line
+from terminalbench.locks import lock
 from terminalbench.report.text import forecast_lines, summary
 from terminalbench.text import numbers
 from terminalbench.watch.tables import Frame

@@ -12,8 +12,8 @@ from support.searches import Batches, search_of
 from terminalbench.errors import EXIT_INCOMPLETE, InvalidFile
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
-from terminalbench.files import read_json
 from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
+from terminalbench.json_files import read_json
 from terminalbench.lab.run import Ended
 from terminalbench.llm.model import Message, Schema
 from terminalbench.overnight import limits

@@ -8,7 +8,7 @@ import pytest
 from conftest import REPO
 from support.experiments import Project
 from terminalbench.errors import InvalidFile, UserError
-from terminalbench.files import read_json
+from terminalbench.json_files import read_json
 from terminalbench.trainer.gym import Gym
 from terminalbench.trainer.lineage import LineageStore, Why
 from terminalbench.trainer.plan import Declared, TrainingPlan, declare, load_plan

@@ -7,7 +7,8 @@ import pytest
 
 from support.live import Teller, plan
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import append_jsonl, lock, write_json
+from terminalbench.json_files import append_jsonl, write_json
+from terminalbench.locks import lock
 from terminalbench.watch import attached, follow
 from terminalbench.watch.terminal import ViewEnd
 

@@ -9,7 +9,7 @@ import pytest
 from support.live import Teller, at, job, job_event, plan
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import append_jsonl, write_json
+from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.state import LiveState
 from terminalbench.records import Event
 from terminalbench.watch.follow import Lines

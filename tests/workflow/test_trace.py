@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from support.scripted_workflow import Bench
-from terminalbench.files import read_jsonl
+from terminalbench.json_files import read_jsonl
 from terminalbench.workflow.attempt import Ports
 from terminalbench.workflow.engine import Engine
 from terminalbench.workflow.load import load

@@ -14,7 +14,7 @@ from terminalbench.analytics.findings.failure import FAILURE_CLASSES
 from terminalbench.analytics.findings.measures import MEASURES, MIX, RECORDED
 from terminalbench.analytics.judge.rubric import NAMES, Point, load_rubric
 from terminalbench.errors import UserError, did_you_mean
-from terminalbench.files import append_jsonl, read_jsonl
+from terminalbench.json_files import append_jsonl, read_jsonl
 from terminalbench.records import Finding
 from terminalbench.text.numbers import plural
 

@@ -26,10 +26,11 @@ from terminalbench.analytics.selection import Filter, Picked, ran
 from terminalbench.analytics.settings import profile_names
 from terminalbench.decode import decode
 from terminalbench.errors import TbenchError
-from terminalbench.files import encode_json, encode_line, read_json, write_json, write_lines
+from terminalbench.files import write_lines
 from terminalbench.index.queries import CellState, TrialRow
 from terminalbench.index.results import FINDINGS_FILE
 from terminalbench.index.totals import pass_rates
+from terminalbench.json_files import encode_json, encode_line, read_json, write_json
 from terminalbench.records import Finding, Outcome, total
 from terminalbench.text.numbers import plural
 

@@ -21,9 +21,9 @@ from terminalbench.analytics.settings import Asked, Settings, settings_of
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.tables import AnalysisTable
-from terminalbench.files import read_json, write_json
 from terminalbench.index.queries import BatchView
 from terminalbench.index.store import open_index
+from terminalbench.json_files import read_json, write_json
 from terminalbench.live.processes import resume_places
 from terminalbench.records import Finding
 

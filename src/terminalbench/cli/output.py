@@ -41,7 +41,7 @@ class _Outlet(io.FileIO):
 
 def print_json(value: Any, *, in_line: bool = False) -> None:
     """Print a value as JSON, or as one line of it."""
-    from terminalbench.files import encode_json, encode_line
+    from terminalbench.json_files import encode_json, encode_line
 
     click.echo(printable_json((encode_line if in_line else encode_json)(value).decode()), nl=False)
 

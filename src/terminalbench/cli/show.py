@@ -26,8 +26,8 @@ def command(trial: tuple[str, ...], steps: str | None, full: bool, results: Path
     import msgspec
 
     from terminalbench.experiments.plan_secrets import secrets_of
-    from terminalbench.files import encode_json
     from terminalbench.index.plans import plan_or_none
+    from terminalbench.json_files import encode_json
     from terminalbench.lab.trial import find_attempt, find_trial
     from terminalbench.report.trial import Shown, trial_text
     from terminalbench.text.foreign import printable_json

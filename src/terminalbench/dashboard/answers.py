@@ -22,7 +22,7 @@ from terminalbench.dashboard.pages.trial import raw_step, trial_page
 from terminalbench.dashboard.pages.trials import trials_page
 from terminalbench.dashboard.render import render
 from terminalbench.dashboard.site import Site
-from terminalbench.files import encode_json
+from terminalbench.json_files import encode_json
 from terminalbench.report.charts import chart_css
 
 ASSETS = {

@@ -18,13 +18,13 @@ from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import env_stamps, secrets_of
-from terminalbench.files import read_jsonl
 from terminalbench.index.pages import BatchSummary, find_batch
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, TrialRow, view_batch
 from terminalbench.index.store import index_mark, open_for_reading
 from terminalbench.index.trial_pages import find_trial
+from terminalbench.json_files import read_jsonl
 from terminalbench.overnight.nights import night_stamps
 from terminalbench.records import Finding
 from terminalbench.secrets.values import Secrets

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from terminalbench.files import living_owner
+from terminalbench.locks import living_owner
 from terminalbench.modes import make_folder
 
 

@@ -16,7 +16,7 @@ from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.lessons import Reader, Snapshot, read_snapshot, task_key
 from terminalbench.experiments.plan import JobSpec, Plan, ProfileRecord, Selection, make_plan
 from terminalbench.experiments.profiles import SNAPSHOT, Profile
-from terminalbench.files import write_json
+from terminalbench.json_files import write_json
 from terminalbench.records import TaskRef
 from terminalbench.text.numbers import plural
 

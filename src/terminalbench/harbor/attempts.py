@@ -16,10 +16,10 @@ import msgspec
 
 from terminalbench.decode import convert
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import decode_plain
 from terminalbench.harbor.read.planned import read_planned
 from terminalbench.harbor.read.result_file import TaskConfig
 from terminalbench.harbor.read.results import finished_folders
+from terminalbench.json_files import decode_plain
 
 ATTEMPT = "TBENCH_ATTEMPT"
 """The variable in which an agent, and every command it runs in its environment, finds the number, from 1."""

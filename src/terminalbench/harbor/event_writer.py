@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.files import append_jsonl
+from terminalbench.json_files import append_jsonl
 from terminalbench.records import Event
 from terminalbench.secrets.values import Secrets
 

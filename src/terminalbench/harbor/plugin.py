@@ -30,7 +30,7 @@ from terminalbench.decode import convert
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.experiments.tables import ProfilePrice
-from terminalbench.files import remove_traps, write_json
+from terminalbench.files import remove_traps
 from terminalbench.harbor import evidence
 from terminalbench.harbor.attempts import number_planned
 from terminalbench.harbor.event_writer import EventWriter
@@ -52,6 +52,7 @@ from terminalbench.harbor.read.times import TIMES, Moment, Times
 from terminalbench.harbor.read.usage import best
 from terminalbench.harbor.trial_names import hide_commits
 from terminalbench.harbor.tries import Tries
+from terminalbench.json_files import write_json
 from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event, Progress
 from terminalbench.sandbox.network.trial import PHASES, enter_phase, phases_are_told
 

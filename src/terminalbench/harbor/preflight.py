@@ -20,8 +20,8 @@ import msgspec
 
 from terminalbench.decode import decode
 from terminalbench.errors import did_you_mean
-from terminalbench.files import start_ticks
 from terminalbench.harbor.answer import answer
+from terminalbench.locks import start_ticks
 
 if TYPE_CHECKING:
     from terminalbench.experiments.agents import AgentInfo

@@ -45,7 +45,7 @@ from harbor.verifier.verifier import (
     VerifierOutputParseError,
 )
 
-from terminalbench.files import read_plain, remove_traps, write_json
+from terminalbench.files import read_plain, remove_traps
 from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
 from terminalbench.harbor.read.suspicion import (
     AGENT_SYSTEM,
@@ -58,6 +58,7 @@ from terminalbench.harbor.read.suspicion import (
 from terminalbench.harbor.rewards import REWARDS, mentions, read_rewards, reward_file
 from terminalbench.harbor.scripts import Prepared, kill_script, parse_prepared, prepare_script
 from terminalbench.harbor.test_config import flags
+from terminalbench.json_files import write_json
 from terminalbench.sandbox.errors import BrokenContent, SandboxError
 from terminalbench.sandbox.handover import Handed
 from terminalbench.sandbox.network.trial import enter_phase

@@ -14,7 +14,7 @@ import msgspec
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
-from terminalbench.files import read_json
+from terminalbench.json_files import read_json
 
 
 @dataclass(frozen=True)

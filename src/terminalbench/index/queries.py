@@ -15,10 +15,10 @@ from terminalbench.decode import decoder
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
-from terminalbench.files import read_json
 from terminalbench.harbor.attempts import numbered
 from terminalbench.harbor.read.results import ReadState, TrialReading
 from terminalbench.index.store import open_index
+from terminalbench.json_files import read_json
 from terminalbench.records import Outcome, TaskRef, Trial, Usage
 
 

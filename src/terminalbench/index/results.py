@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import BadLine, each_jsonl, encode_json, write_bytes
+from terminalbench.files import write_bytes
 from terminalbench.index.pages import BatchFilter, Window
 from terminalbench.index.pages import find_batches as listed
 from terminalbench.index.places import ForeignJobs, find_batches, is_job
@@ -25,6 +25,7 @@ from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_co
 from terminalbench.index.scan import scan_all
 from terminalbench.index.store import open_index
 from terminalbench.index.views import open_view
+from terminalbench.json_files import BadLine, each_jsonl, encode_json
 from terminalbench.records import Finding, Outcome
 from terminalbench.strict import is_folder
 from terminalbench.text.numbers import plural

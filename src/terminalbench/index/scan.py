@@ -20,7 +20,6 @@ from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import secrets_of_profiles
-from terminalbench.files import read_json
 from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
 from terminalbench.harbor.read.treatment import read_treatment, treatment_id
 from terminalbench.index.database import transaction
@@ -31,6 +30,7 @@ from terminalbench.index.plans import PlanFacts, keep_facts
 from terminalbench.index.queries import trial_columns
 from terminalbench.index.store import open_index
 from terminalbench.index.totals import summarize
+from terminalbench.json_files import read_json
 from terminalbench.secrets.values import NONE, Secrets
 from terminalbench.text.progress import tell
 

@@ -16,10 +16,10 @@ from terminalbench.experiments.config import Experiment, select_profiles
 from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, Selection
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.snapshots import plan_with_lessons
-from terminalbench.files import read_json, write_json
 from terminalbench.harbor.jobs import command, job_config
 from terminalbench.harbor.limits.accounts import Likely
 from terminalbench.index.history import PastTrial, likely_costs, past_trials
+from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.arguments import checked
 from terminalbench.records import total
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers
 from terminalbench.experiments.config import project_root
-from terminalbench.files import living_owner, lock
 from terminalbench.index.places import batch_places, is_text
 from terminalbench.index.scan import scan_all
 from terminalbench.lab.select import find_target
 from terminalbench.live.processes import live_processes
+from terminalbench.locks import living_owner, lock
 from terminalbench.text.progress import tell
 
 RECORDS = ".terminalbench"

@@ -14,7 +14,6 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Selection
-from terminalbench.files import lock_owner
 from terminalbench.harbor.limits.gate import gate_of
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.results import export_index, export_is_current
@@ -24,6 +23,7 @@ from terminalbench.lab.arguments import checked
 from terminalbench.lab.select import open_experiment
 from terminalbench.live.limits import read_limits
 from terminalbench.live.processes import announced_batches
+from terminalbench.locks import lock_owner
 from terminalbench.records import Event, Outcome
 from terminalbench.report.text import batch_money
 from terminalbench.runner import run as runner

@@ -13,10 +13,11 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import JobSpec, Plan
-from terminalbench.files import append_jsonl, lock, read_json, write_json
 from terminalbench.harbor.limits.gate import control_of, gate_of
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.json_files import append_jsonl, read_json, write_json
+from terminalbench.locks import lock
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult

@@ -15,16 +15,17 @@ from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import secrets_of
-from terminalbench.files import lock_owner, read_json, tail_jsonl
 from terminalbench.harbor.limits.control import shared_control
 from terminalbench.harbor.limits.gate import gate_of
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import TrialRow, trial_rows
 from terminalbench.index.scan import scan_batch
+from terminalbench.json_files import read_json, tail_jsonl
 from terminalbench.live.limits import read_limits
 from terminalbench.live.processes import ForeignRun, LiveProcess, live_processes
 from terminalbench.live.state import LiveState
+from terminalbench.locks import lock_owner
 from terminalbench.records import Event, EventKind, Outcome
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import duration

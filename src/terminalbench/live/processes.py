@@ -19,9 +19,10 @@ import msgspec
 from terminalbench import registry
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import lock_owner, read_json, write_json
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import BatchView
+from terminalbench.json_files import read_json, write_json
+from terminalbench.locks import lock_owner
 from terminalbench.text.numbers import duration
 from terminalbench.text.paths import from_here
 

@@ -14,7 +14,7 @@ from typing import override
 import msgspec
 
 from terminalbench.errors import TbenchError
-from terminalbench.files import read_json, read_jsonl
+from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema
 from terminalbench.records import Usage
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import override
 
-from terminalbench.files import decode_plain, write_json
+from terminalbench.json_files import decode_plain, write_json
 from terminalbench.llm.model import ChatModel, Count, Message, Price, Reply, Schema
 from terminalbench.llm.replay import Recorded, request_digest
 from terminalbench.records import known_total

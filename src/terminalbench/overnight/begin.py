@@ -15,7 +15,7 @@ import msgspec
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.write import write_experiment
-from terminalbench.files import read_json, write_json
+from terminalbench.json_files import read_json, write_json
 from terminalbench.overnight import limits
 from terminalbench.overnight.controls import night_lessons, of_one_model, with_lessons
 from terminalbench.overnight.decisions import seed_of, until_moment

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import decode_plain, start_ticks, tail_jsonl
 from terminalbench.index.plans import plan_or_none
+from terminalbench.json_files import decode_plain, tail_jsonl
+from terminalbench.locks import start_ticks
 from terminalbench.overnight.decisions import Watch
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.launch import Assignment, Process, start_worker

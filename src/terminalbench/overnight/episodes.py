@@ -13,7 +13,8 @@ import msgspec
 
 from terminalbench.decode import decode
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.files import BadLine, append_jsonl, changing, encode_line, read_json, read_jsonl
+from terminalbench.json_files import BadLine, append_jsonl, encode_line, read_json, read_jsonl
+from terminalbench.locks import changing
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.measured import IterationResults, ProfileResult
 from terminalbench.overnight.night import NightConfig

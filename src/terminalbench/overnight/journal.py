@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from terminalbench.files import append_jsonl, encode_json, write_bytes
+from terminalbench.files import write_bytes
+from terminalbench.json_files import append_jsonl, encode_json
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Happening, NightEvent, NightState, Work
 from terminalbench.records import stamp

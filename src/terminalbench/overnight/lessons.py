@@ -13,11 +13,11 @@ from terminalbench.archivist.reflection import Limits, Occasion, Reflected, refl
 from terminalbench.archivist.store import Store, open_store
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import write_json
 from terminalbench.harbor.limits.accounts import Account
 from terminalbench.harbor.limits.gate import change_account
 from terminalbench.index.exposures import exposed_trials
 from terminalbench.index.scan import scan_all
+from terminalbench.json_files import write_json
 from terminalbench.llm.ask import Patience
 from terminalbench.llm.model import ModelError, chat_model
 from terminalbench.overnight import limits

@@ -15,7 +15,8 @@ from terminalbench.errors import (
     EXIT_USAGE,
     TbenchError,
 )
-from terminalbench.files import LockHeld, Owner, lock, lock_owner, read_jsonl
+from terminalbench.json_files import read_jsonl
+from terminalbench.locks import LockHeld, Owner, lock, lock_owner
 from terminalbench.modes import make_folder
 from terminalbench.overnight.begin import Night, Request, begin, go_on, night_at
 from terminalbench.overnight.decisions import Patience, nothing_left

@@ -12,10 +12,10 @@ import msgspec
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
-from terminalbench.files import encode_line
 from terminalbench.index.plans import PlanFacts
 from terminalbench.index.queries import BatchView, CellState
 from terminalbench.index.totals import Spend, pass_rates
+from terminalbench.json_files import encode_line
 from terminalbench.overnight.night import NightConfig
 from terminalbench.records import EpisodeSummary, Outcome, TaskRef
 

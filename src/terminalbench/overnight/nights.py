@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.files import decode_plain, living_owner, read_json, read_jsonl
 from terminalbench.index.places import is_text
+from terminalbench.json_files import decode_plain, read_json, read_jsonl
+from terminalbench.locks import living_owner
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig, NightEvent, NightState
 from terminalbench.overnight.summary_model import CUT_OFF, NightSummary

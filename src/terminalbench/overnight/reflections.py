@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from terminalbench.archivist.triggers import Trigger
-from terminalbench.files import decode_plain
+from terminalbench.json_files import decode_plain
 from terminalbench.overnight.folder import NightFolder
 
 _LARGEST = 1 << 20

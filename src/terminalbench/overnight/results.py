@@ -9,9 +9,10 @@ import msgspec
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import encode_json, read_json, write_bytes
+from terminalbench.files import write_bytes
 from terminalbench.index.queries import BatchView
 from terminalbench.index.views import open_view
+from terminalbench.json_files import encode_json, read_json
 from terminalbench.overnight.delta import delta
 from terminalbench.overnight.delta_model import Delta
 from terminalbench.overnight.episodes import episodes_of

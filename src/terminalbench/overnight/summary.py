@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import msgspec
 
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.files import JsonLines, living_owner, read_json, read_jsonl
 from terminalbench.index.totals import Spend
+from terminalbench.json_files import JsonLines, read_json, read_jsonl
+from terminalbench.locks import living_owner
 from terminalbench.overnight.delta_model import RULE, ProfileDelta, TaskChange
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.headlines import headlines, next_steps

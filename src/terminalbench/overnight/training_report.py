@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.files import read_json
+from terminalbench.json_files import read_json
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig
 from terminalbench.report.markdown import escaped, table

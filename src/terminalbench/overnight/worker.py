@@ -31,12 +31,13 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment, load
 from terminalbench.experiments.plan import ExclusionKind, Plan
 from terminalbench.experiments.quarantine import quarantine_file
-from terminalbench.files import read_json, start_ticks, write_json
 from terminalbench.harbor.limits.control import ALL, ControlFile
 from terminalbench.index.queries import BatchView, Rerun
+from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Ended, run
 from terminalbench.lab.select import Target
+from terminalbench.locks import start_ticks
 from terminalbench.overnight import limits
 from terminalbench.overnight.iteration import find_batch
 from terminalbench.overnight.launch import Assignment

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from xml.etree import ElementTree
 
-from terminalbench.files import encode_json
 from terminalbench.index.results import Results, Table
+from terminalbench.json_files import encode_json
 from terminalbench.text.foreign import visible
 
 _SKIPPED = ("cancelled", "not_run")

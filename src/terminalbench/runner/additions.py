@@ -19,8 +19,9 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file
 from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
-from terminalbench.files import read_json, write_bytes, write_json
+from terminalbench.files import write_bytes
 from terminalbench.harbor.jobs import job_config
+from terminalbench.json_files import read_json, write_json
 from terminalbench.runner.growth import extended, refreshed, with_attempts
 from terminalbench.runner.preflight import prepare
 from terminalbench.runner.provenance import as_planned, batch_commits, pinned

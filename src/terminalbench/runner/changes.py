@@ -20,7 +20,7 @@ from terminalbench.experiments.lessons import unwrapped
 from terminalbench.experiments.plan import Plan, PlannedTask, ProfileRecord
 from terminalbench.experiments.profiles import ON_DISK, Folder, content_id, differences, summaries, tells
 from terminalbench.experiments.task_folder import PARTS
-from terminalbench.files import read_json
+from terminalbench.json_files import read_json
 from terminalbench.records import TaskRef
 from terminalbench.runner.waves import Cell
 from terminalbench.secrets.find import is_secret, references

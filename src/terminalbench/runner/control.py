@@ -11,9 +11,9 @@ import msgspec
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
-from terminalbench.files import append_jsonl, read_json, read_jsonl
 from terminalbench.harbor.limits.control import ALL, Control, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import read_shared
+from terminalbench.json_files import append_jsonl, read_json, read_jsonl
 from terminalbench.live.processes import live_processes
 from terminalbench.live.state import replay
 from terminalbench.records import Event, EventKind

@@ -7,9 +7,9 @@ judges by it for every reader.
 import os
 from pathlib import Path
 
-from terminalbench.files import write_json
 from terminalbench.harbor.limits.hangs import HUNG, Hang
 from terminalbench.harbor.read.results import RESULT, read_trial
+from terminalbench.json_files import write_json
 from terminalbench.records import Event, EventKind
 from terminalbench.secrets.values import Secrets
 

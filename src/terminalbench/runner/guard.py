@@ -17,9 +17,10 @@ import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import HARBOR_PARALLEL, Plan
-from terminalbench.files import append_jsonl, open_plain, read_jsonl
+from terminalbench.files import open_plain
 from terminalbench.harbor.limits.control import Control, ControlFile
 from terminalbench.harbor.limits.gate import Gate
+from terminalbench.json_files import append_jsonl, read_jsonl
 from terminalbench.live.model import LiveTrial
 from terminalbench.live.notices import Alert, AlertKey, Alerts
 from terminalbench.records import Event, EventKind

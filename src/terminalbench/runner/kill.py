@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import read_jsonl
 from terminalbench.index.plans import plan_or_none
+from terminalbench.json_files import read_jsonl
 from terminalbench.live.processes import LiveProcess, executor, forget_dead_workers, live_processes
 from terminalbench.records import Event
 from terminalbench.runner.executors import tie

@@ -13,8 +13,8 @@ import msgspec
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.plan import Plan
-from terminalbench.files import BadLine, each_jsonl
 from terminalbench.index.queries import BatchView
+from terminalbench.json_files import BadLine, each_jsonl
 from terminalbench.records import EventKind, Outcome
 from terminalbench.runner.waves import Cell
 from terminalbench.text.numbers import noun, plural, some

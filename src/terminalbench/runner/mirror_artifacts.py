@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from terminalbench.errors import TbenchError
-from terminalbench.files import read_json, special_files, start_ticks, write_json
+from terminalbench.files import special_files
+from terminalbench.json_files import read_json, write_json
+from terminalbench.locks import start_ticks
 from terminalbench.modes import make_folder
 
 SEAL = ".tbench-mirror.json"

@@ -20,7 +20,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import GitState, Plan, Provenance
 from terminalbench.experiments.profiles import Profile
-from terminalbench.files import read_json
+from terminalbench.json_files import read_json
 from terminalbench.version import __version__
 
 _GIT_TIMEOUT_SEC = 10

@@ -20,7 +20,6 @@ from terminalbench.experiments.plan import Exclusion, JobSpec, Plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.snapshots import check_snapshots
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
-from terminalbench.files import LockHeld, append_jsonl, lock, read_json, read_jsonl, write_json
 from terminalbench.harbor.jobs import wave_config
 from terminalbench.harbor.limits.accounts import Known
 from terminalbench.harbor.limits.control import ControlFile
@@ -29,8 +28,10 @@ from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, Rerun, held_trials, view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.json_files import append_jsonl, read_json, read_jsonl, write_json
 from terminalbench.live.feed import untold_ends
 from terminalbench.live.processes import forget_dead_workers, live_processes
+from terminalbench.locks import LockHeld, lock
 from terminalbench.records import Event, EventKind, Outcome
 from terminalbench.registry import is_import_path
 from terminalbench.runner.additions import Grown, grow, root_of

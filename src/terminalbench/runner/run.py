@@ -22,15 +22,17 @@ from terminalbench.experiments.plan import (
 )
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
-from terminalbench.files import lock, read_json, write_bytes, write_json
+from terminalbench.files import write_bytes
 from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_settings
 from terminalbench.harbor.limits.accounts import Account, Known, Refusal, Turn
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState, control_of, gate_of, read_shared
 from terminalbench.index.history import likely_costs, past_trials
 from terminalbench.index.queries import BatchView
+from terminalbench.json_files import read_json, write_json
 from terminalbench.live.processes import announced
 from terminalbench.live.processes import executor as find_executor
+from terminalbench.locks import lock
 from terminalbench.modes import make_folder
 from terminalbench.records import Event
 from terminalbench.runner.control import check_orders

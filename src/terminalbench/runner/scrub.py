@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import read_jsonl
+from terminalbench.json_files import read_jsonl
 from terminalbench.records import Event
 from terminalbench.secrets.values import Secrets
 

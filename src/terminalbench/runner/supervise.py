@@ -10,11 +10,12 @@ import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind, JobSpec
-from terminalbench.files import append_jsonl, is_stopped, tail_jsonl, write_json
 from terminalbench.harbor.limits.clock import AwakeClock
 from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.harbor.read.results import finished_folders, finished_trials
+from terminalbench.json_files import append_jsonl, tail_jsonl, write_json
 from terminalbench.live.processes import Worker, executor
+from terminalbench.locks import is_stopped
 from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event, EventKind
 from terminalbench.runner.deaths import blame
 from terminalbench.runner.executors.base import Executor, JobRun

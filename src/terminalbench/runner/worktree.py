@@ -21,7 +21,7 @@ import msgspec
 from terminalbench.errors import UserError
 from terminalbench.experiments.profiles import is_source
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
-from terminalbench.files import read_json, write_json
+from terminalbench.json_files import read_json, write_json
 from terminalbench.modes import make_folder
 from terminalbench.runner.captured import (
     capture,

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from terminalbench.decode import decode
-from terminalbench.files import read_plain, write_json
+from terminalbench.files import read_plain
+from terminalbench.json_files import write_json
 from terminalbench.sandbox.errors import SandboxError
 
 if TYPE_CHECKING:

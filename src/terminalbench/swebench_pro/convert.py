@@ -22,7 +22,8 @@ from importlib.resources import files as resources
 from pathlib import Path
 
 from terminalbench.errors import UserError
-from terminalbench.files import write_bytes, write_json
+from terminalbench.files import write_bytes
+from terminalbench.json_files import write_json
 from terminalbench.swebench_pro.dataset import HF_DATASET, Instance, Refused, Rows
 from terminalbench.swebench_pro.evaluator import Checkout, NotInCheckout
 from terminalbench.swebench_pro.instances import MARK

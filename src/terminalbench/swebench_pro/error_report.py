@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from terminalbench.files import encode_json, write_bytes
+from terminalbench.files import write_bytes
+from terminalbench.json_files import encode_json
 from terminalbench.swebench_pro.error_analysis import Analysis, Helped, Run, Sums, document, mean, ordered
 from terminalbench.swebench_pro.rows import Standing
 from terminalbench.text.foreign import flat, short

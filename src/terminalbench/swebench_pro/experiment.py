@@ -18,9 +18,11 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.profiles import summaries
 from terminalbench.experiments.tables import SCHEMA_VERSION, SLUG
 from terminalbench.experiments.write import experiment_toml
-from terminalbench.files import LockHeld, lock, read_json, write_project_file
+from terminalbench.files import write_project_file
+from terminalbench.json_files import read_json
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Ended, run
+from terminalbench.locks import LockHeld, lock
 from terminalbench.runner.growth import changed_settings
 from terminalbench.runner.run import Listener
 from terminalbench.secrets.find import WEAK, WEAK_HINT, is_weak

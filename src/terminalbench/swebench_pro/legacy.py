@@ -14,7 +14,8 @@ import msgspec
 
 from terminalbench.decode import decode
 from terminalbench.errors import UserError
-from terminalbench.files import encode_line, read_plain
+from terminalbench.files import read_plain
+from terminalbench.json_files import encode_line
 from terminalbench.records import Usage, known_total
 from terminalbench.swebench_pro.projections import Source
 from terminalbench.swebench_pro.rows import RESULTS, ResultRow, Standing, place, read_results

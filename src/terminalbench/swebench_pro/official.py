@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.files import encode_json, encode_line, write_bytes
+from terminalbench.files import write_bytes
+from terminalbench.json_files import encode_json, encode_line
 from terminalbench.swebench_pro.dataset import IMAGES
 from terminalbench.swebench_pro.evaluator import PROGRAM, SCRIPTS, Checkout
 from terminalbench.swebench_pro.predictions import Predictions

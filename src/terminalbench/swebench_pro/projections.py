@@ -11,9 +11,10 @@ import msgspec
 
 from terminalbench.analytics.rows import rows_of
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import encode_json, encode_line, is_plain, read_plain, write_bytes
+from terminalbench.files import is_plain, read_plain, write_bytes
 from terminalbench.index.queries import BatchView, CellState
 from terminalbench.index.views import open_view
+from terminalbench.json_files import encode_json, encode_line
 from terminalbench.records import Outcome, total
 from terminalbench.swebench_pro import dag, dag_view
 from terminalbench.swebench_pro.rows import RESULTS, ResultRow, Standing, file_name

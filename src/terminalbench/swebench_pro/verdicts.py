@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from terminalbench.decode import convert
-from terminalbench.files import changing, read_json, write_json
+from terminalbench.json_files import read_json, write_json
+from terminalbench.locks import changing
 
 FILE = "resolved.json"
 LOCAL, OFFICIAL = "local", "official"

@@ -17,8 +17,9 @@ from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Comparison, Row
 from terminalbench.analytics.settings import Settings
 from terminalbench.errors import UserError
-from terminalbench.files import read_json, write_bytes
+from terminalbench.files import write_bytes
 from terminalbench.index.totals import Spend
+from terminalbench.json_files import read_json
 from terminalbench.records import Outcome, TaskRef
 from terminalbench.report.charts import chart_css
 from terminalbench.report.charts.bars import Bar, Part, stacked_bars

@@ -15,9 +15,9 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Task
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.write import write_experiment
-from terminalbench.files import read_json, write_json
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Ended, run
 from terminalbench.records import Event

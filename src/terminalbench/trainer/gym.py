@@ -17,7 +17,8 @@ import msgspec
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.config import Task
-from terminalbench.files import append_jsonl, changing, read_log
+from terminalbench.json_files import append_jsonl, read_log
+from terminalbench.locks import changing
 from terminalbench.overnight.episodes import GYM
 from terminalbench.records import stamp
 from terminalbench.trainer.environments import Environment

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.files import append_jsonl, read_log
+from terminalbench.json_files import append_jsonl, read_log
 from terminalbench.trainer.campaign import Campaign, Phase
 from terminalbench.trainer.gate import Verdict
 

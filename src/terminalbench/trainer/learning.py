@@ -11,7 +11,7 @@ from pathlib import Path
 
 from terminalbench.errors import Interrupted, UserError
 from terminalbench.experiments.write import write_experiment
-from terminalbench.files import write_json
+from terminalbench.json_files import write_json
 from terminalbench.overnight import limits, loop
 from terminalbench.overnight.begin import DEFAULT_ITERATIONS, Night, Request, night_at
 from terminalbench.overnight.loop import Listener, NightEnd, Tell

@@ -22,7 +22,9 @@ import msgspec
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.champions import PROFILES, Champion, champion_file
 from terminalbench.experiments.profiles import RECIPE
-from terminalbench.files import append_jsonl, changing, encode_json, read_log, write_bytes
+from terminalbench.files import write_bytes
+from terminalbench.json_files import append_jsonl, encode_json, read_log
+from terminalbench.locks import changing
 from terminalbench.records import stamp
 from terminalbench.trainer.variants import Made
 

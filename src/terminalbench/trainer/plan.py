@@ -22,7 +22,8 @@ from terminalbench.errors import InvalidFile, UserError
 from terminalbench.experiments.config import project_root
 from terminalbench.experiments.profiles import differences, summaries
 from terminalbench.experiments.tables import RunTable
-from terminalbench.files import changing, read_json, write_json
+from terminalbench.json_files import read_json, write_json
+from terminalbench.locks import changing
 from terminalbench.records import stamp
 from terminalbench.strict import Problems, given, read, read_toml
 from terminalbench.text.numbers import dollars, plural, some

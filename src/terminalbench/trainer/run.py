@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from terminalbench.errors import UserError
-from terminalbench.files import lock
+from terminalbench.locks import lock
 from terminalbench.records import Event
 from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.trainer.batches import Batches

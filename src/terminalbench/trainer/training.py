@@ -7,7 +7,8 @@ from pathlib import Path
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.config import project_root
-from terminalbench.files import living_owner, read_json
+from terminalbench.json_files import read_json
+from terminalbench.locks import living_owner
 from terminalbench.text.paths import typed
 from terminalbench.trainer.journal import (
     TRAINING,

@@ -8,8 +8,9 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import living_owner, read_json, tail_jsonl
+from terminalbench.json_files import read_json, tail_jsonl
 from terminalbench.live.feed import Feed
+from terminalbench.locks import living_owner
 from terminalbench.overnight import limits
 from terminalbench.overnight.crew import read_beat
 from terminalbench.overnight.folder import NightFolder

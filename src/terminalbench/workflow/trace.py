@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.files import BadLine, append_jsonl, decode_plain, read_jsonl, write_json, write_text
+from terminalbench.files import write_text
+from terminalbench.json_files import BadLine, append_jsonl, decode_plain, read_jsonl, write_json
 from terminalbench.records import Usage, stamp
 from terminalbench.workflow.model import Artifact
 

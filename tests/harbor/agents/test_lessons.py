@@ -13,11 +13,11 @@ from harbor.models.trial.config import AgentConfig
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.lessons import AGENT, EligibleLesson, Snapshot, draw, wrapped
-from terminalbench.files import write_json
 from terminalbench.harbor.attempts import tell_agent
 from terminalbench.harbor.limits.pacing import lane_of
 from terminalbench.harbor.read.planned import client_of
 from terminalbench.harbor.read.result_file import agent_config
+from terminalbench.json_files import write_json
 from terminalbench.workflow.load import place, read_texts
 
 LESSONS = [EligibleLesson(f"l-{number}", f"Do: {{{{ {number} }}}} look.") for number in range(8)]

@@ -12,7 +12,7 @@ import msgspec
 from terminalbench.analytics.judge.request import CostEstimate, JudgeProgress, JudgeSpend, NotJudged, RubricEstimate
 from terminalbench.analytics.judge.rubric import Rubric
 from terminalbench.errors import TbenchError
-from terminalbench.files import read_json, write_json
+from terminalbench.json_files import read_json, write_json
 from terminalbench.llm.ask import Patience, ask
 from terminalbench.llm.model import (
     FATAL,

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def command(store: "Store", output: Path | None, wanted: "LessonFilter") -> None:
     """Write lessons as JSON lines, oldest first."""
     from terminalbench.archivist.inventory import each_lesson
-    from terminalbench.files import encode_line, write_lines
+    from terminalbench.files import write_lines
+    from terminalbench.json_files import encode_line
     from terminalbench.text.numbers import plural
 
     found = list(each_lesson(store, wanted))[::-1]

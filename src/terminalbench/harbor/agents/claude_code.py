@@ -26,7 +26,7 @@ from harbor.models.agent.context import AgentContext
 from harbor.utils.env import is_sensitive_env_key
 from pydantic import Field, field_validator, model_validator
 
-from terminalbench import files
+from terminalbench import json_files
 from terminalbench.harbor.agents import claude_settings as settings
 from terminalbench.harbor.agents.claude_source import (
     ROOT,
@@ -200,7 +200,7 @@ class ClaudeCodeAgent(ClaudeCode):
                 remote_path=str(MCP_CONFIG_PATH),
                 filename=MCP_CONFIG_PATH.name,
             )
-        files.write_json(self.logs_dir / DELIVERY_NAME, self.delivery())
+        json_files.write_json(self.logs_dir / DELIVERY_NAME, self.delivery())
         await super().run(instruction, environment, context)
 
     @override
@@ -217,7 +217,7 @@ class ClaudeCodeAgent(ClaudeCode):
             trajectory.unlink()
         super().populate_context_post_run(context)
         delivery = self.delivery()
-        files.write_json(self.logs_dir / DELIVERY_NAME, delivery)
+        json_files.write_json(self.logs_dir / DELIVERY_NAME, delivery)
         context.metadata = {**(context.metadata or {}), "delivery": delivery}
 
     def delivery(self) -> dict[str, Any]:

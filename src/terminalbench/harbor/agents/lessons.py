@@ -18,10 +18,10 @@ from pydantic import BaseModel, ConfigDict
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.lessons import OPTION, draw, read_snapshot, task_key, with_lessons
-from terminalbench.files import decode_plain, write_json
 from terminalbench.harbor.attempts import ATTEMPT
 from terminalbench.harbor.read.delivery import LESSONS
 from terminalbench.harbor.read.result_file import TrialConfig
+from terminalbench.json_files import decode_plain, write_json
 
 _SIZE_LIMIT = 16 << 20
 

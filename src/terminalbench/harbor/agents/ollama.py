@@ -33,12 +33,12 @@ from harbor.models.trajectories import (
 )
 from pydantic import Field
 
-from terminalbench.files import write_json
 from terminalbench.harbor.agent_watch import current_watch
 from terminalbench.harbor.agents.chat import in_thread, provider_error
 from terminalbench.harbor.agents.dialogue import Call, Dialogue, Limits, Message
 from terminalbench.harbor.agents.shell_tools import TOOLS, ShellTools
 from terminalbench.harbor.attempts import ATTEMPT
+from terminalbench.json_files import write_json
 from terminalbench.llm.ask import Patience
 from terminalbench.llm.local.lease import Lease, lease
 from terminalbench.llm.local.spec import is_local, parse_local

@@ -43,8 +43,8 @@ from harbor.models.trial.paths import TrialPaths
 from pydantic import Field, field_validator
 
 from terminalbench.errors import TbenchError
-from terminalbench.files import read_json, write_json
 from terminalbench.harbor.attempts import ATTEMPT, first_wave
+from terminalbench.json_files import read_json, write_json
 from terminalbench.version import __version__
 
 SAVE_INTERVAL_SEC = 1.0

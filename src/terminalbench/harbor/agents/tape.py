@@ -21,7 +21,7 @@ from harbor.models.trajectories import (
     Trajectory,
 )
 
-from terminalbench.files import write_json
+from terminalbench.json_files import write_json
 from terminalbench.records import Progress, Usage
 from terminalbench.workflow.model import Artifact
 from terminalbench.workflow.trace import ANSWER, Happened, TraceEvent, TraceFolder

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.decode import decode
-from terminalbench.files import changing, write_json
+from terminalbench.json_files import write_json
+from terminalbench.locks import changing
 
 ALL = "*"
 

@@ -15,10 +15,11 @@ from terminalbench.decode import convert, decode
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
-from terminalbench.files import changing, encode_line, living_owner, write_json
 from terminalbench.harbor.limits.budget import Account, GateState, Known, Refusal, Share, SharedState, Turn
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.pacing import Lane, eased, pressed
+from terminalbench.json_files import encode_line, write_json
+from terminalbench.locks import changing, living_owner
 
 _LOCK = ".lock"
 _OF_EARLIER_VERSIONS = ("shut", "shut_at_usd")

@@ -14,12 +14,13 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.files import decode_plain, is_plain
+from terminalbench.files import is_plain
 from terminalbench.harbor.read import claude_stream, provider_wait
 from terminalbench.harbor.read.claude_stream import ResultEvent, Stream
 from terminalbench.harbor.read.result_file import HarborResult
 from terminalbench.harbor.read.seen import read_seen
 from terminalbench.harbor.read.session_start import SessionStart, codex_start, cursor_start, from_trajectory
+from terminalbench.json_files import decode_plain
 from terminalbench.records import ProviderWait, Usage, known_total, total
 from terminalbench.workflow.history import read_usage
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.files import decode_plain
 from terminalbench.harbor.read.claude_stream import Stream
 from terminalbench.harbor.read.result_file import AgentConfig
 from terminalbench.harbor.read.session_start import (
@@ -23,6 +22,7 @@ from terminalbench.harbor.read.session_start import (
     server_tools,
     spelled,
 )
+from terminalbench.json_files import decode_plain
 from terminalbench.records import Delivery, LessonsDelivery
 
 FILE_NAME = "delivery.json"

@@ -7,8 +7,8 @@ import msgspec
 
 from terminalbench.experiments.agents import recorded
 from terminalbench.experiments.tables import ProfilePrice
-from terminalbench.files import decode_plain
 from terminalbench.harbor.read.usage import Declared
+from terminalbench.json_files import decode_plain
 
 PLANNED = "planned.json"
 _SIZE_LIMIT = 1 << 20

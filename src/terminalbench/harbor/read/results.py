@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.experiments.agents import recorded
-from terminalbench.files import decode_plain, is_plain, read_plain
+from terminalbench.files import is_plain, read_plain
 from terminalbench.harbor.limits.hangs import HELD, Held, read_hang
 from terminalbench.harbor.read import usage as usage_sources
 from terminalbench.harbor.read.agent_logs import AgentLogs, Evidence
@@ -47,6 +47,7 @@ from terminalbench.harbor.read.result_file import (
 )
 from terminalbench.harbor.read.suspicion import SafetyNote, read_safety, suspect
 from terminalbench.harbor.read.times import Times, read_times
+from terminalbench.json_files import decode_plain
 from terminalbench.records import CLOCK_JUMPED, Outcome, Phases, ProviderWait, Trial, Usage, total
 from terminalbench.secrets.values import NONE, Secrets
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.files import decode_plain
+from terminalbench.json_files import decode_plain
 from terminalbench.records import ProviderWait
 
 SEEN = "seen.json"

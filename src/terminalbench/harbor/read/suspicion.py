@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.files import decode_plain
 from terminalbench.harbor.read.claude_stream import Stream
 from terminalbench.harbor.read.delivery import not_connected
 from terminalbench.harbor.read.egress import solution_hosts
+from terminalbench.json_files import decode_plain
 from terminalbench.records import TAMPERING, AgentStatus, Trial, total
 
 SAFETY_FILE = "safety.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.files import decode_plain
+from terminalbench.json_files import decode_plain
 
 TIMES = "times.json"
 _SIZE_LIMIT = 1 << 20

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.files import changing, decode_plain, write_bytes
+from terminalbench.files import write_bytes
+from terminalbench.json_files import decode_plain
+from terminalbench.locks import changing
 from terminalbench.modes import make_own_folder, user_cache
 
 _KEPT = 200

@@ -25,12 +25,14 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.files import decode_plain, start_ticks, tail_plain, write_bytes
+from terminalbench.files import tail_plain, write_bytes
+from terminalbench.json_files import decode_plain
 from terminalbench.llm.local.digest import file_digest
 from terminalbench.llm.local.gguf import ModelFile, read_model_file
 from terminalbench.llm.local.sizing import Sizing, sizing, window_of
 from terminalbench.llm.local.spec import LocalSpec
 from terminalbench.llm.model import Fault, ModelError
+from terminalbench.locks import start_ticks
 from terminalbench.modes import make_own_folder
 from terminalbench.text.numbers import duration
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from terminalbench.files import read_json, start_ticks, write_json
+from terminalbench.json_files import read_json, write_json
 from terminalbench.llm.local.front import Front
 from terminalbench.llm.local.lease import ENGINE, Order, Served
+from terminalbench.locks import start_ticks
 
 _LOOK_SEC = 0.5
 _WARNINGS = 2

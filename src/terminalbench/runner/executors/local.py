@@ -15,8 +15,8 @@ import msgspec
 
 from terminalbench.decode import decode
 from terminalbench.errors import TbenchError
-from terminalbench.files import start_ticks
 from terminalbench.live.processes import Worker
+from terminalbench.locks import start_ticks
 from terminalbench.modes import child_umask, make_file, make_folder
 from terminalbench.runner.environment import FIXED
 from terminalbench.runner.executors import tie

@@ -12,7 +12,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from terminalbench.files import start_ticks
+from terminalbench.locks import start_ticks
 
 _PREFIX = "tbench-loaded"
 _NAME = re.compile(rf"{_PREFIX}-(\d+)-(\d+)-\w+")

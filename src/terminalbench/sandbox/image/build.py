@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from terminalbench.files import read_json, write_json
+from terminalbench.json_files import read_json, write_json
 from terminalbench.sandbox import cache, helper
 from terminalbench.sandbox.base import HOST, Base, open_base
 from terminalbench.sandbox.errors import Refused, SandboxError

@@ -19,7 +19,7 @@ from terminalbench.archivist.attempts import Attempt
 from terminalbench.decode import convert
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.config import Task
-from terminalbench.files import append_jsonl, read_log
+from terminalbench.json_files import append_jsonl, read_log
 from terminalbench.trainer.analyzer import attempts_on
 from terminalbench.trainer.evolvers.protocol import Evolver, Proposal, SearchStopped
 from terminalbench.trainer.explore import Measure

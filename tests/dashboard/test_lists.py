@@ -2,13 +2,19 @@
 
 import re
 
+import msgspec
 import pytest
 
 from support.dashboard import Root
+from support.nights import make_night
 from support.results import STAMP, make_plan, make_trial
+from support.trainings import make_training
 from terminalbench.dashboard.findings import classify
 from terminalbench.experiments.batch import allocate
+from terminalbench.experiments.plan import ProfileRecord
+from terminalbench.files import write_json
 from terminalbench.index.store import open_index
+from terminalbench.overnight.summary import project_night
 
 
 def names(page: str) -> list[str]:
@@ -98,3 +104,78 @@ def test_a_profile_without_a_model_has_no_price_on_any_page(root: Root) -> None:
         page = root.text(path)
         assert "no model" in page, path
         assert "$0.25" not in page, path
+
+
+def test_the_profiles_of_a_batch_are_sorted_and_the_matrix_keeps_its_columns_and_filters(root: Root) -> None:
+    path = "batches/study/0/"
+
+    def profiles(page: str) -> list[str]:
+        return re.findall(r'<th scope="row">(\w)(?: <|<)', page.split('id="profiles"')[1].split("</section>")[0])
+
+    assert profiles(root.text(path)) == ["p", "q"]
+    page = root.text(path, sort="-rate", show="differ")
+    assert profiles(page) == ["q", "p"]
+    assert 'aria-sort="descending"' in page
+    assert '?sort=rate&amp;show=differ#profiles"' in page
+    assert re.findall(r'<th scope="col">(\w)</th>', page.split('class="matrix"')[1].split("</thead>")[0]) == ["p", "q"]
+    for column in re.findall(r"sort=-?(\w+)", page.split('id="profiles"')[1]):
+        assert sorted(profiles(root.text(path, sort=column))) == ["p", "q"], column
+
+
+@pytest.mark.parametrize(
+    ("order", "tasks"),
+    [
+        ("", ["b", "a", "c", "d"]),
+        ("task", ["a", "b", "c", "d"]),
+        ("worst", ["c", "b", "a", "d"]),
+        ("apart", ["b", "a", "c", "d"]),
+    ],
+)
+def test_the_tasks_of_a_batch_are_ordered_and_what_did_not_run_stands_last(
+    root: Root, order: str, tasks: list[str]
+) -> None:
+    batch = allocate(root.path, "ordered")
+    make_plan(batch, ("p", "q"), "bacd")
+    for profile, rewards in (("p", (0.0, 1.0, 0.0)), ("q", (1.0, 1.0, 0.0))):
+        for task, reward in zip("bac", rewards, strict=True):
+            make_trial(batch, f"{task}__{profile}", profile=profile, reward=reward)
+    root.scan()
+    page = root.text("batches/ordered/0/", order=order)
+    assert re.findall(r'<tr data-row>\s*<th scope="row">(\w)</th>', page) == tasks
+
+
+def test_the_batches_of_an_experiment_the_nights_and_the_trainings_are_sorted(root: Root) -> None:
+    numbers = [
+        re.findall(r"<b> (\d)</b>", root.text("experiments/study/", sort=word)) for word in ("created", "-created")
+    ]
+    assert numbers == [["0", "1"], ["1", "0"]]
+    for name, marks in (("first", {"a": "+", "b": "x"}), ("second", {"a": "+", "b": "+"})):
+        project_night(make_night(root.path / name, [{"p": marks}]).folder)
+    for slug in ("prompts", "tools"):
+        make_training(root.site.project, slug)
+    for path, column, rows in (
+        ("nights/", "night", ["first", "second"]),
+        ("nights/", "rate", ["first", "second"]),
+        ("trainings/", "training", ["prompts", "tools"]),
+    ):
+        assert names(root.text(path, sort=column)) == rows
+        page = root.text(path, sort=f"-{column}")
+        assert names(page) == rows[::-1]
+        assert 'aria-sort="descending"' in page
+        for other in re.findall(r"[?]sort=-?(\w+)", page):
+            assert sorted(names(root.text(path, sort=other))) == rows, other
+
+
+@pytest.mark.parametrize(("prompt", "marks"), [("be brief", 0), ("be thorough", 1)])
+def test_a_profile_whose_memory_learned_has_not_changed_one_with_another_prompt_has(
+    root: Root, prompt: str, marks: int
+) -> None:
+    for said, snapshot in (("be brief", "1" * 16), (prompt, "2" * 16)):
+        batch = allocate(root.path, "learns")
+        plan = make_plan(batch, ("p",), "a")
+        content = {"agent": "oracle", "prompt": said, "lessons": {"limit": 3, "snapshot": snapshot}}
+        record = ProfileRecord("p", f"id-{said}-{snapshot}", content)
+        write_json(batch.plan_json, msgspec.structs.replace(plan, profiles=(record,)))
+        make_trial(batch, "a__1")
+    root.scan()
+    assert root.text("experiments/learns/").count("its content changed") == marks

@@ -1,7 +1,7 @@
 """Questions a page asks about batches and experiments: filtered, sorted, counted, a page at a time."""
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,15 @@ class Order:
         """As the beginning of an ORDER BY, "" for a column that is not known."""
         known = columns.get(self.column)
         return f"{known} IS NULL, {known} {'DESC' if self.descending else 'ASC'}, " if known else ""
+
+    def of[T](self, items: Iterable[T], columns: Mapping[str, Callable[[T], Any]]) -> list[T]:
+        """The items sorted, equal ones as they come; by a column that is not known, all as they come."""
+        value = columns.get(self.column)
+        if value is None:
+            return list(items)
+        read = [(value(item), item) for item in items]
+        known = sorted((one for one in read if one[0] is not None), key=lambda one: one[0], reverse=self.descending)
+        return [item for _, item in known] + [item for found, item in read if found is None]
 
 
 AS_IT_COMES = Order()

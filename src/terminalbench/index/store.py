@@ -162,6 +162,13 @@ MIGRATIONS: list[tuple[str, str]] = [
         UPDATE batches SET stamp = NULL;
         """,
     ),
+    (
+        "015_policies",  # the counts of a profile name its policy
+        """
+        UPDATE batches SET stamp = NULL;
+        DELETE FROM summaries;
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
 has the trials read anew by the next scan.

@@ -18,6 +18,7 @@ from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.limits.accounts import exceeded, over_usd, spent_words
 from terminalbench.harbor.read.results import ReadState
+from terminalbench.index.plans import PlanFacts
 from terminalbench.index.queries import BatchView, CellState, TrialRow, assign_cells, batch_rows, row_outcome
 from terminalbench.records import Outcome, TaskRef, Usage, known_total
 from terminalbench.text.numbers import dollars
@@ -130,13 +131,14 @@ class ProfileTotals(msgspec.Struct, frozen=True, kw_only=True):
     """One profile of a batch in numbers. None is unknown; `no_model` means it calls no model and costs nothing.
 
     `rate` and `rate_all` are means over tasks, as everywhere. `mean_wall_sec` is of trials from start to end. Cost and
-    tokens are of superseded trials too.
+    tokens are of superseded trials too. `policy_id` is the `profile_id` whatever the memory held.
     """
 
     profile: str
     planned: int
     outcomes: dict[str, int]
     profile_id: str | None = None
+    policy_id: str | None = None
     description: str | None = None
     rate: float | None = None
     rate_all: float | None = None
@@ -166,6 +168,11 @@ class ProfileTotals(msgspec.Struct, frozen=True, kw_only=True):
         return self.passed + self.failed
 
     @property
+    def coverage(self) -> float | None:
+        """The share of the planned trials that has a verdict."""
+        return self.measured / self.planned if self.planned else None
+
+    @property
     def cost_per_pass(self) -> float | None:
         """Known cost over passed trials; None while a cost is unknown."""
         if self.cost_usd is None or self.cost_unknown or not self.passed:
@@ -181,10 +188,10 @@ def profile_totals(view: BatchView) -> list[ProfileTotals]:
 def _totals(
     plan: Plan | None, cells: list[CellState], rows: list[TrialRow], free: Container[str | None]
 ) -> list[ProfileTotals]:
-    ids = {job.profile: job.profile_id for job in plan.jobs} if plan else {}
+    facts = PlanFacts.of(plan)
     described = {profile.key: profile.description for profile in plan.profiles} if plan else {}
     oracles = plan.oracles() if plan else frozenset()
-    planned: dict[str, list[CellState]] = {name: [] for name in ids}
+    planned: dict[str, list[CellState]] = {name: [] for name in facts.profile_ids}
     for cell in cells:
         planned.setdefault(cell.profile, []).append(cell)
     tries: dict[str, list[TrialRow]] = defaultdict(list)
@@ -198,7 +205,8 @@ def _totals(
             profile=name,
             planned=len(found),
             outcomes=dict(Counter(cell.outcome.value for cell in found)),
-            profile_id=ids.get(name),
+            profile_id=facts.profile_ids.get(name),
+            policy_id=facts.policy_ids.get(name),
             description=described.get(name),
             superseded=sum(row.state != ReadState.HELD for row in tries[name])
             - sum(row.state != ReadState.HELD for row in counted),

@@ -1,7 +1,7 @@
 """One batch: how it stands, profile by profile and task by task, what was planned, and what departed from it."""
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from terminalbench.dashboard.findings import Failures, batch_failures, classify_
 from terminalbench.dashboard.frame import Ask, Crumb, Page, Table
 from terminalbench.dashboard.links import compare_path, experiment_path
 from terminalbench.dashboard.live import ShownState
+from terminalbench.dashboard.pages.matrix import ORDERS, SHOWS, MatrixRow, MatrixWanted, matrix
 from terminalbench.dashboard.pages.trials import trial_table
 from terminalbench.dashboard.pages.verdicts import Said, batch_verdict, contrast_table
 from terminalbench.dashboard.running import outcome_bars, place, running_cells, waits
@@ -18,16 +19,22 @@ from terminalbench.dashboard.site import Site
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profiles import differences, value_text
 from terminalbench.index.pages import BatchSummary, Window
-from terminalbench.index.queries import BatchView, CellState, TrialRow
-from terminalbench.index.totals import not_measured, profile_totals
+from terminalbench.index.queries import BatchView
+from terminalbench.index.totals import ProfileTotals, not_measured, profile_totals
 from terminalbench.index.trial_pages import TrialFilter, find_trials
-from terminalbench.records import Outcome, TaskRef
 from terminalbench.report.pictures import forest_chart, front_chart, front_points
 
 TASKS_PER_PAGE = 60
 REASONS = 40
 EXAMPLE_STEPS = 6
-SHOWS = ("all", "differ", "unmeasured")
+PROFILE_ORDERS: Mapping[str, Callable[[ProfileTotals], Any]] = {
+    "profile": lambda p: p.profile, "rate": lambda p: p.rate, "passed": lambda p: p.passed,
+    "failed": lambda p: p.failed, "not_measured": lambda p: p.planned - p.measured, "coverage": lambda p: p.coverage,
+    "of_planned": lambda p: p.rate_all, "cost": lambda p: None if p.no_model else p.cost_usd,
+    "per_pass": lambda p: None if p.no_model else p.cost_per_pass, "tokens": lambda p: p.tokens,
+    "time": lambda p: p.mean_wall_sec,
+}  # fmt: skip
+"""What the table of profiles can be sorted by."""
 _CELL_COLUMNS = {
     "dataset": "task.dataset", "task": "task.id", "family": "task.family", "profile": "profile", "attempt": "attempt",
     "outcome": "outcome", "reason": "reason", "trial": "row.key", "cost_usd": "row.usage.cost_usd",
@@ -37,31 +44,6 @@ _PROFILE_COLUMNS = (
     "cost_usd", "cost_unknown_trials", "tokens", "tokens_unknown_trials", "cost_per_pass_usd", "mean_wall_sec",
     "superseded_trials", "simulated",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class MatrixCell:
-    """One profile at one task: its attempts, in order."""
-
-    attempts: Sequence[CellState]
-    passed: int
-    measured: int
-
-    @property
-    def rate(self) -> float | None:
-        """Of the measured attempts."""
-        return self.passed / self.measured if self.measured else None
-
-
-@dataclass(frozen=True)
-class MatrixRow:
-    """One task under every profile. `pair` are two trials worth seeing side by side, if there are any."""
-
-    task: TaskRef
-    cells: dict[str, MatrixCell]
-    differs: bool
-    unmeasured: bool
-    pair: tuple[TrialRow, TrialRow] | None
 
 
 def batch_page(site: Site, ask: Ask) -> Page:
@@ -117,10 +99,11 @@ def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> di
     if not said.waiting and classify_missing(site, summary, failures, now=ask.static):
         failures = batch_failures(site, summary, view)
     rows: list[MatrixRow] = site.kept(("matrix", summary.batch, summary.version), lambda: matrix(view))
-    show = ask.text("show") if ask.text("show") in SHOWS else "all"
-    text = ask.text("task").lower()
-    wanted = [row for row in rows if _fits(row, show, text)]
+    asked = MatrixWanted(ask.text("task"), ask.text("show"), ask.text("order"))
+    wanted = asked.of(rows)
     window = Window(ask.number("page"), len(wanted) or 1 if ask.static else TASKS_PER_PAGE)
+    totals = site.kept(("profiles", summary.batch, summary.version), lambda: profile_totals(view))
+    by = ask.order()
     return {
         "plan": view.plan,
         "said": said,
@@ -128,15 +111,18 @@ def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> di
         "charts": [chart for chart in _charts(site, summary, said) if chart],
         "summaries": {p.profile: p for p in said.comparison.profiles} if said.comparison else {},
         "contrast_target": lambda c: compare_path((summary.batch, c.new), (summary.batch, c.old)),
-        "profiles": site.kept(("profiles", summary.batch, summary.version), lambda: profile_totals(view)),
+        "profiles": totals,
+        "sorted_profiles": by.of(totals, PROFILE_ORDERS),
+        "by": by,
         "reasons": site.kept(("reasons", summary.batch, summary.version), lambda: not_measured(view.cells)[:REASONS]),
         "rows": wanted[window.offset : window.offset + window.limit],
         "matching": len(wanted),
         "tasks": len(rows),
         "datasets": len({row.task.dataset for row in rows}),
         "window": window,
-        "show": show,
-        "text": text,
+        "asked": asked,
+        "shows": SHOWS,
+        "orders": ORDERS,
         "changes": profile_changes(view.plan),
         "superseded": len(view.superseded),
         "has_toml": site.batch(summary.batch).experiment_toml.is_file(),
@@ -154,12 +140,6 @@ def _charts(site: Site, summary: BatchSummary, said: Said) -> list[str | None]:
         return [forest_chart(comparison), front_chart(front_points(comparison.profiles))]
 
     return site.kept(("charts", summary.batch, summary.version), draw)
-
-
-def _fits(row: MatrixRow, show: str, text: str) -> bool:
-    if text and text not in f"{row.task.dataset}/{row.task.id}".lower():
-        return False
-    return show == "all" or (row.differs if show == "differ" else row.unmeasured)
 
 
 @dataclass(frozen=True)
@@ -195,8 +175,7 @@ def _profile_table(view: BatchView) -> Table:
     rows = [
         (
             p.profile, p.planned, p.passed, p.failed, p.planned - p.measured,
-            p.measured / p.planned if p.planned else None,
-            p.rate, p.rate_all, p.cost_usd, p.cost_unknown, p.tokens, p.tokens_unknown, p.cost_per_pass,
+            p.coverage, p.rate, p.rate_all, p.cost_usd, p.cost_unknown, p.tokens, p.tokens_unknown, p.cost_per_pass,
             p.mean_wall_sec, p.superseded, p.simulated,
         )
         for p in profile_totals(view)
@@ -251,38 +230,3 @@ def _classes(failures: Failures) -> list[dict[str, Any]]:
         }
         for group in failures.classes
     ]
-
-
-def matrix(view: BatchView) -> list[MatrixRow]:
-    """One row a task, in the order of the plan."""
-    found: dict[TaskRef, dict[str, list[CellState]]] = {}
-    for cell in view.cells:
-        found.setdefault(cell.task, defaultdict(list))[cell.profile].append(cell)
-    return [_matrix_row(task, by_profile) for task, by_profile in found.items()]
-
-
-def _matrix_row(task: TaskRef, by_profile: dict[str, list[CellState]]) -> MatrixRow:
-    cells = {}
-    for profile, attempts in by_profile.items():
-        counts = Counter(cell.outcome for cell in attempts)
-        passed = counts[Outcome.PASSED]
-        cells[profile] = MatrixCell(attempts, passed, passed + counts[Outcome.FAILED])
-    rates = {cell.rate for cell in cells.values()} - {None}
-    unmeasured = any(cell.measured < len(cell.attempts) for cell in cells.values())
-    return MatrixRow(task, cells, len(rates) > 1, unmeasured, _pair(by_profile))
-
-
-def _pair(by_profile: dict[str, list[CellState]]) -> tuple[TrialRow, TrialRow] | None:
-    """A failed and a passed trial, of two profiles if possible; else the first trials of two profiles."""
-    ran = [
-        cell for cells in by_profile.values() for cell in cells if cell.row is not None and cell.row.trial is not None
-    ]
-    failed = [cell for cell in ran if cell.outcome is not Outcome.PASSED]
-    passed = [cell for cell in ran if cell.outcome is Outcome.PASSED]
-    across = [(f, p) for f in failed[:20] for p in passed[:20] if f.profile != p.profile]
-    within = [(f, p) for f in failed[:1] for p in passed[:1]]
-    others = [(ran[0], cell) for cell in ran[1:] if cell.profile != ran[0].profile] if ran else []
-    for one, other in (*across[:1], *within, *others[:1]):
-        if one.row is not None and other.row is not None:
-            return one.row, other.row
-    return None

@@ -60,16 +60,17 @@ class Trend:
         return [(14 * position + 7, round(36 - 32 * rate, 1)) for position, rate in rates if rate is not None]
 
     def treatment_changed(self, position: int) -> bool:
-        """Whether the profile's content is not what it was the last time it ran."""
+        """Whether the profile is not what it was the last time it ran; what its memory has learned is no change."""
         before = [p for p in self.points[:position] if p is not None]
         here = self.points[position]
-        return bool(before) and here is not None and here.profile_id != before[-1].profile_id
+        return bool(before) and here is not None and here.policy_id != before[-1].policy_id
 
 
 def experiment_page(site: Site, ask: Ask) -> Page:
     """One experiment: every batch, and how each profile did from batch to batch."""
     slug = ask.parts["slug"]
-    found = find_batches(site.index, BatchFilter(slug=slug), Window(size=None), site.live)
+    by = ask.order()
+    found = find_batches(site.index, BatchFilter(slug=slug), Window(size=None), site.live, by)
     if not found.items:
         raise NotFound(f"there is no experiment {slug}")
     oldest_first = sorted(found.items, key=lambda batch: batch.number)
@@ -81,6 +82,7 @@ def experiment_page(site: Site, ask: Ask) -> Page:
             "slug": slug,
             "name": found.items[0].name,
             "found": found,
+            "by": by,
             "shown": shown,
             "trends": trends(shown),
             "live": {key: site.live_state(key) for key in site.live},

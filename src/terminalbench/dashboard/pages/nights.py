@@ -1,5 +1,6 @@
 """Nights: the list of them, and one: how far it is, who works on it, what it spent, what happened, what it says."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,16 @@ _NIGHT_COLUMNS = (
     "night", "run_id", "suite", "created_at", "status", "iterations_over", "iterations_planned", "trials", "measured",
     "cost_usd", "cost_unknown_trials", "alerts", "incidents",
 )  # fmt: skip
+_NIGHT_ORDERS: Mapping[str, Callable[[NightLook], Any]] = {
+    "night": lambda night: night.name,
+    "status": lambda night: night.status,
+    "iterations": lambda night: night.summary and night.summary.over,
+    "measured": lambda night: night.summary and night.summary.measured,
+    "rate": lambda night: _best_rate(night.summary),
+    "cost": lambda night: night.summary and night.summary.cost_usd,
+    "alerts": lambda night: night.summary and len(night.summary.alerts) + len(night.summary.incidents),
+    "created": lambda night: night.config.created_at,
+}
 
 
 @dataclass(frozen=True)
@@ -32,13 +43,14 @@ class Leased:
     lease: Lease
 
 
-def nights_page(site: Site, _ask: Ask) -> Page:
-    """The list of nights, newest first."""
-    found = find_nights(site.root)
+def nights_page(site: Site, ask: Ask) -> Page:
+    """The list of nights, sorted by a column, else newest first."""
+    by = ask.order()
+    found = by.of(find_nights(site.root), _NIGHT_ORDERS)
     return Page(
         title="Nights",
         template="nights.html",
-        values={"nights": found},
+        values={"nights": found, "by": by},
         tables={"nights": lambda: Table(_NIGHT_COLUMNS, [_night_row(night) for night in found])},
         document=lambda: [{"night": night.name, "status": night.status, "summary": night.summary} for night in found],
         feed=NIGHTS,
@@ -118,6 +130,11 @@ def _flips(summary: NightSummary | None) -> list[tuple[str, list[Flip]]]:
     found = summary.flips if summary is not None else []
     kinds = (("More than noise", [f for f in found if not f.noise]), (NOISY, [f for f in found if f.noise]))
     return [(title, flips[-SHOWN:][::-1]) for title, flips in kinds if flips]
+
+
+def _best_rate(summary: NightSummary | None) -> float | None:
+    known = [model.pass_rate for model in summary.models if model.pass_rate is not None] if summary is not None else []
+    return max(known, default=None)
 
 
 def _night_row(night: NightLook) -> tuple[object, ...]:

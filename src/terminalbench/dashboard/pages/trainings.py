@@ -1,12 +1,15 @@
 """Trainings: the list of them, and one: its champion, who challenges, the lineage, and every declared comparison."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from terminalbench.dashboard.frame import TRAININGS, Ask, Crumb, NotFound, Page, Table
 from terminalbench.dashboard.links import batch_path
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.profiles import differences, summaries
 from terminalbench.index.pages import find_batch
+from terminalbench.records import known_total
 from terminalbench.trainer.lineage import Lineage, Variant
 from terminalbench.trainer.story import Branch, challengers, claim, ledger, sealed_line, spent, standing, tree
 from terminalbench.trainer.training import Training, trainings
@@ -21,6 +24,12 @@ _LEDGER_COLUMNS = {
     "p": "verdict.p", "level": "verdict.level", "look": "verdict.look", "looks": "verdict.looks",
     "tasks": "verdict.tasks", "trials": "verdict.trials", "cost_ratio": "verdict.cost_ratio", "said": "what",
 }  # fmt: skip
+_ORDERS: Mapping[str, Callable[[Training], Any]] = {
+    "training": lambda one: one.slug,
+    "nights": lambda one: len(one.nights),
+    "champion": lambda one: one.lineage.champion and one.lineage.champion.id,
+    "spent": lambda one: known_total(night.cost_usd for night in one.nights),
+}
 
 
 @dataclass(frozen=True)
@@ -33,13 +42,14 @@ class Line:
     claim: str | None
 
 
-def trainings_page(site: Site, _ask: Ask) -> Page:
-    """The list of trainings."""
-    found = list(trainings(site.project))
+def trainings_page(site: Site, ask: Ask) -> Page:
+    """The list of trainings, sorted by a column."""
+    by = ask.order()
+    found = by.of(trainings(site.project), _ORDERS)
     return Page(
         title="Trainings",
         template="trainings.html",
-        values={"lines": [_line(one) for one in found]},
+        values={"lines": [_line(one) for one in found], "by": by},
         tables={"trainings": lambda: Table(_COLUMNS, [_row(one) for one in found])},
         document=lambda: [{"training": one.slug, "plan": one.declared, "nights": one.nights} for one in found],
         feed=TRAININGS,
@@ -107,10 +117,10 @@ def _changes(lineage: Lineage, branch: Branch) -> list[str]:
 
 def _row(training: Training) -> tuple[object, ...]:
     nights, declared, champion = training.nights, training.declared, training.lineage.champion
-    known = [night.cost_usd for night in nights if night.cost_usd is not None]
     return (
         training.slug, training.lineage_name, declared.declared_at if declared is not None else None, len(nights),
         training.planned, champion.id if champion is not None else None, training.simulated,
-        sum(night.trials for night in nights), sum(night.measured for night in nights), sum(known) if known else None,
+        sum(night.trials for night in nights), sum(night.measured for night in nights),
+        known_total(night.cost_usd for night in nights),
         sum(night.cost_unknown for night in nights),
     )  # fmt: skip

@@ -175,6 +175,16 @@ def test_what_the_form_compares_has_its_downloads(browser: Browser, address: str
     with watched(browser, own=address) as seen:
         page = seen.page
         page.goto(address + "compare")
+        for side in page.locator("select").all():
+            cut = side.evaluate("""select => {
+                select.options[0].text = "an-experiment-about-prompts/12: claude-code-sonnet";
+                select.selectedIndex = 0;
+                const pen = document.createElement("canvas").getContext("2d");
+                pen.font = getComputedStyle(select).font;
+                return pen.measureText(select.options[0].text).width + 24 - select.clientWidth;
+            }""")
+            assert cut <= 0, "a name of a usual length is whole"
+        page.goto(address + "compare")
         page.get_by_role("button", name="Compare").click()
         expect(page).to_have_url(address + "compare/study/1/q/study/1/p/")
         for name in ("contrasts.csv", "tasks.csv", "data.json"):

@@ -10,10 +10,11 @@ from support.nights import make_night
 from support.results import STAMP, make_plan, make_trial
 from support.trainings import make_training
 from terminalbench.dashboard.findings import classify
+from terminalbench.dashboard.pages.compare import TASKS_PER_PAGE
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.plan import ProfileRecord
-from terminalbench.files import write_json
 from terminalbench.index.store import open_index
+from terminalbench.json_files import write_json
 from terminalbench.overnight.summary import project_night
 
 
@@ -179,3 +180,25 @@ def test_a_profile_whose_memory_learned_has_not_changed_one_with_another_prompt_
         make_trial(batch, "a__1")
     root.scan()
     assert root.text("experiments/learns/").count("its content changed") == marks
+
+
+def test_a_comparison_of_many_tasks_is_paged_and_its_pages_keep_what_was_asked_for(root: Root) -> None:
+    batch = allocate(root.path, "many")
+    tasks = [f"task{n:03}" for n in range(TASKS_PER_PAGE + 5)]
+    make_plan(batch, ("p", "q"), tasks)
+    for place, task in enumerate(tasks):
+        make_trial(batch, f"{task}__p", profile="p", reward=0.0)
+        make_trial(batch, f"{task}__q", profile="q", reward=float(place > 2))
+    root.scan()
+    path = "compare/many/0/q/many/0/p/"
+
+    def listed(**query: str) -> list[str]:
+        return re.findall(r'<tr data-row><th scope="row">(\w+)</th>', root.text(path, **query))
+
+    assert len(listed()) == TASKS_PER_PAGE
+    assert len(listed(page="2")) == 2, "where they differ"
+    assert sorted(listed(show="all") + listed(show="all", page="2")) == tasks
+    assert listed(show="all", order="worst")[:3] == tasks[:3]
+    assert '?page=2&amp;show=all&amp;order=worst"' in root.text(path, show="all", order="worst")
+    assert "There is no page 7." in root.text(path, page="7")
+    assert root.text(f"{path}tasks.csv").count("\n") == len(tasks) + 1, "a file is whole"

@@ -57,7 +57,7 @@ def test_findings_are_shown_once_there_are_some(tbench, root: Path) -> None:
     page = (batch.analytics / "report.html").read_text()
     for words in (
         "gave_up_early",
-        "Tool calls by kind",
+        "No picture of tool calls by kind. 4.0 calls a trial of read.",
         "it named reward or verifier files",
         "root_cause: misread_task",
     ):

@@ -51,11 +51,12 @@ def render_html(summary: NightSummary) -> str:
 
 
 def trend_chart(summary: NightSummary) -> str | None:
-    """The pass rate from iteration to iteration, a line a profile; None before there is one."""
+    """The pass rate from iteration to iteration, a line a profile; None while all are the same."""
+    from terminalbench.report.charts.svg import varies
     from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
 
     lines = [line for line in summary.iterations if line.profiles]
-    if not lines:
+    if not varies(one.pass_rate for line in lines for one in line.profiles):
         return None
     series = [
         TrendSeries(

@@ -9,10 +9,10 @@ from terminalbench.report.charts.bars import Bar, Part, bars, stacked_bars
 from terminalbench.report.charts.forest import ForestRow, forest
 from terminalbench.report.charts.heatmap import HeatCell, HeatRow, heat_map
 from terminalbench.report.charts.scatter import Dot, FrontPoint, binned, pareto, scatter
-from terminalbench.report.charts.svg import SERIES
+from terminalbench.report.charts.svg import SERIES, varies
 from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
 from terminalbench.report.model import Report, TaskLine
-from terminalbench.text.numbers import plural, tokens
+from terminalbench.text.numbers import percent, plural, tokens
 
 HEAT_ROWS = 60
 """Tasks of a matrix that stand open; of more, those on which the profiles differ most."""
@@ -79,7 +79,8 @@ def forest_picture(report: Report) -> Picture:
         return Picture(None, "There is one profile: nothing to compare it with.")
     if all(contrast.estimate.difference is None for contrast in report.contrasts):
         return Picture(None, "No two profiles have a task that both were measured on.")
-    return Picture(forest_chart(report.comparison, "#k"))
+    drawn = forest_chart(report.comparison, "#k")
+    return Picture(drawn, "" if drawn else "No two profiles differ.")
 
 
 def _ends(interval: Interval | None) -> tuple[float, float] | tuple[None, None]:
@@ -95,7 +96,7 @@ def forest_chart(comparison: Comparison, anchor: str | None = None) -> str | Non
         href = f"{anchor}{index}" if anchor else None
         names = f"{contrast.new} vs {contrast.old}"
         rows.append(ForestRow(names, contrast.verdict, estimate.difference, *numbers, href))
-    if all(row.value is None for row in rows):
+    if not varies((end for row in rows for end in (row.value, row.low, row.high, row.suite_low, row.suite_high)), 0.0):
         return None
     margins = {contrast.margin for contrast in comparison.contrasts}
     margin = margins.pop() if len(margins) == 1 else None
@@ -110,9 +111,12 @@ def pareto_picture(report: Report) -> Picture:
     unknown = [summary.profile for summary in summaries if summary.profile not in drawn]
     notes = [f"Not drawn, for no model is called, or the cost or the rate is not fully known: {', '.join(unknown)}."]
     notes = notes if unknown else []
-    if any(summary.rate != summary.rate_all for summary in summaries):
+    chart = front_chart(points)
+    if chart is None and len(points) > 1:
+        notes.append("The profiles have the same pass rate and the same cost.")
+    elif chart is not None and any(summary.rate != summary.rate_all for summary in summaries):
         notes.append("Who is on the front is counted over all planned trials: those left out of the rate do not help.")
-    return Picture(front_chart(points), " ".join(notes))
+    return Picture(chart, " ".join(notes))
 
 
 def front_chart(points: Sequence[FrontPoint]) -> str | None:
@@ -155,6 +159,9 @@ def tools_picture(report: Report) -> Picture:
         mean = calls / use.trials
         note = f"{plural(calls, 'call')}, {mean:.1f} a trial"
         rows.append(Bar(report.profiles[use.profile].summary.profile, tuple(parts), note))
+    if not varies(use.calls.get(kind, 0) / use.trials for use in report.tools for kind in kinds):
+        each = report.tools[0].calls.get(kinds[0], 0) / report.tools[0].trials if kinds else 0
+        return Picture(None, f"{each:.1f} calls a trial of {', '.join(kinds)}." if kinds else "")
     note = f"Other: {', '.join(rest[:12])}{' and more' if len(rest) > 12 else ''}." if rest else ""
     return Picture(stacked_bars(rows, "Tool calls by kind", "calls"), note)
 
@@ -175,8 +182,10 @@ def effort_picture(report: Report) -> Picture:
         )
         for effort in report.efforts
     ]
-    if len({dot.x for dot in dots}) < 2 or len({dot.y for dot in dots}) < 2:
-        return Picture(None, f"No picture: all trials have {plural(report.efforts[0].backtracks, 'backtrack')}.")
+    if not varies(dot.y for dot in dots):
+        return Picture(None, f"All trials have {plural(report.efforts[0].backtracks, 'backtrack')}.")
+    if not varies(dot.x for dot in dots):
+        return Picture(None, f"All trials have {tokens(report.efforts[0].tokens)} tokens.")
     drawn = binned(dots, DOTS)
     note = f"{plural(len(dots), 'trial')}; neighbours are drawn as one dot." if len(drawn) < len(dots) else ""
     return Picture(scatter(names, drawn, "tokens", "backtracks", "Tokens against backtracks"), note)
@@ -195,6 +204,8 @@ def failures_picture(report: Report) -> Picture:
         Bar(what, tuple(Part(name, classes[what].get(index, 0)) for index, name in enumerate(names)))
         for what in order[:CLASSES]
     ]
+    if not varies(part.value for row in rows for part in row.parts):
+        return Picture(None)
     note = f"{len(order) - CLASSES} rarer classes are only in the table." if len(order) > CLASSES else ""
     return Picture(bars(rows, names, "Failure classes", "trials"), note)
 
@@ -216,6 +227,9 @@ def trend_picture(report: Report) -> Picture:
         )
         for name in names
     ]
+    rates = [point.rate for one in series for point in one.points if point.rate is not None]
+    if not varies(rates):
+        return Picture(None, f"Every pass rate is {percent(rates[0])}." if rates else "")
     slugs = {line.batch.rpartition("/")[0] for line in report.trend}
     labels = [line.batch if len(slugs) > 1 else line.batch.rpartition("/")[2] for line in report.trend]
     return Picture(trend(labels, series))

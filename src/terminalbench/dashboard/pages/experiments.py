@@ -14,6 +14,7 @@ from terminalbench.index.pages import (
     find_experiments,
 )
 from terminalbench.index.totals import ProfileTotals
+from terminalbench.report.charts.svg import varies
 
 PAGE_SIZE = 50
 _TREND_BATCHES = 60
@@ -58,6 +59,11 @@ class Trend:
         """Where its points lie in a picture 40 high: 0 % at 36, 100 % at 4."""
         rates = [(position, point.rate) for position, point in enumerate(self.points) if point is not None]
         return [(14 * position + 7, round(36 - 32 * rate, 1)) for position, rate in rates if rate is not None]
+
+    @property
+    def moves(self) -> bool:
+        """Whether there is anything to draw."""
+        return varies(point.rate for point in self.points if point is not None)
 
     def treatment_changed(self, position: int) -> bool:
         """Whether the profile is not what it was the last time it ran; what its memory has learned is no change."""

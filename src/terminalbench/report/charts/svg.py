@@ -20,6 +20,11 @@ def num(value: float) -> str:
     return text.removesuffix(".0") if text != "-0.0" else "0"
 
 
+def varies(values: Iterable[float | None], *known: float) -> bool:
+    """Whether a picture of the values would show anything: two that differ, or one that differs from the `known`."""
+    return len({*values, *known} - {None}) > 1
+
+
 def drawing(
     width: float, height: float, title: str, description: str, body: Iterable[str], *, whole: bool = False
 ) -> str:

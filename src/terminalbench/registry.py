@@ -42,6 +42,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     },
     "executors": {
         "local": "terminalbench.runner.executors.local:LocalExecutor",
+        "ray": "terminalbench.runner.executors.ray_executor:RayExecutor",
     },
     "environments": {
         "local": "terminalbench.sandbox.environment:LocalSandbox",

@@ -246,8 +246,10 @@ class _Loader:
                 hint = did_you_mean(environment, known, limit=40)
                 self.problems.add("run.container_env", f'no environment is called "{environment}"', hint)
         check_network(run, self.problems)
-        if run.executor != "local":
-            self.problems.add("run.executor", f'no executor is called "{run.executor}"', "known: local")
+        known = sorted(registry.BUILTIN["executors"])
+        if run.executor not in known:
+            hint = f"known: {', '.join(known)}"
+            self.problems.add("run.executor", f'no executor is called "{run.executor}"', hint)
         for index, argument in enumerate(run.harbor_args):
             option = argument.split("=", 1)[0]
             number = re.fullmatch(r"-\d+(\.\d+)?", option)

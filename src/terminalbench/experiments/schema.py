@@ -6,6 +6,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from terminalbench import registry
 from terminalbench.experiments import tables
 from terminalbench.experiments.agents import AgentRecord
 from terminalbench.experiments.config import HARBOR_OPTIONS, RESERVED_SLUGS
@@ -21,6 +22,7 @@ PAGES: tuple[tuple[str, Any], ...] = (
     ('[datasets."<name@version>"]', tables.DatasetTable),
     ("[run]", tables.RunTable),
     ("[run.network]", tables.NetworkTable),
+    ("[run.ray]", tables.RayTable),
     ("[defaults]", tables.ProfileDefaults),
     ("[profiles.<key>]", tables.ProfileTable),
     ("[profiles.<key>.lessons]", tables.LessonsTable),
@@ -50,7 +52,7 @@ def _refine(top: dict[str, Any]) -> None:
     top["slug"]["not"] = {"pattern": f"^({'|'.join(map(re.escape, RESERVED_SLUGS))})"}
     top["profiles"]["minProperties"] = 1
     run, analysis, notify = (top[name]["properties"] for name in ("run", "analysis", "notify"))
-    run["executor"]["const"] = "local"
+    run["executor"]["enum"] = sorted(registry.BUILTIN["executors"])
     options = "|".join(sorted(map(re.escape, HARBOR_OPTIONS)))
     run["harbor_args"]["items"]["pattern"] = rf"^(?!-)|^({options})(=|$)|^-\d+(\.\d+)?$"
     analysis["contrasts"]["items"] |= {"minItems": 2, "maxItems": 2, "uniqueItems": True}

@@ -97,6 +97,30 @@ class NetworkTable:
 
 
 @table
+class RayTable:
+    """`[run.ray]`: the cluster of `executor = "ray"`, and what a trial takes of a node (docs/scaling.md)."""
+
+    address: str | None = key(
+        "A running cluster, `host:port`; this machine is one of its nodes. None by default: that of $RAY_ADDRESS, else "
+        "a cluster of its own on this machine for the time of the run.",
+        pattern=r"[^\s:/]+:\d{1,5}|\[[0-9A-Fa-f:]+\]:\d{1,5}",
+        pattern_doc="host:port, as 10.0.0.5:6379",
+        example='"10.0.0.5:6379"',
+    )
+    wave_trials: int = key(
+        "Trials of a profile that go to a node together, at least; all attempts of a task do. 0 = 8 times `parallel`.",
+        default=0,
+        minimum=0,
+    )
+    cpus_per_trial: float = key("CPUs of a node that a trial takes.", default=0.5, above=0)
+    memory_mb_per_trial: int = key("Memory of a node that a trial takes; 0 = it is not counted.", default=0, minimum=0)
+    files: Literal["auto", "copy"] = key(
+        "How files reach a node and come back: `auto` copies them where the node does not see the results folder.",
+        default="auto",
+    )
+
+
+@table
 class RunTable:
     """`[run]`: how to run it."""
 
@@ -153,7 +177,12 @@ class RunTable:
         default=600.0,
         above=0,
     )
-    executor: str = key("What starts the jobs.", default="local", non_empty=True)
+    executor: str = key(
+        "What starts the jobs: `local`, this machine, or `ray`, a cluster (extra `ray`).",
+        default="local",
+        non_empty=True,
+    )
+    ray: RayTable | None = key("The cluster of `ray`, a table.")
     seed: int | None = key(
         "Seed for everything random in the analysis, and of agents that take one: `simulated`, `guarded`, `ollama`."
     )

@@ -23,6 +23,7 @@ FREE_TO_CHANGE = {
     "attempts",
     "results_root",
     "executor",
+    "ray",
 }
 """Settings that decide how a batch runs, not what it measures."""
 

@@ -3,7 +3,8 @@
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from terminalbench.experiments.plan import (
 )
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
+from terminalbench.experiments.tables import RunTable
 from terminalbench.files import write_bytes
 from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_settings
 from terminalbench.harbor.limits.accounts import Account, Known, Refusal, Turn
@@ -36,6 +38,7 @@ from terminalbench.locks import lock
 from terminalbench.modes import make_folder
 from terminalbench.records import Event
 from terminalbench.runner.control import check_orders
+from terminalbench.runner.executors.base import ClusterExecutor
 from terminalbench.runner.guard import Guard, Observer
 from terminalbench.runner.kill import end_containers
 from terminalbench.runner.local_models import local_models, served
@@ -54,8 +57,8 @@ from terminalbench.runner.preflight import (
 from terminalbench.runner.provenance import pinned, provenance
 from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.signals import put_off
-from terminalbench.runner.supervise import Launch, Supervisor, Turns
-from terminalbench.runner.waves import Cell
+from terminalbench.runner.supervise import Launch, Supervisor, Turns, free_wave_name
+from terminalbench.runner.waves import Cell, split
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,8 @@ def run(
     for text in (*prepared.notes, *known):
         listener.note(text)
     if executor is not None:
-        find_executor(executor)
         plan = msgspec.structs.replace(plan, settings=dataclasses.replace(plan.settings, executor=executor))
+    reach(plan.settings)  # before a batch is taken
     place = Batch(experiment.results_root / experiment.slug / str(plan.batch))
     configs = (job_config(experiment, prepared.profiles[job.profile], job, place) for job in jobs)
     with served(local_models(configs), listener.note):
@@ -209,7 +212,7 @@ def run_jobs(
         notifier.look()
         listener.tick()
 
-    launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
+    launches = _launches(batch, plan, jobs, environments)
     gate = put_up_gate(batch, plan, spent or Spent(), jobs)
     control = control_of(batch, plan)
 
@@ -222,8 +225,12 @@ def run_jobs(
         stopped = told.why_stopped(profile) if shut is None else None
         return shut if stopped is None else Refusal(stopped, ExclusionKind.STOPPED)
 
-    def gone(job: JobSpec) -> None:
-        gate.settle_dead(batch.job_folder(job.name), job.profile)
+    def begins(job: JobSpec, others: list[JobSpec]) -> None:
+        gate.begin(job.profile, job.trials, more=bool(others))
+
+    def gone(job: JobSpec, others: list[JobSpec]) -> None:
+        alive = [batch.job_folder(other.name) for other in others]
+        gate.settle_dead(batch.job_folder(job.name), job.profile, alive)
         end_containers(batch, job.name)
 
     supervisor = Supervisor(
@@ -234,11 +241,11 @@ def run_jobs(
         tick,
         closed,
         lambda: disk_is_full(batch.folder),
-        Turns(lambda job: gate.begin(job.profile, job.trials), gone, gate.through),
+        Turns(begins, gone, gate.through),
         secrets,
         plan.settings.executor,
     )
-    with announced(batch):
+    with announced(batch), _cluster(plan):
         guard.begin()
         left_over = supervisor.run()
         guard.end()
@@ -256,6 +263,44 @@ def copy_artifacts(batch: Batch, plan: Plan) -> list[str]:
     """Copy the session folders that are not copied yet; what went wrong."""
     mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()
     return [f"artifacts were not copied: {failure}" for failure in mirrored.failed]
+
+
+def reach(settings: RunTable, executor: str | None = None) -> None:
+    """Reach the machines of an executor that has several: the one that is named, else that of the settings."""
+    found = find_executor(executor or settings.executor)
+    if isinstance(found, ClusterExecutor):
+        found.ready(settings)
+
+
+@contextmanager
+def _cluster(plan: Plan) -> Generator[None]:
+    """The machines of an executor that has several, as long as the block lasts. A `UserError` when there are none."""
+    reach(plan.settings)
+    try:
+        yield
+    finally:
+        found = find_executor(plan.settings.executor)
+        if isinstance(found, ClusterExecutor):
+            found.leave()
+
+
+def _launches(
+    batch: Batch, plan: Plan, jobs: list[JobSpec], environments: Mapping[str, dict[str, str]]
+) -> list[Launch]:
+    """One for each job; where an executor has several machines, for each part of it that goes to one of them."""
+    found = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
+    cluster = find_executor(plan.settings.executor)
+    if not isinstance(cluster, ClusterExecutor):
+        return found
+    most, parts = cluster.wave_trials(plan.settings), []
+    for whole in found:
+        for number, tasks in enumerate(split(whole.job, most)):
+            part = msgspec.structs.replace(whole.job, tasks=tasks)
+            if number:
+                part = msgspec.structs.replace(part, name=free_wave_name(batch, part.name))
+                write_json(batch.job_config(part.name), whole.config(part))  # the name is taken by that
+            parts.append(dataclasses.replace(whole, job=part))
+    return parts
 
 
 def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launch:

@@ -18,7 +18,7 @@ from terminalbench.live.processes import Worker, executor
 from terminalbench.locks import is_stopped
 from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event, EventKind
 from terminalbench.runner.deaths import blame
-from terminalbench.runner.executors.base import Executor, JobRun
+from terminalbench.runner.executors.base import NODE_LOST, ClusterExecutor, Executor, JobRun
 from terminalbench.runner.kill import when_orphaned
 from terminalbench.runner.last_words import how_it_ended, log_tail
 from terminalbench.runner.signals import heard
@@ -65,11 +65,12 @@ def free_wave_name(batch: Batch, job: str) -> str:
 class Turns:
     """Who is told when a profile has its turn: as a job of it `begins`, when its process is `gone`, when it is `over`.
 
-    What cannot be written then (a full disk) ends the run by itself.
+    With a job goes the list of the others of its profile that run. What cannot be written then (a full disk) ends the
+    run by itself.
     """
 
-    begins: Callable[[JobSpec], None] = lambda _job: None
-    gone: Callable[[JobSpec], None] = lambda _job: None
+    begins: Callable[[JobSpec, list[JobSpec]], None] = lambda _job, _others: None
+    gone: Callable[[JobSpec, list[JobSpec]], None] = lambda _job, _others: None
     over: Callable[[str], None] = lambda _profile: None
 
     def tell[**P](self, told: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
@@ -137,6 +138,12 @@ class _Line:
             self.tries[event.trial or ""] = event
 
 
+def _room(running: list[_Line], line: _Line, limit: int) -> bool:
+    """Whether a line may run beside others: so many profiles may, each in any number of lines."""
+    profiles = {one.profile for one in running}
+    return line.profile in profiles or len(profiles) < limit
+
+
 @dataclass
 class Supervisor:
     """Runs launches, at most `side_by_side` at once (0 = all), and tells `watch` of every event.
@@ -163,6 +170,7 @@ class Supervisor:
     _looked_at: float = 0.0
     _asked_at: float | None = None
     _awake: AwakeClock = field(default_factory=AwakeClock)
+    _running: list[_Line] = field(default_factory=list)
 
     def why_over(self, profile: str) -> Refusal | None:
         """Why nothing of a profile may start any more: nothing at all may, or the profile was stopped."""
@@ -192,13 +200,14 @@ class Supervisor:
         return {(line.profile, cell): why for line in [*ended, *waiting] for cell, why in line.left_over.items()}
 
     def _run(self, waiting: deque[_Line], running: list[_Line], ended: list[_Line]) -> None:
+        self._running = running
         limit = self.side_by_side or len(waiting)
         while running or (waiting and not self.signals and self.stop_reason is None):
-            while waiting and len(running) < limit and not self.signals and self.stop_reason is None:
+            while waiting and _room(running, waiting[0], limit) and not self.signals and self.stop_reason is None:
                 line = waiting.popleft()
                 if reason := self.why_over(line.profile):
                     line.left_over = dict.fromkeys(wanted(line.launch.job), reason)
-                    self._over(line, ended)
+                    self._over(line, ended, [*running, *waiting])
                     continue
                 running.append(line)
                 self._start(line, line.launch.job)
@@ -209,7 +218,7 @@ class Supervisor:
             for line, code in over:
                 if not self._after(line, code):
                     running.remove(line)
-                    self._over(line, ended)
+                    self._over(line, ended, [*running, *waiting])
             if not running and not waiting:
                 self._revive(running, ended, limit)
             self._end_hung(running)
@@ -218,8 +227,9 @@ class Supervisor:
             time.sleep(_POLL_SEC)
         self._follow(running)
 
-    def _over(self, line: _Line, ended: list[_Line]) -> None:
-        self.turns.tell(self.turns.over, line.profile)
+    def _over(self, line: _Line, ended: list[_Line], others: list[_Line]) -> None:
+        if all(other.profile != line.profile for other in others):
+            self.turns.tell(self.turns.over, line.profile)
         ended.append(line)
 
     def _revive(self, running: list[_Line], ended: list[_Line], limit: int) -> None:
@@ -230,7 +240,7 @@ class Supervisor:
         for line in list(ended):
             short = line.left_over and all(why.kind is ExclusionKind.BUDGET for why in line.left_over.values())
             idle = line.revived and not line.started
-            if not short or idle or len(running) >= limit or self.signals or self.why_over(line.profile):
+            if not short or idle or not _room(running, line, limit) or self.signals or self.why_over(line.profile):
                 continue
             line.left_over, line.revived = {}, True
             ended.remove(line)
@@ -270,7 +280,7 @@ class Supervisor:
             config["n_concurrent_trials"] = 1
             alone = ["--pk", "fixed_slots=true"]
         write_json(self.batch.job_config(job.name), config)
-        self.turns.tell(self.turns.begins, job)
+        self.turns.tell(self.turns.begins, job, self._beside(line))
         line.waves.append(job)
         line.started, line.held, line.hung, line.limits = Counter(), False, False, {}
         line.tries, line.completed = {}, False
@@ -321,6 +331,10 @@ class Supervisor:
             why, line.fruitful = "a trial beside it could not be ended", line.fruitful + 1
         elif line.held:  # a job that is held to its end interrupts itself; what held it was lifted meanwhile
             why, line.fruitful = "what held it back was lifted", line.fruitful + bool(line.started)
+        elif code == NODE_LOST:
+            why = last or "its node was lost"
+            line.fruitful += bool(finished_trials(self.batch.job_folder(wave.name)))
+            self._tell_death(line, why, code)
         elif code == 0 and line.completed:
             why = "Harbor finished its job and left no readable result"
             line.search.culprits |= {(t.label, t.ref.id) for t in wave.tasks} & set(missing)
@@ -341,10 +355,15 @@ class Supervisor:
         self._next_wave(line, chosen)
         return True
 
+    def _beside(self, line: _Line) -> list[JobSpec]:
+        """The jobs of its profile that run in other lines."""
+        others = (one for one in self._running if one is not line and one.profile == line.profile)
+        return [one.waves[-1] for one in others if one.waves]
+
     def _retire(self, line: _Line) -> None:
         self._stop(line, now=True)  # what Harbor left behind, if anything
         self.batch.worker(line.waves[-1].name).unlink(missing_ok=True)
-        self.turns.tell(self.turns.gone, line.waves[-1])
+        self.turns.tell(self.turns.gone, line.waves[-1], self._beside(line))
 
     def _tell_death(self, line: _Line, text: str, code: int) -> None:
         job, pid = line.waves[-1], line.worker.pid or 0 if line.worker else 0
@@ -377,6 +396,9 @@ class Supervisor:
 
     def _end_hung(self, running: list[_Line]) -> None:
         for line in running:
+            cluster = self._executor
+            if line.worker is not None and isinstance(cluster, ClusterExecutor) and cluster.waits(line.worker):
+                line.heard_at = self._awake()
             reason = line.why_hung(self._awake())
             if reason is not None and line.silent is None:
                 line.silent = reason

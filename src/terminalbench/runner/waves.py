@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from terminalbench.experiments.plan import JobSpec
+from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.harbor.attempts import first_wave
 
 type Cell = tuple[str, str]
@@ -29,6 +29,22 @@ def next_wave(job: JobSpec, missing: Mapping[Cell, int], name: str) -> JobSpec:
     each = {(task.label, task.ref.id): msgspec.structs.replace(task, extra=0) for task in job.tasks}
     tasks = tuple(task for number in range(rounds) for cell, task in each.items() if missing.get(cell, 0) > number)
     return msgspec.structs.replace(job, name=name, attempts=1, tasks=tasks)
+
+
+def split(job: JobSpec, most: int) -> list[tuple[PlannedTask, ...]]:
+    """The tasks of a job in parts of `most` trials, or a few more: all attempts at a task are in the same part."""
+    cells: dict[Cell, list[PlannedTask]] = {}
+    for task in job.tasks:
+        cells.setdefault((task.label, task.ref.id), []).append(task)
+    parts: list[list[PlannedTask]] = []
+    room = 0
+    for tasks in cells.values():
+        if room <= 0:
+            parts.append([])
+            room = most
+        parts[-1] += tasks
+        room -= sum(job.attempts_of(task) for task in tasks)
+    return [tuple(part) for part in parts]
 
 
 @dataclass

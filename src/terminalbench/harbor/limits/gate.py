@@ -234,9 +234,10 @@ class Gate:
         refusals = [seen.why_closed(profile, now) for profile in profiles]
         return refusals[0] if refusals and None not in refusals else None
 
-    def begin(self, profile: str, trials: int) -> None:
-        """The trials of a profile may ask from now on; so many of them are to start."""
-        self._change(profile, turn=Turn.NOW, to_start=trials, closed=None)
+    def begin(self, profile: str, trials: int, *, more: bool = False) -> None:
+        """The trials of a profile may ask from now on; so many of them are to start, or so many `more`."""
+        before = self._own().account(profile).to_start if more and self._limited else 0
+        self._change(profile, turn=Turn.NOW, to_start=before + trials, closed=None)
 
     def through(self, profile: str) -> None:
         """No trial of a profile asks any more: what it does not use of its share is the others'."""
@@ -269,12 +270,16 @@ class Gate:
             with self._locked() as found:
                 found.own.change(profile, found.own.account(profile).without(trial))
 
-    def settle_dead(self, job_folder: Path, profile: str) -> None:
-        """Settle what a Harbor that is gone held for the trials in its folder: their cost is unknown."""
+    def settle_dead(self, job_folder: Path, profile: str, alive: Iterable[Path] = ()) -> None:
+        """Settle what a Harbor that is gone held for the trials in its folder: their cost is unknown.
+
+        `alive` are the folders of other jobs of the profile, which run.
+        """
+        others = tuple(alive)
         for trial in list(self._own().account(profile).running):
             if (job_folder / trial).is_dir():
                 self.leave(trial, profile, None, measured=False)
-            else:
+            elif not any((folder / trial).is_dir() for folder in others):
                 self.give_back(trial, profile)
 
     def press(self, lane: str, *, started_at: float, asked_sec: float | None, now: float | None = None) -> Lane:

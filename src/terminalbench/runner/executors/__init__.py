@@ -1,1 +1,1 @@
-"""Where Harbor processes run: `base` is the contract, `local` this machine."""
+"""Where Harbor processes run: `base` is the contract, `local` this machine, `ray_executor` the nodes of a cluster."""

@@ -6,9 +6,13 @@ kept in `workers/<job>.json`, so that `kill`, `resume` and `status` can ask the 
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from terminalbench.experiments.tables import RunTable
 from terminalbench.live.processes import Worker
+
+NODE_LOST = -1000
+"""The exit code of a job whose machine is gone: its trials are not to blame for it."""
 
 
 @dataclass(frozen=True)
@@ -51,4 +55,25 @@ class Executor(Protocol):
 
     def user(self, worker: Worker) -> int | None:
         """The id of the user whose process it is; None when it is gone."""
+        ...
+
+
+@runtime_checkable
+class ClusterExecutor(Protocol):
+    """What an executor of several machines has besides."""
+
+    def ready(self, settings: RunTable) -> None:
+        """Reach the machines, before a batch is taken. Raises a `UserError` within 30 seconds when no job could run."""
+        ...
+
+    def wave_trials(self, settings: RunTable) -> int:
+        """How many trials a job has at most: those of a profile are split into as many jobs as it takes."""
+        ...
+
+    def waits(self, worker: Worker) -> bool:
+        """Whether a job has not begun because no machine has room for it."""
+        ...
+
+    def leave(self) -> None:
+        """The run is over: let go of the machines."""
         ...

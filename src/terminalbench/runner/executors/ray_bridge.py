@@ -1,0 +1,182 @@
+"""The process between a runner and a Ray cluster: takes orders on its input, tells on its output (`ray_messages`).
+
+    python -P -m terminalbench.runner.executors.ray_bridge
+
+It ends with the runner. Ray then ends the actors that it has started, and with them the Harbor processes on the nodes;
+a cluster of its own ends too.
+"""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import msgspec
+import ray
+
+from terminalbench.runner.executors.base import NODE_LOST
+from terminalbench.runner.executors.ray_messages import Began, Ended, Join, Joined, News, Order, Refused, Start, Stop
+from terminalbench.runner.executors.ray_node import NodeJob
+from terminalbench.version import __version__
+
+SLOTS = ("sandboxes", "models")
+"""Resources of which a trial takes one each, on the nodes of a cluster where some node declares them."""
+_STORE_BYTES = 80_000_000
+_REACH_SEC = 5.0
+_MB = 1 << 20
+_turn = threading.Lock()
+
+
+def say(news: News) -> None:
+    """Tell the runner; without one there is nothing left to do."""
+    data = msgspec.json.encode(news) + b"\n"
+    with _turn:
+        try:
+            os.write(_out, data)
+        except BrokenPipeError:
+            os._exit(1)
+
+
+def refuse(what: str, hint: str) -> NoReturn:
+    """Tell why there is no cluster, and end."""
+    say(Refused(what, hint))
+    os._exit(2)
+
+
+def join(order: Join) -> None:
+    """Join the cluster, or make one; ends the process when that takes too long or cannot be."""
+    where = (
+        f"no Ray cluster can be joined at {order.address}" if order.address else "no Ray cluster can be started here"
+    )
+    hint = "ray start --head starts one, ray start --address=HOST:PORT makes this machine one of its nodes"
+    late = threading.Timer(order.patience_sec, refuse, (f"{where}: no answer within {order.patience_sec:g} s", hint))
+    late.daemon = True
+    late.start()
+    deadline = time.monotonic() + order.patience_sec - _REACH_SEC
+    while (why := _try(order.address)) is not None:
+        if not order.again or time.monotonic() > deadline:
+            refuse(f"{where}: {why}", hint)
+        time.sleep(1.0)
+    late.cancel()
+
+
+def _try(address: str | None) -> str | None:
+    """Why it does not work now; None: it does."""
+    try:
+        if address is not None:
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SEC).close()
+        own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+        more = own if address is None else {}
+        ray.init(
+            address=address or "local", namespace="terminalbench", log_to_driver=False, logging_level="ERROR", **more
+        )
+    except OSError as error:  # ray's ConnectionError too
+        return error.strerror or str(error).splitlines()[0]
+    except Exception as error:  # noqa: BLE001  Ray raises many kinds; it is told in one way
+        return str(error).splitlines()[0]
+    return None
+
+
+def needs(order: Join, trials: int) -> dict[str, Any]:
+    """What a job of so many trials at once takes of its node."""
+    declared = ray.cluster_resources()
+    return {
+        "num_cpus": order.cpus_per_trial * trials,
+        "memory": order.memory_mb_per_trial * _MB * trials or None,
+        "resources": {slot: trials for slot in SLOTS if slot in declared},
+    }
+
+
+def check_room(order: Join) -> None:
+    """Refuse a job that fits no node: it would wait for ever."""
+    asked = needs(order, order.trials)
+    wanted = {"CPU": asked["num_cpus"], "memory": asked["memory"] or 0, **asked["resources"]}
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
+        return
+    most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in wanted}
+    short = next((name for name, amount in wanted.items() if most[name] < amount), "CPU")
+    unit = f" of {short}" if short != "CPU" else " CPUs"
+    what = f"{order.trials} trials at once take {wanted[short]:g}{unit}, and no node has more than {most[short]:g}"
+    refuse(what, "lower run.parallel or cpus_per_trial in [run.ray]")
+
+
+@dataclass
+class Jobs:
+    """The jobs of the runner: each has an actor on some node, and a thread here that follows it."""
+
+    order: Join
+    actors: dict[str, Any] = field(default_factory=dict)
+    began: set[str] = field(default_factory=set)
+    stopped: dict[str, bool] = field(default_factory=dict)
+
+    def start(self, start: Start) -> None:
+        """Place it, as soon as there is room."""
+        asked = needs(self.order, start.trials)
+        actor = ray.remote(NodeJob).options(max_concurrency=4, max_restarts=0, **asked).remote(__version__)
+        self.actors[start.name] = actor
+        threading.Thread(target=self._follow, args=(start, actor), name=start.name, daemon=True).start()
+
+    def stop(self, name: str, now: bool) -> None:
+        """Stop it; one that has not begun is taken back."""
+        actor = self.actors.get(name)
+        if actor is None:
+            return
+        self.stopped[name] = now
+        if name in self.began:
+            actor.stop.remote(now)
+        else:
+            ray.kill(actor)
+
+    def stop_all(self) -> None:
+        """Interrupt every job: a person has ended the batch."""
+        for name in list(self.actors):
+            self.stop(name, now=False)
+
+    def _follow(self, start: Start, actor: Any) -> None:
+        said = ""
+        try:
+            host = ray.get(actor.host.remote())
+            self.began.add(start.name)
+            say(Began(start.name, host))
+            if start.name in self.stopped:
+                actor.stop.remote(self.stopped[start.name])
+            code = ray.get(actor.run.remote(start.job()))
+        except ray.exceptions.RayTaskError as error:
+            code, said = 1, str(error.cause).splitlines()[0]
+        except ray.exceptions.RayError as error:
+            code = -signal.SIGINT if start.name in self.stopped else NODE_LOST
+            said = f"its node was lost: {str(error).splitlines()[0]}"
+        self.actors.pop(start.name, None)
+        ray.kill(actor)
+        say(Ended(start.name, code, said))
+
+
+def main() -> None:
+    """Join, then do what is said, to the end of the input."""
+    lines = iter(sys.stdin.buffer)
+    order = msgspec.json.decode(next(lines), type=Join)
+    join(order)
+    check_room(order)
+    jobs = Jobs(order)
+    signal.signal(signal.SIGINT, lambda _number, _frame: threading.Thread(target=jobs.stop_all).start())
+    say(Joined(sum(node["Alive"] for node in ray.nodes())))
+    for line in lines:
+        told = msgspec.json.decode(line, type=Order)
+        if isinstance(told, Start):
+            jobs.start(told)
+        elif isinstance(told, Stop):
+            jobs.stop(told.name, told.now)
+    ray.shutdown()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _out = os.dup(1)
+    os.dup2(2, 1)  # what libraries print is not for the runner
+    main()

@@ -1,0 +1,232 @@
+"""Jobs on the nodes of a Ray cluster (docs/scaling.md). Ray itself is loaded by another process only, the bridge.
+
+Ray ends a process whose cluster is gone, so the bridge stands between (`ray_bridge`): should it end, its jobs are lost
+as those of a lost node are, and the next one that starts joins the cluster anew. What is recorded of a job is the
+process of the bridge: whoever kills that ends its jobs, on every node.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from terminalbench.errors import UserError
+from terminalbench.experiments.tables import RayTable, RunTable
+from terminalbench.files import append_lines, decode_plain, start_ticks
+from terminalbench.live.processes import Worker
+from terminalbench.modes import make_folder
+from terminalbench.runner.environment import process_environment
+from terminalbench.runner.executors.base import NODE_LOST, JobRun
+from terminalbench.runner.executors.local import LocalExecutor, tied
+from terminalbench.runner.executors.ray_messages import Began, Ended, Join, Joined, News, Order, Refused, Start, Stop
+
+ADDRESS = "RAY_ADDRESS"
+"""The variable that names a cluster where the experiment names none."""
+JOIN_SEC = 18.0
+AGAIN_SEC = 90.0
+"""For how long a run that had a cluster tries to join it again: its head may be starting anew."""
+WAVES_OF = 8
+HARBORS_OWN = 4
+"""Trials at once of a job that says nothing of it."""
+_LOCAL_SEC = 90.0
+_BRIDGE = "terminalbench.runner.executors.ray_bridge"
+_CONFIG_LIMIT = 64 << 20
+
+
+class _JobConfig(msgspec.Struct):
+    n_concurrent_trials: int = HARBORS_OWN
+
+
+class Bridge:
+    """The process that speaks with the cluster. A thread takes what it says."""
+
+    def __init__(self, join: Join) -> None:
+        self.joined: Joined | None = None
+        self.refused: Refused | None = None
+        self.began: set[str] = set()
+        self.ended: dict[str, Ended] = {}
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  it is read when the process has ended
+        passed = {name: value for name, value in os.environ.items() if re.match("RAY_", name) and name != ADDRESS}
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(
+            tied([sys.executable, "-P", "-m", _BRIDGE]),
+            env=process_environment((), None, None, os.environ) | {"RAY_USAGE_STATS_ENABLED": "0"} | passed,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            cwd="/",
+            start_new_session=True,
+        )
+        self.ticks = start_ticks(self.process.pid)
+        self._changed = threading.Condition()
+        self._over = False
+        threading.Thread(target=self._listen, args=(self.process.stdout,), name="ray", daemon=True).start()
+        self.say(join)
+
+    def say(self, order: Order) -> None:
+        """Give it an order; one that has ended hears nothing."""
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError, ValueError):
+                self.process.stdin.write(msgspec.json.encode(order) + b"\n")
+                self.process.stdin.flush()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may still say something."""
+        return not self._over
+
+    def await_cluster(self, seconds: float) -> None:
+        """Wait until it has joined. Raises a `UserError` when it has not."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            self._changed.wait_for(lambda: self.joined or self._over, max(0.0, deadline - time.monotonic()))
+        if self.joined is None:
+            self.end()
+            said = self.refused or Refused(self._last_words() or f"no answer within {seconds:g} s", "tbench validate")
+            raise UserError(said.what, where="run.executor", hint=said.hint)
+
+    def end(self) -> None:
+        """End it, and with it all that it runs; a cluster of its own too."""
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError, ValueError):
+                self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _listen(self, output: IO[bytes]) -> None:
+        for line in output:
+            try:
+                news = msgspec.json.decode(line, type=News)
+            except msgspec.DecodeError:
+                continue  # a library that prints
+            with self._changed:
+                if isinstance(news, Joined):
+                    self.joined = news
+                elif isinstance(news, Refused):
+                    self.refused = news
+                elif isinstance(news, Began):
+                    self.began.add(news.name)
+                else:
+                    self.ended[news.name] = news
+                self._changed.notify_all()
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+
+class RayExecutor:
+    """Runs jobs on a Ray cluster, by one bridge at a time."""
+
+    def __init__(self) -> None:
+        self._local = LocalExecutor()
+        self._bridge: Bridge | None = None
+        self._settings = RunTable(executor="ray")
+        self._logs: dict[str, Path] = {}
+        self._bridges: dict[str, Bridge] = {}
+
+    def ready(self, settings: RunTable) -> None:
+        """Join the cluster, if no bridge has."""
+        self._settings = settings
+        if self._bridge is not None and self._bridge.alive:
+            return
+        if find_spec("ray") is None:
+            hint = 'pip install "terminalbench[ray]"'
+            raise UserError("executor ray needs the extra ray, which is not installed", where="run.executor", hint=hint)
+        self._bridge = Bridge(self._join(JOIN_SEC if self._address else _LOCAL_SEC))
+        self._bridge.await_cluster(JOIN_SEC + 4 if self._address else _LOCAL_SEC)
+
+    def wave_trials(self, settings: RunTable) -> int:
+        """As `[run.ray]` says."""
+        table = settings.ray or RayTable()
+        return table.wave_trials or WAVES_OF * (settings.parallel or HARBORS_OWN)
+
+    def start(self, job: JobRun) -> Worker:
+        """Have it begin as soon as a node has room for it."""
+        make_folder(job.log.parent)
+        if self._bridge is None or not self._bridge.alive:
+            self._bridge = Bridge(self._join(AGAIN_SEC, again=True))
+        bridge = self._bridges[job.name] = self._bridge
+        self._logs[job.name] = job.log
+        config = decode_plain(Path(job.argv[job.argv.index("-c") + 1]), _JobConfig, _CONFIG_LIMIT) or _JobConfig()
+        trials = config.n_concurrent_trials
+        bridge.say(Start(job.name, job.profile, job.argv, job.env, str(job.folder), str(job.log), trials))
+        return Worker(
+            job=job.name,
+            profile=job.profile,
+            pid=bridge.process.pid,
+            group=bridge.process.pid,
+            host=os.uname().nodename,
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            start_ticks=bridge.ticks,
+            command=job.argv,
+            reference=f"ray {self._address or 'on this machine'}",
+        )
+
+    def poll(self, worker: Worker) -> int | None:
+        """The exit code of a job that has ended; `NODE_LOST` when its node, or the cluster, is gone."""
+        bridge = self._bridges[worker.job]
+        found = bridge.ended.get(worker.job)
+        if found is None and bridge.alive:
+            return None
+        if found is None:
+            said = bridge.refused.what if bridge.refused is not None else "the Ray cluster is gone"
+            found = bridge.ended[worker.job] = Ended(worker.job, NODE_LOST, said)
+        if found.said and (log := self._logs.pop(worker.job, None)) is not None:
+            append_lines(log, f"{found.said}\n".encode())
+        return found.code
+
+    def stop(self, worker: Worker, *, now: bool = False) -> None:
+        """Tell the bridge; one of another process is interrupted or killed, and then does so with all its jobs."""
+        bridge = self._bridges.get(worker.job)
+        if bridge is None:
+            self._local.stop(worker, now=now)
+        elif worker.job not in bridge.ended:
+            bridge.say(Stop(worker.job, now))
+
+    def alive(self, worker: Worker) -> bool:
+        """Whether it has not ended; for a job of another process, whether its bridge is there."""
+        return self.poll(worker) is None if worker.job in self._bridges else self._local.alive(worker)
+
+    def user(self, worker: Worker) -> int | None:
+        """Whose bridge it is."""
+        return self._local.user(worker)
+
+    def waits(self, worker: Worker) -> bool:
+        """Whether no node has room for it yet."""
+        bridge = self._bridges[worker.job]
+        return worker.job not in bridge.began and worker.job not in bridge.ended
+
+    def leave(self) -> None:
+        """End the bridge, and a cluster of its own with it."""
+        if self._bridge is not None:
+            self._bridge.end()
+            self._bridge = None
+
+    @property
+    def _address(self) -> str | None:
+        table = self._settings.ray or RayTable()
+        return table.address or os.environ.get(ADDRESS) or None
+
+    def _join(self, patience_sec: float, *, again: bool = False) -> Join:
+        table = self._settings.ray or RayTable()
+        at_once = self._settings.parallel or HARBORS_OWN
+        copy = table.files == "copy"
+        taken = (table.cpus_per_trial, table.memory_mb_per_trial)
+        return Join(self._address, *taken, copy, at_once, patience_sec, again)

@@ -114,10 +114,6 @@ class RayTable:
     )
     cpus_per_trial: float = key("CPUs of a node that a trial takes.", default=0.5, above=0)
     memory_mb_per_trial: int = key("Memory of a node that a trial takes; 0 = it is not counted.", default=0, minimum=0)
-    files: Literal["auto", "copy"] = key(
-        "How files reach a node and come back: `auto` copies them where the node does not see the results folder.",
-        default="auto",
-    )
 
 
 @table

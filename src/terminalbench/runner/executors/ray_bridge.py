@@ -6,6 +6,7 @@ It ends with the runner. Ray then ends the actors that it has started, and with 
 a cluster of its own ends too.
 """
 
+import logging
 import os
 import signal
 import socket
@@ -73,7 +74,11 @@ def _try(address: str | None) -> str | None:
         own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
         more = own if address is None else {}
         ray.init(
-            address=address or "local", namespace="terminalbench", log_to_driver=False, logging_level="ERROR", **more
+            address=address or "local",
+            namespace="terminalbench",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **more,
         )
     except OSError as error:  # ray's ConnectionError too
         return error.strerror or str(error).splitlines()[0]

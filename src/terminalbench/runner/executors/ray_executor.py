@@ -8,6 +8,7 @@ process of the bridge: whoever kills that ends its jobs, on every node.
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -58,7 +59,7 @@ class Bridge:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  it is read when the process has ended
         passed = {name: value for name, value in os.environ.items() if re.match("RAY_", name) and name != ADDRESS}
         self.process: subprocess.Popen[bytes] = subprocess.Popen(
-            tied([sys.executable, "-P", "-m", _BRIDGE]),
+            tied([sys.executable, "-P", "-m", _BRIDGE], signal.SIGTERM),  # with what of it it leaves behind
             env=process_environment((), None, None, os.environ) | {"RAY_USAGE_STATS_ENABLED": "0"} | passed,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -227,6 +228,5 @@ class RayExecutor:
     def _join(self, patience_sec: float, *, again: bool = False) -> Join:
         table = self._settings.ray or RayTable()
         at_once = self._settings.parallel or HARBORS_OWN
-        copy = table.files == "copy"
         taken = (table.cpus_per_trial, table.memory_mb_per_trial)
-        return Join(self._address, *taken, copy, at_once, patience_sec, again)
+        return Join(self._address, *taken, at_once, patience_sec, again)

@@ -16,7 +16,6 @@ class Join(msgspec.Struct, tag=True, frozen=True):
     address: str | None
     cpus_per_trial: float
     memory_mb_per_trial: int
-    copy: bool
     trials: int
     patience_sec: float
     again: bool = False

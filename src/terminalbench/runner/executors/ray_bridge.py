@@ -18,7 +18,9 @@ from typing import Any, NoReturn
 
 import msgspec
 import ray
+from ray.exceptions import RayError, RayTaskError
 
+from terminalbench.decode import decode
 from terminalbench.runner.executors.base import NODE_LOST
 from terminalbench.runner.executors.ray_messages import Began, Ended, Join, Joined, News, Order, Refused, Start, Stop
 from terminalbench.runner.executors.ray_node import NodeJob
@@ -152,9 +154,9 @@ class Jobs:
             if start.name in self.stopped:
                 actor.stop.remote(self.stopped[start.name])
             code = ray.get(actor.run.remote(start.job()))
-        except ray.exceptions.RayTaskError as error:
+        except RayTaskError as error:
             code, said = 1, str(error.cause).splitlines()[0]
-        except ray.exceptions.RayError as error:
+        except RayError as error:
             code = -signal.SIGINT if start.name in self.stopped else NODE_LOST
             said = f"its node was lost: {str(error).splitlines()[0]}"
         self.actors.pop(start.name, None)
@@ -165,14 +167,14 @@ class Jobs:
 def main() -> None:
     """Join, then do what is said, to the end of the input."""
     lines = iter(sys.stdin.buffer)
-    order = msgspec.json.decode(next(lines), type=Join)
+    order = decode(next(lines), Join)
     join(order)
     check_room(order)
     jobs = Jobs(order)
     signal.signal(signal.SIGINT, lambda _number, _frame: threading.Thread(target=jobs.stop_all).start())
     say(Joined(sum(node["Alive"] for node in ray.nodes())))
     for line in lines:
-        told = msgspec.json.decode(line, type=Order)
+        told = decode(line, Order)
         if isinstance(told, Start):
             jobs.start(told)
         elif isinstance(told, Stop):

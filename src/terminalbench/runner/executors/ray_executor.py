@@ -21,10 +21,13 @@ from typing import IO
 
 import msgspec
 
+from terminalbench.decode import decode
 from terminalbench.errors import UserError
 from terminalbench.experiments.tables import RayTable, RunTable
-from terminalbench.files import append_lines, decode_plain, start_ticks
+from terminalbench.files import append_lines
+from terminalbench.json_files import decode_plain
 from terminalbench.live.processes import Worker
+from terminalbench.locks import start_ticks
 from terminalbench.modes import make_folder
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.executors.base import NODE_LOST, JobRun
@@ -109,7 +112,7 @@ class Bridge:
     def _listen(self, output: IO[bytes]) -> None:
         for line in output:
             try:
-                news = msgspec.json.decode(line, type=News)
+                news = decode(line, News)
             except msgspec.DecodeError:
                 continue  # a library that prints
             with self._changed:

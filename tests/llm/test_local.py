@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -72,10 +73,24 @@ def refused(call: Callable[[], object]) -> ModelError:
     return caught.value
 
 
-def get(url: str, body: Any = None) -> Any:
+def fetched(url: str, body: Any = None, token: str = "") -> Any:
     data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=60) as answer:
+    asked = urllib.request.Request(url, data=data, headers={"Authorization": f"Bearer {token}"} if token else {})
+    with urllib.request.urlopen(asked, timeout=60) as answer:
         return json.loads(answer.read())
+
+
+def code_of(call: Callable[[], object]) -> int:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        call()
+    return caught.value.code
+
+
+def listening(pid: int) -> list[int]:
+    """The ports of this machine that a process listens on."""
+    own = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]
 
 
 def gone(pid: int) -> bool:
@@ -194,7 +209,7 @@ class TestTheServer:
         assert "num_ctx" in (error.hint or "")
 
     def test_it_speaks_openai_and_ollama(self, model: LocalModel) -> None:
-        url, name = model.lease.url, model.lease.name
+        url, name, get = model.lease.url, model.lease.name, partial(fetched, token=model.lease.token)
         said = {"model": name, "messages": [{"role": "user", "content": "Well?"}], "max_tokens": 4}
         assert get(f"{url}/v1/chat/completions", said)["usage"]["completion_tokens"] == 4
         assert get(f"{url}/v1/models")["data"][0]["id"] == name
@@ -206,25 +221,39 @@ class TestTheServer:
         whole = get(f"{url}/api/chat", {**said, "stream": False, "options": options})
         assert (whole["done"], whole["done_reason"], whole["eval_count"]) == (True, "length", 4)
         for wrong, code in (({**said, "model": "other"}, 404), ({**said, "options": {"num_ctx": 9999}}, 400)):
-            with pytest.raises(urllib.error.HTTPError) as caught:
-                get(f"{url}/api/chat", wrong)
-            assert caught.value.code == code
+            assert code_of(lambda wrong=wrong: get(f"{url}/api/chat", wrong)) == code
+
+    def test_who_has_not_its_token_is_not_answered(self, model: LocalModel) -> None:
+        held = model.lease
+        said = {"model": held.name, "messages": [{"role": "user", "content": "Well?"}], "max_tokens": 1}
+        ports = listening(held.served.pid)
+        assert len(ports) == 2, "llama.cpp's own, and what stands in front of it"
+        for url in (f"http://127.0.0.1:{port}" for port in ports):
+            for token in ("", "wrong"):
+                assert code_of(lambda url=url, token=token: fetched(f"{url}/v1/chat/completions", said, token)) == 401
+            assert fetched(f"{url}/health")["status"] == "ok"
+        assert code_of(lambda: fetched(f"{held.url}/api/tags")) == 401
+        folder = next(leases.models_folder().glob(f"*-{WINDOW}"))
+        assert (folder / "server.json").stat().st_mode & 0o077 == 0
+        assert held.token not in repr(held) + (folder / "server.log").read_text()
 
     def test_it_tells_how_fast_it_is(self, model: LocalModel) -> None:
         model.ask(ASKED)
-        told = speed(model.lease.url)
+        told = speed(model.lease.url, model.lease.token)
         assert told is not None
         assert told.written >= 8
         assert told.written_per_sec
         assert "a second" in str(told)
-        assert speed("http://127.0.0.1:9") is None
+        assert speed("http://127.0.0.1:9", "") is None
 
     def test_a_question_whose_asker_has_gone_is_given_up(self, model: LocalModel) -> None:
         with socket.create_server(("127.0.0.1", 0)) as engine:
-            front = Front(model.lease.served.order, f"http://127.0.0.1:{engine.getsockname()[1]}")
+            front = Front(model.lease.served.order, f"http://127.0.0.1:{engine.getsockname()[1]}", "secret")
             Thread(target=front.serve_forever, daemon=True).start()
             asker = socket.create_connection(("127.0.0.1", front.server_port))
-            asker.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+            asker.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\nContent-Length: 2\r\n\r\n{}"
+            )
             asked, _ = engine.accept()
             asked.settimeout(60)
             assert asked.recv(10_000).startswith(b"POST /v1/chat/completions")

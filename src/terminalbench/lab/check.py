@@ -331,13 +331,13 @@ def _served(spec: LocalSpec) -> str:
     except ModelError as error:
         return f"{error.what} ({error.hint})" if error.hint else error.what
     try:
-        return _ollama(held.name, held.url)
+        return _ollama(held.name, held.url, held.token)
     finally:
         held.close()
 
 
-def _ollama(name: str, host: str | None) -> str:
-    server = OllamaServer(server_url(host), _PROBE_TIMEOUT_SEC)
+def _ollama(name: str, host: str | None, token: str | None = None) -> str:
+    server = OllamaServer(server_url(host), _PROBE_TIMEOUT_SEC, token)
     asked = [{"role": "user", "content": "Answer with the word ok."}]
     try:
         server.chat({"model": server.find(name).name, "messages": asked, "options": {"num_predict": 1}})

@@ -130,11 +130,15 @@ def usage_of(last: Mapping[str, Any]) -> Usage:
 
 
 class OllamaServer:
-    """One server. `timeout_sec` is how long it may stay silent: until its answer begins, and within a stream."""
+    """One server. `timeout_sec` is how long it may stay silent: until its answer begins, and within a stream.
 
-    def __init__(self, url: str, timeout_sec: float = 900.0) -> None:
+    `token` is for one that asks for it, as that of a `local:` model does.
+    """
+
+    def __init__(self, url: str, timeout_sec: float = 900.0, token: str | None = None) -> None:
         self.url = url
         self.timeout_sec = timeout_sec
+        self._headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
 
     def version(self) -> str:
         """The version of the server, which answers."""
@@ -243,7 +247,7 @@ class OllamaServer:
     def _open(self, path: str, body: Mapping[str, Any] | None, timeout_sec: float, model: str) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(  # noqa: S310  the scheme is http or https
-            self.url + path, data=data, headers={"content-type": "application/json"}
+            self.url + path, data=data, headers=self._headers
         )
         local = urlsplit(self.url).hostname in ("127.0.0.1", "localhost", "::1")
         direct = [urllib.request.ProxyHandler({})] if local else []

@@ -77,7 +77,7 @@ def local_facts(spec: str, model: str, options: Mapping[str, Any]) -> dict[str, 
     try:
         held = lease(replace(wanted, num_ctx=options.get("num_ctx") or wanted.num_ctx))
         try:
-            order, server = held.served.order, OllamaServer(held.url, _LOAD_SEC)
+            order, server = held.served.order, OllamaServer(held.url, _LOAD_SEC, held.token)
             _say(server, order.name, order.window, options, num_predict=1)
             tools = _tools(server, server.find(order.name), order.window, options)
         finally:

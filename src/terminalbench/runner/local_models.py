@@ -3,10 +3,13 @@
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from terminalbench.experiments.lessons import unwrapped
 from terminalbench.llm.local.spec import LocalSpec, is_local, parse_local
+
+if TYPE_CHECKING:
+    from terminalbench.llm.local.lease import Lease
 
 
 def local_models(configs: Iterable[Mapping[str, Any]]) -> list[LocalSpec]:
@@ -26,7 +29,7 @@ def served(specs: Iterable[LocalSpec], note: Callable[[str], None]) -> Generator
 
     In the end it is noted how much each has read and written, and how fast.
     """
-    urls: dict[str, str] = {}
+    leases: list[Lease] = []
     with ExitStack() as held:
         for spec in specs:
             from terminalbench.llm.local.lease import lease
@@ -36,10 +39,10 @@ def served(specs: Iterable[LocalSpec], note: Callable[[str], None]) -> Generator
             order = found.served.order
             slots = "one question" if order.slots == 1 else f"{order.slots} questions"
             note(f"{order.name} is served at {found.url}: {slots} at once, {order.window} tokens each")
-            urls[order.name] = found.url
+            leases.append(found)
         yield
-        for name, url in urls.items():
+        for found in leases:
             from terminalbench.llm.local.speed import speed
 
-            if (told := speed(url)) is not None:
-                note(f"{name}: {told}")
+            if (told := speed(found.url, found.token)) is not None:
+                note(f"{found.name}: {told}")

@@ -46,5 +46,7 @@ class LocalTerminus(Terminus2):
             self._lease = await in_thread(lambda: lease(self._spec))
         except ModelError as error:
             raise provider_error(error) from error
-        self._llm._api_base = f"{self._lease.url}/v1"  # ty: ignore[missing-attribute]  that of LiteLLM
+        llm: Any = self._llm  # that of LiteLLM
+        llm._api_base = f"{self._lease.url}/v1"
+        llm._llm_kwargs["api_key"] = self._lease.token
         await super().setup(environment)

@@ -116,7 +116,7 @@ class OllamaAgent(BaseAgent):
     @property
     def _server(self) -> OllamaServer:
         if self._lease is not None:
-            return OllamaServer(self._lease.url, self.options.silence_sec)
+            return OllamaServer(self._lease.url, self.options.silence_sec, self._lease.token)
         host = self.options.base_url or self.extra_env.get("OLLAMA_HOST") or os.environ.get("OLLAMA_HOST")
         return OllamaServer(server_url(host), self.options.silence_sec)
 

@@ -1,8 +1,11 @@
 """What stands in front of llama.cpp: OpenAI's paths are handed on, Ollama's are answered in its words.
 
+Who has not the server's token is told nothing but that the server is well.
+
 A question whose asker has gone away is given up, so that a cancelled trial takes no one's time.
 """
 
+import hmac
 import http.client
 import json
 import select
@@ -17,6 +20,7 @@ from terminalbench.llm.local import ollama_api
 from terminalbench.llm.local.lease import Order
 
 _HANDED_ON = ("/v1/", "/health", "/metrics", "/props", "/slots", "/tokenize", "/detokenize", "/apply-template")
+_OPEN = ("/", "/health")
 _CHUNK = 1 << 16
 _LONGEST = 64 << 20
 """The longest question that is read."""
@@ -32,8 +36,9 @@ class Front(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, order: Order, engine: str) -> None:
+    def __init__(self, order: Order, engine: str, token: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.authorization = f"Bearer {token}"
         self.order = order
         self.engine = urlsplit(engine).netloc
 
@@ -70,14 +75,20 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, body: bytes) -> None:
         path = urlsplit(self.path).path
         with suppress(_Gone, BrokenPipeError, ConnectionResetError):
-            if path.startswith("/api/"):
+            if path not in _OPEN and not self._known():
+                self._json({"error": "this server answers those who send its token (Authorization: Bearer)"}, 401)
+            elif path.startswith("/api/"):
                 self._ollama(path, body)
             elif path.startswith(_HANDED_ON):
                 self._hand_on(body)
             elif path == "/":
-                self._json({"status": "ok", "model": self.server.order.name})
+                self._json({"status": "ok"})
             else:
                 self._json({"error": f"no such path: {path}"}, 404)
+
+    def _known(self) -> bool:
+        given = self.headers.get("Authorization") or ""
+        return hmac.compare_digest(given.encode(), self.server.authorization.encode())
 
     def _hand_on(self, body: bytes) -> None:
         with _Question(self, self.command, self.path, body) as answer:
@@ -180,7 +191,8 @@ class _Question:
 
     def __enter__(self) -> http.client.HTTPResponse:
         try:
-            self._connection.request(self._method, self._path, self._body, {"Content-Type": "application/json"})
+            told = {"Content-Type": "application/json", "Authorization": self._asker.server.authorization}
+            self._connection.request(self._method, self._path, self._body, told)
             self._wait(self._connection.sock)
             return self._connection.getresponse()
         except BaseException:

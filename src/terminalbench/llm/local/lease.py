@@ -3,7 +3,7 @@
     /tmp/tbench-models-<uid>/<digest>-<window>/
         start.lock      held by the process that looks for the server, or starts it
         users           each user holds a shared lock on it; the server ends when it gets an exclusive one
-        server.json     where the server is
+        server.json     where the server is, and the token it asks for; for this user's eyes
         server.log      what it said
 
 The kernel gives up the lock of a user that dies, however it dies: a lease cannot be left behind.
@@ -66,12 +66,16 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """A server that answers."""
+    """A server that answers who has its `token`, which no representation of it holds."""
 
     url: str
     pid: int
     ticks: int | None
     order: Order
+    token: str
+
+    def __repr__(self) -> str:
+        return f"Served({self.url!r}, pid={self.pid})"
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,11 @@ class Lease:
     def url(self) -> str:
         """Where the server is."""
         return self.served.url
+
+    @property
+    def token(self) -> str:
+        """What the server asks of every asker, as `Authorization: Bearer`."""
+        return self.served.token
 
     @property
     def name(self) -> str:

@@ -63,7 +63,7 @@ class LocalModel(OllamaModel):
             if self._lease is None:
                 self._lease = take_lease(self.spec)
                 self.model = self._lease.name
-                self.server = OllamaServer(self._lease.url, self.server.timeout_sec)
+                self.server = OllamaServer(self._lease.url, self.server.timeout_sec, self._lease.token)
             return self._lease
 
     def close(self) -> None:

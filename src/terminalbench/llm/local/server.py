@@ -7,6 +7,7 @@ It ends when the last process that holds a lease of it has ended (`lease`).
 
 import fcntl
 import os
+import secrets
 import sys
 import time
 from importlib import import_module
@@ -28,9 +29,10 @@ def main(folder: Path) -> None:
     """Serve until nobody uses it any more."""
     order: Order = read_json(folder / "order.json", Order)
     Thread(target=_end_with_users, args=(folder,), daemon=True).start()
-    engine = _engine(order)
-    front = Front(order, engine.listening_address)
-    write_json(folder / "server.json", Served(front.url, os.getpid(), start_ticks(os.getpid()), order))
+    token = secrets.token_urlsafe(32)
+    engine = _engine(order, token)
+    front = Front(order, engine.listening_address, token)
+    write_json(folder / "server.json", Served(front.url, os.getpid(), start_ticks(os.getpid()), order, token))
     front.serve_forever()
 
 
@@ -46,12 +48,12 @@ def _end_with_users(folder: Path) -> None:
                 os._exit(0)  # with it goes the lock, for which the next user may wait
 
 
-def _engine(order: Order) -> Any:
+def _engine(order: Order, token: str) -> Any:
     xllamacpp: Any = import_module(ENGINE)
     wanted = xllamacpp.CommonParams()
     wanted.model.path = order.path
     wanted.model_alias = [order.name]
-    wanted.hostnames, wanted.port = ["127.0.0.1"], 0
+    wanted.hostnames, wanted.port, wanted.api_keys = ["127.0.0.1"], 0, [token]
     wanted.n_parallel, wanted.n_ctx = order.slots, order.window * order.slots
     wanted.cpuparams.n_threads = order.threads
     wanted.use_jinja, wanted.ctx_shift = True, False  # a prompt that is too long is refused, and never cut

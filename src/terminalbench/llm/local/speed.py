@@ -22,10 +22,13 @@ class Speed:
         return f"{self.read} tokens read, {self.written} written{rate}"
 
 
-def speed(url: str) -> Speed | None:
+def speed(url: str, token: str) -> Speed | None:
     """What the server at `url` tells; None when it does not answer."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with suppress(OSError, ValueError), opener.open(f"{url}/metrics", timeout=_LOOK_SEC) as answer:
+    asked = urllib.request.Request(  # noqa: S310  it is http
+        f"{url}/metrics", headers={"Authorization": f"Bearer {token}"}
+    )
+    with suppress(OSError, ValueError), opener.open(asked, timeout=_LOOK_SEC) as answer:
         found = {name: float(value) for name, value in _COUNTED.findall(answer.read().decode())}
         written, seconds = found.get("tokens_predicted_total", 0.0), found.get("tokens_predicted_seconds_total", 0.0)
         return Speed(int(found.get("prompt_tokens_total", 0)), int(written), written / seconds if seconds else None)

@@ -6,7 +6,7 @@ import msgspec
 
 from terminalbench.analytics import power
 from terminalbench.experiments.agents import calls_model
-from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan
+from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.history import Past, PastTrial
 from terminalbench.records import Outcome, total
@@ -93,7 +93,6 @@ def _cost(trials: Sequence[PastTrial]) -> float | None:
 
 def _hours(plan: Plan, profiles: Sequence[ProfileForecast]) -> float | None:
     """When the last job ends: jobs side by side as the plan says, trials side by side in each."""
-    parallel = plan.settings.parallel or HARBOR_PARALLEL
     side_by_side = plan.settings.profiles_parallel or len(profiles)
     lanes = [0.0] * max(1, side_by_side)
     for profile in profiles:
@@ -101,7 +100,7 @@ def _hours(plan: Plan, profiles: Sequence[ProfileForecast]) -> float | None:
             if profile.trials:
                 return None
             continue
-        rounds = max(profile.trials / parallel, min(profile.trials, 1))
+        rounds = max(profile.trials / plan.at_once(profile.profile), min(profile.trials, 1))
         lanes[lanes.index(min(lanes))] += rounds * profile.trial_sec
     return max(lanes) / 3600
 

@@ -114,7 +114,7 @@ def plan_document(planned: "PlannedBatch") -> dict[str, Any]:
         "reuse": list(planned.reuse),
         **({"forecast": planned.forecast} if planned.forecast is not None else {}),
         **({"budget": planned.budget} if planned.budget is not None else {}),
-        "notes": planned.plan.all_notes(),
+        "notes": _notes(planned),
     }
 
 
@@ -183,9 +183,15 @@ def plan_text(planned: "PlannedBatch") -> str:
     lines += _reuse_lines(planned)
     if planned.forecast is not None:
         lines += ["", "Forecast", *forecast_lines(planned.forecast)]
-    if notes := planned.plan.all_notes():
+    if notes := _notes(planned):
         lines += ["", "Notes", *(f"  {note}" for note in notes)]
     return "\n".join(lines) + "\n"
+
+
+def _notes(planned: "PlannedBatch") -> list[str]:
+    from terminalbench.experiments.environments import environment_needs
+
+    return [*planned.plan.all_notes(), *environment_needs(planned.experiment)]
 
 
 def _network_lines(run: "RunTable") -> list[str]:
@@ -248,6 +254,8 @@ def _profile_lines(planned: "PlannedBatch") -> list[str]:
         what = " ".join(filter(None, (profile.agent.name, profile.model, profile.reasoning)))
         role = "  (baseline)" if profile.key == baseline.key else "  (oracle)" if profile.oracle else ""
         lines.append(f"  {profile.key:<{width}}  {profile.id}  {what}{role}")
+        if profile.parallel is not None:
+            lines.append(f"  {'':<{width}}  {plural(profile.parallel, 'trial')} at once")
         if profile.description:
             lines.append(f"  {'':<{width}}  {profile.description}")
         if profile.snapshot is not None:

@@ -27,6 +27,7 @@ def command(experiments: tuple[Path, ...], root: Path | None) -> int:
 
 def _check(file: Path, root: Path | None) -> None:
     from terminalbench.experiments.config import is_training_plan, load
+    from terminalbench.experiments.environments import environment_needs
     from terminalbench.experiments.quarantine import is_quarantine_file, read_quarantine_file
 
     if is_quarantine_file(file):
@@ -47,5 +48,5 @@ def _check(file: Path, root: Path | None) -> None:
     for task in experiment.tasks:
         if (reason := experiment.quarantine.get((task.dataset, task.id))) is not None:
             click.echo(f"{file}: note: {task.id} is quarantined and will not run: {reason}")
-    for note in experiment.notes:
+    for note in (*experiment.notes, *environment_needs(experiment)):
         click.echo(f"{file}: note: {note}")

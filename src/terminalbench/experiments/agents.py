@@ -105,9 +105,9 @@ def _harbor() -> dict[str, Any]:
     return json.loads((Path(__file__).parent / "harbor.json").read_bytes())
 
 
-def harbor_environments() -> list[str]:
-    """Harbor's environment types."""
-    return list(_harbor()["environments"])
+def harbor_environments() -> dict[str, dict[str, Any]]:
+    """Harbor's environment types, each with what it needs and takes (`experiments.environments` reads it)."""
+    return _harbor()["environments"]
 
 
 def agent_names() -> list[str]:

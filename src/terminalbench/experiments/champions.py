@@ -18,7 +18,7 @@ from terminalbench.text.numbers import some
 
 PROFILES = Path(".terminalbench/profiles")
 """Where champions and their lineage are, below the folder of the project."""
-BESIDE = ("champion", "description", "price", "likely_cost_usd", "env_file")
+BESIDE = ("champion", "description", "price", "likely_cost_usd", "parallel", "env_file")
 """What a profile may set besides its champion: nothing that makes it another profile."""
 _NOT_ITS_OWN = "environment_code"
 

@@ -11,9 +11,9 @@ from typing import Any
 from terminalbench import registry
 from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
 from terminalbench.experiments import tables
-from terminalbench.experiments.agents import harbor_environments
 from terminalbench.experiments.champions import Champion, taken_over
 from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSource
+from terminalbench.experiments.environments import check_environment
 from terminalbench.experiments.inherit import Inheritance
 from terminalbench.experiments.network import check_network
 from terminalbench.experiments.profiles import Profile
@@ -238,13 +238,7 @@ class _Loader:
         return InvalidFile(str(self.file), [one for _, one in placed], [line for line, _ in placed])
 
     def _check_run(self, run: tables.RunTable) -> None:
-        environment = run.container_env
-        known = sorted({*harbor_environments(), *registry.BUILTIN["environments"]})
-        if environment not in known and not registry.is_import_path(environment):
-            known = sorted({*known, *registry.names("environments")})
-            if environment not in known:
-                hint = did_you_mean(environment, known, limit=40)
-                self.problems.add("run.container_env", f'no environment is called "{environment}"', hint)
+        check_environment(run, self.problems)
         check_network(run, self.problems)
         known = sorted(registry.BUILTIN["executors"])
         if run.executor not in known:

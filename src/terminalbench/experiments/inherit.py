@@ -200,6 +200,7 @@ class _Resolver:
             description=self._text("description"),
             price=FREE if self.values.get("price", 0 if is_local(model) else None) == 0 else self.values.get("price"),
             likely_cost_usd=self.values.get("likely_cost_usd"),
+            parallel=self.values.get("parallel"),
         )
 
     def _workflow(self) -> WorkflowTexts | None:

@@ -96,6 +96,7 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     recipe: int = 1
     values: dict[str, str] = {}
     likely_cost_usd: float | None = None
+    parallel: int | None = None
 
     @property
     def oracle(self) -> bool:
@@ -294,6 +295,14 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         excluded = self.exclusions()
         return msgspec.structs.replace(job, tasks=tuple(t for t in job.tasks if excluded(job.profile, t.ref) is None))
 
+    def at_once(self, profile: str) -> int:
+        """The trials of a profile that run at once, as planned."""
+        return self.own_parallel(profile) or self.settings.parallel or HARBOR_PARALLEL
+
+    def own_parallel(self, profile: str) -> int | None:
+        """`parallel` of a profile; None where `run.parallel` decides."""
+        return next((record.parallel for record in self.profiles if record.key == profile), None)
+
     def all_notes(self) -> tuple[str, ...]:
         """Its notes, and which datasets a run has to look up first: known from the tasks, as long as it is so."""
         unknown = dict.fromkeys(task.ref.dataset for job in self.jobs for task in job.tasks if not task.found)
@@ -400,7 +409,10 @@ def _quarantined(experiment: Experiment, tasks: tuple[PlannedTask, ...]) -> tupl
 def _profile_record(profile: Profile, root: Path) -> ProfileRecord:
     env_file = from_root(profile.env_file, root) if profile.env_file else None
     told = (profile.description, env_file, profile.price, RECIPE)
-    return ProfileRecord(profile.key, profile.id, profile.content, *told, likely_cost_usd=profile.likely_cost_usd)
+    return ProfileRecord(
+        profile.key, profile.id, profile.content, *told, likely_cost_usd=profile.likely_cost_usd,
+        parallel=profile.parallel,
+    )  # fmt: skip
 
 
 def from_root(path: Path, root: Path) -> str:

@@ -138,6 +138,7 @@ class Profile:
     description: str | None = None
     price: ProfilePrice | None = None
     likely_cost_usd: float | None = None
+    parallel: int | None = None
 
     @property
     def oracle(self) -> bool:

@@ -134,6 +134,11 @@ class RunTable:
         default="docker",
         non_empty=True,
     )
+    container_options: dict[str, Any] = key(
+        "Arguments of a Harbor environment, or of one's own class: a cluster, a region, a lifetime. No secrets.",
+        factory=dict,
+        example='{ region = "eu-central-1" }',
+    )
     verifier_system: Literal["pristine", "agent"] | None = key(
         "Whose system the tests run in, in the local sandbox: the image's own, or the agent's with all it changed "
         "(results are marked). None by default: as each task says, else `pristine`.",
@@ -273,6 +278,12 @@ class ProfileTable(ProfileDefaults):
         minimum=0,
         maximum=0,
         example="{ input = 3.0, output = 15.0 }",
+    )
+    parallel: int | None = key(
+        "Trials of it at once, instead of `run.parallel`: as many sandboxes and questions to its model. Not part of "
+        "the profile's id. Inherited by `extends`.",
+        minimum=1,
+        example="2",
     )
     likely_cost_usd: float | None = key(
         "What a trial of it probably costs. With a budget, trials of a profile start one at a time until a cost is "

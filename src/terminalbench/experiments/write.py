@@ -88,6 +88,7 @@ def profile_table(profile: Profile, root: Path) -> dict[str, Any]:
         options=profile.options,
         price=_changed(profile.price) if profile.price is not None else None,
         likely_cost_usd=profile.likely_cost_usd,
+        parallel=profile.parallel,
     )
 
 

@@ -66,7 +66,8 @@ def describe() -> dict[str, Any]:
     """Agents with their options and abilities, and environment types, of the installed Harbor."""
     from harbor.agents.factory import AgentFactory
     from harbor.models.agent.name import AgentName
-    from harbor.models.environment_type import EnvironmentType
+
+    from terminalbench.harbor.describe_environments import describe_environments
 
     agents = {
         name: _agent(name, AgentFactory.get_agent_class(AgentName(name)))
@@ -75,7 +76,7 @@ def describe() -> dict[str, Any]:
     return {
         "harbor": version("harbor"),
         "agents": agents,
-        "environments": sorted(member.value for member in EnvironmentType),
+        "environments": describe_environments(),
     }
 
 

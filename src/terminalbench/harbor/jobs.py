@@ -16,6 +16,7 @@ from typing import Any
 from terminalbench import registry
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.environments import OF_THIS_MACHINE
 from terminalbench.experiments.lessons import wrapped
 from terminalbench.experiments.model_file import agent_class
 from terminalbench.experiments.network import base_url_variables, declared_addresses, model_endpoints, phases
@@ -47,7 +48,7 @@ def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: B
     datasets = _datasets(spec.tasks)
     if datasets:
         config["datasets"] = datasets
-    config = with_settings(config, run)
+    config = with_settings(config, run, profile.parallel)
     if run.timeout_multiplier != 1.0:
         config["timeout_multiplier"] = run.timeout_multiplier
     if profile.system_prompt and profile.agent.system_prompt is None:
@@ -55,11 +56,14 @@ def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: B
     return config
 
 
-def with_settings(config: Mapping[str, Any], settings: RunTable) -> dict[str, Any]:
-    """A JobConfig that runs as `[run]` says now: how many at once, how many retries. They may change in a batch."""
+def with_settings(config: Mapping[str, Any], settings: RunTable, own_parallel: int | None) -> dict[str, Any]:
+    """A JobConfig that runs as `[run]` and the profile say now: how many at once, how many retries.
+
+    They may change in a batch.
+    """
     found = {name: value for name, value in config.items() if name not in ("n_concurrent_trials", "retry")}
-    if settings.parallel:
-        found["n_concurrent_trials"] = settings.parallel
+    if parallel := own_parallel or settings.parallel:
+        found["n_concurrent_trials"] = parallel
     if settings.retries:
         found["retry"] = {
             "max_retries": settings.retries,
@@ -148,7 +152,9 @@ def _environment(experiment: Experiment, profile: Profile) -> dict[str, Any]:
     config: dict[str, Any] = {"import_path": path} if path is not None else {"type": name}
     if name == "local":
         config["kwargs"] = {"network": _network(experiment.run, profile)}
-    if path is None:
+    elif experiment.run.container_options:
+        config["kwargs"] = dict(experiment.run.container_options)
+    if name in OF_THIS_MACHINE:
         # Harbor's `delete` also removes the images it built, so that every batch would build them again.
         config["delete"] = False
     if experiment.force_rebuild:

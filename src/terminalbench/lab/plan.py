@@ -13,7 +13,7 @@ from terminalbench.analytics.plan_forecast import Forecast, forecast
 from terminalbench.errors import TbenchError, UserError, did_you_mean
 from terminalbench.experiments.batch import Batch, next_number
 from terminalbench.experiments.config import Experiment, select_profiles
-from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, Selection
+from terminalbench.experiments.plan import JobSpec, Plan, Selection
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.snapshots import plan_with_lessons
 from terminalbench.harbor.jobs import command, job_config
@@ -141,7 +141,7 @@ def planned_budget(
     likely = {key: found for key, found in likely_costs(plan, past).items() if key not in free}
     paying = {job.profile: plan.runnable(job).trials for job in plan.jobs if job.profile not in free}
     left = {key: max(0, trials - (finished or {}).get(key, 0)) for key, trials in paying.items()}
-    slots = {key: min(plan.settings.parallel or HARBOR_PARALLEL, trials) for key, trials in left.items()}
+    slots = {key: min(plan.at_once(key), trials) for key, trials in left.items()}
     side_by_side = plan.settings.profiles_parallel or len(paying)
     at_once = sorted((slots[key] * likely[key].usd for key in slots if key in likely), reverse=True)
     return PlannedBudget(

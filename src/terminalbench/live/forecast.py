@@ -95,7 +95,7 @@ def _left_sec(
         return max(still, default=0.0)
     work = max(0.0, ahead.own_sec + ahead.task_sec * factor + ahead.blind * usual - sum(expected))
     waiting = max(0, (profile.planned or 0) - profile.done - len(running))
-    planned = state.plan.settings.parallel if state.plan is not None else 0
+    planned = state.plan.own_parallel(profile.key) or state.plan.settings.parallel if state.plan is not None else 0
     at_once = state.at_once.get(profile.key) or state.at_once.get(None) or planned
     lanes = max(at_once, len(running)) if at_once else max(profile.peak, 1 if running else HARBOR_PARALLEL)
     affords = state.limits.affords(profile.key)

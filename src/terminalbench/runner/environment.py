@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from terminalbench.experiments.envfile import read_env_file
+from terminalbench.experiments.environments import own_variables
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.task_folder import declared_names
 from terminalbench.registry import is_import_path
@@ -33,9 +34,9 @@ def child_environment(
     guards = profile.workflow.guards if profile.workflow is not None else ()
     own_parts = is_import_path(profile.agent.name) or is_import_path(container_env) or bool(guards)
     place = root if own_parts else None
-    return process_environment(
-        named_variables(profile), profile.env_file, place, os.environ if shell is None else shell
-    )
+    shell = os.environ if shell is None else shell
+    names = [*named_variables(profile), *own_variables(container_env, shell)]
+    return process_environment(names, profile.env_file, place, shell)
 
 
 def process_environment(

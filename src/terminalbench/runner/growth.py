@@ -27,7 +27,7 @@ FREE_TO_CHANGE = {
 }
 """Settings that decide how a batch runs, not what it measures."""
 
-_NO_TREATMENT = ("env_file", "price", "likely_cost_usd")
+_NO_TREATMENT = ("env_file", "price", "likely_cost_usd", "parallel")
 
 
 def is_quarantined(exclusion: Exclusion | None) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import HARBOR_PARALLEL, Plan
+from terminalbench.experiments.plan import Plan
 from terminalbench.files import open_plain
 from terminalbench.harbor.limits.control import Control, ControlFile
 from terminalbench.harbor.limits.gate import Gate
@@ -200,7 +200,7 @@ class Guard:
         self._watchdog.standing = {}
 
     def _carry_out(self, order: Order) -> None:
-        planned = self.plan.settings.parallel or HARBOR_PARALLEL
+        planned = self.plan.at_once(order.profile)
         names = {"slow": "set", "unslow": "set"}
         name = order.profile
         now: list[int] = []

@@ -16,6 +16,7 @@ import msgspec
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.environments import own_variables
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.snapshots import check_snapshots
@@ -100,7 +101,7 @@ def resume(
     """Finish a batch; with an experiment, first add what the file has gained. Nothing missing: nothing happens."""
     refuse_a_full_disk(batch.folder)
     if (before := plan_or_none(batch)) is not None:
-        allow_open_files(before.settings.parallel)
+        allow_open_files(max(before.at_once(profile.key) for profile in before.profiles))
     with _only_here(batch):
         forget_dead_workers(batch)
         if any(process.kind == "harbor" for process in live_processes(batch)):
@@ -346,6 +347,7 @@ def _environment(plan: Plan, profile: str, template: Mapping) -> dict[str, str]:
     own_parts = any(is_import_path(name) for name in (record.content["agent"], plan.settings.container_env))
     own_parts = own_parts or imports(record.content.get("workflow") or {})
     place = root if own_parts else None
+    names += own_variables(plan.settings.container_env, os.environ)
     return process_environment(names, env_file, place, os.environ)
 
 

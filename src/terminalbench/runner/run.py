@@ -104,7 +104,7 @@ def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = 
     """Everything before the first byte is written; with `refuse`, an error when not a single trial could run."""
     refuse_a_long_root(experiment.results_root, experiment.file)
     refuse_a_full_disk(experiment.results_root)
-    allow_open_files(experiment.run.parallel)
+    allow_open_files(max(profile.parallel or experiment.run.parallel for profile in experiment.profiles))
     refuse_unwritable_results(experiment.results_root, experiment.file)
     refuse_unsendable(experiment.notify, str(experiment.file))
     number = next_number(experiment.results_root, experiment.slug)
@@ -307,7 +307,7 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
     """How to run a job of a recorded batch: every wave of it is the profile's recorded JobConfig with other trials."""
     first = next(planned.name for planned in plan.jobs if planned.profile == job.profile)
     price = plan.price_of(job.profile)
-    template = with_settings(read_json(batch.job_config(first)), plan.settings)
+    template = with_settings(read_json(batch.job_config(first)), plan.settings, plan.own_parallel(job.profile))
     return Launch(
         job,
         lambda wave: wave_config(template, wave, batch),

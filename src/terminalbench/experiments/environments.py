@@ -1,0 +1,101 @@
+"""Where trials run, when it is one of Harbor's environments: what it needs, and the options that it takes.
+
+What is known comes from harbor.json, made by `terminalbench.harbor.describe`; Harbor itself is not loaded.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from terminalbench import registry
+from terminalbench.errors import did_you_mean
+from terminalbench.experiments.agents import harbor_environments
+from terminalbench.experiments.tables import RunTable
+from terminalbench.experiments.task_folder import declared_names
+from terminalbench.secrets.find import secrets_in
+from terminalbench.strict import Problems
+
+if TYPE_CHECKING:
+    from terminalbench.experiments.config import Experiment
+
+OF_THIS_MACHINE = ("docker", "podman", "kata", "apple-container")
+"""Environments that build images on this machine, which the next batch can use."""
+
+_FAMILIES = {
+    "ack": ("KUBECONFIG",), "cwsandbox": ("CWSANDBOX", "WANDB"), "ec2": ("AWS",), "islo": ("ISLO",),
+    "gke": ("KUBECONFIG", "GOOGLE", "GCP", "CLOUDSDK"), "mosaic": ("MOSAIC",), "openshift": ("KUBECONFIG",),
+    "prime": ("PRIME",), "singularity": ("SINGULARITY", "APPTAINER"), "smol": ("SMOL",),
+}  # fmt: skip
+"""What the variables begin with that the client of a provider reads, where the environment's own check names none."""
+
+
+def check_environment(run: RunTable, problems: Problems) -> None:
+    """Note an environment that is not there, and options that it does not take or lacks."""
+    name, at = run.container_env, "run.container_options"
+    ours = registry.BUILTIN["environments"]
+    if name not in harbor_environments() and name not in ours and not registry.is_import_path(name):
+        known = sorted({*harbor_environments(), *registry.names("environments")})
+        if name not in known:
+            hint = did_you_mean(name, known, limit=40)
+            problems.add("run.container_env", f'no environment is called "{name}"', hint)
+            return
+    for secret in secrets_in(run.container_options, at):
+        problems.add(secret, "looks like a secret", "put it in the env file: environments find their keys there")
+    if name == "local":
+        for option in run.container_options:
+            problems.add(f"{at}.{option}", "the local sandbox takes no options", "its network is run.network")
+    if (info := harbor_environments().get(name)) is not None:
+        _check_options(name, info, run, problems)
+
+
+def _check_options(name: str, info: dict[str, Any], run: RunTable, problems: Problems) -> None:
+    at, known = "run.container_options", info.get("options", [])
+    for option in run.container_options:
+        if option not in known:
+            hint = did_you_mean(option, known, limit=40) if known else "it has none"
+            problems.add(f"{at}.{option}", f"environment {name} has no such option", hint)
+    if missing := [option for option in info.get("required", []) if option not in run.container_options]:
+        example = ", ".join(f'{option} = "..."' for option in missing)
+        problems.add(at, f"environment {name} needs {', '.join(missing)}", f"{at} = {{ {example} }}")
+
+
+def environment_needs(experiment: "Experiment") -> Iterator[str]:
+    """What the environment needs and this machine has not: packages, and a key in the environment or an env file.
+
+    A login that the provider keeps in a file of its own is not known here: a run asks the environment itself.
+    """
+    name = experiment.run.container_env
+    info = harbor_environments().get(name, {})
+    missing = [package for package in info.get("packages", ()) if not _installed(package)]
+    if missing:
+        are = "are" if len(missing) > 1 else "is"
+        install = f'pip install "harbor[{info["extra"]}]"'
+        yield f"environment {name} needs {' and '.join(missing)}, which {are} not installed: {install}"
+    variables = info.get("variables", ())
+    if variables and not {*variables} & {*os.environ, *_told(experiment)}:
+        which = f"{variables[0]}, which is not" if len(variables) == 1 else f"{' or '.join(variables)}: none is"
+        yield f"environment {name} asks for {which} set here"
+
+
+def own_variables(name: str, shell: Iterable[str]) -> list[str]:
+    """Those variables of a shell that are for the environment: its provider's, for the process that calls it.
+
+    They do not reach the sandbox.
+    """
+    named = harbor_environments().get(name, {}).get("variables", ())
+    families = {*_FAMILIES.get(name, ()), *(variable.partition("_")[0] for variable in named)}
+    return [variable for variable in shell if variable.partition("_")[0] in families]
+
+
+def _told(experiment: "Experiment") -> Iterator[str]:
+    for file in {profile.env_file for profile in experiment.profiles}:
+        yield from declared_names((), file) or ()
+
+
+def _installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True

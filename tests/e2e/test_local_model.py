@@ -3,6 +3,7 @@
 With a real one: TBENCH_TEST_GGUF=FILE.gguf pytest --run-model tests/e2e/test_local_model.py
 """
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -64,6 +65,12 @@ def ended(served: Served) -> bool:
     return start_ticks(served.pid) != served.ticks
 
 
+def tokens(lab: Any, entry: dict[str, Any]) -> tuple[int, int]:
+    """What a trial has read and written."""
+    told = json.loads((lab.root / entry["results_json"]).read_text())["agent_result"]
+    return told["n_input_tokens"], told["n_output_tokens"]
+
+
 @pytest.fixture
 def tiny(lab: Any) -> Path:
     return tiny_gguf(lab.root / "tiny.gguf", context=16384, seed=os.getpid())
@@ -82,6 +89,7 @@ def test_each_way_to_ask_it_is_measured_free_and_leaves_nothing(lab: Any, tiny: 
     assert "written, " in ran.stderr + ran.stdout, "how fast it was"
     for entry in lab.index():
         assert entry["cost_usd"] == 0
+        assert all(tokens(lab, entry)), "what it took is counted, also of answers that are cut off"
     wait_for(lambda: running(place(tiny)) is None, "the server is left behind")
 
 
@@ -102,18 +110,17 @@ def test_a_real_file_solves_or_fails_starter_tasks(lab: Any) -> None:
     if not given:
         pytest.fail("name the file: TBENCH_TEST_GGUF=FILE.gguf")
     model = Path(given).resolve()
-    write_repository_task(lab.root / "tasks" / "calc")
     lab.project.write("small.toml", WORKFLOW)
     run = "parallel = 1\nagent_timeout_sec = 3000"  # a small machine takes minutes for a prompt
-    starter = lab.experiment(PROFILES.format(model=model, turns=2), tasks=("csv-clean",), name="starter.toml", run=run)
-    starter.write_text(starter.read_text().replace('default_dataset = "tasks"', 'default_dataset = "starter"'))
-    guarded = lab.experiment(GUARDED.format(model=model), tasks=("calc",), run=run)
-    for number, file in enumerate((starter, guarded)):
-        ran = lab.tbench("run", file)
-        for entry in lab.index(number):
-            assert entry["outcome"] in MEASURED, ran.stdout + ran.stderr
-            assert entry["cost_usd"] == 0
-            assert entry["output_tokens"] > 0
-            print(entry["agent_key"], entry["outcome"], entry["input_tokens"], entry["output_tokens"])
-        print(ran.stderr)
+    text = PROFILES.format(model=model, turns=2) + GUARDED.format(model=model)
+    file = lab.experiment(text, tasks=("fix-failing-test",), run=run)
+    file.write_text(file.read_text().replace('default_dataset = "tasks"', 'default_dataset = "starter"'))
+    ran = lab.tbench("run", file)
+    assert {entry["agent_key"] for entry in lab.index()} == {"terminus", "shell", "guarded"}
+    for entry in lab.index():
+        assert entry["outcome"] in MEASURED, ran.stdout + ran.stderr
+        assert entry["cost_usd"] == 0
+        assert all(tokens(lab, entry))
+        print(entry["agent_key"], entry["outcome"], *tokens(lab, entry), entry["elapsed_sec"])
+    print(ran.stderr)
     wait_for(lambda: running(place(model)) is None, "the server is left behind")

@@ -5,6 +5,8 @@ from typing import Any, ClassVar, override
 
 from harbor.agents.terminus_2.terminus_2 import Terminus2
 from harbor.environments.base import BaseEnvironment
+from harbor.llms.base import BaseLLM, LLMResponse, OutputLengthExceededError, UsageInfo
+from harbor.llms.lite_llm import LiteLLM
 
 from terminalbench.harbor.agents.chat import in_thread, provider_error
 from terminalbench.llm.local.gguf import read_model_file
@@ -18,6 +20,27 @@ _NOT_YET = "http://127.0.0.1:9"
 
 _ANSWER = 2048
 """The longest answer in tokens, at most a quarter of the window: a small model may not find its end by itself."""
+
+
+class _LocalLLM(LiteLLM):
+    """An answer that is cut off is an answer, with what it took.
+
+    Terminus-2 would ask again and again until the window is full, which no limit of turns ends and nothing counts.
+    """
+
+    _used: UsageInfo | None = None
+
+    @override
+    async def call(self, prompt: str, **kwargs: Any) -> LLMResponse:
+        try:
+            return await super().call(prompt, **kwargs)
+        except OutputLengthExceededError as error:
+            return LLMResponse(content=error.truncated_response or "", model_name=self._model_name, usage=self._used)
+
+    @override
+    def _extract_usage_info(self, response: Any) -> UsageInfo | None:
+        self._used = super()._extract_usage_info(response)
+        return self._used
 
 
 class LocalTerminus(Terminus2):
@@ -40,13 +63,19 @@ class LocalTerminus(Terminus2):
         super().__init__(logs_dir, f"hosted_vllm/{model.name}", *args, **kwargs)
 
     @override
+    def _init_llm(self, **given: Any) -> BaseLLM:  # ty: ignore[invalid-method-override]  by name, as it is called
+        own = given.pop("llm_kwargs") or {}
+        told = {name: value for name, value in given.items() if name != "llm_backend"}
+        return _LocalLLM(**{name: value for name, value in told.items() if value is not None}, **own)
+
+    @override
     async def setup(self, environment: BaseEnvironment) -> None:
         """Join those who use the server, or start it; then as Terminus-2."""
         try:
             self._lease = await in_thread(lambda: lease(self._spec))
         except ModelError as error:
             raise provider_error(error) from error
-        llm: Any = self._llm  # that of LiteLLM
+        llm: Any = self._llm
         llm._api_base = f"{self._lease.url}/v1"
         llm._llm_kwargs["api_key"] = self._lease.token
         await super().setup(environment)

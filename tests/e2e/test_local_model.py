@@ -67,7 +67,7 @@ def ended(served: Served) -> bool:
 
 def tokens(lab: Any, entry: dict[str, Any]) -> tuple[int, int]:
     """What a trial has read and written."""
-    told = json.loads((lab.root / entry["results_json"]).read_text())["agent_result"]
+    told = json.loads((lab.batch().folder / entry["results_json"]).read_text())["agent_result"]
     return told["n_input_tokens"], told["n_output_tokens"]
 
 

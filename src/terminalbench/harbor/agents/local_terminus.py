@@ -31,7 +31,9 @@ class _LocalLLM(LiteLLM):
     _used: UsageInfo | None = None
 
     @override
-    async def call(self, prompt: str, **kwargs: Any) -> LLMResponse:
+    async def call(  # ty: ignore[incompatible-attribute-override]  Harbor's is decorated
+        self, prompt: str, **kwargs: Any
+    ) -> LLMResponse:
         try:
             return await super().call(prompt, **kwargs)
         except OutputLengthExceededError as error:
@@ -63,7 +65,7 @@ class LocalTerminus(Terminus2):
         super().__init__(logs_dir, f"hosted_vllm/{model.name}", *args, **kwargs)
 
     @override
-    def _init_llm(self, **given: Any) -> BaseLLM:  # ty: ignore[invalid-method-override]  by name, as it is called
+    def _init_llm(self, **given: Any) -> BaseLLM:  # ty: ignore[incompatible-method-override]  by name
         own = given.pop("llm_kwargs") or {}
         told = {name: value for name, value in given.items() if name != "llm_backend"}
         return _LocalLLM(**{name: value for name, value in told.items() if value is not None}, **own)

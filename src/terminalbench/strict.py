@@ -320,12 +320,12 @@ def describe(kind: Any, *, plural: bool = False) -> str:
     return (many if plural else one).get(kind, str(kind))
 
 
-def read_toml(file: Path) -> dict[str, Any]:
-    """The tables of a TOML file; a missing or malformed one is a user error."""
+def read_toml(file: Path, made_by: str = "tbench init") -> dict[str, Any]:
+    """The tables of a TOML file; a missing or malformed one is a user error. `made_by` is what makes such a file."""
     try:
         return tomllib.loads(file.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
-        raise UserError("no such file", where=str(file), hint="tbench init makes one") from None
+        raise UserError("no such file", where=str(file), hint=f"{made_by} makes one") from None
     except IsADirectoryError:
         raise UserError("is a folder; name the TOML file in it", where=str(file)) from None
     except UnicodeDecodeError as error:

@@ -54,31 +54,37 @@ def plan(project: Project, *changes: tuple[str, str], more: str = "") -> Trainin
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("nights = 9", "nigths = 9"), 'nigths: unknown key (did you mean "nights"?)'),
-        (("trials = 60", "trials = 2"), "budget.trials: must be at least 4, not 2"),
-        (("trials = 60", "trials = 60\ncontrol = 0.5"), "budget: control, explore and confirm add up to 1.25, not 1"),
-        (('reason = "more steps"', ""), "variants[0].reason: is required"),
-        (("steps_mean", "stepsmean"), "variants[0].options.stepsmean: agent simulated has no such option"),
-        (("{ steps_mean = 9 }", "{}"), "variants[0]: changes nothing"),
-        (('model = "m"', 'modle = "m"'), 'profile.modle: unknown key (did you mean "model"?)'),
-        (('container_env = "local"', "attempts = 3"), "run.attempts: is not for a plan"),
-        (('container_env = "local"', "parallel = -1"), "run.parallel: must be at least 0"),
+        (("nights = 9", "nigths = 9"), '5: nigths: unknown key (did you mean "nights"?)'),
+        (("trials = 60", "trials = 2"), "19: budget.trials: must be at least 4, not 2"),
+        (
+            ("trials = 60", "trials = 60\ncontrol = 0.5"),
+            "18: budget: control, explore and confirm add up to 1.25, not 1",
+        ),
+        (('reason = "more steps"', ""), "21: variants[0].reason: is required"),
+        (("steps_mean", "stepsmean"), "23: variants[0].options.stepsmean: agent simulated has no such option"),
+        (("{ steps_mean = 9 }", "{}"), "21: variants[0]: changes nothing"),
+        (('model = "m"', 'modle = "m"'), '9: profile.modle: unknown key (did you mean "model"?)'),
+        (('container_env = "local"', "attempts = 3"), "12: run.attempts: is not for a plan"),
+        (('container_env = "local"', "parallel = -1"), "12: run.parallel: must be at least 0"),
         (
             ('"starter"', '"startre"'),
-            'environment: startre: is no environment: "startre" is not a dataset (did you mean',
+            '4: environment: startre: is no environment: "startre" is not a dataset (did you mean',
         ),
-        (("[profile]", "[other]"), "other: unknown key"),
-        (("schema_version = 1", "schema_version = 2"), "schema_version: must be 1, not 2"),
-        (("trials = 60", "trials = 20"), "budget.trials: 20 trials a night leave 8 to confirm; 10 dev tasks under"),
+        (("[profile]", "[other]"), "7: other: unknown key"),
+        (("schema_version = 1", "schema_version = 2"), "2: schema_version: must be 1, not 2"),
+        (("trials = 60", "trials = 20"), "19: budget.trials: 20 trials a night leave 8 to confirm; 10 dev tasks under"),
         (("nights = 9", "nights = 90"), "gate: 10 dev tasks can never show a gain at alpha 0.05 over 30 challengers"),
-        (("nights = 9", 'nights = 9\n[evolver]\nname = "gpea"'), "evolver.name: must be one of listed, "),
+        (
+            ("nights = 9", 'nights = 9\n[evolver]\nname = "gpea"'),
+            '7: evolver.name: no evolver is called "gpea" (did you mean "gepa"?)',
+        ),
     ],
 )
 def test_a_mistake_is_said_at_its_place(project: Project, change: tuple[str, str], said: str) -> None:
     file = written(project, change)
     with pytest.raises(UserError) as caught:
         load_plan(file)
-    assert caught.value.lines()[0].startswith(f"{file}: {said}")
+    assert any(line.startswith((f"{file}: {said}", f"{file}:{said}")) for line in caught.value.lines())
     assert not (project.root / ".terminalbench/training").exists()
 
 
@@ -191,3 +197,15 @@ def test_a_night_that_trains_brings_its_own_suite_and_profile(project: Project, 
 def test_the_tutorial_shows_the_plan_that_is_shipped() -> None:
     page = (REPO / "docs/tbench/training.md").read_text()
     assert (REPO / "experiments/training-quickstart.toml").read_text() in page
+
+
+def test_the_first_plan_is_that_of_the_page_and_never_written_over_another(project: Project, tbench) -> None:
+    ran = tbench("trainer", "run", "none.toml")
+    assert (ran.code, ran.err) == (2, "error: none.toml: no such file (tbench trainer init makes one)\n")
+    assert tbench("trainer", "init").out.endswith("next: tbench trainer run experiments/training-quickstart.toml\n")
+    made = project.root / "experiments/training-quickstart.toml"
+    assert made.read_bytes() == (REPO / "experiments/training-quickstart.toml").read_bytes()
+    assert load_plan(made).table.nights == 4
+    made.write_text("mine")
+    assert tbench("trainer", "init").code == 2
+    assert made.read_text() == "mine"

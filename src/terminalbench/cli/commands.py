@@ -106,6 +106,7 @@ GROUPS = {
     },
     "trainer": {
         "Run": {
+            "init": "Write a plan to start from; it needs no key.",
             "run": "Run the nights of a training plan.",
             "holdout": "Measure the champion on the sealed tasks; each look counts.",
         },

@@ -228,14 +228,9 @@ class _Loader:
 
     def _invalid(self, problems: list[Problem]) -> InvalidFile:
         """The error with all problems, each with the line of its key, in the order of the file."""
-        from terminalbench.experiments.toml_lines import key_lines, line_of
+        from terminalbench.experiments.toml_lines import invalid_file
 
-        try:
-            lines = key_lines(self.file.read_text(encoding="utf-8-sig"))
-        except (OSError, ValueError):  # tables that are in no file
-            lines = {}
-        placed = sorted(((line_of(lines, one.key), one) for one in problems), key=lambda at: at[0] or 0)
-        return InvalidFile(str(self.file), [one for _, one in placed], [line for line, _ in placed])
+        return invalid_file(self.file, problems)
 
     def _check_run(self, run: tables.RunTable) -> None:
         check_environment(run, self.problems)

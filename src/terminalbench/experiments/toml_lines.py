@@ -4,8 +4,11 @@ import re
 import tomllib
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
+from terminalbench.errors import InvalidFile, Problem
 from terminalbench.strict import join
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -32,6 +35,16 @@ def line_of(lines: dict[str, int], key: str) -> int | None:
         shorter = re.sub(r'(\.("(?:[^"\\]|\\.)*"|[^."\[]+)|\[\d+\])$', "", key)
         key = shorter if shorter != key else ""
     return None
+
+
+def invalid_file(file: Path, problems: Sequence[Problem]) -> InvalidFile:
+    """The error with all problems of a file, each with the line of its key, in the order of the file."""
+    try:
+        lines = key_lines(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError):  # tables that are in no file
+        lines = {}
+    placed = sorted(((line_of(lines, one.key), one) for one in problems), key=lambda at: at[0] or 0)
+    return InvalidFile(str(file), [one for _, one in placed], [line for line, _ in placed])
 
 
 class _UnknownShape(Exception):

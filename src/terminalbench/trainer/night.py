@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from terminalbench import registry
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
 from terminalbench.index.queries import BatchView
@@ -19,7 +18,7 @@ from terminalbench.records import Outcome, known_total, stamp
 from terminalbench.trainer.batches import Batches, Part
 from terminalbench.trainer.budget import night_parts, search_usd
 from terminalbench.trainer.campaign import Campaign
-from terminalbench.trainer.evolvers.search import Search
+from terminalbench.trainer.evolvers.search import Search, evolver_of
 from terminalbench.trainer.explore import Measure, Score, better_half, rounds, spread
 from terminalbench.trainer.gate import Rule, Verdict, canary, confirm, same_profile_p, watch
 from terminalbench.trainer.journal import Explored, Measured, NightEntry, evidence
@@ -127,7 +126,7 @@ class Night:
             results=self.batches.folder.parent,
             limits=self.batches.limits,
         )
-        search.collect(registry.resolve("evolvers", self.plan.table.evolver.name)())
+        search.collect(evolver_of(self.plan))
         return search
 
     def _train(self, part: str, tables: Tables, measure: Measure, trials: int) -> list[Row]:

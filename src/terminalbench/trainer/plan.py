@@ -18,10 +18,11 @@ import msgspec
 from terminalbench.analytics.power import fewest_units
 from terminalbench.analytics.stats import nominal_level
 from terminalbench.decode import decode
-from terminalbench.errors import InvalidFile, UserError
+from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.experiments.config import project_root
 from terminalbench.experiments.profiles import differences, summaries
 from terminalbench.experiments.tables import RunTable
+from terminalbench.experiments.toml_lines import invalid_file
 from terminalbench.json_files import read_json, write_json
 from terminalbench.locks import changing
 from terminalbench.records import stamp
@@ -88,11 +89,11 @@ class TrainingPlan:
 
 def read_plan(file: Path) -> PlanTable:
     """The tables of a plan, without a look at what they name. Raises InvalidFile with every problem found."""
-    raw, problems = read_toml(file), Problems()
+    raw, problems = read_toml(file, "tbench trainer init"), Problems()
     table: PlanTable = read(PlanTable, raw, "", problems)
     _check(table, raw, problems)
     if problems.found:
-        raise InvalidFile(str(file), problems.found)
+        raise invalid_file(file, problems.found)
     return table
 
 
@@ -160,20 +161,18 @@ def _check_size(plan: TrainingPlan) -> None:
     if int(budget.trials * budget.confirm) < 2 * dev:
         needed = -int(-2 * dev // budget.confirm)
         what = f"{budget.trials} trials a night leave {int(budget.trials * budget.confirm)} to confirm; {dev} dev tasks"
-        raise UserError(
-            f"budget.trials: {what} under two profiles need {2 * dev}",
-            where=str(plan.file),
-            hint=f"at least {needed} trials, or a larger budget.confirm, or fewer dev tasks",
-        )
+        hint = f"at least {needed} trials, or a larger budget.confirm, or fewer dev tasks"
+        problem = Problem("budget.trials", f"{what} under two profiles need {2 * dev}", hint)
+        raise invalid_file(plan.file, [problem])
     gate = plan.table.gate
     units = dev if gate.unit == "task" else len({unit_of(task) for task in plan.split.dev})
     fewest = fewest_units(nominal_level(gate.looks, gate.looks, gate.alpha / plan.challengers))
     if units < fewest:
         names = "tasks" if gate.unit == "task" else "families"
         shared = plural(plan.challengers, "challenger")
-        what = f"gate: {units} dev {names} can never show a gain at alpha {gate.alpha:g} over {shared}"
+        what = f"{units} dev {names} can never show a gain at alpha {gate.alpha:g} over {shared}"
         hint = f"it takes {fewest}: more {names} on dev (split.dev), fewer gate.challengers, or a larger gate.alpha"
-        raise UserError(what, where=str(plan.file), hint=hint)
+        raise invalid_file(plan.file, [Problem("gate", what, hint)])
 
 
 def _environment(table: PlanTable, root: Path, file: Path) -> Environment:
@@ -182,7 +181,7 @@ def _environment(table: PlanTable, root: Path, file: Path) -> Environment:
     except InvalidFile:
         raise
     except UserError as error:
-        raise UserError(f"environment: {error.where}: {error.what}", where=str(file), hint=error.hint) from None
+        raise invalid_file(file, [Problem("environment", f"{error.where}: {error.what}", error.hint)]) from None
 
 
 def _start(table: PlanTable, environment: Environment, root: Path, file: Path) -> Made:
@@ -191,16 +190,15 @@ def _start(table: PlanTable, environment: Environment, root: Path, file: Path) -
     if table.profile is None:
         if first is None:
             hint = "add [profile], or name a lineage that has a champion"
-            raise UserError(
-                f'profile: lineage "{lineage.name}" has no champion to begin with', where=str(file), hint=hint
-            )
+            what = f'lineage "{lineage.name}" has no champion to begin with'
+            raise invalid_file(file, [Problem("profile", what, hint)])
         champion = _began_with(lineage, training_folder(root, table.slug))
         return _at_file(file, lambda: resolved(environment, lineage.variants[champion].table, "profile"))
     made = _at_file(file, lambda: resolved(environment, table.profile or {}, "profile"))
     if first is not None and made.profile.id != first.id:
-        what = f'profile: lineage "{lineage.name}" began with {first.id}, this is {made.profile.id}'
+        what = f'lineage "{lineage.name}" began with {first.id}, this is {made.profile.id}'
         hint = "leave [profile] out to go on from its champion, or name another lineage"
-        raise UserError(what, where=str(file), hint=hint)
+        raise invalid_file(file, [Problem("profile", what, hint)])
     return made
 
 
@@ -220,7 +218,8 @@ def _at_file[T](file: Path, make: Callable[[], T]) -> T:
     try:
         return make()
     except InvalidFile as error:
-        raise InvalidFile(str(file), error.problems) from None
+        raise invalid_file(file, error.problems) from None
     except UserError as error:
-        said = f"{error.where}: {error.what}" if error.where else error.what
-        raise UserError(said, where=str(file), hint=error.hint) from None
+        if error.where is None:
+            raise UserError(error.what, where=str(file), hint=error.hint) from None
+        raise invalid_file(file, [Problem(error.where, error.what, error.hint)]) from None

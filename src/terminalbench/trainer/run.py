@@ -11,6 +11,7 @@ from terminalbench.records import Event
 from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.trainer.batches import Batches
 from terminalbench.trainer.campaign import Campaign
+from terminalbench.trainer.evolvers.search import evolver_of
 from terminalbench.trainer.gate import Verdict
 from terminalbench.trainer.journal import NightEntry, add_night, as_numbers, read_nights, training_lock
 from terminalbench.trainer.lineage import Lineage, LineageStore, Why
@@ -48,6 +49,7 @@ def run_training(
         if done and not resume:
             hint = f"tbench trainer run {plan.file} --resume goes on; or give the plan another slug"
             raise UserError(f"{len(done)} nights of it are over already", where=str(plan.file), hint=hint)
+        evolver_of(plan)  # one that cannot be had is refused before a trial is paid
         declare(plan)
         _begin(plan, store)
         if done:  # it may have been killed when its last night was recorded, and not yet acted upon

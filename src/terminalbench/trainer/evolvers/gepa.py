@@ -67,7 +67,10 @@ def _gepa() -> Any:
 
 
 class Gepa:
-    """Proposes what GEPA accepted, best first."""
+    """Proposes what GEPA accepted, best first. Raises UserError without the package."""
+
+    def __init__(self) -> None:
+        _gepa()
 
     def propose(self, search: Search) -> Iterator[Proposal]:
         """Run GEPA on some of the train tasks, then those that it measured on all of these."""

@@ -6,6 +6,7 @@ and draws from a seed of the night. The same nights give the same proposals.
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from terminalbench.errors import UserError
@@ -21,7 +22,12 @@ DRAWS = 10
 
 
 class Grid:
-    """Proposes values of the options in `evolver.ranges`."""
+    """Proposes values of the options in `evolver.ranges`. Raises UserError without Optuna."""
+
+    def __init__(self) -> None:
+        if find_spec("optuna") is None:
+            hint = "pip install 'terminalbench[optuna]'"
+            raise UserError("evolver grid needs the package optuna", where="evolver.name", hint=hint)
 
     def propose(self, search: Search) -> Iterator[Proposal]:
         """New values, the most promising first."""
@@ -69,10 +75,6 @@ def _reason(values: Mapping[str, Any]) -> str:
 
 
 def _optuna() -> Any:
-    try:
-        found = import_module("optuna")
-    except ImportError:
-        hint = "pip install 'terminalbench[optuna]'"
-        raise UserError("evolver grid needs the package optuna", where="evolver.name", hint=hint) from None
+    found = import_module("optuna")
     found.logging.set_verbosity(found.logging.ERROR)
     return found

@@ -6,6 +6,7 @@ Everything that could come out otherwise when a killed night runs again is writt
 """
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,12 +15,14 @@ from typing import Any
 
 import msgspec
 
+from terminalbench import registry
 from terminalbench.analytics.model import Row
 from terminalbench.archivist.attempts import Attempt
 from terminalbench.decode import convert
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.config import Task
 from terminalbench.json_files import append_jsonl, read_log
+from terminalbench.text.foreign import printable
 from terminalbench.trainer.analyzer import attempts_on
 from terminalbench.trainer.evolvers.protocol import Evolver, Proposal, SearchStopped
 from terminalbench.trainer.explore import Measure
@@ -205,4 +208,28 @@ class Search:
                     break
         except SearchStopped as error:
             self.stopped = error.what
+        except TbenchError:
+            raise
+        except Exception as error:
+            name = self.plan.table.evolver.name
+            if name in registry.BUILTIN["evolvers"]:  # a bug of ours
+                raise
+            self.stopped = printable(f"the evolver {name} failed: {type(error).__name__}: {error}")
+            logging.getLogger(__name__).warning("%s", self.stopped, exc_info=error)
         return self.taken
+
+
+def evolver_of(plan: TrainingPlan) -> Evolver:
+    """The evolver that a plan names. Raises UserError where it cannot be loaded, or lacks a package."""
+    name = plan.table.evolver.name
+    found = registry.resolve("evolvers", name)
+    try:
+        made = found()
+    except UserError:
+        raise
+    except Exception as error:
+        what = printable(f'the evolver "{name}" cannot be made: {type(error).__name__}: {error}')
+        raise UserError(what, where=str(plan.file), hint="it is a class without arguments") from error
+    if not callable(getattr(made, "propose", None)):
+        raise UserError(f'"{name}" is no evolver: it has no propose(search)', where=str(plan.file))
+    return made

@@ -1,7 +1,9 @@
 """`[evolver]` of a training plan."""
 
-from typing import Any, Literal
+from typing import Any
 
+from terminalbench import registry
+from terminalbench.errors import did_you_mean
 from terminalbench.strict import Problems, key, table
 
 
@@ -35,12 +37,14 @@ class RangeTable:
 class EvolverTable:
     """`[evolver]`: who proposes variants."""
 
-    name: Literal["listed", "reflect", "gepa", "grid", "agent"] = key(
+    name: str = key(
         "`listed`: the variants of this file, in their order; `reflect`: one a night from how the champion failed; "
         "`gepa`: sections of the prompt, rewritten by a model and tried out on train (extra `gepa`); "
         "`grid`: values of numeric options (extra `optuna`); "
-        "`agent`: what a coding agent makes of the champion's files, one a night.",
+        "`agent`: what a coding agent makes of the champion's files, one a night; or one of another package, by its "
+        "name or as `pkg.mod:Class`.",
         default="listed",
+        non_empty=True,
     )
     candidates: int = key("Variants that a night explores.", default=4, minimum=1, maximum=64)
     model: str | None = key(
@@ -57,6 +61,9 @@ class EvolverTable:
         factory=dict,
         example="{ max_turns = { low = 10, high = 80, whole = true } }",
     )
+    options: dict[str, Any] = key(
+        "What an evolver of another package reads; ours have keys of their own.", factory=dict
+    )
     profile: dict[str, Any] | None = key(
         "The coding agent of the evolver `agent`, a table as `[profiles.<key>]` of an experiment."
     )
@@ -70,6 +77,19 @@ def check_evolver(table: EvolverTable, variants: int, problems: Problems) -> Non
     """Find what does not fit the evolver that is named: a key that it does not read would be a wish that is lost."""
     if problems.at("evolver") or problems.at("variants"):
         return
+    if registry.import_path("evolvers", table.name) is None:
+        hint = did_you_mean(table.name, registry.names("evolvers"))
+        problems.add("evolver.name", f'no evolver is called "{table.name}"', hint)
+    for name, one in table.ranges.items():
+        if wrong := one.problem():
+            problems.add(f"evolver.ranges.{name}", wrong)
+    if table.name in registry.BUILTIN["evolvers"]:  # another one knows what it reads
+        _check_ours(table, variants, problems)
+
+
+def _check_ours(table: EvolverTable, variants: int, problems: Problems) -> None:
+    if table.options:
+        problems.add("evolver.options", f"the evolver {table.name} does not read them")
     if table.name == "listed" and not variants:
         problems.add("variants", "must hold at least one for the evolver listed", "add [[variants]] with a reason")
     if table.name != "listed" and variants:
@@ -82,9 +102,6 @@ def check_evolver(table: EvolverTable, variants: int, problems: Problems) -> Non
     if bool(table.ranges) != (table.name == "grid"):
         what = "must name an option for the evolver grid" if not table.ranges else "are read by the evolver grid only"
         problems.add("evolver.ranges", what)
-    for name, one in table.ranges.items():
-        if wrong := one.problem():
-            problems.add(f"evolver.ranges.{name}", wrong)
     if table.name == "gepa" and table.model is None:
         problems.add("evolver.model", "is required for gepa", "name the chat model that rewrites sections")
     if table.usd is not None and table.model is None and table.profile is None:

@@ -11,8 +11,9 @@ A user error is printed without a traceback, in one place: `terminalbench.cli.ap
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
+
+from terminalbench.frozen import frozen
 
 EXIT_OK = 0
 EXIT_FAILURE = 1
@@ -47,7 +48,7 @@ class UserError(TbenchError):
     exit_code = EXIT_USAGE
 
 
-@dataclass(frozen=True)
+@frozen
 class Problem:
     """One mistake in a file: the key it is at, what is wrong, what to do."""
 

@@ -12,16 +12,17 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from terminalbench.errors import Problem, UserError, did_you_mean
+from terminalbench.frozen import frozen, is_required
 
 
-@dataclass(frozen=True)
+@frozen
 class Rule:
     """What is known of one key besides its type. `pattern`: of a string, of each in a list, of the keys of a table.
 
@@ -48,59 +49,8 @@ def key(doc: str, *, required: bool = False, default: Any = None, factory: Any =
     return field(default=MISSING if required else default, metadata=metadata)
 
 
-@dataclass_transform(frozen_default=True)
-def table[T](declared: type[T]) -> type[T]:
-    """Make a class of keys a frozen dataclass.
-
-    Its methods are written once, below: `dataclass` would compile them for each table, at the start of every command.
-    """
-    made = dataclass(init=False, repr=False, eq=False)(declared)
-    for method in (_init, _repr, _eq, _hash, _setattr, _delattr):
-        setattr(made, f"_{method.__name__}__", method)
-    return made
-
-
-def _init(self: Any, *values: Any, **named: Any) -> None:
-    declared = fields(self)
-    places = [f.name for f in declared if not f.kw_only]
-    given_twice = named.keys() & set(places[: len(values)])
-    unknown = named.keys() - {f.name for f in declared}
-    if len(values) > len(places) or given_twice or unknown:
-        wrong = ", ".join(sorted(given_twice | unknown)) or f"{len(values)} values"
-        raise TypeError(f"{type(self).__name__} cannot be made with {wrong}")
-    named |= zip(places, values, strict=False)
-    for f in declared:
-        if f.name in named:
-            value = named[f.name]
-        elif is_required(f):
-            raise TypeError(f"{type(self).__name__} needs {f.name}")
-        else:
-            value = f.default if f.default_factory is MISSING else f.default_factory()
-        object.__setattr__(self, f.name, value)
-
-
-def _repr(self: Any) -> str:
-    return f"{type(self).__qualname__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields(self))})"
-
-
-def _values(self: Any) -> tuple[Any, ...]:
-    return tuple(getattr(self, f.name) for f in fields(self))
-
-
-def _eq(self: Any, other: object) -> bool:
-    return _values(self) == _values(other) if type(other) is type(self) else NotImplemented
-
-
-def _hash(self: Any) -> int:
-    return hash(_values(self))
-
-
-def _setattr(_self: Any, name: str, _value: Any) -> NoReturn:
-    raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-
-def _delattr(_self: Any, name: str) -> NoReturn:
-    raise FrozenInstanceError(f"cannot delete field {name!r}")
+table = frozen
+"""Declares a class of keys."""
 
 
 @dataclass
@@ -129,11 +79,6 @@ BAD = object()
 def rule_of(declared: Field[Any]) -> Rule:
     """The rule a field was declared with."""
     return declared.metadata["rule"]
-
-
-def is_required(declared: Field[Any]) -> bool:
-    """Whether a key has no default."""
-    return declared.default is MISSING and declared.default_factory is MISSING
 
 
 @cache

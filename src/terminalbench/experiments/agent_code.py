@@ -13,13 +13,13 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from terminalbench.experiments.digests import DIGITS, digests, files_below
 from terminalbench.experiments.profiles import is_source
+from terminalbench.frozen import frozen
 from terminalbench.llm.local.spec import is_local, parse_local
 from terminalbench.strict import is_file, is_folder
 
@@ -112,7 +112,7 @@ def _model_file(model: str | None) -> dict[str, str]:
     return {"model": file_digest(parse_local(model).path)[:DIGITS]}
 
 
-@dataclass(frozen=True)
+@frozen
 class _Unit:
     """A module, or a package with its folder, at a place of the search path. `whole`: data files count too."""
 

@@ -11,13 +11,14 @@ import json
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from terminalbench import registry
 from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
+from terminalbench.frozen import frozen
 from terminalbench.strict import Problems, given, is_file, key, table
 
 RECORD = "AGENT_INFO"
@@ -186,7 +187,7 @@ def _checked(record: dict[str, Any], path: str) -> dict[str, Any]:
     return values
 
 
-@dataclass(frozen=True)
+@frozen
 class AgentClass:
     """A class in a module whose source was found."""
 
@@ -259,7 +260,7 @@ class AgentClass:
         return self.source.look_up(dotted, self.search)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Source:
     module: str
     file: Path

@@ -6,13 +6,13 @@ that it is made of and that has changed since is a problem, not another champion
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import did_you_mean
 from terminalbench.experiments.profiles import Profile, changes_since, summaries
 from terminalbench.experiments.tables import ProfileTable
+from terminalbench.frozen import frozen
 from terminalbench.strict import Problems, given
 from terminalbench.text.numbers import some
 
@@ -23,7 +23,7 @@ BESIDE = ("champion", "description", "price", "likely_cost_usd", "parallel", "en
 _NOT_ITS_OWN = "environment_code"
 
 
-@dataclass(frozen=True)
+@frozen
 class Champion:
     """The champion of a lineage: its id, the table of its profile, its content when it became champion, and why."""
 

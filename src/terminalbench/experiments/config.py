@@ -20,6 +20,7 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.experiments.task_folder import broken, declared_names, foreign_file, variables
+from terminalbench.frozen import frozen
 from terminalbench.secrets.find import VARIABLE, has_login, is_template, references, secrets_in
 from terminalbench.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
 from terminalbench.text.names import fits, fits_one, is_glob, is_task, unknown
@@ -42,7 +43,7 @@ HARBOR_OPTIONS = {
 """Options of `harbor run` that neither the plan nor a profile sets, and that leave reward and treatment alone."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Task:
     """One task of the experiment, in the order of the file."""
 
@@ -53,7 +54,7 @@ class Task:
     timeout_sec: float | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Experiment:
     """A parsed, checked TOML: tasks x profiles x settings, every file it names read and found."""
 

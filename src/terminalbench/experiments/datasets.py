@@ -8,13 +8,13 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import did_you_mean
 from terminalbench.experiments.tables import DatasetTable
+from terminalbench.frozen import frozen
 from terminalbench.starter import TASKS_DIR
 from terminalbench.strict import Problems, find_path, is_file, is_folder, join
 from terminalbench.text.paths import typed
@@ -24,7 +24,7 @@ _NAME_VERSION = re.compile(r"(?P<name>[^@/\s]+)@(?P<version>[^@/\s]+)")
 _PACKAGE = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)@(?P<version>[\w.:-]+)")
 
 
-@dataclass(frozen=True)
+@frozen
 class TaskSource:
     """Where one task is: exactly what Harbor's `tasks[]` or `datasets[]` entry takes.
 
@@ -53,7 +53,7 @@ class TaskSource:
         return family if isinstance(family, str) and family else None
 
 
-@dataclass(frozen=True)
+@frozen
 class Dataset:
     """A dataset of the TOML: how to find its tasks, and the label its trials carry in Harbor."""
 
@@ -96,7 +96,7 @@ class Dataset:
         return None
 
 
-@dataclass(frozen=True)
+@frozen
 class DatasetPlaces:
     """What decides where datasets come from: the project root and the TOML's own tables."""
 

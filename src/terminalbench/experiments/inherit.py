@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from terminalbench.experiments.model_file import whole_model
 from terminalbench.experiments.profiles import NO_MCP, Folder, McpSetup, Profile, TextFile, WorkflowTexts
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE, FREE, LessonsTable
 from terminalbench.experiments.workflow_file import read_workflow
+from terminalbench.frozen import frozen
 from terminalbench.llm.local.spec import is_local
 from terminalbench.secrets.find import VARIABLE, has_key, has_login, is_template, looks_secret, secrets_in
 from terminalbench.strict import Problems, find_path, is_file, join
@@ -25,7 +25,7 @@ _NEEDS_A_MODEL = ("model", "reasoning", "prompt", "skills", "lessons")
 _MCP = ("mcp_servers", "mcp_git_source", "mcp_git_ref", "hooks")
 
 
-@dataclass(frozen=True)
+@frozen
 class Inheritance:
     """What all profiles of a file share, and where their problems and notes go.
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from difflib import unified_diff
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from terminalbench.experiments.agents import AgentInfo
 from terminalbench.experiments.tables import LessonsTable, ProfilePrice
+from terminalbench.frozen import frozen
 from terminalbench.llm.local.spec import shown_model
 from terminalbench.text.numbers import noun, some
 
@@ -45,7 +46,7 @@ _SHOWN_FILES = 4
 _SERVER_FILES = {".mcp.json", "USAGE.md", "hooks.json"}
 
 
-@dataclass(frozen=True)
+@frozen
 class TextFile:
     """A file and its text when the experiment was loaded."""
 
@@ -58,7 +59,7 @@ class TextFile:
         return _digest(self.text.encode())
 
 
-@dataclass(frozen=True)
+@frozen
 class Folder:
     """A folder whose whole content counts: its source, or `every` file where it is handed to the agent as it is."""
 
@@ -76,7 +77,7 @@ class Folder:
         return total.hexdigest()[:16]
 
 
-@dataclass(frozen=True)
+@frozen
 class WorkflowTexts:
     """A checked workflow: how the profile names it, and its texts (the file and its prompts).
 
@@ -91,7 +92,7 @@ class WorkflowTexts:
     guards: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class McpSetup:
     """The servers a profile uses, ready to hand to an agent."""
 
@@ -107,7 +108,7 @@ class McpSetup:
 NO_MCP = McpSetup({}, {}, ())
 
 
-@dataclass(frozen=True)
+@frozen
 class Profile:
     """One named way to attempt tasks. Nothing in it is a secret: `env` holds references only.
 
@@ -246,7 +247,7 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@dataclass(frozen=True)
+@frozen
 class Difference:
     """One aspect in which two profiles differ. None means the profile does not set it."""
 

@@ -10,7 +10,8 @@ from terminalbench import registry
 from terminalbench.experiments import tables
 from terminalbench.experiments.agents import AgentRecord
 from terminalbench.experiments.config import HARBOR_OPTIONS, RESERVED_SLUGS
-from terminalbench.strict import LARGEST, Rule, describe, hints, is_required, rule_of
+from terminalbench.frozen import is_required
+from terminalbench.strict import LARGEST, Rule, describe, hints, rule_of
 
 _VARIABLE = r"[A-Za-z_]\w*"
 _SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}

@@ -1,18 +1,18 @@
 """What `local:FILE.gguf[,num_ctx=N]` means. Nothing is read."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
 from terminalbench.errors import UserError
+from terminalbench.frozen import frozen
 
 PREFIX = "local:"
 LEAST_WINDOW = 512
 _WINDOW = re.compile(r",num_ctx=(.*)$")
 
 
-@dataclass(frozen=True)
+@frozen
 class LocalSpec:
     """A model file, and the window that is wanted of it; None: as `sizing` says."""
 

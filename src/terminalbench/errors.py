@@ -11,7 +11,6 @@ A user error is printed without a traceback, in one place: `terminalbench.cli.ap
 """
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from terminalbench.frozen import frozen
 
@@ -92,6 +91,8 @@ class Interrupted(TbenchError):
 
 def closest(name: str, known: Sequence[str]) -> str | None:
     """The known name most like `name`, if any is like it at all."""
+    from difflib import get_close_matches
+
     matches = get_close_matches(name, known, n=1, cutoff=0.6)
     if not matches:
         matches = get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)

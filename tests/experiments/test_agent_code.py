@@ -11,7 +11,8 @@ from support.experiments import BASE, ORACLE, Project, good, problems
 from terminalbench.experiments.agent_code import MOST_FILES, agent_code
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.digests import digests
-from terminalbench.experiments.profiles import Profile, changes_since, differences
+from terminalbench.experiments.profile_changes import changes_since, differences
+from terminalbench.experiments.profiles import Profile
 
 AGENT = "raise RuntimeError('was imported')\nclass Mine:\n    def __init__(self, logs_dir):\n        pass\n"
 

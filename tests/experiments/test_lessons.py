@@ -16,7 +16,8 @@ from terminalbench.experiments.lessons import (
     without_lessons,
     wrapped,
 )
-from terminalbench.experiments.profiles import differences, policy_id, summaries
+from terminalbench.experiments.profile_changes import differences, summaries
+from terminalbench.experiments.profiles import policy_id
 from terminalbench.harbor.read.treatment import treatment
 from terminalbench.json_files import write_json
 

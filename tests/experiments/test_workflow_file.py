@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from support.experiments import BASE, ORACLE, good, problems
-from terminalbench.experiments.profiles import differences
+from terminalbench.experiments.profile_changes import differences
 from terminalbench.experiments.write import experiment_toml
 from terminalbench.harbor.jobs import _agent
 from terminalbench.runner.environment import child_environment

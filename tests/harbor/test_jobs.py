@@ -14,7 +14,7 @@ from support.experiments import BASE, good
 from terminalbench import registry
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import HARBOR_PARALLEL, make_plan
-from terminalbench.experiments.profiles import differences
+from terminalbench.experiments.profile_changes import differences
 from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.harbor.jobs import PLUGIN, command, job_config, wave_config
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.summary import ProfileRows
-from terminalbench.experiments.profiles import differences
+from terminalbench.experiments.profile_changes import differences
 from terminalbench.harbor.read.delivery import not_connected
 from terminalbench.records import Delivery
 from terminalbench.text.foreign import cut

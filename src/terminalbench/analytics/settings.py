@@ -11,7 +11,7 @@ from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agent_code import is_released
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.plan import JobSpec, Plan
-from terminalbench.experiments.profiles import tells
+from terminalbench.experiments.profile_changes import tells
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
 from terminalbench.registry import import_path

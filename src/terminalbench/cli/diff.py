@@ -20,7 +20,7 @@ def command(experiment: Path, a: str, b: str, as_json: bool, root: Path | None) 
     KEY@N is a profile as batch N was planned with it: `tbench diff FILE mine@0 mine` shows which files changed since.
     """
     from terminalbench.experiments.config import load
-    from terminalbench.experiments.profiles import differences
+    from terminalbench.experiments.profile_changes import differences
     from terminalbench.lab.plan import treatment
 
     loaded = load(experiment, root)

@@ -3,7 +3,6 @@
 import errno
 import io
 import os
-import shutil
 import sys
 from typing import Any, TextIO, cast, override
 
@@ -50,7 +49,9 @@ def text_width() -> int:
     """How wide to write: as the terminal, within reason; a file gets the default."""
     if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
         return 100
-    return min(max(shutil.get_terminal_size((100, 24)).columns, 80), 120)
+    from shutil import get_terminal_size  # it loads all that unpacks archives
+
+    return min(max(get_terminal_size((100, 24)).columns, 80), 120)
 
 
 def take_streams() -> None:

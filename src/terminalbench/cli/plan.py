@@ -119,7 +119,8 @@ def plan_document(planned: "PlannedBatch") -> dict[str, Any]:
 
 
 def _profile_json(planned: "PlannedBatch", job: "JobSpec") -> dict[str, Any]:
-    from terminalbench.experiments.profiles import differences, policy_id
+    from terminalbench.experiments.profile_changes import differences
+    from terminalbench.experiments.profiles import policy_id
 
     profile = planned.profile(job)
     return {
@@ -244,7 +245,8 @@ def _label_lines(planned: "PlannedBatch") -> list[str]:
 
 
 def _profile_lines(planned: "PlannedBatch") -> list[str]:
-    from terminalbench.experiments.profiles import differences, policy_id, summaries
+    from terminalbench.experiments.profile_changes import differences, summaries
+    from terminalbench.experiments.profiles import policy_id
 
     baseline = planned.baseline
     profiles = [planned.profile(job) for job in planned.plan.jobs]

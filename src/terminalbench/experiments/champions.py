@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import did_you_mean
-from terminalbench.experiments.profiles import Profile, changes_since, summaries
+from terminalbench.experiments.profile_changes import changes_since, summaries
+from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import ProfileTable
 from terminalbench.frozen import frozen
 from terminalbench.strict import Problems, given

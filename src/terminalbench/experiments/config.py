@@ -4,14 +4,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from terminalbench import registry
 from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
 from terminalbench.experiments import tables
-from terminalbench.experiments.champions import Champion, taken_over
 from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSource
 from terminalbench.experiments.environments import check_environment
 from terminalbench.experiments.inherit import Inheritance
@@ -26,6 +24,9 @@ from terminalbench.strict import Problems, find_path, given, is_file, is_folder,
 from terminalbench.text.names import fits, fits_one, is_glob, is_task, unknown
 from terminalbench.text.oracle import ORACLE
 from terminalbench.text.paths import typed
+
+if TYPE_CHECKING:
+    from terminalbench.experiments.champions import Champion
 
 RESERVED_SLUGS = ("index.db", ".check")
 RESERVED = f"is reserved: {', '.join(RESERVED_SLUGS)} have their own place beside the batches"
@@ -386,10 +387,15 @@ class _Loader:
         self._note_twins(profiles)
         return profiles
 
-    def _champions(self, own: dict[str, dict[str, Any]]) -> dict[str, Champion]:
+    def _champions(self, own: dict[str, dict[str, Any]]) -> dict[str, "Champion"]:
         """The champions that profiles name, by their key; the profile gets the champion's keys."""
+        named = [key for key, values in own.items() if "champion" in values]
+        if not named:
+            return {}
+        from terminalbench.experiments.champions import taken_over
+
         found = {}
-        for key in [key for key, values in own.items() if "champion" in values]:
+        for key in named:
             if (taken := taken_over(own[key], self.root, join("profiles", key), self.problems)) is None:
                 del own[key]  # there is no more to say about it
                 continue
@@ -441,5 +447,7 @@ class _Loader:
             if not VARIABLE.fullmatch(url.strip().removeprefix("${").removesuffix("}")) or not is_template(url):
                 hint = 'write "${NOTIFY_URL}" and set the variable'
                 self.problems.add(f"notify.urls[{index}]", "must be a reference to a variable and nothing else", hint)
+        from importlib.util import find_spec
+
         if find_spec("apprise") is None:
             self.problems.add("notify", "needs Apprise, which is not installed", "pip install 'terminalbench[notify]'")

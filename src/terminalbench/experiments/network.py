@@ -3,7 +3,6 @@
 Values of variables are not known here: an address may be a reference, `${VAR}` or `${VAR:-address}`.
 """
 
-import ipaddress
 import json
 from collections.abc import Iterator
 from dataclasses import fields
@@ -59,12 +58,15 @@ def _host_problem(host: str) -> tuple[str, str] | None:
     )
     if host.lower() == "localhost":
         return own
-    numeric = ":" in host or host.replace(".", "").replace("/", "").isdigit()
+    if not (":" in host or host.replace(".", "").replace("/", "").isdigit()):
+        return None
+    from ipaddress import ip_network
+
     try:
-        network = ipaddress.ip_network(host) if numeric else None
+        network = ip_network(host)
     except ValueError:
         return f"{host} is no address and no network", 'write "192.0.2.7", "192.0.2.0/24" or "2001:db8::/32"'
-    return own if network is not None and network.is_loopback else None
+    return own if network.is_loopback else None
 
 
 @cache

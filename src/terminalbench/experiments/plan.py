@@ -20,7 +20,8 @@ from terminalbench.experiments.config import Experiment, select_profiles, select
 from terminalbench.experiments.datasets import dataset_labels
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.earlier import Earlier, Extent, GrownFrom, earlier
-from terminalbench.experiments.profiles import RECIPE, SNAPSHOT, Difference, Profile, changes_since, policy_id
+from terminalbench.experiments.profile_changes import Difference, changes_since
+from terminalbench.experiments.profiles import RECIPE, SNAPSHOT, Profile, policy_id
 from terminalbench.experiments.tables import (
     MOST_ATTEMPTS,
     SLUG,

@@ -8,9 +8,8 @@ import fnmatch
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, field
-from difflib import unified_diff
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +18,6 @@ from terminalbench.experiments.agents import AgentInfo
 from terminalbench.experiments.tables import LessonsTable, ProfilePrice
 from terminalbench.frozen import frozen
 from terminalbench.llm.local.spec import shown_model
-from terminalbench.text.numbers import noun, some
 
 if TYPE_CHECKING:
     from terminalbench.experiments.lessons import Snapshot
@@ -35,14 +33,8 @@ _PASSING = re.compile("|".join(map(fnmatch.translate, (".git", ".hg", "__pycache
 """What changes by itself in a folder that is handed over as it is."""
 RECIPE = 3
 """Which aspects the content of a profile has."""
-_SINCE = {2: ("agent_code", "option_files", "conditions"), 3: ("environment_code",)}
-"""The aspects that a recipe added."""
-ON_DISK = ("agent_code", "environment_code", "option_files", "skills", "mcp_code")
-"""Aspects that are digests of files which a trial reads when it starts; a JobConfig holds all others itself."""
-_LESSONS = "lessons"
 SNAPSHOT = "snapshot"
 """In the aspect `lessons`: the digest of what its memory held when it was planned."""
-_SHOWN_FILES = 4
 _SERVER_FILES = {".mcp.json", "USAGE.md", "hooks.json"}
 
 
@@ -245,102 +237,3 @@ def source_files(folder: Path, without: re.Pattern[str] = _IS_NOT_SOURCE) -> lis
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-@frozen
-class Difference:
-    """One aspect in which two profiles differ. None means the profile does not set it."""
-
-    aspect: str
-    old: Any
-    new: Any
-
-    @property
-    def on_disk(self) -> bool:
-        """Whether it is in files that a trial reads when it starts."""
-        return self.aspect.partition(".")[0] in ON_DISK
-
-    def summary(self) -> str:
-        """One line: short values in full, texts as a count of changed lines."""
-        if isinstance(self.old, str) and isinstance(self.new, str) and "\n" in self.old + self.new:
-            return f"{self.aspect}: {_changed(self.lines())}"
-        if self.old is None:
-            return f"{self.aspect}: + {_said(self.aspect, self.new)}"
-        if self.new is None:
-            return f"{self.aspect}: - {_said(self.aspect, self.old)}"
-        return f"{self.aspect}: {_brief(self.old)} -> {_brief(self.new)}"
-
-    def lines(self) -> list[str]:
-        """A unified diff of the two values."""
-        old, new = value_text(self.old).splitlines(), value_text(self.new).splitlines()
-        return list(unified_diff(old, new, lineterm="", n=3))[2:]
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
-    """What makes a profile of content `new` another treatment than `old`, in a fixed order; empty for equal ids."""
-    before, after = dict(_aspects(old, new)), dict(_aspects(new, old))
-    names = list(dict.fromkeys([*before, *after]))
-    return [Difference(n, before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n)]
-
-
-def summaries(found: Sequence[Difference]) -> list[str]:
-    """A line for each difference; one for all files of an aspect where they are more than a few."""
-    lines: dict[str, list[Difference]] = {}
-    for one in found:
-        lines.setdefault(one.aspect.partition(".")[0] if one.on_disk else one.aspect, []).append(one)
-    told = []
-    for aspect, inner in lines.items():
-        names = [one.aspect.partition(".")[2] for one in inner]
-        many = f"{aspect}: {len(inner)} files differ: {some(names, _SHOWN_FILES)}"
-        told += [many] if len(inner) > _SHOWN_FILES else [one.summary() for one in inner]
-    return told
-
-
-def changes_since(planned: Mapping[str, Any], recipe: int, now: Mapping[str, Any]) -> list[Difference]:
-    """What makes `now` another treatment than what was planned; what an earlier recipe did not record is unknown."""
-    known = ({name: value for name, value in content.items() if tells(recipe, name)} for content in (planned, now))
-    return differences(*known)
-
-
-def tells(recipe: int, aspect: str) -> bool:
-    """Whether a profile that was planned by `recipe` would have the aspect; else nothing is known of it."""
-    return all(recipe >= since for since, names in _SINCE.items() if aspect in names)
-
-
-def _aspects(content: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Tables one level down, so that one changed option shows alone; lessons that only one of them has are whole."""
-    for name, value in content.items():
-        whole = name == "hooks" or (name == _LESSONS and name not in other)
-        if isinstance(value, dict) and not whole:
-            yield from ((f"{name}.{inner}", item) for inner, item in value.items())
-        else:
-            yield name, value
-
-
-def value_text(value: Any) -> str:
-    """A value as text: a text as it is, anything else as JSON, nothing as nothing."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
-
-
-def _said(aspect: str, value: Any) -> str:
-    """What a profile has and the other has not: lessons with all that was set for them."""
-    return ", ".join(f"{name} {one}" for name, one in value.items()) if aspect == _LESSONS else _brief(value)
-
-
-def _brief(value: Any, limit: int = 60) -> str:
-    if isinstance(value, str):
-        lines = value.splitlines()
-        if len(lines) > 1:
-            return f"{len(lines)} lines"
-        text = value
-    else:
-        text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
-
-
-def _changed(lines: list[str]) -> str:
-    added = sum(line.startswith("+") for line in lines)
-    removed = sum(line.startswith("-") for line in lines)
-    return f"+{added} -{removed} {noun(added + removed, 'line')}"

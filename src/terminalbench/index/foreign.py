@@ -26,7 +26,7 @@ from terminalbench.experiments.plan import (
     ProfileRecord,
     Provenance,
 )
-from terminalbench.experiments.profiles import differences
+from terminalbench.experiments.profile_changes import differences
 from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.treatment import treatment_id
 from terminalbench.index.places import ForeignJobs, profile_of

@@ -18,7 +18,8 @@ from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.digests import changed_names, digests, files_below
 from terminalbench.experiments.lessons import unwrapped
 from terminalbench.experiments.plan import Plan, PlannedTask, ProfileRecord
-from terminalbench.experiments.profiles import ON_DISK, Folder, content_id, differences, summaries, tells
+from terminalbench.experiments.profile_changes import ON_DISK, differences, summaries, tells
+from terminalbench.experiments.profiles import Folder, content_id
 from terminalbench.experiments.task_folder import PARTS
 from terminalbench.json_files import read_json
 from terminalbench.records import TaskRef

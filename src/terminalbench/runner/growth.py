@@ -9,7 +9,7 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.earlier import GrownFrom
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask, ProfileRecord
-from terminalbench.experiments.profiles import tells
+from terminalbench.experiments.profile_changes import tells
 from terminalbench.experiments.tables import RunTable
 from terminalbench.records import TaskRef
 from terminalbench.text.numbers import plural

@@ -8,23 +8,23 @@ from itertools import pairwise
 from typing import Any
 
 from terminalbench.secrets import patterns
-from terminalbench.secrets.patterns import has_key
+from terminalbench.secrets.patterns import has_key, when_used
 
 TEMPLATE = re.compile(r"\$\{[A-Za-z_]\w*(?::-[^}]*)?\}")
 VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-[^}]*)?\}")
 
-_SWITCH = re.compile(r"(?i)true|false|none|null|yes|no|on|off|\d{1,6}")
-_HARMLESS = re.compile(
+_SWITCH = when_used(r"(?i)true|false|none|null|yes|no|on|off|\d{1,6}")
+_HARMLESS = when_used(
     r"(?i)true|false|none|null|\d{1,6}|[a-z]{1,12}([_-][a-z]{1,12}){0,2}([_-]v?\d{1,2})?|[./~][^\s]*|[a-z]+://[^\s@]*"
 )
 """Values that a sensitive-looking name may openly have: switches, numbers, short words, paths."""
-_HEX = re.compile(r"[0-9a-fA-F]{32,}")
+_HEX = when_used(r"[0-9a-fA-F]{32,}")
 _LEAST_NAMED = 8
 _LEAST_OF_LETTERS = 12
-_OPAQUE = re.compile(r"[A-Za-z0-9+/_=-]{24,}")
-_AWS_LIKE = re.compile(r"[A-Za-z0-9+/]{40}")
-_DIGEST = re.compile(r"(?i)\b(sha\d{1,3}|md5|blake\w{1,3})[-:=][A-Za-z0-9+/=]+")
+_OPAQUE = when_used(r"[A-Za-z0-9+/_=-]{24,}")
+_AWS_LIKE = when_used(r"[A-Za-z0-9+/]{40}")
+_DIGEST = when_used(r"(?i)\b(sha\d{1,3}|md5|blake\w{1,3})[-:=][A-Za-z0-9+/=]+")
 
 
 def is_template(value: str) -> bool:

@@ -5,7 +5,24 @@ in a word: tried from each part of "a-a-a-...", it would take quadratic time.
 """
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
+
+
+class _WhenUsed:
+    """A pattern that is compiled when one of its methods is first asked for: most commands never need most of them."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(re.compile(self._source), name)
+        setattr(self, name, found)
+        return found
+
+
+def when_used(source: str) -> re.Pattern[str]:
+    """A pattern that costs nothing until it is used."""
+    return cast(re.Pattern[str], _WhenUsed(source))
 
 
 class Shape(NamedTuple):
@@ -58,34 +75,34 @@ KEYS = (
 )
 """The keys of providers, as they make them."""
 
-BEARER = re.compile(r"(?i)\b(bearer|basic)\s+([A-Za-z0-9._~+/=-]{8,})")
+BEARER = when_used(r"(?i)\b(bearer|basic)\s+([A-Za-z0-9._~+/=-]{8,})")
 
 # The loose ones are for messages only: in code they would hide names. With a digit: "skip-permissions" is a word.
-LOOSE_KEY = re.compile(r"\b(?:sk|pk|rk|key|xai|gsk|hf|ghp|gho|AIza)[-_]?(?=[A-Za-z_-]{0,40}\d)[A-Za-z0-9_-]{12,}")
-LOOSE_LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
-LOOSE_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+(\S{8,})")
+LOOSE_KEY = when_used(r"\b(?:sk|pk|rk|key|xai|gsk|hf|ghp|gho|AIza)[-_]?(?=[A-Za-z_-]{0,40}\d)[A-Za-z0-9_-]{12,}")
+LOOSE_LOGIN = when_used(r"(?<=://)[^/\s@]+(?=@)")
+LOOSE_BEARER = when_used(r"(?i)\b(bearer|basic)\s+(\S{8,})")
 
 _WORDS = r"secret|passw(?:or)?d|passphrase|credential"
 
-VARIABLE_NAME = re.compile(rf"(?i)key(?!board|map)|token(?!i[sz])|{_WORDS}|auth(?!or($|_|s))")
+VARIABLE_NAME = when_used(rf"(?i)key(?!board|map)|token(?!i[sz])|{_WORDS}|auth(?!or($|_|s))")
 """Stands in the name of a variable whose value is a secret."""
-SETTING_NAME = re.compile(
+SETTING_NAME = when_used(
     rf"(?i)(^|_|-|(?<=[a-z]))(api_?key|key|token(?!s)|(?:{_WORDS})s?|pwd|auth|authorization|bearer)($|_|-)"
 )
 """The name of a setting that must not be written down, unless `ABOUT_ONE` says that it is about a secret only."""
-PASSWORD_NAME = re.compile(r"(?i)(^|[_.-])(password|passwd|passphrase|pwd)\d*($|[_.-])")
-ABOUT_ONE = re.compile(
+PASSWORD_NAME = when_used(r"(?i)(^|[_.-])(password|passwd|passphrase|pwd)\d*($|[_.-])")
+ABOUT_ONE = when_used(
     r"(?i)[_-](file|path|dir|policy|env|var|name|type|mode|length|prompt|limit|count|helper|url|host)$"
 )
 # A name is tried from its first character only: from each of its parts, "a-a-a-..." would take quadratic time.
-ASSIGNED = re.compile(
+ASSIGNED = when_used(
     rf"""(?ix)
     ( (?<![\w.-]) (?: [\w.-]+ key | [\w.-]* (?: token | {_WORDS} | authorization ) ) s? ["']? \s* [=:] \s* )
     ( "[^"]*" | '[^']*' | [^\s,;"'}}]+ )
     """
 )
 """A secret's name in a text, and the value it is given."""
-NAME_BEFORE = re.compile(rf"""(?i)(?:[\w.-]key|token|{_WORDS}|authorization)s?(?:\\?["'])?\s*\Z""")
+NAME_BEFORE = when_used(rf"""(?i)(?:[\w.-]key|token|{_WORDS}|authorization)s?(?:\\?["'])?\s*\Z""")
 """A secret's name at the end of a text."""
 
 

@@ -15,7 +15,7 @@ from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment, load
 from terminalbench.experiments.plan import Plan
-from terminalbench.experiments.profiles import summaries
+from terminalbench.experiments.profile_changes import summaries
 from terminalbench.experiments.tables import SCHEMA_VERSION, SLUG
 from terminalbench.experiments.write import experiment_toml
 from terminalbench.files import write_project_file

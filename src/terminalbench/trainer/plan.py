@@ -20,7 +20,7 @@ from terminalbench.analytics.stats import nominal_level
 from terminalbench.decode import decode
 from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.experiments.config import project_root
-from terminalbench.experiments.profiles import differences, summaries
+from terminalbench.experiments.profile_changes import differences, summaries
 from terminalbench.experiments.tables import RunTable
 from terminalbench.experiments.toml_lines import invalid_file
 from terminalbench.json_files import read_json, write_json

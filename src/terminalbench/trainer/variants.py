@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.experiments.champions import PROFILES
-from terminalbench.experiments.profiles import Profile, differences, summaries
+from terminalbench.experiments.profile_changes import differences, summaries
+from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import LessonsTable
 from terminalbench.experiments.write import profile_table
 from terminalbench.files import write_text

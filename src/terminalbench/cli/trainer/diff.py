@@ -20,7 +20,7 @@ def command(training: "Training", profile: str | None) -> None:
     from textwrap import fill
 
     from terminalbench.errors import UserError
-    from terminalbench.experiments.profiles import differences
+    from terminalbench.experiments.profile_changes import differences
     from terminalbench.text.foreign import printable
 
     lineage = training.lineage

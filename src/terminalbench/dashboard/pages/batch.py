@@ -17,7 +17,7 @@ from terminalbench.dashboard.pages.verdicts import Said, batch_verdict, contrast
 from terminalbench.dashboard.running import outcome_bars, place, running_cells, waits
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.plan import Plan, ProfileRecord
-from terminalbench.experiments.profiles import differences, value_text
+from terminalbench.experiments.profile_changes import differences, value_text
 from terminalbench.index.pages import BatchSummary, Window
 from terminalbench.index.queries import BatchView
 from terminalbench.index.totals import ProfileTotals, not_measured, profile_totals

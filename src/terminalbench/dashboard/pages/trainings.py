@@ -7,7 +7,7 @@ from typing import Any
 from terminalbench.dashboard.frame import TRAININGS, Ask, Crumb, NotFound, Page, Table
 from terminalbench.dashboard.links import batch_path
 from terminalbench.dashboard.site import Site
-from terminalbench.experiments.profiles import differences, summaries
+from terminalbench.experiments.profile_changes import differences, summaries
 from terminalbench.index.pages import find_batch
 from terminalbench.records import known_total
 from terminalbench.trainer.lineage import Lineage, Variant

@@ -9,7 +9,7 @@ from typing import Any
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
 from terminalbench.json_files import write_json
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 DISTINCT = 8
 JOB = "2026-01-01__00-00-00__p"

@@ -19,7 +19,7 @@ from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import Settings
 from terminalbench.index.totals import Spend
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 
 PROFILES = {"text": 0.0, "codegraph": 0.05, "codecanvas": 0.15}
 CONTRASTS = (("codegraph", "text"), ("codecanvas", "text"))

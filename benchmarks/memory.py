@@ -24,7 +24,8 @@ from terminalbench.archivist.store import MemoryFolder, Store, open_store
 from terminalbench.archivist.words import words
 from terminalbench.files import append_lines
 from terminalbench.json_files import encode_line
-from terminalbench.records import Lesson, LessonScope, LessonState, TaskRef
+from terminalbench.records.lesson import Lesson, LessonScope, LessonState
+from terminalbench.records.trial import TaskRef
 
 CHANCE = random.Random(5)  # noqa: S311  made-up lessons
 VOCABULARY = [f"{''.join(CHANCE.choices('abcdefghijklmnoprstuvw', k=CHANCE.randint(4, 9)))}{n}x" for n in range(20_000)]

@@ -27,7 +27,8 @@ from terminalbench.json_files import append_jsonl, read_jsonl, write_json
 from terminalbench.live.feed import Feed
 from terminalbench.live.state import replay
 from terminalbench.locks import lock
-from terminalbench.records import Event, TaskRef, Usage
+from terminalbench.records.event import Event
+from terminalbench.records.trial import TaskRef, Usage
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render
 

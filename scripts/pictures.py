@@ -22,7 +22,7 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.live.feed import Feed
 from terminalbench.live.state import LiveState
-from terminalbench.records import Event, EventKind
+from terminalbench.records.event import Event, EventKind
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from terminalbench import files, json_files, locks
 from terminalbench.errors import TbenchError
-from terminalbench.records import TaskRef, Usage
+from terminalbench.records.trial import TaskRef, Usage
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

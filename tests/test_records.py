@@ -5,19 +5,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from terminalbench.records import (
-    AgentStatus,
-    Delivery,
-    ErrorClass,
-    Event,
-    Outcome,
-    Phases,
-    Trial,
-    Usage,
-    known_total,
-    stamp,
-    total,
-)
+from terminalbench.faults import ErrorClass
+from terminalbench.records.event import Event
+from terminalbench.records.trial import AgentStatus, Delivery, Outcome, Phases, Trial, Usage
+from terminalbench.records.values import known_total, stamp, total
 
 FULL = Trial(
     id="1",

@@ -20,7 +20,7 @@ from terminalbench.analytics.model import (
     TaskDifference,
     TaskSummary,
 )
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
 

@@ -14,7 +14,7 @@ from terminalbench.analytics.compare import compare
 from terminalbench.analytics.gate import gate
 from terminalbench.analytics.model import Contrast
 from terminalbench.index.queries import Rerun
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.report.comparison import comparison_text
 from terminalbench.report.sentences import looks_sentence, missing_sentence
 

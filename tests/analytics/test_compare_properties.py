@@ -12,7 +12,7 @@ from support.rows import Marks, contrast, rows, settings, table
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.sentence import excludes_zero
 from terminalbench.json_files import encode_json
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 
 PROFILE = st.text("+xE.TC", min_size=1, max_size=4)
 

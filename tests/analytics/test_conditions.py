@@ -8,7 +8,7 @@ import pytest
 from support.rows import rows, settings, table
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Row
-from terminalbench.records import Delivery
+from terminalbench.records.trial import Delivery
 
 PLAIN = ["Bash", "Edit", "Read"]
 MORE = [*PLAIN, "Cron", "Task", "ToolSearch", "WebFetch", "WebSearch"]

@@ -14,7 +14,7 @@ from terminalbench.analytics.findings.failure import FAILURE_CLASSES, normalised
 from terminalbench.analytics.findings.measures import BEHAVIOUR, NAMES
 from terminalbench.analytics.findings.trial_files import TrialFiles, read_story
 from terminalbench.harbor.read.results import read_trial
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 
 PASSED = "===== 3 passed in 0.10s ====="
 BROKEN = "===== 1 failed, 2 passed in 0.10s ====="

@@ -19,7 +19,7 @@ from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import write_json
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 
 SETTINGS = {"container_env": "docker", "timeout_multiplier": 2.0}
 

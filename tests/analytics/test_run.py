@@ -29,7 +29,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.json_files import encode_line, read_json, read_jsonl, write_json
 from terminalbench.lab.select import select
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 
 GOOD = trajectory(bash("grep foo a.py", "x"), edit("a.py"), bash("pytest", "== 3 passed in 1s =="))
 BAD = trajectory(bash("ls"), bash("ls -a"), edit("a.py"), bash("./a.out"))
@@ -198,7 +198,7 @@ def test_several_batches_are_one_table(batch: Batch) -> None:
 
 
 ANALYZER = """
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 
 class Claims:
     name, version, targets = "claims", "1", ("canvas",)

@@ -16,7 +16,8 @@ from terminalbench.archivist.memory import add, approve, edit, find
 from terminalbench.archivist.store import MemoryFolder, Store, open_store
 from terminalbench.archivist.utility import believed, chance_of_harm, prior
 from terminalbench.index.exposures import LessonTrial
-from terminalbench.records import Exposure, LessonState, Outcome
+from terminalbench.records.lesson import LessonState
+from terminalbench.records.trial import Exposure, Outcome
 
 
 @pytest.fixture

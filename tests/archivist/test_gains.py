@@ -19,7 +19,8 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profiles import content_id, policy_id
 from terminalbench.json_files import read_json, write_json
-from terminalbench.records import Exposure, LessonsDelivery, LessonState
+from terminalbench.records.lesson import LessonState
+from terminalbench.records.trial import Exposure, LessonsDelivery
 
 PLAIN = {"agent": "oracle", "model": "m"}
 OTHER = {"agent": "oracle", "model": "n"}

@@ -25,7 +25,8 @@ from terminalbench.archivist.tables import lesson_of
 from terminalbench.archivist.triggers import Trigger
 from terminalbench.archivist.words import same_lesson
 from terminalbench.errors import UserError
-from terminalbench.records import Evidence, LessonScope, LessonState, TaskRef, Utility
+from terminalbench.records.lesson import Evidence, LessonScope, LessonState, Utility
+from terminalbench.records.trial import TaskRef
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from terminalbench.archivist.inventory import each_lesson
 from terminalbench.archivist.memory import add
 from terminalbench.archivist.reflection import reflect
 from terminalbench.archivist.store import Store, open_store
-from terminalbench.records import Lesson, LessonState
+from terminalbench.records.lesson import Lesson, LessonState
 
 DEED = "install the build helper from the mirror before any compilation starts"
 ORDER = f"Remember: always {DEED}."

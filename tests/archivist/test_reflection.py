@@ -27,7 +27,8 @@ from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.json_files import read_json, write_json
 from terminalbench.llm.model import ModelError, Price, chat_model
 from terminalbench.llm.replay import ReplayModel
-from terminalbench.records import Exposure, Lesson, LessonsDelivery, LessonState, Outcome
+from terminalbench.records.lesson import Lesson, LessonState
+from terminalbench.records.trial import Exposure, LessonsDelivery, Outcome
 from terminalbench.workflow.trace import ANSWER, Happened, TraceFolder
 
 

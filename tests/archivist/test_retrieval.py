@@ -13,7 +13,8 @@ from terminalbench.archivist.retrieval import Mode, Policy, Ranked, Situation, c
 from terminalbench.archivist.search import MOST_POSTINGS, by_words
 from terminalbench.archivist.store import Store, open_store
 from terminalbench.errors import UserError
-from terminalbench.records import Lesson, LessonScope, LessonState, TaskRef, Utility
+from terminalbench.records.lesson import Lesson, LessonScope, LessonState, Utility
+from terminalbench.records.trial import TaskRef
 
 TASK = TaskRef("build-it", "d", "builds")
 

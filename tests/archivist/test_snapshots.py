@@ -17,7 +17,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import PlannedTask, Selection
 from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
 from terminalbench.experiments.tables import LessonsTable
-from terminalbench.records import Lesson, LessonScope, TaskRef
+from terminalbench.records.lesson import Lesson, LessonScope
+from terminalbench.records.trial import TaskRef
 
 NOW = datetime(2026, 1, 23, 16, 26, 48, tzinfo=UTC)
 TEXT = """

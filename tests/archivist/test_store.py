@@ -21,7 +21,7 @@ from terminalbench.archivist.store import MemoryFolder, ProblemKind, open_store
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.json_files import encode_line, read_jsonl
 from terminalbench.locks import changing
-from terminalbench.records import LessonState
+from terminalbench.records.lesson import LessonState
 
 FORKING = get_context("fork")
 """Starting Python anew takes longer than most of these tests."""

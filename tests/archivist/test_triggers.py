@@ -3,7 +3,7 @@
 import pytest
 
 from terminalbench.archivist.triggers import Cell, Trigger, fired
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 A = Cell("p", TaskRef("a", "d"))
 

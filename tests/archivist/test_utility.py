@@ -15,7 +15,7 @@ from terminalbench.archivist.utility import (
     prior,
     weight,
 )
-from terminalbench.records import Lesson, Utility
+from terminalbench.records.lesson import Lesson, Utility
 
 SHOWN = 0.7
 

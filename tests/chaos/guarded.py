@@ -26,7 +26,8 @@ from support.aftermath import orphanage
 from support.tasks import write_repository_task
 from support.warm import Warm, session
 from terminalbench.harbor.limits.hangs import HELD
-from terminalbench.records import Usage, total
+from terminalbench.records.trial import Usage
+from terminalbench.records.values import total
 from terminalbench.swebench_pro.rows import ResultRow, Standing, place, read_results
 from terminalbench.workflow.trace import Ending, Happened, TraceEvent, read_trace
 

@@ -78,7 +78,7 @@ class Ledgered(Scripted):
         """Everything in this process that asks for the time of day gets another one."""
         import harbor.trial.trial
 
-        import terminalbench.records
+        import terminalbench.records.event
 
         real, day = time.time, clocks.datetime
 
@@ -88,7 +88,7 @@ class Ledgered(Scripted):
                 return day.now(tz) + clocks.timedelta(seconds=seconds)
 
         time.time = lambda: real() + seconds
-        harbor.trial.trial.datetime = terminalbench.records.datetime = Moved
+        harbor.trial.trial.datetime = terminalbench.records.event.datetime = Moved
 
     async def back(self, environment) -> None:
         await self.ahead(environment, -7200.0)

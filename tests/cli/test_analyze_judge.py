@@ -10,7 +10,7 @@ from support.experiments import ORACLE, Project
 from support.judging import ALL, STEPS, recorded
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import allocate
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 
 pytestmark = pytest.mark.litellm
 

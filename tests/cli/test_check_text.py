@@ -6,7 +6,7 @@ import pytest
 
 from terminalbench.cli.check import _text
 from terminalbench.lab.check import CheckReport, ProfileCheck, TaskCheck
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 
 LONG = "a-task-whose-name-is-so-long-that-no-terminal-of-eighty-columns-holds-it-and-more"
 BROKEN = (

@@ -12,7 +12,7 @@ import pytest
 from support.nights import make_night
 from terminalbench.overnight.episodes import BASELINE_RULE, EpisodeStore
 from terminalbench.overnight.results import project_iteration
-from terminalbench.records import Episode, EpisodeStatus, EpisodeSummary
+from terminalbench.records.episode import Episode, EpisodeStatus, EpisodeSummary
 
 PAGE = Path(__file__).parents[2] / "docs/tbench/episode-store.md"
 SMALL = {"p": {"a": "+", "b": "x"}}

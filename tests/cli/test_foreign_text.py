@@ -16,7 +16,8 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, ProfileRecord
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.feed import Feed
-from terminalbench.records import Event, Finding
+from terminalbench.records.event import Event
+from terminalbench.records.trial import Finding
 from terminalbench.watch.controls import Controls, Mode
 from terminalbench.watch.logs import read_tail
 from terminalbench.watch.tables import Frame

@@ -21,7 +21,9 @@ from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Happening, NightEvent
 from terminalbench.overnight.summary import project_night
-from terminalbench.records import Event, Exposure, Lesson
+from terminalbench.records.event import Event
+from terminalbench.records.lesson import Lesson
+from terminalbench.records.trial import Exposure
 
 __all__ = ["browser"]
 

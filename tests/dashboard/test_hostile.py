@@ -124,7 +124,7 @@ def test_a_newline_in_the_name_of_a_file_hides_nothing(root: Root) -> None:
 
 def test_hostile_findings_and_errors(root: Root) -> None:
     from terminalbench.json_files import append_jsonl
-    from terminalbench.records import Finding
+    from terminalbench.records.trial import Finding
 
     append_jsonl(
         root.batch.analytics / "findings.jsonl",

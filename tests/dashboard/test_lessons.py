@@ -16,7 +16,8 @@ from terminalbench.dashboard.export import export_site
 from terminalbench.dashboard.frame import LESSONS, NotFound
 from terminalbench.dashboard.pages.lessons import PAGE_SIZE
 from terminalbench.json_files import write_json
-from terminalbench.records import Evidence, Exposure, Lesson, LessonsDelivery
+from terminalbench.records.lesson import Evidence, Lesson
+from terminalbench.records.trial import Exposure, LessonsDelivery
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ from terminalbench.index.scan import scan_all
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.state import replay
-from terminalbench.records import Event, Finding
+from terminalbench.records.event import Event
+from terminalbench.records.trial import Finding
 from terminalbench.text.numbers import duration
 
 

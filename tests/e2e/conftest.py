@@ -20,7 +20,7 @@ from support.warm import Warm
 from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
 from terminalbench.json_files import read_jsonl
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 
 HEAD = """
 schema_version = 2

@@ -19,7 +19,7 @@ from terminalbench.llm.local.gguf import read_model_file
 from terminalbench.llm.local.lease import Served, models_folder, running
 from terminalbench.llm.local.sizing import window_of
 from terminalbench.locks import start_ticks
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 
 MEASURED = (Outcome.PASSED, Outcome.FAILED, Outcome.TIMED_OUT)
 WORKFLOW = """

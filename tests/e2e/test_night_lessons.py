@@ -24,7 +24,7 @@ from terminalbench.live.processes import Worker
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Beat, NightConfig, Role
 from terminalbench.overnight.reflections import read_reflection
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.runner.executors.forked import OWN_PROCESSES
 
 LESSON = "Look whether each file that the task asks for is in its place."

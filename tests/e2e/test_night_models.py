@@ -18,7 +18,7 @@ from terminalbench.experiments.write import write_experiment
 from terminalbench.json_files import read_jsonl
 from terminalbench.overnight.models import check_model, parse_model, profile_of
 from terminalbench.overnight.suite import load_suite
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 
 CANARY = "canary-of-the-user"
 

@@ -10,7 +10,7 @@ from support.experiments import Project
 from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.summary import project_night
-from terminalbench.records import EpisodeStatus
+from terminalbench.records.episode import EpisodeStatus
 
 PROFILES = """
 [profiles.late]

@@ -18,8 +18,9 @@ from servers.base import Handler, Refusal, Request, Turn
 from support.claude import claude_binary
 from support.experiments import Project
 from support.tasks import SOLVE, write_task
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.results import read_job
-from terminalbench.records import AgentStatus, ErrorClass, Outcome, Trial
+from terminalbench.records.trial import AgentStatus, Outcome, Trial
 
 AGENT_SEC = 20.0
 """Long enough for ten CLIs that start at once on a busy machine; nothing computes meanwhile."""

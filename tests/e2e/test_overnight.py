@@ -30,7 +30,7 @@ from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.loop import NightEnd, run_night
 from terminalbench.overnight.night import Beat, Happening, NightConfig, NightEvent, NightState, Phase, Role, Status
-from terminalbench.records import Event, EventKind
+from terminalbench.records.event import Event, EventKind
 from terminalbench.runner.executors.forked import OWN_PROCESSES
 
 HELD = '''

@@ -10,8 +10,9 @@ from e2e.test_claude_code_real import ASK, CLIENTS, COST, DO, END, VERSION, init
 from servers.anthropic import AnthropicServer
 from servers.base import Refusal
 from servers.mcp_package import LAB
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.results import read_trial
-from terminalbench.records import AgentStatus, ErrorClass, Outcome, Trial
+from terminalbench.records.trial import AgentStatus, Outcome, Trial
 
 SERVER = {"mcpServers": {"lab": {"command": "uv", "args": ["run", "python", "server.py"]}}}
 HOOKS = {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [{"type": "command", "command": "true"}]}]}}

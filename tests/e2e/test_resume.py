@@ -15,7 +15,7 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.json_files import read_json
 from terminalbench.live.state import replay
 from terminalbench.locks import lock, lock_owner
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 
 
 def slow(free: int) -> str:

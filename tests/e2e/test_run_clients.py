@@ -23,7 +23,7 @@ from support.judging import point, recorded
 from support.tasks import SOLVE
 from terminalbench.harbor.read.results import read_job
 from terminalbench.json_files import read_jsonl
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 
 VERSION = json.loads((REPO / "tests/clients/package.json").read_text())["optionalDependencies"][
     "@anthropic-ai/claude-code-linux-x64"

@@ -9,7 +9,7 @@ from support.aftermath import cost
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.limits.gate import read_shared, share_gate
 from terminalbench.json_files import read_jsonl
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 
 BUDGET_USD = 5.5
 AGENTS = """

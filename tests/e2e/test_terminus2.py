@@ -16,7 +16,7 @@ from terminalbench.analytics.run import AnalysisRequest, run_analysis
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.json_files import read_jsonl
 from terminalbench.lab.select import select
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 
 MODEL = "qwen3-coder:30b"
 MODEL_INFO = {

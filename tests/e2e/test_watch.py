@@ -23,7 +23,7 @@ from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.locks import start_ticks
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightState, Status
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.runner.executors.forked import OWN_PROCESSES
 
 QUICK = '[profiles.sim]\nagent = "simulated"\nmodel = "simulated/x"\noptions = { solve_probability = 1.0 }\n'

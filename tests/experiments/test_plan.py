@@ -14,7 +14,7 @@ from terminalbench.experiments.config import load
 from terminalbench.experiments.datasets import dataset_labels
 from terminalbench.experiments.plan import Plan, Selection, make_plan
 from terminalbench.json_files import encode_json
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 NOW = datetime(2026, 1, 23, 16, 26, 48, tzinfo=UTC)
 MANY = """

@@ -22,7 +22,8 @@ import terminalbench
 from support.warm import Forked, Warm
 from terminalbench.harbor.read.results import TrialReading, read_job, read_trial
 from terminalbench.json_files import read_jsonl
-from terminalbench.records import Event, Trial
+from terminalbench.records.event import Event
+from terminalbench.records.trial import Trial
 
 ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.environment:LocalSandbox")
 SAFE = "terminalbench.harbor.verifier:SafeVerifier"

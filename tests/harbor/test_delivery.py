@@ -10,7 +10,7 @@ from results_kit import CLAUDE, claude, result, write_trial
 
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.harbor.read.session_start import LONGEST_NAME, MOST_NAMES, server_of
-from terminalbench.records import Delivery, Trial
+from terminalbench.records.trial import Delivery, Trial
 
 NOTE = {
     "mcp_servers": ["lab"],

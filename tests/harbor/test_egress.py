@@ -14,7 +14,7 @@ from terminalbench.harbor.read.egress import FILE, read_egress
 from terminalbench.harbor.read.results import ReadState, TrialReading, read_trial
 from terminalbench.index.queries import trial_columns
 from terminalbench.index.sql import ask
-from terminalbench.records import Contact, Trial
+from terminalbench.records.trial import Contact, Trial
 from terminalbench.sandbox.network.egress import FILE as WRITTEN
 from terminalbench.sandbox.network.trial import upstreams
 from terminalbench.text.egress import egress_lines

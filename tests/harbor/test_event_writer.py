@@ -10,7 +10,7 @@ import pytest
 from terminalbench import json_files
 from terminalbench.harbor import event_writer
 from terminalbench.harbor.event_writer import EventWriter
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 
 
 def event(number: int, **detail: Any) -> Event:

@@ -8,7 +8,7 @@ from terminalbench.experiments.plan import Exclusion, ExclusionKind
 from terminalbench.harbor.limits.accounts import Account, Known, Likely, Refusal, Turn
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.hangs import Held
-from terminalbench.records import WaitKind
+from terminalbench.records.event import WaitKind
 
 
 def gate(tmp_path: Path, **fields: object) -> Gate:

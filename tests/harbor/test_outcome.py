@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from results_kit import claude, error, phase, result, rewarded
 
-from terminalbench.faults import Again
+from terminalbench.faults import Again, ErrorClass
 from terminalbench.harbor.limits.hangs import Hang
 from terminalbench.harbor.read.agent_logs import Evidence
 from terminalbench.harbor.read.claude_stream import ResultEvent, read_stream
@@ -22,7 +22,7 @@ from terminalbench.harbor.read.error_classes import (
     error_class,
 )
 from terminalbench.harbor.read.outcome import classify
-from terminalbench.records import AgentStatus, ErrorClass, Outcome, ProviderWait
+from terminalbench.records.trial import AgentStatus, Outcome, ProviderWait
 
 NOT_IN_TRIALS = frozenset(
     {

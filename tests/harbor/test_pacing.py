@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.limits.admission import Wait, waiting
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.pacing import (
@@ -21,7 +22,7 @@ from terminalbench.harbor.limits.pacing import (
     start_at,
     window_sec,
 )
-from terminalbench.records import ErrorClass, WaitKind
+from terminalbench.records.event import WaitKind
 
 
 def test_windows_double_up_to_minutes() -> None:

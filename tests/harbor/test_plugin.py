@@ -24,7 +24,8 @@ from terminalbench.harbor.limits.budget import Refusal
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.plugin import EventPlugin
 from terminalbench.harbor.scripts import EARLY_SEC
-from terminalbench.records import Event, Outcome, WaitKind
+from terminalbench.records.event import Event, WaitKind
+from terminalbench.records.trial import Outcome
 
 LIFE = ["trial_started", "environment", "agent", "collect", "verifier", "trial_ended"]
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from results_kit import claude, error, rewarded, write_trial
 
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.limits.ratelimit import count_hits
 from terminalbench.harbor.read.results import live_ending, read_trial
 from terminalbench.harbor.read.seen import Seen
 from terminalbench.json_files import write_json
-from terminalbench.records import ErrorClass, Outcome, ProviderWait, Trial
+from terminalbench.records.trial import Outcome, ProviderWait, Trial
 from terminalbench.sandbox import activity
 
 LATE = error("AgentTimeoutError", "Agent execution timed out after 16.0 seconds", when=20)

@@ -14,9 +14,10 @@ from results_kit import at, claude, error, phase, result, rewarded, write_trial
 from support.workflows import Script, passes
 from terminalbench.errors import InvalidFile
 from terminalbench.experiments.agents import agent_info
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.result_file import from_result
 from terminalbench.harbor.read.results import ReadState, live_ending, read_job, read_trial
-from terminalbench.records import AgentStatus, ErrorClass, Outcome, Phases, Trial
+from terminalbench.records.trial import AgentStatus, Outcome, Phases, Trial
 
 FUZZ = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -8,8 +8,9 @@ import pytest
 from jobkit import SOLVE, run_trial, run_trial_dir, scripted, write_task
 from results_kit import claude
 
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.results import read_trial
-from terminalbench.records import AgentStatus, ErrorClass, Outcome, Trial
+from terminalbench.records.trial import AgentStatus, Outcome, Trial
 
 NO_VERIFIER = {"disable": True}
 ACTED = {"trajectory.json": '{"steps": [{"source": "agent", "tool_calls": [{"function_name": "bash"}]}]}'}

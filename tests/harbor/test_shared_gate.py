@@ -16,7 +16,7 @@ from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.gate import Gate, read_shared, share_gate
 from terminalbench.live.limits import read_limits
 from terminalbench.locks import lock
-from terminalbench.records import WaitKind
+from terminalbench.records.event import WaitKind
 from terminalbench.runner.control import Order, check_orders, give_to_all
 
 

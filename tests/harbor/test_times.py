@@ -8,7 +8,7 @@ from results_kit import result, write_trial
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.harbor.read.times import TIMES, Moment, Times
 from terminalbench.json_files import write_json
-from terminalbench.records import CLOCK_JUMPED, Phases, Trial
+from terminalbench.records.trial import CLOCK_JUMPED, Phases, Trial
 
 MOMENTS = {"start": 0.0, "environment-start": 0.1, "agent-start": 4.0, "agent-end": 20.0, "verification-start": 21.0, "end": 30.0}  # fmt: skip
 ALL = {"environment_sec": 2.0, "agent_setup_sec": 2.0, "agent_sec": 16.0, "verifier_sec": 7.5}

@@ -16,7 +16,7 @@ from terminalbench.harbor.read.result_file import AgentContext
 from terminalbench.harbor.read.results import live_ending, read_trial
 from terminalbench.harbor.read.usage import Declared, Price, PriceTable, price_table
 from terminalbench.json_files import write_json
-from terminalbench.records import Outcome, Usage
+from terminalbench.records.trial import Outcome, Usage
 
 PRICES = PriceTable(
     version="test",

@@ -9,9 +9,10 @@ import jobkit
 import pytest
 from jobkit import ENVIRONMENT, SOLVE, run_trial, run_trial_dir, scripted, write_task
 
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.suspicion import read_safety
 from terminalbench.harbor.verifier import system_of_tests
-from terminalbench.records import ErrorClass, Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.sandbox import handover
 
 PLAIN: dict[str, str] = {}

@@ -12,7 +12,7 @@ from terminalbench.index.results import open_results
 from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.index.sql import ask
 from terminalbench.json_files import read_json, write_json
-from terminalbench.records import Exposure, LessonsDelivery, Outcome, TaskRef
+from terminalbench.records.trial import Exposure, LessonsDelivery, Outcome, TaskRef
 
 STANDING = {"agent": "oracle", "lessons": {"mode": "masked", "k": 2}}
 NOW = {"agent": "oracle", "lessons": {"mode": "masked", "k": 2, "snapshot": "s1"}}

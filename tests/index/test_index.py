@@ -25,7 +25,7 @@ from terminalbench.index.sql import ask
 from terminalbench.index.store import FILE_NAME, MIGRATIONS, open_index
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.trial import FoundTrial
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.report.text import summary
 from terminalbench.report.trial import Shown, trial_text
 

@@ -17,7 +17,7 @@ from terminalbench.index.results import BATCHES, FINDINGS, TRIALS, open_results
 from terminalbench.index.scan import scan_all
 from terminalbench.index.sql import ask
 from terminalbench.json_files import append_jsonl
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 
 
 @pytest.fixture

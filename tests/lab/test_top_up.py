@@ -13,7 +13,7 @@ from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
 from terminalbench.experiments.tables import RunTable, TopUpTable
 from terminalbench.json_files import write_json
 from terminalbench.lab.top_up import top_up, with_extra
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.runner.growth import extended, with_attempts
 from terminalbench.runner.run import Listener
 from terminalbench.runner.waves import next_wave, remaining

@@ -13,7 +13,7 @@ from terminalbench.harbor.limits.control import Control
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.limits import Limits
 from terminalbench.live.state import LiveState
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 
 SHARES = (0.25, 0.5, 0.75)
 PROFILES, TASKS = ("p", "q", "r", "s"), tuple(f"t{n}" for n in range(12))

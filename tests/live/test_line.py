@@ -10,7 +10,8 @@ from terminalbench.experiments.plan import Exclusion, Plan
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import run_line, wait_lines, waiting_lines
 from terminalbench.live.state import LiveState, replay
-from terminalbench.records import Event, TaskRef
+from terminalbench.records.event import Event
+from terminalbench.records.trial import TaskRef
 
 
 def counts(state: LiveState) -> tuple[int, int | None, Counter[str]]:

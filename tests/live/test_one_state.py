@@ -25,7 +25,7 @@ from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import run_line
 from terminalbench.locks import lock
-from terminalbench.records import Event, EventKind, WaitKind
+from terminalbench.records.event import Event, EventKind, WaitKind
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render
 

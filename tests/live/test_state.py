@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 
 from support.live import START, Teller, at, job, job_event, plan
 from terminalbench.experiments.plan import Exclusion
+from terminalbench.faults import ErrorClass
 from terminalbench.index.queries import TrialRow, assign_cells
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import wait_lines
 from terminalbench.live.state import LiveState, replay
-from terminalbench.records import AgentStatus, ErrorClass, Event, Outcome, TaskRef, Trial, Usage, stamp
+from terminalbench.records.event import Event
+from terminalbench.records.trial import AgentStatus, Outcome, TaskRef, Trial, Usage
+from terminalbench.records.values import stamp
 from terminalbench.watch.follow import Lines
 
 PROFILES, TASKS = ("p", "q"), ("a", "b", "c")

@@ -21,7 +21,7 @@ from terminalbench.llm.model import (
     parse,
     schema_of,
 )
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 from terminalbench.secrets.values import safe_message
 
 pytestmark = pytest.mark.litellm

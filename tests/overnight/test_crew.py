@@ -19,7 +19,7 @@ from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.launch import Assignment
 from terminalbench.overnight.night import Beat, Lease, Role, Work
 from terminalbench.overnight.scaling import READ_SEC, Scaler
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 
 
 def event(kind: str, task: str, trial: str, outcome: str | None = None) -> Event:

@@ -15,7 +15,7 @@ from support.nights import Marks, Night, make_night
 from terminalbench.errors import UserError
 from terminalbench.overnight.episodes import EpisodeFilter, EpisodeStore
 from terminalbench.overnight.results import project_iteration
-from terminalbench.records import Episode, EpisodeStatus, EpisodeSummary
+from terminalbench.records.episode import Episode, EpisodeStatus, EpisodeSummary
 
 TWO = [{"p": {"a": "+", "b": "x"}}, {"p": {"a": "+", "b": "+"}}]
 
@@ -129,7 +129,7 @@ from pathlib import Path
 from typing import Any
 import msgspec
 from terminalbench.overnight.episodes import EpisodeStore
-from terminalbench.records import Episode
+from terminalbench.records.episode import Episode
 store = EpisodeStore.of_project(Path(sys.argv[1]))
 for line in sys.stdin.buffer:
     store.record(msgspec.json.decode(line, type=Episode))

@@ -7,7 +7,7 @@ import pytest
 
 from terminalbench.overnight.delta_model import Count
 from terminalbench.overnight.noise import Noise, flaky_tasks, noise_floor
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 REFS = [TaskRef(f"t{n}", "d") for n in range(20)]
 

@@ -13,7 +13,7 @@ from terminalbench.errors import UserError
 from terminalbench.overnight.night import NightModel, Role
 from terminalbench.overnight.results import labelled, view_of
 from terminalbench.overnight.validation import Candidate, Kind, Validation, sample, validate
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 CANDIDATES = st.lists(st.sampled_from("abc"), min_size=1, max_size=40).map(
     lambda kinds: [Candidate(TaskRef(f"t{n}", "d"), Kind(category=kind)) for n, kind in enumerate(kinds)]

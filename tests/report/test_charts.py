@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.report.charts import chart_css
 from terminalbench.report.charts.bars import Bar, Part, bars, stacked_bars
 from terminalbench.report.charts.forest import ForestRow, forest

@@ -12,7 +12,7 @@ import pytest
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.json_files import append_jsonl
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 from terminalbench.report.export import csv_bytes
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import allocate
 from terminalbench.json_files import append_jsonl
-from terminalbench.records import Finding, Outcome
+from terminalbench.records.trial import Finding, Outcome
 from terminalbench.report.build import build_report
 from terminalbench.report.evidence import by_trial, judged
 from terminalbench.report.model import TrialRef

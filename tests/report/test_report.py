@@ -10,7 +10,7 @@ import pytest
 from conftest import REPO
 from support.reports import SMALL, large, make_comparison, make_view, measured
 from terminalbench.experiments.batch import Batch
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 from terminalbench.report.build import Measured, build_report
 from terminalbench.report.html import LINKED_TRIALS, render_html
 from terminalbench.report.markdown import render_markdown

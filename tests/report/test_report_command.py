@@ -7,7 +7,7 @@ import pytest
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.json_files import append_jsonl
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 
 
 def make_batch(root: Path, *, new_passes: int, created: str) -> Batch:

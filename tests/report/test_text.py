@@ -10,7 +10,7 @@ from terminalbench.experiments.plan import Exclusion
 from terminalbench.index.queries import BatchView, CellState, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import write_json
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.report.text import COUNTED, matrix, money, profile_table, summary
 from terminalbench.text.foreign import printable
 from terminalbench.text.outcomes import LOST, MARKS, legend

@@ -20,7 +20,7 @@ from terminalbench.experiments.tables import TopUpTable
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import read_json, read_jsonl, write_json
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.runner.changes import Changes, find_changes, task_files, with_task_files, with_values
 from terminalbench.runner.preflight import Prepared
 from terminalbench.runner.resume import ResumeRequest, resume

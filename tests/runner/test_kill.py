@@ -16,7 +16,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.processes import Worker, announced
 from terminalbench.locks import start_ticks
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.runner.kill import end_containers, end_leftovers, find
 
 ENGINE = f"""#!{sys.executable}

@@ -19,7 +19,7 @@ from terminalbench.experiments.tables import NotifyTable
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import append_jsonl, read_json
-from terminalbench.records import Event, EventKind
+from terminalbench.records.event import Event, EventKind
 from terminalbench.report.run_end import Ways, next_steps
 from terminalbench.runner.resume import ResumeRequest, resume
 

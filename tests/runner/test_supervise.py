@@ -13,7 +13,7 @@ from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.json_files import append_jsonl
 from terminalbench.live.processes import Worker
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.runner import supervise
 from terminalbench.runner.executors.base import JobRun
 from terminalbench.runner.last_words import how_it_ended

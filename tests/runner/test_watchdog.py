@@ -15,7 +15,7 @@ from terminalbench.json_files import read_jsonl
 from terminalbench.live.line import run_line
 from terminalbench.live.notices import Alerts
 from terminalbench.live.state import replay
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.runner.guard import Guard, Observer, memory_mb
 from terminalbench.runner.watchdog import Alert, Change, Order, Sample, Watchdog
 from terminalbench.sandbox.activity import Activity, live_hits

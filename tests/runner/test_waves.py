@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from terminalbench.experiments.plan import JobSpec, PlannedTask
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.runner.waves import AbortSearch, first_not_started, next_wave, remaining, wave_name
 
 

@@ -27,7 +27,8 @@ from terminalbench.archivist.tables import MIGRATIONS, put_lesson
 from terminalbench.archivist.utility import ExposedTrial, is_harmful, learn, prior
 from terminalbench.experiments.lessons import EligibleLesson, Snapshot, draw
 from terminalbench.index.database import migrate, opened
-from terminalbench.records import Lesson, LessonScope, LessonState, TaskRef
+from terminalbench.records.lesson import Lesson, LessonScope, LessonState
+from terminalbench.records.trial import TaskRef
 
 KEPT = Path(__file__).resolve().parent / "lessons.json"
 POLICIES = ("keep all", "keep by importance", "randomised")

@@ -8,7 +8,7 @@ from simulate.worlds import World
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import Settings
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 
 
 @dataclass(frozen=True)

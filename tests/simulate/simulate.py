@@ -46,7 +46,7 @@ from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import Settings
 from terminalbench.analytics.signs import decision_p, sequential_flips
 from terminalbench.index.totals import wilson
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 
 ALPHA = 0.05
 TASKS = (8, 20, 50, 100, 200, 500)

@@ -18,7 +18,7 @@ if __name__ == "__main__":
 
 from terminalbench.analytics.model import Row
 from terminalbench.index.totals import Spend
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.trainer.budget import night_parts
 from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.explore import Score, better_half, rounds, spread

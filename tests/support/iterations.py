@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from terminalbench.overnight.measured import IterationResults, ProfileResult, TaskResult, TrialResult
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 
 OUTCOMES = {"+": Outcome.PASSED, "x": Outcome.FAILED, "E": Outcome.ERRORED}
 

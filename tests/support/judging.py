@@ -6,7 +6,7 @@ from typing import Any
 
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.analytics.judge.request import JudgeTrial
-from terminalbench.records import AgentStatus, Outcome, TaskRef, Trial
+from terminalbench.records.trial import AgentStatus, Outcome, TaskRef, Trial
 
 
 def call(step: int, name: str, arguments: dict[str, Any], returned: str, **extra: Any) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from terminalbench.archivist.entries import Changes, Entry
 from terminalbench.archivist.memory import add, edit, retire
 from terminalbench.archivist.store import MemoryFolder, ProblemKind, open_store
 from terminalbench.json_files import read_jsonl
-from terminalbench.records import Lesson, TaskRef
+from terminalbench.records.lesson import Lesson
+from terminalbench.records.trial import TaskRef
 
 PERSON = "ann"
 

@@ -9,7 +9,8 @@ from terminalbench.archivist.entries import Changes
 from terminalbench.archivist.memory import add, edit, merge, retire
 from terminalbench.archivist.store import memory_of, open_store
 from terminalbench.json_files import write_json
-from terminalbench.records import Evidence, Exposure, Lesson, LessonsDelivery, TaskRef, Utility
+from terminalbench.records.lesson import Evidence, Lesson, Utility
+from terminalbench.records.trial import Exposure, LessonsDelivery, TaskRef
 
 HOSTILE_TEXT = "<script>document.title='owned'</script> <img src=//evil.example/x onerror=alert(1)>\x1b[2J =1+1"
 

@@ -9,7 +9,8 @@ from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, PlannedTask
 from terminalbench.experiments.tables import RunTable
 from terminalbench.live.feed import Feed
 from terminalbench.live.state import LiveState
-from terminalbench.records import Event, TaskRef, Usage
+from terminalbench.records.event import Event
+from terminalbench.records.trial import TaskRef, Usage
 
 START = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC).timestamp()
 

@@ -17,8 +17,9 @@ from terminalbench.analytics.model import (
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask, ProfileRecord, Provenance
 from terminalbench.experiments.tables import RunTable
+from terminalbench.faults import ErrorClass
 from terminalbench.index.queries import BatchView, CellState, TrialRow
-from terminalbench.records import AgentStatus, Delivery, ErrorClass, Finding, Outcome, Phases, TaskRef, Trial, Usage
+from terminalbench.records.trial import AgentStatus, Delivery, Finding, Outcome, Phases, TaskRef, Trial, Usage
 from terminalbench.report.build import Measured
 
 STAMP = "2026-01-23__16-26-48"

@@ -10,7 +10,7 @@ import msgspec
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
 from terminalbench.json_files import write_json
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 STAMP = "2026-01-23__16-26-48"
 

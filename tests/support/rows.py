@@ -6,7 +6,7 @@ from typing import Any
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Contrast, Row
 from terminalbench.analytics.settings import Settings
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.text.outcomes import MARKS
 
 OUTCOMES = {mark: outcome for outcome, mark in MARKS.items()}

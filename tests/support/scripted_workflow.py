@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.llm.model import Message, ModelError, Reply, Schema
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 from terminalbench.workflow.attempt import Given, Ports
 from terminalbench.workflow.engine import Engine, Result
 from terminalbench.workflow.generators import GENERATORS

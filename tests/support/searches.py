@@ -5,7 +5,7 @@ from typing import Any
 
 from terminalbench.analytics.model import Row
 from terminalbench.experiments.config import Task
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.explore import Measure
 from terminalbench.trainer.lineage import LineageStore, Why

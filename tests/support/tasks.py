@@ -117,7 +117,7 @@ def move_clock(seconds: float) -> None:
     """Everything in this process that asks for the time of day gets another one from here on."""
     import harbor.trial.trial
 
-    import terminalbench.records
+    import terminalbench.records.event
 
     real, day = time.time, clocks.datetime
 
@@ -127,7 +127,7 @@ def move_clock(seconds: float) -> None:
             return day.now(tz) + clocks.timedelta(seconds=seconds)
 
     time.time = lambda: real() + seconds
-    harbor.trial.trial.datetime = terminalbench.records.datetime = Moved
+    harbor.trial.trial.datetime = terminalbench.records.event.datetime = Moved
 '''
 """Behind `AGENTS`: `move_clock`, for an agent that sets the time of day."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.json_files import encode_line
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 from terminalbench.workflow.model import Artifact, Kind
 from terminalbench.workflow.trace import Ending, Happened, StepFailure, TraceEvent, object_file, patch_file, trace_file
 

@@ -1,7 +1,7 @@
 """An outcome has one word, one mark and one colour."""
 
 from terminalbench.index.totals import Reason
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.text import outcomes
 
 

@@ -8,7 +8,7 @@ from support.rows import OUTCOMES
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.stats import nominal_level
 from terminalbench.index.totals import Spend
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.trainer.campaign import Campaign, Challenger
 from terminalbench.trainer.explore import Round, Score, better_half, rounds, spread
 from terminalbench.trainer.gate import (

@@ -13,7 +13,7 @@ from support.searches import Batches, search_of
 from terminalbench.archivist.attempts import Attempt
 from terminalbench.archivist.reflection_rules import GUARD_RULES
 from terminalbench.errors import InvalidFile
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.trainer.analyzer import clusters
 from terminalbench.trainer.evolvers.reflect import Reflect, question
 from terminalbench.trainer.evolvers.search import Search

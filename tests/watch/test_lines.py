@@ -11,7 +11,7 @@ from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.state import LiveState
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.watch.follow import Lines
 
 

@@ -16,7 +16,8 @@ from terminalbench.harbor.limits.budget import GateState
 from terminalbench.live.limits import Limits
 from terminalbench.live.model import LiveProfile
 from terminalbench.live.state import LiveState, replay
-from terminalbench.records import Event, TaskRef
+from terminalbench.records.event import Event
+from terminalbench.records.trial import TaskRef
 from terminalbench.watch.controls import Controls, Mode
 from terminalbench.watch.follow import Lines
 from terminalbench.watch.layout import Column, Row, cut, table

@@ -7,7 +7,7 @@ import pytest
 
 from support.scripted_workflow import ANSWERS, TASK, Bench, ScriptedModel, Verdicts, back, fatal
 from terminalbench.llm.model import Fault, ModelError
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 from terminalbench.workflow.attempt import Given
 from terminalbench.workflow.generators import answer_of
 from terminalbench.workflow.model import Artifact, GuardResult, Kind, Step, Workflow

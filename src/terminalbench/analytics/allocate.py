@@ -12,7 +12,7 @@ from statistics import NormalDist
 import msgspec
 
 from terminalbench.analytics.model import Comparison, Contrast
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import plural, points
 
 type CellKey = tuple[str, TaskRef]

@@ -10,7 +10,7 @@ from terminalbench.analytics.conditions import unexplained
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import is_oracle
 from terminalbench.analytics.summary import ProfileRows
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.numbers import plural, some
 from terminalbench.text.oracle import ORACLE
 

@@ -42,7 +42,7 @@ from terminalbench.analytics.settings import Asked, Settings, is_oracle, setting
 from terminalbench.analytics.summary import ProfileRows, by_profile, pareto_front, summarise
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import noun, percent, plural, some
 from terminalbench.text.paths import typed
 

@@ -14,7 +14,7 @@ from terminalbench.analytics.model import Row
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.experiments.profile_changes import differences
 from terminalbench.harbor.read.delivery import not_connected
-from terminalbench.records import Delivery
+from terminalbench.records.trial import Delivery
 from terminalbench.text.foreign import cut
 from terminalbench.text.numbers import plural, some
 

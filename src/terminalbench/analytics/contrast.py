@@ -12,7 +12,7 @@ from terminalbench.analytics.model import Estimate, Interval, LookMethod, Metric
 from terminalbench.analytics.sample import Sample, Way, log_ratios, sample
 from terminalbench.analytics.settings import Settings, There
 from terminalbench.analytics.summary import ProfileRows, unit_of
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 
 PENDING = (Outcome.NOT_RUN, Outcome.CANCELLED)
 BY_STAGES = ("sign-flips", "growth")

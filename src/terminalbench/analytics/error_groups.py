@@ -16,7 +16,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.faults import ERRORS, Fault
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import CellState
-from terminalbench.records import Finding, Outcome, TaskRef
+from terminalbench.records.trial import Finding, Outcome, TaskRef
 
 UNFINISHED = "unfinished"
 NAMED = 12

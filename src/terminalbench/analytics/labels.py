@@ -15,7 +15,7 @@ from terminalbench.analytics.findings.measures import MEASURES, MIX, RECORDED
 from terminalbench.analytics.judge.rubric import NAMES, Point, load_rubric
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.json_files import append_jsonl, read_jsonl
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 from terminalbench.text.numbers import plural
 
 FILE = "labels.jsonl"

@@ -31,7 +31,8 @@ from terminalbench.index.queries import CellState, TrialRow
 from terminalbench.index.results import FINDINGS_FILE
 from terminalbench.index.totals import pass_rates
 from terminalbench.json_files import encode_json, encode_line, read_json, write_json
-from terminalbench.records import Finding, Outcome, total
+from terminalbench.records.trial import Finding, Outcome
+from terminalbench.records.values import total
 from terminalbench.text.numbers import plural
 
 DETAIL, SUMMARY, AGGREGATE = "metrics_detail.csv", "metrics_summary.csv", "aggregate_metrics.json"

@@ -11,7 +11,7 @@ from terminalbench.analytics.sample import Numbers, Sample, joined, known_values
 from terminalbench.analytics.settings import Settings
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.index.queries import Rerun
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.paths import typed
 
 

@@ -10,7 +10,7 @@ import msgspec
 from terminalbench.experiments.departures import DepartureKind
 from terminalbench.index.queries import Rerun
 from terminalbench.index.totals import Spend
-from terminalbench.records import Delivery, Outcome, TaskRef
+from terminalbench.records.trial import Delivery, Outcome, TaskRef
 from terminalbench.text.numbers import Metric
 
 type Verdict = Literal["better", "worse", "equivalent", "inconclusive"]

@@ -9,7 +9,8 @@ from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.history import Past, PastTrial
-from terminalbench.records import Outcome, total
+from terminalbench.records.trial import Outcome
+from terminalbench.records.values import total
 from terminalbench.text.numbers import percent, plural
 
 type TaskLabel = tuple[str, str]

@@ -25,7 +25,7 @@ from terminalbench.index.queries import BatchView
 from terminalbench.index.store import open_index
 from terminalbench.json_files import read_json, write_json
 from terminalbench.live.processes import resume_places
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 
 COMPARISON, TESTS = "comparison.json", "statistical_tests.json"
 _OTHERS = "the tables and the report there are about other trials or another question, and stay as they are"

@@ -8,7 +8,7 @@ from typing import Literal
 from terminalbench.analytics import stats
 from terminalbench.analytics.model import Metric, Row, TaskDifference
 from terminalbench.analytics.summary import ProfileRows, unit_of
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 
 type Way = Literal["exclude", "fail", "low", "high"]
 """`exclude`: measured trials only; `fail`: all that were planned, those not measured as not passed.

@@ -21,7 +21,7 @@ from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.store import open_index
 from terminalbench.index.views import open_views
-from terminalbench.records import Finding, Outcome, TaskRef
+from terminalbench.records.trial import Finding, Outcome, TaskRef
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.names import fits, fits_one, is_task, unknown
 from terminalbench.text.numbers import some

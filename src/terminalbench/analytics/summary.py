@@ -12,7 +12,8 @@ from terminalbench.analytics import stats
 from terminalbench.analytics.model import Interval, ProfileSummary, Row, TaskSummary
 from terminalbench.analytics.settings import Settings, is_oracle
 from terminalbench.index.totals import Spend, pass_rates, wilson
-from terminalbench.records import Outcome, TaskRef, known_total
+from terminalbench.records.trial import Outcome, TaskRef
+from terminalbench.records.values import known_total
 from terminalbench.text.numbers import plural, some
 
 _SHOWN_K = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)

@@ -16,7 +16,8 @@ from terminalbench.analytics.selection import Picked, ran
 from terminalbench.archivist.guard_feedback import Refusal, refusals
 from terminalbench.archivist.triggers import Cell, Verdicts
 from terminalbench.experiments.lessons import without_lessons
-from terminalbench.records import Evidence, Lesson, Outcome, TaskRef
+from terminalbench.records.lesson import Evidence, Lesson
+from terminalbench.records.trial import Outcome, TaskRef
 
 MOST_TASKS = 3
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from terminalbench.archivist.leaks import Leak, TaskTexts
 from terminalbench.errors import UserError
-from terminalbench.records import Lesson, LessonScope, LessonState
+from terminalbench.records.lesson import Lesson, LessonScope, LessonState
 from terminalbench.text.foreign import flat
 
 LONGEST_TEXT = 1200

@@ -25,7 +25,7 @@ from terminalbench.archivist.tables import find_lesson
 from terminalbench.archivist.utility import ExposedTrial, chance_of_harm, is_harmful, learn, prior
 from terminalbench.decode import decoder
 from terminalbench.index.exposures import LessonTrial
-from terminalbench.records import Lesson, LessonState, Utility
+from terminalbench.records.lesson import Lesson, LessonState, Utility
 from terminalbench.text.numbers import plural, points
 
 AUTHOR = "utility"

@@ -7,15 +7,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from terminalbench.archivist.triggers import Trigger
-from terminalbench.records import (
-    Evidence,
-    Lesson,
-    LessonKind,
-    LessonScope,
-    LessonState,
-    TaskRef,
-    Utility,
-)
+from terminalbench.records.lesson import Evidence, Lesson, LessonKind, LessonScope, LessonState, Utility
+from terminalbench.records.trial import TaskRef
 
 
 class Operation(StrEnum):

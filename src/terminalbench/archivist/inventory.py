@@ -16,7 +16,7 @@ from terminalbench.archivist.store import LogProblem, Store
 from terminalbench.archivist.tables import lesson_of
 from terminalbench.decode import decoder
 from terminalbench.errors import InvalidFile, Problem, UserError
-from terminalbench.records import Lesson, LessonKind, LessonScope, LessonState
+from terminalbench.records.lesson import Lesson, LessonKind, LessonScope, LessonState
 
 
 @dataclass(frozen=True)

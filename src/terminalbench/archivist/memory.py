@@ -23,7 +23,8 @@ from terminalbench.archivist.task_texts import source_texts, with_families
 from terminalbench.archivist.triggers import Trigger
 from terminalbench.decode import decode
 from terminalbench.errors import UserError, did_you_mean
-from terminalbench.records import Lesson, LessonState, TaskRef
+from terminalbench.records.lesson import Lesson, LessonState
+from terminalbench.records.trial import TaskRef
 
 MOST_PER_EPISODE = 3
 

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from terminalbench.archivist.entries import Changes
 from terminalbench.archivist.leaks import TaskTexts, find_leaks
-from terminalbench.records import Lesson, LessonState
+from terminalbench.records.lesson import Lesson, LessonState
 
 MOST_EVIDENCE = 20
 """What a lesson that is learned again and again keeps."""

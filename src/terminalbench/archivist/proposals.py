@@ -11,7 +11,7 @@ from terminalbench.archivist.attempts import Shown, supported
 from terminalbench.archivist.checks import check_fields
 from terminalbench.archivist.memory import MOST_PER_EPISODE
 from terminalbench.errors import UserError
-from terminalbench.records import Evidence, Lesson, LessonKind
+from terminalbench.records.lesson import Evidence, Lesson, LessonKind
 
 SYSTEM = """You write lessons for coding agents that work in a terminal. You are shown attempts at tasks: what agents
 did, and whether they passed. Find what made the difference, and write at most three lessons that help with OTHER tasks.

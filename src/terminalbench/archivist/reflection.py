@@ -26,7 +26,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.index.plans import plan_or_none
 from terminalbench.llm.ask import Patience, ask
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Message, count_text, schema_of
-from terminalbench.records import Evidence, Lesson, TaskRef
+from terminalbench.records.lesson import Evidence, Lesson
+from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import dollars
 
 BUDGET_TOKENS = 12_000

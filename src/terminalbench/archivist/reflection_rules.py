@@ -1,6 +1,6 @@
 """What our own rules say about ways of failing that come again. The words are ours, none of an agent's. Pure."""
 
-from terminalbench.records import Lesson, LessonKind
+from terminalbench.records.lesson import Lesson, LessonKind
 
 _STUCK = Lesson(
     id="",

@@ -13,7 +13,8 @@ from terminalbench.archivist.search import Scope, by_scope, by_tags, by_words, l
 from terminalbench.archivist.utility import weight
 from terminalbench.archivist.words import share, words
 from terminalbench.errors import UserError
-from terminalbench.records import Lesson, LessonScope, TaskRef
+from terminalbench.records.lesson import Lesson, LessonScope
+from terminalbench.records.trial import TaskRef
 
 MOST_LESSONS = 3
 BUDGET_TOKENS = 400

@@ -10,7 +10,8 @@ from terminalbench.archivist.store import Store
 from terminalbench.decode import decode
 from terminalbench.index.exposures import LessonTrial
 from terminalbench.live.model import seconds
-from terminalbench.records import Exposure, Lesson
+from terminalbench.records.lesson import Lesson
+from terminalbench.records.trial import Exposure
 
 type Revised = Mapping[str, Entry]
 """By lesson, the last entry that changed its text."""

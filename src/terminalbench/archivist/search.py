@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from terminalbench.archivist.tables import lesson_of
 from terminalbench.archivist.words import same_lesson, words
-from terminalbench.records import Lesson, LessonScope
+from terminalbench.records.lesson import Lesson, LessonScope
 
 MOST_WORDS = 12
 """No more words than these are asked for; the rarest first."""

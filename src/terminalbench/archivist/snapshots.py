@@ -13,7 +13,7 @@ from terminalbench.experiments.lessons import EligibleLesson, Reader, Snapshot, 
 from terminalbench.experiments.plan import PlannedTask
 from terminalbench.experiments.tables import LessonsTable
 from terminalbench.files import read_plain
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 _LARGEST = 1 << 20
 

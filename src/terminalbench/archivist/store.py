@@ -29,7 +29,8 @@ from terminalbench.index.database import is_damaged, migrate, opened, set_aside,
 from terminalbench.json_files import JsonLines, encode_line, tail_jsonl
 from terminalbench.locks import LockHeld, changing
 from terminalbench.modes import make_file
-from terminalbench.records import Lesson, stamp
+from terminalbench.records.lesson import Lesson
+from terminalbench.records.values import stamp
 
 _MARK_BYTES = 256
 _CACHE_KB = 64_000

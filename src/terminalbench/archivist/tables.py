@@ -8,7 +8,7 @@ from terminalbench.archivist.entries import Entry
 from terminalbench.archivist.utility import weight
 from terminalbench.archivist.words import words
 from terminalbench.decode import decoder
-from terminalbench.records import Lesson
+from terminalbench.records.lesson import Lesson
 
 MIGRATIONS: list[tuple[str, str]] = [
     (

@@ -10,7 +10,7 @@ from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.errors import UserError
 from terminalbench.experiments.datasets import TaskSource
 from terminalbench.files import read_plain
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.starter import TASKS_DIR
 
 _LARGEST = 512 << 10

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from terminalbench.records import Lesson, Utility
+from terminalbench.records.lesson import Lesson, Utility
 
 PRIOR_SD = 0.08
 """How far a lesson's effect is believed to lie from zero before any trial: eight points of pass rate."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from terminalbench.records import Lesson
+from terminalbench.records.lesson import Lesson
 
 _WORD = re.compile(r"--?\w[\w-]*|[^\W_](?:[\w./:+='-]*\w)?")
 _ENDINGS = ("ations", "ation", "ingly", "ings", "edly", "ing", "ies", "ed", "es", "ly", "s")

@@ -10,7 +10,7 @@ from terminalbench.cli.progress import Line
 from terminalbench.overnight.decisions import eta_sec
 from terminalbench.overnight.loop import Listener, NightEnd
 from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Role
-from terminalbench.records import known_total
+from terminalbench.records.values import known_total
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import count, dollars, duration, plural
 from terminalbench.text.paths import from_here, typed

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from terminalbench.analytics.judge.request import JudgeProgress
     from terminalbench.experiments.batch import Batch
     from terminalbench.experiments.plan import Plan
-    from terminalbench.records import Event
+    from terminalbench.records.event import Event
     from terminalbench.watch.follow import Watching
 
 

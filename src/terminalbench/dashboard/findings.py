@@ -11,7 +11,7 @@ from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
 from terminalbench.index.pages import BatchSummary
 from terminalbench.index.queries import BatchView, TrialRow
-from terminalbench.records import Finding, Outcome
+from terminalbench.records.trial import Finding, Outcome
 
 if TYPE_CHECKING:
     from terminalbench.analytics.error_groups import FailureGroup

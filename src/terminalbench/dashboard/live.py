@@ -10,7 +10,7 @@ from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import waiting_lines
 from terminalbench.live.model import LiveTrial
 from terminalbench.live.notices import Alert
-from terminalbench.records import stamp
+from terminalbench.records.values import stamp
 
 _RECENT = 8
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from terminalbench.dashboard.live import ShownTrial
 from terminalbench.index.queries import CellState
 from terminalbench.index.totals import ProfileTotals
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.outcomes import RUNNING
 
 type Place = tuple[str, TaskRef, int]

@@ -26,7 +26,7 @@ from terminalbench.index.store import index_mark, open_for_reading
 from terminalbench.index.trial_pages import find_trial
 from terminalbench.json_files import read_jsonl
 from terminalbench.overnight.nights import night_stamps
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import cost
 from terminalbench.trainer.training import training_stamps

@@ -16,7 +16,7 @@ import msgspec
 from terminalbench.decode import decode
 from terminalbench.errors import UserError
 from terminalbench.files import read_plain
-from terminalbench.records import Exposure, LessonsDelivery
+from terminalbench.records.trial import Exposure, LessonsDelivery
 from terminalbench.text.numbers import plural
 
 AGENT = "terminalbench.harbor.agents.lessons:LessonsAgent"

@@ -32,7 +32,7 @@ from terminalbench.experiments.tables import (
     RunTable,
     TopUpTable,
 )
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 HARBOR_PARALLEL = 4
 """Trials Harbor runs at once in a job when nobody says otherwise."""

@@ -17,7 +17,7 @@ from terminalbench.experiments.lessons import Reader, Snapshot, read_snapshot, t
 from terminalbench.experiments.plan import JobSpec, Plan, ProfileRecord, Selection, make_plan
 from terminalbench.experiments.profiles import SNAPSHOT, Profile
 from terminalbench.json_files import write_json
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import plural
 
 MEMORY = "archivist"

@@ -17,10 +17,10 @@ from typing import Any, override
 
 from harbor.agents.installed.base import BaseInstalledAgent, NonZeroAgentExitCodeError
 
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.error_classes import OTHER_EXCEPTIONS, error_class
 from terminalbench.harbor.read.provider_wait import Refusals
 from terminalbench.harbor.read.seen import Seen
-from terminalbench.records import ErrorClass
 
 _CLIENT = "litellm"
 _RUNS = ("run", "resume", "load")

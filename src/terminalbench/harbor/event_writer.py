@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.json_files import append_jsonl
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.secrets.values import Secrets
 
 BACKLOG = 10_000

@@ -53,7 +53,7 @@ from terminalbench.harbor.read.usage import best
 from terminalbench.harbor.trial_names import hide_commits
 from terminalbench.harbor.tries import Tries
 from terminalbench.json_files import write_json
-from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event, Progress
+from terminalbench.records.event import COMPLETED_JOB, HUNG_JOB, Event, Progress
 from terminalbench.sandbox.network.trial import PHASES, enter_phase, phases_are_told
 
 HEARTBEAT_SEC = 10.0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from terminalbench.records import Progress
+from terminalbench.records.event import Progress
 
 
 class TellsProgress:

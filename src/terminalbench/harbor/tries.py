@@ -23,7 +23,7 @@ from terminalbench.harbor.attempts import tell_agent
 from terminalbench.harbor.progress import TellsProgress
 from terminalbench.harbor.read.outcome import Ending
 from terminalbench.harbor.read.seen import Seen
-from terminalbench.records import Progress
+from terminalbench.records.event import Progress
 
 
 class _Queue(TrialQueue):

@@ -10,7 +10,7 @@ import msgspec
 
 from terminalbench.decode import convert, decoder
 from terminalbench.index.store import open_index
-from terminalbench.records import Exposure, LessonsDelivery, Outcome
+from terminalbench.records.trial import Exposure, LessonsDelivery, Outcome
 
 _KEY = ("batch", "job", "trial")
 _TRIAL = (

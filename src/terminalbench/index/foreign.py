@@ -31,7 +31,7 @@ from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.treatment import treatment_id
 from terminalbench.index.places import ForeignJobs, profile_of
 from terminalbench.index.queries import BatchView, CellState, TrialRow, batch_rows, row_outcome
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.text.foreign import flat, short
 from terminalbench.text.numbers import plural, some
 

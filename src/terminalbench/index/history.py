@@ -12,7 +12,8 @@ from terminalbench.errors import TbenchError
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
 from terminalbench.harbor.limits.accounts import Likely
 from terminalbench.index.store import FILE_NAME, migrated_copy
-from terminalbench.records import CLOCK_JUMPED, Outcome, elapsed_sec, total
+from terminalbench.records.trial import CLOCK_JUMPED, Outcome
+from terminalbench.records.values import elapsed_sec, total
 
 SAME = "the same profile"
 ALIKE = "the same agent and model"

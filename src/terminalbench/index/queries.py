@@ -19,7 +19,7 @@ from terminalbench.harbor.attempts import numbered
 from terminalbench.harbor.read.results import ReadState, TrialReading
 from terminalbench.index.store import open_index
 from terminalbench.json_files import read_json
-from terminalbench.records import Outcome, TaskRef, Trial, Usage
+from terminalbench.records.trial import Outcome, TaskRef, Trial, Usage
 
 
 class TrialRow(msgspec.Struct, frozen=True):

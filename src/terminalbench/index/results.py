@@ -26,7 +26,7 @@ from terminalbench.index.scan import scan_all
 from terminalbench.index.store import open_index
 from terminalbench.index.views import open_view
 from terminalbench.json_files import BadLine, each_jsonl, encode_json
-from terminalbench.records import Finding, Outcome
+from terminalbench.records.trial import Finding, Outcome
 from terminalbench.strict import is_folder
 from terminalbench.text.numbers import plural
 

@@ -20,7 +20,8 @@ from terminalbench.harbor.limits.accounts import exceeded, over_usd, spent_words
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.plans import PlanFacts
 from terminalbench.index.queries import BatchView, CellState, TrialRow, assign_cells, batch_rows, row_outcome
-from terminalbench.records import Outcome, TaskRef, Usage, known_total
+from terminalbench.records.trial import Outcome, TaskRef, Usage
+from terminalbench.records.values import known_total
 from terminalbench.text.numbers import dollars
 from terminalbench.text.outcomes import word
 

@@ -27,7 +27,8 @@ from terminalbench.live.state import LiveState, replay
 from terminalbench.llm.local.spec import LocalSpec, is_local, parse_local
 from terminalbench.llm.model import ModelError
 from terminalbench.llm.ollama_server import OllamaServer, server_url
-from terminalbench.records import Event, Outcome, TaskRef, Trial
+from terminalbench.records.event import Event
+from terminalbench.records.trial import Outcome, TaskRef, Trial
 from terminalbench.report.trial import last_lines
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.executors.local import ask

@@ -21,7 +21,7 @@ from terminalbench.harbor.limits.accounts import Likely
 from terminalbench.index.history import PastTrial, likely_costs, past_trials
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.arguments import checked
-from terminalbench.records import total
+from terminalbench.records.values import total
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from terminalbench.lab.select import open_experiment
 from terminalbench.live.limits import read_limits
 from terminalbench.live.processes import announced_batches
 from terminalbench.locks import lock_owner
-from terminalbench.records import Event, Outcome
+from terminalbench.records.event import Event
+from terminalbench.records.trial import Outcome
 from terminalbench.report.text import batch_money
 from terminalbench.runner import run as runner
 from terminalbench.runner.control import stopped_by_gate

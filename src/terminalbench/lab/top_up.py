@@ -18,7 +18,8 @@ from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import append_jsonl, read_json, write_json
 from terminalbench.locks import lock
-from terminalbench.records import Event, TaskRef
+from terminalbench.records.event import Event
+from terminalbench.records.trial import TaskRef
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult
 from terminalbench.text.numbers import plural, points

@@ -12,7 +12,7 @@ from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.index.views import open_view
 from terminalbench.lab.select import LIST_HINT, find_target, results_root
 from terminalbench.live.feed import Feed
-from terminalbench.records import Trial
+from terminalbench.records.trial import Trial
 from terminalbench.report.trials import Now
 from terminalbench.strict import is_file
 from terminalbench.text.foreign import printable

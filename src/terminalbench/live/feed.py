@@ -26,7 +26,8 @@ from terminalbench.live.limits import read_limits
 from terminalbench.live.processes import ForeignRun, LiveProcess, live_processes
 from terminalbench.live.state import LiveState
 from terminalbench.locks import lock_owner
-from terminalbench.records import Event, EventKind, Outcome
+from terminalbench.records.event import Event, EventKind
+from terminalbench.records.trial import Outcome
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import duration
 

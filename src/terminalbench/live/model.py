@@ -9,7 +9,9 @@ from math import ceil
 
 import msgspec
 
-from terminalbench.records import Outcome, Progress, Usage, stamp
+from terminalbench.records.event import Progress
+from terminalbench.records.trial import Outcome, Usage
+from terminalbench.records.values import stamp
 from terminalbench.text.oracle import named
 
 MEASURED = (Outcome.PASSED.value, Outcome.FAILED.value)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.records import Event, EventKind
+from terminalbench.records.event import Event, EventKind
 
 KEPT = 50
 _TEXT = ("message", "reason", "what")

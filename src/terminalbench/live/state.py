@@ -18,7 +18,8 @@ from terminalbench.live.limits import Limits
 from terminalbench.live.model import LiveJob, LiveProfile, LiveTrial, TrialKey, Waiting, seconds
 from terminalbench.live.notices import Alerts, Notices, notice_of
 from terminalbench.live.tally import Tally
-from terminalbench.records import Event, EventKind, Outcome, Progress
+from terminalbench.records.event import Event, EventKind, Progress
+from terminalbench.records.trial import Outcome
 
 KEPT_FINISHED = 100
 _JUMP_SEC = 2.0

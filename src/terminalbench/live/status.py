@@ -13,7 +13,7 @@ from terminalbench.live.line import waiting_lines
 from terminalbench.live.model import Waiting
 from terminalbench.live.notices import Alert
 from terminalbench.live.processes import announced_batches, live_processes
-from terminalbench.records import Progress
+from terminalbench.records.event import Progress
 
 _SHOWN_STEPS = 8
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from terminalbench.experiments.plan import Plan
 from terminalbench.index.queries import counting_order, first_verdicts, standing
 from terminalbench.live.model import MEASURED, OVER, LiveCell, LiveProfile, LiveTrial, TaskKey, TimeAhead
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 
 
 @dataclass

@@ -13,7 +13,7 @@ from threading import Event, Thread, current_thread, main_thread
 import msgspec
 
 from terminalbench.llm.model import RETRYABLE, BadAnswer, ChatModel, Fault, Message, ModelError, Reply, Schema, parse
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 
 _SHOWN_OF_ANSWER = 20_000
 _LOOK_SEC = 0.2

@@ -17,7 +17,7 @@ from typing import Any, override
 
 from terminalbench.llm.ask import status_fault
 from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 from terminalbench.secrets.values import safe_message
 from terminalbench.text.numbers import duration
 

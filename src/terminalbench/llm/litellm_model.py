@@ -24,7 +24,7 @@ from terminalbench.llm.model import (
     Reply,
     Schema,
 )
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 from terminalbench.secrets.values import safe_message
 
 _COMPATIBLE = frozenset(

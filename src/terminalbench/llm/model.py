@@ -22,7 +22,7 @@ import msgspec
 from terminalbench import registry
 from terminalbench.decode import convert
 from terminalbench.errors import EXIT_FAILURE, EXIT_USAGE, TbenchError, UserError
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 
 OUTPUT_TOKENS = 8192
 """The longest answer that is asked for."""

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from terminalbench.errors import did_you_mean
 from terminalbench.llm.ask import retry_after, status_fault
 from terminalbench.llm.model import Fault, ModelError
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 from terminalbench.secrets.values import safe_message
 from terminalbench.text.numbers import duration
 

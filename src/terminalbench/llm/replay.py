@@ -16,7 +16,7 @@ import msgspec
 from terminalbench.errors import TbenchError
 from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 
 
 def request_digest(messages: Sequence[Message], schema: Schema | None, options: Options = Options()) -> str:  # noqa: B008

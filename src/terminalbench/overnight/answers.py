@@ -7,7 +7,7 @@ from typing import override
 from terminalbench.json_files import decode_plain, write_json
 from terminalbench.llm.model import ChatModel, Count, Message, Price, Reply, Schema
 from terminalbench.llm.replay import Recorded, request_digest
-from terminalbench.records import known_total
+from terminalbench.records.values import known_total
 
 _LARGEST = 16 << 20
 _ASKED = ".asked"

@@ -16,7 +16,9 @@ from terminalbench.overnight.decisions import Watch
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.launch import Assignment, Process, start_worker
 from terminalbench.overnight.night import Beat, Lease, Role, Work
-from terminalbench.records import Event, EventKind, Outcome, stamp
+from terminalbench.records.event import Event, EventKind
+from terminalbench.records.trial import Outcome
+from terminalbench.records.values import stamp
 
 _BEAT_BYTES = 1 << 16
 

@@ -22,7 +22,7 @@ from terminalbench.overnight.delta_model import (
     TaskDelta,
 )
 from terminalbench.overnight.measured import IterationResults, ProfileResult, TaskResult
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.numbers import p_equation, p_value, percent, plural, some
 
 

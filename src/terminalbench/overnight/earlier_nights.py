@@ -10,7 +10,7 @@ from terminalbench.overnight.delta_model import ALPHA, Count
 from terminalbench.overnight.episodes import EpisodeFilter, EpisodeStore
 from terminalbench.overnight.measured import ProfileResult
 from terminalbench.overnight.summary_model import EarlierNight
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import p_equation, percent, plural, points
 
 

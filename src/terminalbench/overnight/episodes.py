@@ -18,7 +18,7 @@ from terminalbench.locks import changing
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.measured import IterationResults, ProfileResult
 from terminalbench.overnight.night import NightConfig
-from terminalbench.records import Episode, EpisodeCost, EpisodeStatus
+from terminalbench.records.episode import Episode, EpisodeCost, EpisodeStatus
 
 GYM = Path(".terminalbench/gym")
 """Where the store is, below the folder of the project."""

@@ -8,7 +8,7 @@ import msgspec
 
 from terminalbench.overnight.delta_model import Count
 from terminalbench.overnight.measured import ProfileResult, TaskResult
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 _BY_DIFFICULTY = ("easy", "medium", "hard", "expert")
 

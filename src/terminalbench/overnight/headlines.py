@@ -9,7 +9,7 @@ from terminalbench.overnight.delta import level
 from terminalbench.overnight.delta_model import ALPHA
 from terminalbench.overnight.night import Happening, Status
 from terminalbench.overnight.summary_model import ModelSummary, NightSummary, model_name
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.text.numbers import cost, percent, percents, plural, some
 
 _MOST = 3

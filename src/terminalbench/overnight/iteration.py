@@ -22,7 +22,7 @@ from terminalbench.overnight.night import (
 )
 from terminalbench.overnight.results import labelled
 from terminalbench.overnight.validation import Candidate, Kind, sample
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 
 def labels_of(run_id: str, number: int, role: Role) -> dict[str, str]:

@@ -12,7 +12,7 @@ from terminalbench.files import write_bytes
 from terminalbench.json_files import append_jsonl, encode_json
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Happening, NightEvent, NightState, Work
-from terminalbench.records import stamp
+from terminalbench.records.values import stamp
 
 
 @dataclass

@@ -26,7 +26,7 @@ from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig, NightLessons
 from terminalbench.overnight.reflections import Reflection, all_reflections, read_reflection
 from terminalbench.overnight.results import Projected
-from terminalbench.records import LessonState
+from terminalbench.records.lesson import LessonState
 
 _PATIENCE = Patience(tries=1)
 """A worker has ten minutes to come to its end: a question and its repair, no more."""

@@ -9,7 +9,7 @@ from terminalbench.archivist.gains import GAIN_COLUMNS, Gain, exposed, gain_row,
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig
 from terminalbench.overnight.reflections import Reflection, read_reflections
-from terminalbench.records import known_total
+from terminalbench.records.values import known_total
 from terminalbench.report.markdown import escaped, table
 from terminalbench.text.numbers import cost, plural, points, some
 

@@ -17,7 +17,8 @@ from terminalbench.index.queries import BatchView, CellState
 from terminalbench.index.totals import Spend, pass_rates
 from terminalbench.json_files import encode_line
 from terminalbench.overnight.night import NightConfig
-from terminalbench.records import EpisodeSummary, Outcome, TaskRef
+from terminalbench.records.episode import EpisodeSummary
+from terminalbench.records.trial import Outcome, TaskRef
 
 
 class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

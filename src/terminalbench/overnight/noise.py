@@ -13,7 +13,7 @@ import msgspec
 
 from terminalbench.analytics.special import normal_tail
 from terminalbench.overnight.delta_model import ALPHA, Count
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import p_equation, percent, plural, points
 
 FEWEST = 3

@@ -19,7 +19,7 @@ from terminalbench.overnight.episodes import episodes_of
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.measured import IterationResults, measure
 from terminalbench.overnight.night import ITERATION_LABEL, ROLE_LABEL, RUN_LABEL, NightConfig, Role
-from terminalbench.records import Episode
+from terminalbench.records.episode import Episode
 
 
 @dataclass(frozen=True)

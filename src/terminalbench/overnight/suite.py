@@ -17,7 +17,7 @@ from terminalbench.experiments.plan import PlannedTask, from_root
 from terminalbench.experiments.tables import SCHEMA_VERSION, RunTable
 from terminalbench.harbor.limits.hangs import read_task
 from terminalbench.overnight.night import SuiteTask
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.strict import Problems, find_path, is_file, is_folder, key, read, read_toml, table
 from terminalbench.text.names import is_task, unknown
 

@@ -14,7 +14,7 @@ from terminalbench.overnight.night import Happening, Quarantined, Status
 from terminalbench.overnight.noise import Flaky, Noise
 from terminalbench.overnight.training_report import TrainedNight
 from terminalbench.overnight.validation import Validation
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 
 CUT_OFF = "cut off"
 """The status of a night that says it runs while no process does: its supervisor was killed."""

@@ -50,7 +50,7 @@ from terminalbench.overnight.night import (
     WorkEnd,
 )
 from terminalbench.overnight.scaling import Scaler
-from terminalbench.records import stamp
+from terminalbench.records.values import stamp
 from terminalbench.runner.preflight import disk_is_full
 from terminalbench.runner.signals import heard
 from terminalbench.text.numbers import plural

@@ -17,7 +17,7 @@ from terminalbench.errors import UserError
 from terminalbench.index.queries import BatchView, CellState
 from terminalbench.index.totals import Spend, spend
 from terminalbench.overnight.night import NightConfig
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.numbers import cost, dollars, percent, plural
 
 

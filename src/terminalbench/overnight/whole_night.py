@@ -16,7 +16,7 @@ from terminalbench.overnight.night import NightConfig, NightModel
 from terminalbench.overnight.noise import flaky_tasks, noise_floor
 from terminalbench.overnight.results import Projected
 from terminalbench.overnight.summary_model import ModelSummary, TaskLine
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import some
 
 

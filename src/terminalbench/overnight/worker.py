@@ -44,7 +44,9 @@ from terminalbench.overnight.launch import Assignment
 from terminalbench.overnight.models import check_again, parse_model
 from terminalbench.overnight.night import Beat, Death, NightConfig, NightState, Phase, Role, WorkEnd
 from terminalbench.overnight.projections import project_one
-from terminalbench.records import Event, EventKind, Outcome, known_total
+from terminalbench.records.event import Event, EventKind
+from terminalbench.records.trial import Outcome
+from terminalbench.records.values import known_total
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.runner.resume import ALL_ERRORS
 from terminalbench.runner.run import Listener

@@ -10,7 +10,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.tables import AnalysisTable, RunTable
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, budget_use, profile_totals
-from terminalbench.records import Finding, Outcome, TaskRef
+from terminalbench.records.trial import Finding, Outcome, TaskRef
 from terminalbench.report import evidence
 from terminalbench.report.model import BatchLine, Flaky, ProfileLine, Report, TaskLine, TrialRef
 from terminalbench.report.text import batch_money, profile_cost

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Metric, ProfileSummary
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.report.sentences import missing_sentence, repeat_sentence
 from terminalbench.text.numbers import (
     NOTHING,

@@ -13,8 +13,8 @@ from terminalbench.analytics.labels import FAILURE_CLASS, STATES, is_label
 from terminalbench.harbor.read.session_start import server_of, spelled
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import reason
-from terminalbench.records import Delivery as Delivered
-from terminalbench.records import Finding, Outcome, Trial
+from terminalbench.records.trial import Delivery as Delivered
+from terminalbench.records.trial import Finding, Outcome, Trial
 from terminalbench.report.model import Delivery, Effort, Group, Superseded, ToolUse, TrialRef, WorkflowUse
 from terminalbench.report.text import money
 from terminalbench.text.numbers import plural

@@ -9,7 +9,7 @@ import jinja2
 from markupsafe import Markup
 
 from terminalbench.analytics.model import Interval, Metric
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.report import pictures, sentences
 from terminalbench.report.charts import chart_css
 from terminalbench.report.charts.svg import esc

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from terminalbench.analytics.model import Contrast, Metric
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.report.html import interval_text
 from terminalbench.report.model import Group, Report
 from terminalbench.report.sentences import headlines, looks_sentence

@@ -7,7 +7,7 @@ An anchor names a place within the page: `t<i>` a task, `t<i>p<j>` a profile on 
 from dataclasses import dataclass, field
 
 from terminalbench.analytics.model import Comparison, Contrast, ProfileSummary
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.index.queries import BatchView
 from terminalbench.index.totals import budget_use
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.text.numbers import plural
 from terminalbench.text.paths import typed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from terminalbench.analytics.plan_forecast import Forecast
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, causes, profile_totals, spend
-from terminalbench.records import TAMPERING, Outcome
+from terminalbench.records.trial import TAMPERING, Outcome
 from terminalbench.text import outcomes
 from terminalbench.text.foreign import printable, shortened
 from terminalbench.text.numbers import NOTHING, cost, dollars, duration, percent, plural, points

@@ -14,7 +14,7 @@ from terminalbench.decode import decode
 from terminalbench.files import is_plain, open_plain, read_plain
 from terminalbench.harbor.read.results import RESULT, ReadState
 from terminalbench.index.queries import TrialRow
-from terminalbench.records import CLOCK_JUMPED, NO_ANSWER, Delivery, ProviderWait, Trial, Usage
+from terminalbench.records.trial import CLOCK_JUMPED, NO_ANSWER, Delivery, ProviderWait, Trial, Usage
 from terminalbench.secrets.values import NONE, Secrets
 from terminalbench.text.egress import egress_lines
 from terminalbench.text.foreign import cut as shorten

@@ -4,7 +4,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from terminalbench.index.queries import BatchView, CellState
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.report.text import cause_lines
 from terminalbench.text.foreign import printable, shortened
 from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, count, duration, plural

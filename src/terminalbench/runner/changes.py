@@ -22,7 +22,7 @@ from terminalbench.experiments.profile_changes import ON_DISK, differences, summ
 from terminalbench.experiments.profiles import Folder, content_id
 from terminalbench.experiments.task_folder import PARTS
 from terminalbench.json_files import read_json
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.runner.waves import Cell
 from terminalbench.secrets.find import is_secret, references
 from terminalbench.secrets.patterns import VARIABLE_NAME

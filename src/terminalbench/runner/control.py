@@ -16,7 +16,7 @@ from terminalbench.harbor.limits.gate import read_shared
 from terminalbench.json_files import append_jsonl, read_json, read_jsonl
 from terminalbench.live.processes import live_processes
 from terminalbench.live.state import replay
-from terminalbench.records import Event, EventKind
+from terminalbench.records.event import Event, EventKind
 from terminalbench.text.paths import typed
 
 TRIALS = ("cancel", "requeue")

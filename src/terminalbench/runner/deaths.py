@@ -10,7 +10,7 @@ from pathlib import Path
 from terminalbench.harbor.limits.hangs import HUNG, Hang
 from terminalbench.harbor.read.results import RESULT, read_trial
 from terminalbench.json_files import write_json
-from terminalbench.records import Event, EventKind
+from terminalbench.records.event import Event, EventKind
 from terminalbench.secrets.values import Secrets
 
 

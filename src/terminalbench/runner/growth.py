@@ -11,7 +11,7 @@ from terminalbench.experiments.earlier import GrownFrom
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask, ProfileRecord
 from terminalbench.experiments.profile_changes import tells
 from terminalbench.experiments.tables import RunTable
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import plural
 
 FREE_TO_CHANGE = {

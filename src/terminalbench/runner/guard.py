@@ -23,7 +23,7 @@ from terminalbench.harbor.limits.gate import Gate
 from terminalbench.json_files import append_jsonl, read_jsonl
 from terminalbench.live.model import LiveTrial
 from terminalbench.live.notices import Alert, AlertKey, Alerts
-from terminalbench.records import Event, EventKind
+from terminalbench.records.event import Event, EventKind
 from terminalbench.runner import control
 from terminalbench.runner.preflight import free_mb
 from terminalbench.runner.watchdog import Order, Sample, Watchdog

@@ -18,7 +18,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.index.plans import plan_or_none
 from terminalbench.json_files import read_jsonl
 from terminalbench.live.processes import LiveProcess, executor, forget_dead_workers, live_processes
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.runner.executors import tie
 from terminalbench.runner.executors.local import ancestors
 from terminalbench.text.numbers import duration

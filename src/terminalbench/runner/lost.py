@@ -15,7 +15,8 @@ from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.plan import Plan
 from terminalbench.index.queries import BatchView
 from terminalbench.json_files import BadLine, each_jsonl
-from terminalbench.records import EventKind, Outcome
+from terminalbench.records.event import EventKind
+from terminalbench.records.trial import Outcome
 from terminalbench.runner.waves import Cell
 from terminalbench.text.numbers import noun, plural, some
 

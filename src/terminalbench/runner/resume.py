@@ -33,7 +33,8 @@ from terminalbench.json_files import append_jsonl, read_json, read_jsonl, write_
 from terminalbench.live.feed import untold_ends
 from terminalbench.live.processes import forget_dead_workers, live_processes
 from terminalbench.locks import LockHeld, lock
-from terminalbench.records import Event, EventKind, Outcome
+from terminalbench.records.event import Event, EventKind
+from terminalbench.records.trial import Outcome
 from terminalbench.registry import is_import_path
 from terminalbench.runner.additions import Grown, grow, root_of
 from terminalbench.runner.changes import Changes, accepted, find_changes, refuse, unrecorded_code, with_task_files

@@ -36,7 +36,7 @@ from terminalbench.live.processes import announced
 from terminalbench.live.processes import executor as find_executor
 from terminalbench.locks import lock
 from terminalbench.modes import make_folder
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.executors.base import ClusterExecutor
 from terminalbench.runner.guard import Guard, Observer

@@ -5,7 +5,7 @@ import os
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.json_files import read_jsonl
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.secrets.values import Secrets
 
 

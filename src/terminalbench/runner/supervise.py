@@ -16,7 +16,7 @@ from terminalbench.harbor.read.results import finished_folders, finished_trials
 from terminalbench.json_files import append_jsonl, tail_jsonl, write_json
 from terminalbench.live.processes import Worker, executor
 from terminalbench.locks import is_stopped
-from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event, EventKind
+from terminalbench.records.event import COMPLETED_JOB, HUNG_JOB, Event, EventKind
 from terminalbench.runner.deaths import blame
 from terminalbench.runner.executors.base import NODE_LOST, ClusterExecutor, Executor, JobRun
 from terminalbench.runner.kill import when_orphaned

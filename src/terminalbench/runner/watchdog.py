@@ -8,9 +8,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from terminalbench.experiments.tables import RunTable
+from terminalbench.faults import ErrorClass
 from terminalbench.live.notices import Alert, AlertKey
 from terminalbench.live.state import LiveState
-from terminalbench.records import ErrorClass, Event
+from terminalbench.records.event import Event
 from terminalbench.text.numbers import duration, size
 
 STREAK = 2

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from terminalbench.records import known_total
+from terminalbench.records.values import known_total
 from terminalbench.swebench_pro.rows import ResultRow, Rows, Standing, read_results
 from terminalbench.swebench_pro.runs import TRACES, history_of
 from terminalbench.text.foreign import flat

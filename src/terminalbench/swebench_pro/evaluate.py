@@ -26,7 +26,7 @@ from terminalbench.files import tail_plain, write_bytes, write_project_file
 from terminalbench.index.queries import CellState
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Told, run
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.runner.resume import ALL_ERRORS
 from terminalbench.swebench_pro import official
 from terminalbench.swebench_pro.convert import ROW_FILE

@@ -16,7 +16,8 @@ from terminalbench.decode import decode
 from terminalbench.errors import UserError
 from terminalbench.files import read_plain
 from terminalbench.json_files import encode_line
-from terminalbench.records import Usage, known_total
+from terminalbench.records.trial import Usage
+from terminalbench.records.values import known_total
 from terminalbench.swebench_pro.projections import Source
 from terminalbench.swebench_pro.rows import RESULTS, ResultRow, Standing, place, read_results
 from terminalbench.swebench_pro.runs import DAGS, TRACES, older_events

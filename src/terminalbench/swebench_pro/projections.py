@@ -15,7 +15,8 @@ from terminalbench.files import is_plain, read_plain, write_bytes
 from terminalbench.index.queries import BatchView, CellState
 from terminalbench.index.views import open_view
 from terminalbench.json_files import encode_json, encode_line
-from terminalbench.records import Outcome, total
+from terminalbench.records.trial import Outcome
+from terminalbench.records.values import total
 from terminalbench.swebench_pro import dag, dag_view
 from terminalbench.swebench_pro.rows import RESULTS, ResultRow, Standing, file_name
 from terminalbench.swebench_pro.runs import DAGS, PREDICTIONS, TRACE, TRACES

@@ -15,7 +15,7 @@ import msgspec
 
 from terminalbench.decode import decode, decoder
 from terminalbench.errors import UserError
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 
 RESULTS = "results.jsonl"
 BASELINE = "singleshot"

@@ -20,7 +20,7 @@ from terminalbench.errors import UserError
 from terminalbench.files import write_bytes
 from terminalbench.index.totals import Spend
 from terminalbench.json_files import read_json
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.report.charts import chart_css
 from terminalbench.report.charts.bars import Bar, Part, stacked_bars
 from terminalbench.report.charts.heatmap import HeatCell, HeatRow, heat_map

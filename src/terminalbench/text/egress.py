@@ -1,6 +1,6 @@
 """What went out of a trial, in a few lines."""
 
-from terminalbench.records import Contact, Egress
+from terminalbench.records.trial import Contact, Egress
 from terminalbench.text.numbers import plural, size
 
 _SHOWN = 6

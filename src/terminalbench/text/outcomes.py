@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 
 MARKS = {
     Outcome.PASSED: "+",

@@ -14,7 +14,7 @@ from terminalbench.archivist.attempts import Attempt, attempts_of
 from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
 from terminalbench.archivist.triggers import LEAST_TRIALS
 from terminalbench.experiments.batch import Batch
-from terminalbench.records import Lesson
+from terminalbench.records.lesson import Lesson
 
 RECENT = 8
 """So many batches back a profile's trials are looked at."""

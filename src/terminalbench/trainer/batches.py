@@ -20,7 +20,7 @@ from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Ended, run
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.trainer.explore import Measure
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan

@@ -19,7 +19,7 @@ from terminalbench.analytics.settings import Settings
 from terminalbench.analytics.stats import holm
 from terminalbench.analytics.strata import Stratum, stratified
 from terminalbench.analytics.summary import by_profile
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.numbers import between, p_equation, percent, plural, points, times
 
 FAMILY_ALPHA = 0.05

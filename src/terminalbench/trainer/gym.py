@@ -20,7 +20,7 @@ from terminalbench.experiments.config import Task
 from terminalbench.json_files import append_jsonl, read_log
 from terminalbench.locks import changing
 from terminalbench.overnight.episodes import GYM
-from terminalbench.records import stamp
+from terminalbench.records.values import stamp
 from terminalbench.trainer.environments import Environment
 from terminalbench.trainer.split import Assignment, Part, Shares, assign, parts_of, split_digest
 

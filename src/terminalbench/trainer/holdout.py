@@ -13,7 +13,7 @@ import msgspec
 from terminalbench.analytics.rows import rows_of
 from terminalbench.errors import UserError
 from terminalbench.locks import lock
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.trainer.batches import Batches, Part
 from terminalbench.trainer.explore import spread
 from terminalbench.trainer.gate import sealed

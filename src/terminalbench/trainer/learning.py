@@ -18,7 +18,7 @@ from terminalbench.overnight.loop import Listener, NightEnd, Tell
 from terminalbench.overnight.night import NightTraining
 from terminalbench.overnight.nights import config_of
 from terminalbench.overnight.training_report import TrainedNight
-from terminalbench.records import known_total
+from terminalbench.records.values import known_total
 from terminalbench.text.numbers import cost
 from terminalbench.text.paths import typed
 from terminalbench.trainer.batches import Batches

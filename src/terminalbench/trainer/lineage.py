@@ -25,7 +25,7 @@ from terminalbench.experiments.profiles import RECIPE
 from terminalbench.files import write_bytes
 from terminalbench.json_files import append_jsonl, encode_json, read_log
 from terminalbench.locks import changing
-from terminalbench.records import stamp
+from terminalbench.records.values import stamp
 from terminalbench.trainer.variants import Made
 
 

@@ -14,7 +14,8 @@ import msgspec
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
 from terminalbench.index.queries import BatchView
-from terminalbench.records import Outcome, known_total, stamp
+from terminalbench.records.trial import Outcome
+from terminalbench.records.values import known_total, stamp
 from terminalbench.trainer.batches import Batches, Part
 from terminalbench.trainer.budget import night_parts, search_usd
 from terminalbench.trainer.campaign import Campaign

@@ -13,7 +13,7 @@ from terminalbench.harbor.limits.gate import change_account, read_shared
 from terminalbench.index.queries import BatchView, Rerun
 from terminalbench.index.totals import Spend
 from terminalbench.overnight import limits
-from terminalbench.records import known_total
+from terminalbench.records.values import known_total
 from terminalbench.trainer.journal import Asked
 
 

@@ -25,7 +25,7 @@ from terminalbench.experiments.tables import RunTable
 from terminalbench.experiments.toml_lines import invalid_file
 from terminalbench.json_files import read_json, write_json
 from terminalbench.locks import changing
-from terminalbench.records import stamp
+from terminalbench.records.values import stamp
 from terminalbench.strict import Problems, given, read, read_toml
 from terminalbench.text.numbers import dollars, plural, some
 from terminalbench.trainer.budget import search_usd

@@ -7,7 +7,7 @@ import msgspec
 
 from terminalbench.errors import UserError
 from terminalbench.locks import lock
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.trainer.batches import Batches
 from terminalbench.trainer.campaign import Campaign

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from terminalbench.records import known_total
+from terminalbench.records.values import known_total
 from terminalbench.text.numbers import between, cost, percent, plural, points
 from terminalbench.trainer.gate import Action, Verdict
 from terminalbench.trainer.journal import NightEntry, Sealed

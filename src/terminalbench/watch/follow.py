@@ -14,7 +14,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.live.feed import Feed
 from terminalbench.live.notices import notice_of
 from terminalbench.live.state import LiveState
-from terminalbench.records import Event
+from terminalbench.records.event import Event
 from terminalbench.text.foreign import printable_json
 from terminalbench.text.numbers import duration
 from terminalbench.text.outcomes import ending

@@ -10,7 +10,7 @@ import msgspec
 
 from terminalbench import registry
 from terminalbench.llm.model import Fault, ModelError, Reply
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 from terminalbench.workflow import prompts
 from terminalbench.workflow.generators import GENERATORS, Analysis, Localisation, Patch, Plan, answer_of, content_of
 from terminalbench.workflow.model import Artifact, Asking, Guard, GuardResult, Kind, Workspace

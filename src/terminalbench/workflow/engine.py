@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.llm.model import Fault, ModelError
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 from terminalbench.workflow import prompts
 from terminalbench.workflow.attempt import Asker, Given, Ports
 from terminalbench.workflow.model import Artifact, Guard, GuardContext, GuardResult, Kind, Workflow

@@ -11,7 +11,8 @@ import msgspec
 
 from terminalbench.decode import decode
 from terminalbench.files import read_plain
-from terminalbench.records import Usage, known_total, total
+from terminalbench.records.trial import Usage
+from terminalbench.records.values import known_total, total
 from terminalbench.workflow.trace import ANSWER, FOLDER, Ending, Happened, StepFailure, TraceEvent, trace_file
 
 _LIMIT = 256 << 20

@@ -17,7 +17,8 @@ import msgspec
 
 from terminalbench.files import write_text
 from terminalbench.json_files import BadLine, append_jsonl, decode_plain, read_jsonl, write_json
-from terminalbench.records import Usage, stamp
+from terminalbench.records.trial import Usage
+from terminalbench.records.values import stamp
 from terminalbench.workflow.model import Artifact
 
 FOLDER = "workflow"

@@ -35,7 +35,7 @@ from terminalbench.analytics.judge.run import estimate, judge_batch
 from terminalbench.errors import UserError
 from terminalbench.llm.ask import Patience
 from terminalbench.llm.model import ModelError
-from terminalbench.records import Finding, Outcome
+from terminalbench.records.trial import Finding, Outcome
 
 pytestmark = pytest.mark.litellm
 

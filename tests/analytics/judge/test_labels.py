@@ -27,7 +27,7 @@ from terminalbench.analytics.labels import (
 )
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -10,12 +10,13 @@ from typing import Any, override
 
 import pytest
 
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.agent_watch import AgentWatch
 from terminalbench.harbor.agents import chat
 from terminalbench.harbor.agents.chat import TrialChat, provider_error
 from terminalbench.harbor.read.error_classes import error_class
 from terminalbench.llm.model import BadAnswer, ChatModel, Fault, Message, ModelError, Options, Reply, Schema
-from terminalbench.records import NO_ANSWER, ErrorClass
+from terminalbench.records.trial import NO_ANSWER
 
 OPTIONS = Options(seed=7, base_url="http://here", output_tokens=1000)
 QUESTION = [Message("user", "?")]

@@ -11,7 +11,7 @@ from terminalbench.harbor.agents.dialogue import GIVEN_UP, NUDGES, Dialogue, End
 from terminalbench.harbor.agents.shell_tools import TOOLS
 from terminalbench.harbor.agents.tool_text import written_calls
 from terminalbench.llm.ollama_server import ChatReply, ToolCall
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 
 NAMES = [tool.name for tool in TOOLS]
 

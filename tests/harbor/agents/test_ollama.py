@@ -9,7 +9,7 @@ from jobkit import ANSWER, SOLVE, Job, write_task
 
 from servers.base import Handler, Request, Tokens, Turn
 from servers.ollama import OllamaServer
-from terminalbench.records import Trial
+from terminalbench.records.trial import Trial
 
 MODEL = "small:1b"
 

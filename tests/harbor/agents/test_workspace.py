@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.agents.workspace import TrialWorkspace, WorkspaceError
 from terminalbench.harbor.read.error_classes import error_class
 from terminalbench.harbor.verifier import EnvironmentBrokenError
-from terminalbench.records import ErrorClass
 from terminalbench.workflow.tree import BadPath, check_path
 
 MAKE = r"""

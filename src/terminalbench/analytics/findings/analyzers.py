@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.errors import UserError
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 from terminalbench.registry import BUILTIN, resolve
 from terminalbench.secrets.values import Secrets
 

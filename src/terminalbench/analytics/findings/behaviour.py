@@ -10,7 +10,7 @@ from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.measures import BEHAVIOUR, MIX
 from terminalbench.analytics.findings.trial import as_table
 from terminalbench.analytics.findings.trial_files import TrialFiles, Value
-from terminalbench.records import Finding, Outcome
+from terminalbench.records.trial import Finding, Outcome
 from terminalbench.workflow.trace import trace_file
 
 LOOP_WINDOW = 5

@@ -16,7 +16,7 @@ import msgspec
 from terminalbench.analytics import atif
 from terminalbench.analytics.findings.shell import TABLES
 from terminalbench.index.database import transaction
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 
 _CHUNK = 200
 _INSERT = (

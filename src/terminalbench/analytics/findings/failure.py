@@ -13,8 +13,9 @@ from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.behaviour import loop_steps
 from terminalbench.analytics.findings.trial import CtrfTest, read_ctrf
 from terminalbench.analytics.findings.trial_files import TrialFiles
+from terminalbench.faults import ErrorClass
 from terminalbench.files import tail_plain
-from terminalbench.records import AgentStatus, ErrorClass, Finding, Outcome, Trial
+from terminalbench.records.trial import AgentStatus, Finding, Outcome, Trial
 from terminalbench.text.numbers import duration, plural, some
 from terminalbench.workflow.history import read_history
 

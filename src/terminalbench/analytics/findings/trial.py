@@ -9,7 +9,7 @@ from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.trial_files import TrialFiles, Value
 from terminalbench.decode import decode
 from terminalbench.files import read_plain
-from terminalbench.records import Finding, Outcome, Phases, Usage
+from terminalbench.records.trial import Finding, Outcome, Phases, Usage
 
 _CTRF_LIMIT = 64 << 20
 

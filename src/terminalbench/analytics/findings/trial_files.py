@@ -11,7 +11,7 @@ import msgspec
 from terminalbench.analytics.atif import Step, Trajectory, UnreadableTrajectory, read_trajectory
 from terminalbench.analytics.findings.actions import Action, actions_of
 from terminalbench.index.queries import TrialRow
-from terminalbench.records import Finding, Trial, Usage
+from terminalbench.records.trial import Finding, Trial, Usage
 from terminalbench.secrets.values import Secrets
 from terminalbench.workflow.trace import trace_file
 

@@ -7,7 +7,7 @@ from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.measures import TRIPWIRES
 from terminalbench.analytics.findings.trial_files import TrialFiles
-from terminalbench.records import TAMPERING, Finding
+from terminalbench.records.trial import TAMPERING, Finding
 
 _TEST_FILE = re.compile(
     r"(?:^|/)(?:tests?|__tests__|spec)/|(?:^|/)(?:test_[^/]+|[^/]+_test|[^/]+\.(?:test|spec))\.\w+$|(?:^|/)conftest\.py$"

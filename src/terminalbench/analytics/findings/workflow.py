@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.trial import as_table
 from terminalbench.analytics.findings.trial_files import TrialFiles, Value
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 from terminalbench.text.numbers import plural
 from terminalbench.workflow.history import History, read_history
 from terminalbench.workflow.trace import ANSWER

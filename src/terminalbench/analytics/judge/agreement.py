@@ -9,7 +9,7 @@ import msgspec
 
 from terminalbench.analytics.labels import Labels
 from terminalbench.index.totals import wilson
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 from terminalbench.text.numbers import percent, percents
 
 FEWEST = 10

@@ -26,7 +26,8 @@ from terminalbench.llm.model import (
     parse,
 )
 from terminalbench.llm.replay import request_digest
-from terminalbench.records import Usage, known_total
+from terminalbench.records.trial import Usage
+from terminalbench.records.values import known_total
 from terminalbench.text.numbers import dollars, plural
 
 

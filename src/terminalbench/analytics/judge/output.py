@@ -22,7 +22,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_lines, write_text
 from terminalbench.index.results import FINDINGS_FILE
 from terminalbench.json_files import encode_line, read_json, read_jsonl, write_json
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 from terminalbench.text.foreign import flat
 from terminalbench.text.numbers import dollars, noun, plural, tokens
 

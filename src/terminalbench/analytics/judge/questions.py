@@ -22,7 +22,7 @@ from terminalbench.analytics.judge.request import (
 )
 from terminalbench.analytics.judge.rubric import BatchAnswer, PairAnswer, Point, Rubric, messages
 from terminalbench.llm.model import count_text
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.text.foreign import flat
 
 _REASON = 1000

@@ -11,7 +11,7 @@ from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.analytics.selection import Picked, analytics_of, ran
 from terminalbench.analytics.settings import settings_of
 from terminalbench.errors import UserError
-from terminalbench.records import Finding, Outcome, TaskRef
+from terminalbench.records.trial import Finding, Outcome, TaskRef
 from terminalbench.text.numbers import cost, plural
 
 CONCURRENCY = 4

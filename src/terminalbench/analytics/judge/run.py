@@ -21,7 +21,7 @@ from terminalbench.analytics.judge.rubric import NAMES, Rubric, load_rubric
 from terminalbench.errors import UserError
 from terminalbench.llm.ask import Patience, interrupted_by_sigterm
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, chat_model
-from terminalbench.records import Finding
+from terminalbench.records.trial import Finding
 
 _LEAST_TOKENS, _MOST_TOKENS = 1000, 60_000
 _AROUND = 4000

@@ -9,7 +9,7 @@ from terminalbench.cli.episodes.options import episode_filters, on_store
 from terminalbench.cli.options import PATH
 
 if TYPE_CHECKING:
-    from terminalbench.records import Episode
+    from terminalbench.records.episode import Episode
 
 
 @click.command("export")

@@ -9,7 +9,7 @@ from terminalbench.cli.options import json_option
 from terminalbench.cli.output import print_json, text_width
 
 if TYPE_CHECKING:
-    from terminalbench.records import Episode
+    from terminalbench.records.episode import Episode
 
 
 @click.command("list")

@@ -11,7 +11,7 @@ from terminalbench.cli.options import root_option
 
 if TYPE_CHECKING:
     from terminalbench.overnight.episodes import EpisodeStore
-    from terminalbench.records import Episode
+    from terminalbench.records.episode import Episode
 
 STATUSES = ("success", "partial", "failed")
 
@@ -47,7 +47,7 @@ def episode_filters(command: Callable[..., int | None]) -> Any:
         **rest: Any,
     ) -> int | None:
         from terminalbench.overnight.episodes import EpisodeFilter
-        from terminalbench.records import EpisodeStatus
+        from terminalbench.records.episode import EpisodeStatus
 
         wanted = EpisodeFilter(
             run_id=run_id,

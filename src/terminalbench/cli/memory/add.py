@@ -45,7 +45,7 @@ def command(
     """
     from terminalbench.archivist.memory import add
     from terminalbench.archivist.task_texts import read_task, task_in
-    from terminalbench.records import Lesson, LessonKind, LessonState
+    from terminalbench.records.lesson import Lesson, LessonKind, LessonState
 
     if family is not None and not task_folders:
         raise click.UsageError(

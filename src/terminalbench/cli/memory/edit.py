@@ -44,7 +44,7 @@ def command(
     from terminalbench.archivist.entries import Changes
     from terminalbench.archivist.memory import edit
     from terminalbench.archivist.task_texts import read_task, task_in
-    from terminalbench.records import LessonKind, LessonState
+    from terminalbench.records.lesson import LessonKind, LessonState
 
     fields = {name: value for name, value in given.items() if value not in (None, ())}
     fields |= {name: given[name] or None for name in ("do", "avoid") if given[name] is not None}

@@ -14,7 +14,7 @@ from terminalbench.errors import UserError
 if TYPE_CHECKING:
     from terminalbench.archivist.memory import Added
     from terminalbench.archivist.store import Store
-    from terminalbench.records import Lesson, Utility
+    from terminalbench.records.lesson import Lesson, Utility
 
 STATES = ("candidate", "active", "retired", "quarantined")
 KINDS = ("strategy", "pitfall", "tool", "environment", "checking")
@@ -86,7 +86,7 @@ def filter_options(command: Callable[..., int | None]) -> Any:
     @wraps(command)
     def called(state: str | None, kind: str | None, scope: str | None, tag: str | None, **rest: Any) -> int | None:
         from terminalbench.archivist.inventory import LessonFilter
-        from terminalbench.records import LessonKind, LessonScope, LessonState
+        from terminalbench.records.lesson import LessonKind, LessonScope, LessonState
 
         wanted = LessonFilter(
             state=LessonState(state) if state else None,
@@ -104,7 +104,7 @@ def filter_options(command: Callable[..., int | None]) -> Any:
 def scope_of(text: str) -> dict[str, Any]:
     """The fields of a lesson that `KIND` or `KIND:VALUE` means."""
     from terminalbench.errors import did_you_mean
-    from terminalbench.records import LessonScope
+    from terminalbench.records.lesson import LessonScope
 
     kind, _, value = text.partition(":")
     if kind not in SCOPES:

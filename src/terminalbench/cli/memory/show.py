@@ -12,7 +12,7 @@ from terminalbench.cli.output import print_json, text_width
 if TYPE_CHECKING:
     from terminalbench.archivist.entries import Entry
     from terminalbench.archivist.store import Store
-    from terminalbench.records import Lesson
+    from terminalbench.records.lesson import Lesson
 
 
 @click.command("show")

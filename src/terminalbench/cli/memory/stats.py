@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from terminalbench.archivist.gains import Gain
     from terminalbench.archivist.inventory import Stats
     from terminalbench.archivist.store import Store
-    from terminalbench.records import Lesson
+    from terminalbench.records.lesson import Lesson
 
 _MOST = 10
 _WIDTH = 80

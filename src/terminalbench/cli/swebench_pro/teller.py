@@ -15,7 +15,7 @@ from terminalbench.text.foreign import printable
 if TYPE_CHECKING:
     from terminalbench.experiments.batch import Batch
     from terminalbench.experiments.plan import Plan
-    from terminalbench.records import Event
+    from terminalbench.records.event import Event
     from terminalbench.watch.arms import ArmsWatch
 
 _STARTED = "{trials} in batch {number} ({place})"

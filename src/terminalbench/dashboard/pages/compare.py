@@ -11,7 +11,7 @@ from terminalbench.dashboard.pages.verdicts import Said, Side, contrast_table, p
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import BatchFilter, BatchSummary, Window, find_batches
 from terminalbench.index.queries import row_outcome
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 if TYPE_CHECKING:
     from terminalbench.analytics.model import Contrast, TaskDifference

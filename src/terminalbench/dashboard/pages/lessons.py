@@ -18,7 +18,7 @@ from terminalbench.dashboard.pages.steps import places
 from terminalbench.dashboard.site import Site
 from terminalbench.index.exposures import LessonCounts, LessonLook
 from terminalbench.index.pages import Found, Window
-from terminalbench.records import Evidence, Lesson, LessonState, Utility
+from terminalbench.records.lesson import Evidence, Lesson, LessonState, Utility
 
 PAGE_SIZE = 50
 _TRIALS = 50

@@ -7,7 +7,7 @@ from typing import Any
 
 from terminalbench.index.pages import Order
 from terminalbench.index.queries import BatchView, CellState, TrialRow
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records.trial import Outcome, TaskRef
 
 SHOWS = {"": "all tasks", "differ": "where profiles differ", "unmeasured": "not all measured"}
 ORDERS = {"": "as planned", "task": "by name", "worst": "fewest passes first", "apart": "most different first"}

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from terminalbench.analytics.atif import Call, Result, Step, Trajectory
-from terminalbench.records import known_total
+from terminalbench.records.values import known_total
 from terminalbench.text.foreign import visible
 
 PER_PAGE = 50

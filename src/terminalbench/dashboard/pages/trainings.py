@@ -9,7 +9,7 @@ from terminalbench.dashboard.links import batch_path
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.profile_changes import differences, summaries
 from terminalbench.index.pages import find_batch
-from terminalbench.records import known_total
+from terminalbench.records.values import known_total
 from terminalbench.trainer.lineage import Lineage, Variant
 from terminalbench.trainer.story import Branch, challengers, claim, ledger, sealed_line, spent, standing, tree
 from terminalbench.trainer.training import Training, trainings

@@ -15,7 +15,7 @@ from terminalbench.dashboard.safe_files import Excerpt, list_files, read_tail
 from terminalbench.dashboard.site import Site
 from terminalbench.index.queries import TrialRow
 from terminalbench.index.trial_pages import task_trials
-from terminalbench.records import Finding, Outcome
+from terminalbench.records.trial import Finding, Outcome
 from terminalbench.report.trial import had, lessons
 from terminalbench.text.egress import egress_lines
 from terminalbench.text.foreign import visible

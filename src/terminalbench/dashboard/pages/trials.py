@@ -5,7 +5,7 @@ from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import Window
 from terminalbench.index.queries import TrialRow, trial_columns
 from terminalbench.index.trial_pages import TrialFilter, choices, failure_class, find_trials
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 
 PAGE_SIZE = 100
 COLUMNS = (

@@ -13,7 +13,7 @@ from terminalbench.errors import TbenchError
 from terminalbench.index.pages import BatchSummary
 from terminalbench.index.queries import BatchView, TrialRow
 from terminalbench.live.processes import resume_places
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 
 if TYPE_CHECKING:
     from terminalbench.analytics.model import Comparison

@@ -23,6 +23,7 @@ from harbor.models.trajectories import Agent
 from pydantic import Field
 
 from terminalbench.errors import TbenchError
+from terminalbench.faults import ErrorClass
 from terminalbench.files import write_bytes
 from terminalbench.harbor.agent_watch import current_watch
 from terminalbench.harbor.agents.chat import TrialChat, in_thread, provider_error
@@ -33,7 +34,6 @@ from terminalbench.harbor.attempts import ATTEMPT
 from terminalbench.harbor.progress import TellsProgress
 from terminalbench.harbor.read.error_classes import error_class
 from terminalbench.llm.model import Fault, ModelError, Options
-from terminalbench.records import ErrorClass
 from terminalbench.version import __version__
 from terminalbench.workflow import context as repository_context
 from terminalbench.workflow.attempt import Given, Ports

@@ -22,7 +22,8 @@ from harbor.models.trajectories import (
 )
 
 from terminalbench.json_files import write_json
-from terminalbench.records import Progress, Usage
+from terminalbench.records.event import Progress
+from terminalbench.records.trial import Usage
 from terminalbench.workflow.model import Artifact
 from terminalbench.workflow.trace import ANSWER, Happened, TraceEvent, TraceFolder
 

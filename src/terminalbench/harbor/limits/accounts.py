@@ -7,7 +7,7 @@ from math import inf
 import msgspec
 
 from terminalbench.experiments.plan import ExclusionKind
-from terminalbench.records import WaitKind
+from terminalbench.records.event import WaitKind
 from terminalbench.text.numbers import dollars, plural
 
 SMALL_USD = 1e-9

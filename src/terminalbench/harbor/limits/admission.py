@@ -16,7 +16,8 @@ from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.harbor.limits.control import Control, ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState, Refusal
 from terminalbench.harbor.limits.pacing import draw, retry_at
-from terminalbench.records import WaitKind, stamp
+from terminalbench.records.event import WaitKind
+from terminalbench.records.values import stamp
 
 POLL_SEC = 1.0
 _SETTLE_SEC = (0.1, 0.5, 2.0, None)

@@ -23,7 +23,7 @@ from terminalbench.harbor.limits.accounts import (
 )
 from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.harbor.limits.pacing import Lane, draw, start_at
-from terminalbench.records import WaitKind
+from terminalbench.records.event import WaitKind
 from terminalbench.text.numbers import dollars
 
 GUESS_USD = 1.0

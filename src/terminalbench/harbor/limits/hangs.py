@@ -19,7 +19,7 @@ from terminalbench.harbor.limits.phase_watch import ASKS
 from terminalbench.harbor.read.result_file import TaskConfig
 from terminalbench.harbor.scripts import EARLY_SEC
 from terminalbench.json_files import decode_plain, write_json
-from terminalbench.records import TaskRef
+from terminalbench.records.trial import TaskRef
 from terminalbench.registry import BUILTIN
 from terminalbench.text.numbers import duration
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.usage import price_table
-from terminalbench.records import ErrorClass
 
 FIRST_SEC = 1.0
 LONGEST_SEC = 300.0

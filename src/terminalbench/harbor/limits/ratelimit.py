@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.files import tail_plain
-from terminalbench.records import ProviderWait
+from terminalbench.records.trial import ProviderWait
 from terminalbench.sandbox import activity
 
 LONGEST_ASKED_SEC = 900.0

@@ -21,7 +21,8 @@ from terminalbench.harbor.read.result_file import HarborResult
 from terminalbench.harbor.read.seen import read_seen
 from terminalbench.harbor.read.session_start import SessionStart, codex_start, cursor_start, from_trajectory
 from terminalbench.json_files import decode_plain
-from terminalbench.records import ProviderWait, Usage, known_total, total
+from terminalbench.records.trial import ProviderWait, Usage
+from terminalbench.records.values import known_total, total
 from terminalbench.workflow.history import read_usage
 
 TRAJECTORY = "trajectory.json"

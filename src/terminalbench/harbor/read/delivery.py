@@ -23,7 +23,7 @@ from terminalbench.harbor.read.session_start import (
     spelled,
 )
 from terminalbench.json_files import decode_plain
-from terminalbench.records import Delivery, LessonsDelivery
+from terminalbench.records.trial import Delivery, LessonsDelivery
 
 FILE_NAME = "delivery.json"
 LESSONS = "lessons.json"

@@ -9,7 +9,7 @@ import msgspec
 
 from terminalbench.decode import decode
 from terminalbench.files import read_plain
-from terminalbench.records import Contact, Egress
+from terminalbench.records.trial import Contact, Egress
 
 FILE = "egress.jsonl"
 _SIZE_LIMIT = 16 << 20

@@ -6,8 +6,7 @@ brings a new one cannot pass unnoticed.
 
 import re
 
-from terminalbench.faults import TOO_LONG
-from terminalbench.records import ErrorClass
+from terminalbench.faults import TOO_LONG, ErrorClass
 
 
 def _by_name(table: str) -> dict[str, ErrorClass]:

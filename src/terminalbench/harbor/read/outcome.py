@@ -23,6 +23,7 @@ import msgspec
 
 from terminalbench import registry
 from terminalbench.decode import decode
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.limits.hangs import Hang
 from terminalbench.harbor.read.agent_logs import Evidence
 from terminalbench.harbor.read.claude_stream import ResultEvent
@@ -35,7 +36,8 @@ from terminalbench.harbor.read.error_classes import (
     used_up_class,
 )
 from terminalbench.harbor.read.result_file import ExceptionInfo, HarborResult, StepResult, Timing, as_utc, from_result
-from terminalbench.records import NO_ANSWER, AgentStatus, ErrorClass, Outcome, ProviderWait, total
+from terminalbench.records.trial import NO_ANSWER, AgentStatus, Outcome, ProviderWait
+from terminalbench.records.values import total
 from terminalbench.secrets.values import NONE, Secrets
 from terminalbench.text.numbers import duration, plural
 

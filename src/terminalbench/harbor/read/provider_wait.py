@@ -13,7 +13,8 @@ import msgspec
 
 from terminalbench.decode import decoder
 from terminalbench.files import tail_plain
-from terminalbench.records import NO_ANSWER, ProviderWait, known_total
+from terminalbench.records.trial import NO_ANSWER, ProviderWait
+from terminalbench.records.values import known_total
 
 CODEX = "codex"
 _CODEX_FILE = "codex.txt"

@@ -48,7 +48,8 @@ from terminalbench.harbor.read.result_file import (
 from terminalbench.harbor.read.suspicion import SafetyNote, read_safety, suspect
 from terminalbench.harbor.read.times import Times, read_times
 from terminalbench.json_files import decode_plain
-from terminalbench.records import CLOCK_JUMPED, Outcome, Phases, ProviderWait, Trial, Usage, total
+from terminalbench.records.trial import CLOCK_JUMPED, Outcome, Phases, ProviderWait, Trial, Usage
+from terminalbench.records.values import total
 from terminalbench.secrets.values import NONE, Secrets
 
 RESULT = "result.json"

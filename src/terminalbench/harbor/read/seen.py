@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.json_files import decode_plain
-from terminalbench.records import ProviderWait
+from terminalbench.records.trial import ProviderWait
 
 SEEN = "seen.json"
 _SIZE_LIMIT = 1 << 20

@@ -14,7 +14,8 @@ from terminalbench.harbor.read.claude_stream import Stream
 from terminalbench.harbor.read.delivery import not_connected
 from terminalbench.harbor.read.egress import solution_hosts
 from terminalbench.json_files import decode_plain
-from terminalbench.records import TAMPERING, AgentStatus, Trial, total
+from terminalbench.records.trial import TAMPERING, AgentStatus, Trial
+from terminalbench.records.values import total
 
 SAFETY_FILE = "safety.json"
 SYSTEM_FILE = "system-changes.json"

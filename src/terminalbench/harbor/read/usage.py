@@ -27,7 +27,7 @@ from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.harbor.read.agent_logs import FinalMetrics
 from terminalbench.harbor.read.claude_stream import SOURCE, ModelTokens, Stream, Tokens
 from terminalbench.harbor.read.result_file import AgentContext
-from terminalbench.records import Usage
+from terminalbench.records.trial import Usage
 
 _ANTHROPIC = re.compile(r"(?i)claude|sonnet|opus|haiku")
 _DATE = re.compile(r"[-@](?:20\d{2}-?\d{2}-?\d{2}|\d{4})$")

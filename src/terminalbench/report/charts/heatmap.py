@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.report.charts.svg import box, drawing, esc, label, linked, num
 from terminalbench.text.foreign import short
 from terminalbench.text.numbers import plural

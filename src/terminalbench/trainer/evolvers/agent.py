@@ -15,7 +15,7 @@ from terminalbench.analytics.rows import rows_of
 from terminalbench.errors import UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
-from terminalbench.records import known_total
+from terminalbench.records.values import known_total
 from terminalbench.trainer.analyzer import clusters
 from terminalbench.trainer.batches import Batches, Part
 from terminalbench.trainer.budget import EVOLVER_SHARE, agent_usd

@@ -13,7 +13,7 @@ from terminalbench.archivist.reflection import Limits, too_dear
 from terminalbench.llm.ask import Patience, ask
 from terminalbench.llm.model import BadAnswer, ChatModel, Message, ModelError, Schema, chat_model
 from terminalbench.llm.replay import request_digest
-from terminalbench.records import known_total
+from terminalbench.records.values import known_total
 from terminalbench.trainer.evolvers.protocol import SearchStopped
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.journal import Asked

@@ -16,7 +16,7 @@ from terminalbench.analytics.model import Row
 from terminalbench.errors import UserError
 from terminalbench.experiments.config import Task
 from terminalbench.llm.model import Message, schema_of
-from terminalbench.records import Outcome
+from terminalbench.records.trial import Outcome
 from terminalbench.text.numbers import plural
 from terminalbench.trainer.analyzer import attempts_on, clusters
 from terminalbench.trainer.evolvers.asking import Asking

@@ -1,0 +1,29 @@
+"""Times and sums as records hold them; None is unknown."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+
+def stamp(moment: datetime) -> str:
+    """A time (UTC) as events write it."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def elapsed_sec(started_at: str | None, finished_at: str | None) -> float | None:
+    """Seconds between two times; None when one is unknown, or the clock was set back in between."""
+    if started_at is None or finished_at is None:
+        return None
+    seconds = (datetime.fromisoformat(finished_at) - datetime.fromisoformat(started_at)).total_seconds()
+    return seconds if seconds >= 0 else None
+
+
+def total[N: (int, float)](values: Iterable[N | None]) -> N | None:
+    """The sum; None as soon as one of them is unknown, and of no values at all."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if found and len(known) == len(found) else None
+
+
+def known_total[N: (int, float)](values: Iterable[N | None]) -> N | None:
+    """The sum of those that are known; None when none is."""
+    return total(value for value in values if value is not None)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,10 @@ def measured(root: Path, slug: str) -> dict[str, set[str]]:
 def test_gepa_and_grid_search_with_real_batches(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "spawn", Warm())
     write_starter_like(project.root / "starter")
-    answer = {"contains": ["# The other sections"], "text": json.dumps({"reason": "nobody looks", "text": "Check the result."})}
+    answer: dict[str, Any] = {
+        "contains": ["# The other sections"],
+        "text": json.dumps({"reason": "nobody looks", "text": "Check the result."}),
+    }
     project.write("answers.jsonl", json.dumps({**answer, "usage": {"cost_usd": 0.01}}) + "\n")
     plans = [
         planned(project, "gepa", f'model = "replay:{project.root}/answers.jsonl"'),

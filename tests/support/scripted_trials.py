@@ -59,11 +59,15 @@ class Moments:
 
 
 class ScriptedTrials:
-    """Stands in for `run` and `resume`. `paid` has every trial that was run, by batch, profile, task and attempt."""
+    """Stands in for `run` and `resume`. `paid` has every trial that was run, by batch, profile, task and attempt.
+
+    So has the file `book`, for those who start several processes.
+    """
 
     def __init__(self, root: Path, lineage: str, chance: Chance, moments: Moments) -> None:
         self.root, self.lineage, self.chance, self.moments = root, lineage, chance, moments
         self.paid: Counter[tuple[str, str, str, int]] = Counter()
+        self.book: Path | None = None
 
     def run(self, file: Path, **_: Any) -> Ended:
         """A new batch of an experiment."""
@@ -92,9 +96,15 @@ class ScriptedTrials:
                     passed = drawn < self.chance(prompt)
                     made = make_trial(batch, name, reward=float(passed), job=job.name, attempt=attempt)
                     _as_planned(made / "result.json", task.config, task.ref.dataset)
-                    self.paid[f"{plan.slug}/{batch.number}", job.profile, task.ref.id, attempt] += 1
+                    self._pay(f"{plan.slug}/{batch.number}", job.profile, task.ref.id, attempt)
         scan_batch(batch)
         return Ended(batch, view_batch(batch))
+
+    def _pay(self, batch: str, profile: str, task: str, attempt: int) -> None:
+        self.paid[batch, profile, task, attempt] += 1
+        if self.book is not None:
+            with self.book.open("a") as book:
+                book.write(f"{batch} {profile} {task} {attempt}\n")
 
 
 def _as_planned(file: Path, config: dict[str, Any], dataset: str) -> None:
@@ -105,9 +115,11 @@ def _as_planned(file: Path, config: dict[str, Any], dataset: str) -> None:
     file.write_text(json.dumps(result))
 
 
-def script_trials(monkeypatch: pytest.MonkeyPatch, root: Path, lineage: str, chance: Chance) -> ScriptedTrials:
+def script_trials(
+    monkeypatch: pytest.MonkeyPatch, root: Path, lineage: str, chance: Chance, moments: Moments | None = None
+) -> ScriptedTrials:
     """Have trainings in this test run scripted trials, and come through moments at everything that they write."""
-    made = ScriptedTrials(root, lineage, chance, Moments())
+    made = ScriptedTrials(root, lineage, chance, moments or Moments())
     monkeypatch.setattr("terminalbench.trainer.batches.run", made.run)
     monkeypatch.setattr("terminalbench.trainer.batches.resume", made.resume)
     from terminalbench.trainer import gym, journal, plan

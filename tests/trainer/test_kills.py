@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.trainings import Tally, chance, decisions, play
 from conftest import REPO
 from support.experiments import Project
 from support.scripted_trials import Killed, ScriptedTrials, script_trials
@@ -35,10 +36,6 @@ MOMENTS = (
 )
 
 
-def chance(prompt: str) -> float:
-    return 0.95 if "Check the result" in prompt else 0.1
-
-
 @pytest.fixture
 def trials(project: Project, monkeypatch: pytest.MonkeyPatch) -> ScriptedTrials:
     project.write(PLAN, (REPO / PLAN).read_text())
@@ -47,14 +44,6 @@ def trials(project: Project, monkeypatch: pytest.MonkeyPatch) -> ScriptedTrials:
 
 def trained(root: Path, *, resume: bool = False) -> list[NightEntry]:
     return run_training(load_plan(root / PLAN), resume=resume).nights
-
-
-def decisions(root: Path) -> tuple[object, ...]:
-    """All that was decided, without when."""
-    lineage = LineageStore(root).lineage("training-quickstart")
-    nights = [(n.night, n.after, n.control, n.explored, n.winner, n.confirm, n.same_p, n.trials, n.measured)
-              for n in read_nights(root / ".terminalbench/training/training-quickstart")]  # fmt: skip
-    return nights, [(one.id, one.why, one.before, one.evidence) for one in lineage.crowned], sorted(lineage.variants)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +68,13 @@ def test_killed_and_resumed(
     assert decisions(project.root) == undisturbed[0]
     assert set(trials.paid.values()) == {1}
     assert trials.paid.total() == undisturbed[1]
+
+
+def test_killed_by_real_signals_again_and_again(tmp_path: Path) -> None:
+    tally = Tally()
+    play(tmp_path, (REPO / PLAN).read_text(), 1, 80, tally)
+    assert tally.problems == []
+    assert tally.kills >= 3
 
 
 def test_the_holdout_is_counted_before_a_trial_runs_and_never_searched(

@@ -8,6 +8,7 @@ a cluster of its own ends too.
 
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -69,6 +70,8 @@ def join(order: Join) -> None:
 
 def _try(address: str | None) -> str | None:
     """Why it does not work now; None: it does."""
+    if address is None:  # Ray would write a token to the user's home, for all to read
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     try:
         if address is not None:
             host, _, port = address.rpartition(":")

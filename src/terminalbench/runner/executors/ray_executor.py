@@ -30,6 +30,7 @@ from terminalbench.live.processes import Worker
 from terminalbench.locks import start_ticks
 from terminalbench.modes import make_folder
 from terminalbench.runner.environment import process_environment
+from terminalbench.runner.executors import tie
 from terminalbench.runner.executors.base import NODE_LOST, JobRun
 from terminalbench.runner.executors.local import LocalExecutor, tied
 from terminalbench.runner.executors.ray_messages import Began, Ended, Join, Joined, News, Order, Refused, Start, Stop
@@ -39,6 +40,8 @@ ADDRESS = "RAY_ADDRESS"
 JOIN_SEC = 18.0
 AGAIN_SEC = 90.0
 """For how long a run that had a cluster tries to join it again: its head may be starting anew."""
+FENCE_SEC = tie.ORPHAN_SEC + 2 * tie.LEFT_SEC
+"""What a Harbor process may need to end when the cluster has lost it. Only then its trials may run again, elsewhere."""
 WAVES_OF = 8
 HARBORS_OWN = 4
 """Trials at once of a job that says nothing of it."""
@@ -144,6 +147,7 @@ class RayExecutor:
         self._settings = RunTable(executor="ray")
         self._logs: dict[str, Path] = {}
         self._bridges: dict[str, Bridge] = {}
+        self._lost: dict[str, float] = {}
 
     def ready(self, settings: RunTable) -> None:
         """Join the cluster, if no bridge has."""
@@ -192,6 +196,11 @@ class RayExecutor:
         if found is None:
             said = bridge.refused.what if bridge.refused is not None else "the Ray cluster is gone"
             found = bridge.ended[worker.job] = Ended(worker.job, NODE_LOST, said)
+        if (
+            found.code == NODE_LOST
+            and time.monotonic() < self._lost.setdefault(worker.job, time.monotonic()) + FENCE_SEC
+        ):
+            return None
         if found.said and (log := self._logs.pop(worker.job, None)) is not None:
             append_lines(log, f"{found.said}\n".encode())
         return found.code

@@ -3,6 +3,7 @@
 import os
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 from terminalbench.errors import TbenchError
 from terminalbench.harbor.jobs import harbor_program
@@ -29,6 +30,11 @@ class NodeJob:
 
     def run(self, job: JobRun) -> int:
         """Run the job to its end; its exit code."""
+        config = Path(job.argv[job.argv.index("-c") + 1])
+        if not config.is_file():
+            raise TbenchError(
+                f"node {self.host()} does not see {config.parent}: a results folder that all nodes share is needed"
+            )
         worker = self._local.start(replace(job, argv=[harbor_program(), *job.argv[1:]]))
         while (code := self._local.poll(worker)) is None:
             if self._stop.wait(_POLL_SEC):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from support.experiments import Project
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment, load
+from terminalbench.experiments.config import load
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import Plan, make_plan
 from terminalbench.experiments.quarantine import QuarantinedTask, quarantine_file, write_quarantine
 from terminalbench.experiments.write import write_experiment

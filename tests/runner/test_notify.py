@@ -122,6 +122,6 @@ def test_the_table_takes_references_and_known_events_only(project, monkeypatch: 
         'notify.on[0]: must be one of finished, stalled, budget, alert, regression, not "finnished" (did you mean'
         in problem
     )
-    monkeypatch.setattr("terminalbench.experiments.config.find_spec", lambda _name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     (problem,) = problems(project, BASE + ORACLE + NOTIFY)
     assert problem == "notify: needs Apprise, which is not installed (pip install 'terminalbench[notify]')"

@@ -11,7 +11,7 @@ from support.experiments import Project
 from support.resuming import Started, experiment, planned
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import Plan, Selection
 from terminalbench.json_files import read_json, write_json
 from terminalbench.runner.provenance import pinned, planned_ref, source_problem

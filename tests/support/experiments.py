@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from terminalbench.errors import InvalidFile
-from terminalbench.experiments.config import Experiment, load
+from terminalbench.experiments.config import load
+from terminalbench.experiments.experiment import Experiment
 
 BASE = """
 schema_version = 2

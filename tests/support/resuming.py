@@ -7,7 +7,8 @@ from typing import Any
 from support.experiments import Project
 from support.results import make_trial
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.experiments.config import Experiment, load
+from terminalbench.experiments.config import load
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import JobSpec, Plan, make_plan
 from terminalbench.harbor.preflight import JobReport, JobRequest, Report
 from terminalbench.runner.preflight import Prepared

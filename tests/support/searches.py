@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from terminalbench.analytics.model import Row
-from terminalbench.experiments.config import Task
+from terminalbench.experiments.experiment import Task
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.explore import Measure

@@ -11,7 +11,7 @@ import pytest
 
 from support.experiments import Project
 from support.searches import Batches, search_of
-from terminalbench.experiments.config import Task
+from terminalbench.experiments.experiment import Task
 from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Reply, Schema
 from terminalbench.trainer.evolvers import gepa as evolver
 from terminalbench.trainer.evolvers.gepa import Gepa, Tasks

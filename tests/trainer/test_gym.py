@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.experiments.config import Task
 from terminalbench.experiments.datasets import TaskSource
+from terminalbench.experiments.experiment import Task
 from terminalbench.trainer.environments import open_environment
 from terminalbench.trainer.gym import Gym
 from terminalbench.trainer.split import Part, Shares, assign, parts_of, unit_of

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from terminalbench.archivist.entries import Entry, Unfit, applied
 from terminalbench.archivist.tables import MIGRATIONS, find_lesson, put_entry, put_lesson
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.experiments.config import marked_root
+from terminalbench.experiments.project import marked_root
 from terminalbench.files import append_lines
 from terminalbench.index.database import is_damaged, migrate, opened, set_aside, transaction, write_ahead
 from terminalbench.json_files import JsonLines, encode_line, tail_jsonl

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 from terminalbench import registry
 from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
 from terminalbench.experiments import tables
-from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSource
+from terminalbench.experiments.datasets import Dataset, DatasetPlaces
 from terminalbench.experiments.environments import check_environment
+from terminalbench.experiments.experiment import Experiment, Task
 from terminalbench.experiments.inherit import Inheritance
 from terminalbench.experiments.network import check_network
 from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.project import project_root
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.experiments.task_folder import broken, declared_names, foreign_file, variables
-from terminalbench.frozen import frozen
 from terminalbench.secrets.find import VARIABLE, has_login, is_template, references, secrets_in
 from terminalbench.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
-from terminalbench.text.names import fits, fits_one, is_glob, is_task, unknown
+from terminalbench.text.names import fits, is_glob
 from terminalbench.text.oracle import ORACLE
 from terminalbench.text.paths import typed
 
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
 
 RESERVED_SLUGS = ("index.db", ".check")
 RESERVED = f"is reserved: {', '.join(RESERVED_SLUGS)} have their own place beside the batches"
-ROOT_MARKS = (".git", "pyproject.toml", ".tbench")
 HINTED_TASKS = 20
-FORCE_REBUILD = "TERMINALBENCH_FORCE_REBUILD"
 HARBOR_OPTIONS = {
     "--debug", "-q", "--quiet", "--silent", "--mounts", "--mounts-json", "--extra-docker-compose", "--ek",
     "--environment-kwarg", "--cpus", "--memory", "--override-cpus", "--override-memory-mb", "--override-storage-mb",
@@ -42,58 +41,6 @@ HARBOR_OPTIONS = {
     "--environment-build-timeout-multiplier",
 }  # fmt: skip
 """Options of `harbor run` that neither the plan nor a profile sets, and that leave reward and treatment alone."""
-
-
-@frozen
-class Task:
-    """One task of the experiment, in the order of the file."""
-
-    id: str
-    dataset: str
-    family: str | None
-    source: TaskSource
-    timeout_sec: float | None = None
-
-
-@frozen
-class Experiment:
-    """A parsed, checked TOML: tasks x profiles x settings, every file it names read and found."""
-
-    file: Path
-    root: Path
-    slug: str
-    name: str
-    run: tables.RunTable
-    tasks: tuple[Task, ...]
-    profiles: tuple[Profile, ...]
-    artifacts: tables.ArtifactsTable
-    analysis: tables.AnalysisTable
-    datasets: dict[str, Dataset]
-    top_up: tables.TopUpTable | None = None
-    notify: tables.NotifyTable | None = None
-    labels: dict[str, str] = field(default_factory=dict)
-    dataset_tables: dict[str, tables.DatasetTable] = field(default_factory=dict)
-    quarantine: dict[tuple[str, str], str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    memory: Path | None = None
-    """The project whose memory profiles with lessons read, where it is not `root`: a night runs from a copy of it."""
-
-    @property
-    def baseline(self) -> Profile:
-        """The profile the others are compared with."""
-        wanted = self.analysis.baseline
-        usual = next((p for p in self.profiles if not p.oracle), self.profiles[0])
-        return next((p for p in self.profiles if p.key == wanted), usual)
-
-    @property
-    def results_root(self) -> Path:
-        """Where batches of every experiment land."""
-        return self.root / Path(self.run.results_root).expanduser()
-
-    @property
-    def force_rebuild(self) -> bool:
-        """Whether task images are built anew."""
-        return self.run.force_rebuild or os.environ.get(FORCE_REBUILD, "").lower() in ("1", "true", "yes", "on")
 
 
 def load(path: Path | str, root: Path | str | None = None, *, thorough: bool = False) -> Experiment:
@@ -116,41 +63,6 @@ def load(path: Path | str, root: Path | str | None = None, *, thorough: bool = F
 def load_tables(raw: dict[str, Any], file: Path, root: Path) -> Experiment:
     """The experiment in tables that were read already; `file` is where problems are said to be."""
     return _Loader(file, root, raw).load()
-
-
-def select_tasks(experiment: Experiment, wanted: Sequence[str]) -> list[Task]:
-    """The tasks that `wanted` names (`id`, `dataset/id` or a glob of either), in the order of the file."""
-    for name in wanted:
-        if not any(is_task(task.dataset, task.id, name) for task in experiment.tasks):
-            raise unknown("task", name, (task.id for task in experiment.tasks), str(experiment.file))
-    return [t for t in experiment.tasks if not wanted or any(is_task(t.dataset, t.id, name) for name in wanted)]
-
-
-def select_profiles(experiment: Experiment, wanted: Sequence[str]) -> list[Profile]:
-    """The profiles that `wanted` names (keys or globs of them), in the order of the file."""
-    known = [profile.key for profile in experiment.profiles]
-    for name in wanted:
-        if not any(fits(key, name) for key in known):
-            raise unknown("profile", name, known, str(experiment.file))
-    return [profile for profile in experiment.profiles if not wanted or fits_one(profile.key, wanted)]
-
-
-def project_root(file: Path, root: Path | None) -> Path:
-    """The folder relative paths start from: `root`, else the nearest with a mark of a project, else the file's own."""
-    if root is not None:
-        if not root.is_dir():
-            raise UserError("--root is not a folder", where=str(root))
-        return root.resolve()
-    folder = file.resolve().parent
-    return marked_root(folder) or folder
-
-
-def marked_root(folder: Path) -> Path | None:
-    """The nearest folder from `folder` upwards with `.git`, `pyproject.toml`, or the `.tbench` of `tbench init`."""
-    for candidate in (folder, *folder.parents):
-        if any((candidate / mark).exists() for mark in ROOT_MARKS):
-            return candidate
-    return None
 
 
 def is_training_plan(file: Path) -> bool:

@@ -17,7 +17,7 @@ from terminalbench.secrets.find import secrets_in
 from terminalbench.strict import Problems
 
 if TYPE_CHECKING:
-    from terminalbench.experiments.config import Experiment
+    from terminalbench.experiments.experiment import Experiment
 
 OF_THIS_MACHINE = ("docker", "podman", "kata", "apple-container")
 """Environments that build images on this machine, which the next batch can use."""

@@ -16,10 +16,10 @@ import msgspec
 from terminalbench.errors import UserError
 from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment, select_profiles, select_tasks
 from terminalbench.experiments.datasets import dataset_labels
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.earlier import Earlier, Extent, GrownFrom, earlier
+from terminalbench.experiments.experiment import Experiment, select_profiles, select_tasks
 from terminalbench.experiments.profile_changes import Difference, changes_since
 from terminalbench.experiments.profiles import RECIPE, SNAPSHOT, Profile, policy_id
 from terminalbench.experiments.tables import (

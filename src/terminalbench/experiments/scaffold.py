@@ -7,8 +7,8 @@ from pathlib import Path
 
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
-from terminalbench.experiments.config import marked_root
 from terminalbench.experiments.datasets import DatasetPlaces
+from terminalbench.experiments.project import marked_root
 from terminalbench.experiments.templates import TASKS, agent_class, agent_module, module_of, task_files
 from terminalbench.strict import Problems
 from terminalbench.text.paths import typed

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from terminalbench import registry
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.lessons import Reader, Snapshot, read_snapshot, task_key
 from terminalbench.experiments.plan import JobSpec, Plan, ProfileRecord, Selection, make_plan
 from terminalbench.experiments.profiles import SNAPSHOT, Profile

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import from_root
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine

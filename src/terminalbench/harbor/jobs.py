@@ -15,8 +15,8 @@ from typing import Any
 
 from terminalbench import registry
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.environments import OF_THIS_MACHINE
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.lessons import wrapped
 from terminalbench.experiments.model_file import agent_class
 from terminalbench.experiments.network import base_url_variables, declared_addresses, model_endpoints, phases

@@ -6,7 +6,7 @@ from functools import wraps
 from pathlib import Path
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.experiment import Experiment
 
 
 def _none_or(fits: Callable[[object], bool]) -> Callable[[object], bool]:

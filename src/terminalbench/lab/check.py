@@ -13,7 +13,7 @@ import msgspec
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import ExclusionKind, JobSpec, Plan, ProfileRecord, Selection
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.profiles import Profile

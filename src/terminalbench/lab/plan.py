@@ -12,7 +12,7 @@ import msgspec
 from terminalbench.analytics.plan_forecast import Forecast, forecast
 from terminalbench.errors import TbenchError, UserError, did_you_mean
 from terminalbench.experiments.batch import Batch, next_number
-from terminalbench.experiments.config import Experiment, select_profiles
+from terminalbench.experiments.experiment import Experiment, select_profiles
 from terminalbench.experiments.plan import JobSpec, Plan, Selection
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.snapshots import plan_with_lessons

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers
-from terminalbench.experiments.config import project_root
+from terminalbench.experiments.project import project_root
 from terminalbench.index.places import batch_places, is_text
 from terminalbench.index.scan import scan_all
 from terminalbench.lab.select import find_target

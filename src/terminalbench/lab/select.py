@@ -6,7 +6,9 @@ from pathlib import Path
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, latest
-from terminalbench.experiments.config import Experiment, load, project_root
+from terminalbench.experiments.config import load
+from terminalbench.experiments.experiment import Experiment
+from terminalbench.experiments.project import project_root
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.places import ForeignJobs, find_batches, find_jobs, root_around
 from terminalbench.index.plans import plan_or_none

@@ -11,7 +11,7 @@ import msgspec
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.harbor.limits.gate import control_of, gate_of
 from terminalbench.index.queries import BatchView, view_batch

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.write import write_experiment
 from terminalbench.json_files import read_json, write_json
 from terminalbench.overnight import limits

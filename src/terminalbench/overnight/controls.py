@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import LessonsTable
 from terminalbench.overnight.night import LessonsMode, NightLessons, NightModel

@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment, Task, load
+from terminalbench.experiments.config import load
+from terminalbench.experiments.experiment import Experiment, Task
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
 from terminalbench.experiments.write import experiment_toml
 from terminalbench.files import write_project_file

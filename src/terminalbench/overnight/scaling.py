@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.overnight.autoscale import Decision, Limits, Reading, Scale, decide
 from terminalbench.overnight.machine import Machine
 from terminalbench.overnight.models import ModelKind, is_local

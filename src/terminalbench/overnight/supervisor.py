@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from terminalbench.errors import TbenchError
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.harbor.limits.clock import AwakeClock
 from terminalbench.overnight import limits
 from terminalbench.overnight.crew import Hand, Seen, batch_of, end_orphan, hire, lease_of, orphan_of, read_beat, seen_in

@@ -28,7 +28,8 @@ from terminalbench.errors import (
     UserError,
 )
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment, load
+from terminalbench.experiments.config import load
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import ExclusionKind, Plan
 from terminalbench.experiments.quarantine import quarantine_file
 from terminalbench.harbor.limits.control import ALL, ControlFile

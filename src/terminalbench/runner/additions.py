@@ -13,7 +13,7 @@ import msgspec
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment, select_profiles
+from terminalbench.experiments.experiment import Experiment, select_profiles
 from terminalbench.experiments.plan import Plan, Selection
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from terminalbench.experiments.agent_code import code_place, is_released
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.profiles import Profile
 from terminalbench.registry import is_import_path
 from terminalbench.runner.worktree import CodePin, NamedFiles

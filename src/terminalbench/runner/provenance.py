@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import GitState, Plan, Provenance
 from terminalbench.experiments.profiles import Profile
 from terminalbench.json_files import read_json

@@ -15,8 +15,8 @@ import msgspec
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.environments import own_variables
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.snapshots import check_snapshots

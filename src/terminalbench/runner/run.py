@@ -13,7 +13,7 @@ import msgspec
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate, next_number
-from terminalbench.experiments.config import Experiment, select_profiles
+from terminalbench.experiments.experiment import Experiment, select_profiles
 from terminalbench.experiments.plan import (
     Exclusion,
     ExclusionKind,

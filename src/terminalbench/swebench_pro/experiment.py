@@ -13,7 +13,8 @@ from typing import Any
 
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment, load
+from terminalbench.experiments.config import load
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.profile_changes import summaries
 from terminalbench.experiments.tables import SCHEMA_VERSION, SLUG

@@ -12,7 +12,7 @@ from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
 from terminalbench.errors import Interrupted, TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Task
+from terminalbench.experiments.experiment import Task
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.write import write_experiment
 from terminalbench.index.queries import BatchView, view_batch

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import InvalidFile, TbenchError, UserError, did_you_mean
-from terminalbench.experiments.config import Experiment, Task, is_training_plan, load_tables
+from terminalbench.experiments.config import is_training_plan, load_tables
 from terminalbench.experiments.datasets import SWEBENCH_PRO, DatasetPlaces
+from terminalbench.experiments.experiment import Experiment, Task
 from terminalbench.experiments.plan import from_root
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.overnight.suite import load_suite, shipped_suites

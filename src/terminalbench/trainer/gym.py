@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.config import Task
+from terminalbench.experiments.experiment import Task
 from terminalbench.json_files import append_jsonl, read_log
 from terminalbench.locks import changing
 from terminalbench.overnight.episodes import GYM

@@ -19,8 +19,8 @@ from terminalbench.analytics.power import fewest_units
 from terminalbench.analytics.stats import nominal_level
 from terminalbench.decode import decode
 from terminalbench.errors import InvalidFile, Problem, UserError
-from terminalbench.experiments.config import project_root
 from terminalbench.experiments.profile_changes import differences, summaries
+from terminalbench.experiments.project import project_root
 from terminalbench.experiments.tables import RunTable
 from terminalbench.experiments.toml_lines import invalid_file
 from terminalbench.json_files import read_json, write_json

@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.config import Task
+from terminalbench.experiments.experiment import Task
 
 FEWEST_UNITS = 3
 

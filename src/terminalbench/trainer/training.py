@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from terminalbench.errors import TbenchError
-from terminalbench.experiments.config import project_root
+from terminalbench.experiments.project import project_root
 from terminalbench.json_files import read_json
 from terminalbench.locks import living_owner
 from terminalbench.text.paths import typed

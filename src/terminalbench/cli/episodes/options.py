@@ -21,7 +21,7 @@ def on_store(command: Callable[..., int | None]) -> Any:
 
     @wraps(command)
     def called(root: Path | None, **rest: Any) -> int | None:
-        from terminalbench.experiments.config import project_root
+        from terminalbench.experiments.project import project_root
         from terminalbench.overnight.episodes import EpisodeStore
 
         store = EpisodeStore.of_project(project_root(Path.cwd() / "any.toml", root))

@@ -15,7 +15,7 @@ def on_project(command: Callable[..., int | None]) -> Any:
 
     @wraps(command)
     def called(root: Path | None, **rest: Any) -> int | None:
-        from terminalbench.experiments.config import project_root
+        from terminalbench.experiments.project import project_root
 
         return command(root=project_root(Path.cwd() / "any.toml", root), **rest)
 

@@ -28,7 +28,7 @@ def on_memory(*, write: bool = False) -> Callable[[Callable[..., int | None]], A
         @wraps(command)
         def called(root: Path | None, **rest: Any) -> int | None:
             from terminalbench.archivist.store import ProblemKind, open_store
-            from terminalbench.experiments.config import project_root
+            from terminalbench.experiments.project import project_root
 
             folder = project_root(Path.cwd() / "any.toml", root) / ".terminalbench"
             with open_store(folder, write=write, held_up=_held_up) as store:

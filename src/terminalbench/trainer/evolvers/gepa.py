@@ -14,7 +14,7 @@ import msgspec
 
 from terminalbench.analytics.model import Row
 from terminalbench.errors import UserError
-from terminalbench.experiments.config import Task
+from terminalbench.experiments.experiment import Task
 from terminalbench.llm.model import Message, schema_of
 from terminalbench.records.trial import Outcome
 from terminalbench.text.numbers import plural

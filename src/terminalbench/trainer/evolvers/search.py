@@ -20,7 +20,7 @@ from terminalbench.analytics.model import Row
 from terminalbench.archivist.attempts import Attempt
 from terminalbench.decode import convert
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.experiments.config import Task
+from terminalbench.experiments.experiment import Task
 from terminalbench.json_files import append_jsonl, read_log
 from terminalbench.text.foreign import printable
 from terminalbench.trainer.analyzer import attempts_on

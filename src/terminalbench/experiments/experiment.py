@@ -1,0 +1,83 @@
+"""An experiment as it is run: tasks x profiles x settings, all checked and resolved."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import field
+from pathlib import Path
+
+from terminalbench.experiments import tables
+from terminalbench.experiments.datasets import Dataset, TaskSource
+from terminalbench.experiments.profiles import Profile
+from terminalbench.frozen import frozen
+from terminalbench.text.names import fits, fits_one, is_task, unknown
+
+FORCE_REBUILD = "TERMINALBENCH_FORCE_REBUILD"
+
+
+@frozen
+class Task:
+    """One task of the experiment, in the order of the file."""
+
+    id: str
+    dataset: str
+    family: str | None
+    source: TaskSource
+    timeout_sec: float | None = None
+
+
+@frozen
+class Experiment:
+    """A parsed, checked TOML: tasks x profiles x settings, every file it names read and found."""
+
+    file: Path
+    root: Path
+    slug: str
+    name: str
+    run: tables.RunTable
+    tasks: tuple[Task, ...]
+    profiles: tuple[Profile, ...]
+    artifacts: tables.ArtifactsTable
+    analysis: tables.AnalysisTable
+    datasets: dict[str, Dataset]
+    top_up: tables.TopUpTable | None = None
+    notify: tables.NotifyTable | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    dataset_tables: dict[str, tables.DatasetTable] = field(default_factory=dict)
+    quarantine: dict[tuple[str, str], str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    memory: Path | None = None
+    """The project whose memory profiles with lessons read, where it is not `root`: a night runs from a copy of it."""
+
+    @property
+    def baseline(self) -> Profile:
+        """The profile the others are compared with."""
+        wanted = self.analysis.baseline
+        usual = next((p for p in self.profiles if not p.oracle), self.profiles[0])
+        return next((p for p in self.profiles if p.key == wanted), usual)
+
+    @property
+    def results_root(self) -> Path:
+        """Where batches of every experiment land."""
+        return self.root / Path(self.run.results_root).expanduser()
+
+    @property
+    def force_rebuild(self) -> bool:
+        """Whether task images are built anew."""
+        return self.run.force_rebuild or os.environ.get(FORCE_REBUILD, "").lower() in ("1", "true", "yes", "on")
+
+
+def select_tasks(experiment: Experiment, wanted: Sequence[str]) -> list[Task]:
+    """The tasks that `wanted` names (`id`, `dataset/id` or a glob of either), in the order of the file."""
+    for name in wanted:
+        if not any(is_task(task.dataset, task.id, name) for task in experiment.tasks):
+            raise unknown("task", name, (task.id for task in experiment.tasks), str(experiment.file))
+    return [t for t in experiment.tasks if not wanted or any(is_task(t.dataset, t.id, name) for name in wanted)]
+
+
+def select_profiles(experiment: Experiment, wanted: Sequence[str]) -> list[Profile]:
+    """The profiles that `wanted` names (keys or globs of them), in the order of the file."""
+    known = [profile.key for profile in experiment.profiles]
+    for name in wanted:
+        if not any(fits(key, name) for key in known):
+            raise unknown("profile", name, known, str(experiment.file))
+    return [profile for profile in experiment.profiles if not wanted or fits_one(profile.key, wanted)]

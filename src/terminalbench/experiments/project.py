@@ -1,0 +1,25 @@
+"""The folder of a project: where relative paths start from."""
+
+from pathlib import Path
+
+from terminalbench.errors import UserError
+
+ROOT_MARKS = (".git", "pyproject.toml", ".tbench")
+
+
+def project_root(file: Path, root: Path | None) -> Path:
+    """The folder relative paths start from: `root`, else the nearest with a mark of a project, else the file's own."""
+    if root is not None:
+        if not root.is_dir():
+            raise UserError("--root is not a folder", where=str(root))
+        return root.resolve()
+    folder = file.resolve().parent
+    return marked_root(folder) or folder
+
+
+def marked_root(folder: Path) -> Path | None:
+    """The nearest folder from `folder` upwards with `.git`, `pyproject.toml`, or the `.tbench` of `tbench init`."""
+    for candidate in (folder, *folder.parents):
+        if any((candidate / mark).exists() for mark in ROOT_MARKS):
+            return candidate
+    return None

@@ -290,7 +290,7 @@ def test_show_names_files_that_exist(jobs: Path, tbench: Callable[..., Any], mon
         lines = ran.out.splitlines()
         start = next(n for n, line in enumerate(lines) if line.startswith("  files"))
         named = [lines[start].split()[-1]]
-        named += [line.strip() for line in lines[start + 1 :] if line.startswith(" " * 12 + "/")]
+        named += [f"{named[0]}/{line.strip()}" for line in lines[start + 1 :] if line.startswith(" " * 12)]
         assert [Path(name).name for name in named] == [
             folder.name, "claude-code.txt", "test-stdout.txt", "exception.txt", "trial.log",
         ]  # fmt: skip

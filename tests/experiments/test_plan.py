@@ -239,7 +239,7 @@ def test_every_example_plans_as_its_golden_file(file: Path, golden) -> None:
     batch = Batch(experiment.results_root / experiment.slug / "0")
     made = make_plan(experiment, batch, NOW)
     planned = PlannedBatch(experiment, made, batch, taken=False, budget=planned_budget(made, []))
-    for kind, text in (("txt", plan_text(planned)), ("json", encode_json(plan_document(planned)).decode())):
+    for kind, text in (("txt", plan_text(planned, 100)), ("json", encode_json(plan_document(planned)).decode())):
         golden(REPO / "tests" / "golden" / "plans" / f"{file.stem}.{kind}", text.replace(str(REPO), "<root>"))
 
 

@@ -1,6 +1,5 @@
 """`tbench plan`: a plan as a person and as a machine reads it."""
 
-import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,19 +16,20 @@ from terminalbench.cli.options import (
     picks,
     root_option,
 )
-from terminalbench.cli.output import print_json
+from terminalbench.cli.output import print_json, text_width
 from terminalbench.errors import EXIT_OK, UserError
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import dollars, duration, noun, plural, some
 from terminalbench.text.paths import typed
+from terminalbench.text.wrap import wrapped, wrapped_command
 
 if TYPE_CHECKING:
     from terminalbench.experiments.plan import JobSpec, Selection
     from terminalbench.experiments.tables import RunTable
     from terminalbench.lab.plan import PlannedBatch, PlannedBudget
 
-_WIDTH = 110
 _SHOWN_TASKS = 40
+_NAME_WIDTH = 30
 
 
 @click.command("plan", cls=ListCommand)
@@ -83,7 +83,7 @@ def show_plan(
     if as_json:
         print_json(plan_document(planned))
     else:
-        click.echo(plan_text(planned), nl=False)
+        click.echo(plan_text(planned, text_width()), nl=False)
     return EXIT_OK
 
 
@@ -137,10 +137,9 @@ def _profile_json(planned: "PlannedBatch", job: "JobSpec") -> dict[str, Any]:
     }
 
 
-def plan_text(planned: "PlannedBatch") -> str:
-    """The plan as a person reads it."""
+def plan_text(planned: "PlannedBatch", width: int) -> str:
+    """The plan as a person reads it, in lines of at most `width`."""
     from terminalbench.experiments.plan import HARBOR_PARALLEL
-    from terminalbench.harbor.jobs import shown
     from terminalbench.report.text import forecast_lines
 
     jobs = planned.plan.jobs
@@ -168,25 +167,32 @@ def plan_text(planned: "PlannedBatch") -> str:
         "",
         f"Trials: {' x '.join(factors)} = {total}{f', {left_out} of them left out' if left_out else ''}",
         *_task_lines(planned),
-        "",
-        f"Jobs ({len(jobs)}, one per profile; each runs attempt by attempt, in the order of the tasks)",
-        *(
-            f"  {plural(planned.plan.runnable(job).trials, 'trial'):>12}  "
-            f"{shown(planned.command(job), planned.experiment.root)}"
-            for job in jobs
-        ),
     ]
+    commands = [
+        "",
+        f"Jobs ({len(jobs)}, one per profile; in each, attempt by attempt)",
+        *(line for job in jobs for line in _job_lines(planned, job, width)),
+    ]
+    rest = []
     if planned.plan.excluded:
         reasons = [f"  {e.task.id if e.task else e.profile}: {e.reason}" for e in planned.plan.excluded]
-        lines += ["", "Left out", *reasons]
+        rest += ["", "Left out", *reasons]
         if planned.experiment.quarantine:
-            lines.append(f"  (tbench check {typed(planned.experiment.file)} --release proves quarantined tasks again)")
-    lines += _reuse_lines(planned)
+            rest.append(f"  (tbench check {typed(planned.experiment.file)} --release proves quarantined tasks again)")
+    rest += _reuse_lines(planned)
     if planned.forecast is not None:
-        lines += ["", "Forecast", *forecast_lines(planned.forecast)]
+        rest += ["", "Forecast", *forecast_lines(planned.forecast)]
     if notes := _notes(planned):
-        lines += ["", "Notes", *(f"  {note}" for note in notes)]
-    return "\n".join(lines) + "\n"
+        rest += ["", "Notes", *(f"  {note}" for note in notes)]
+    return "\n".join([*wrapped(lines, width), *commands, *wrapped(rest, width)]) + "\n"
+
+
+def _job_lines(planned: "PlannedBatch", job: "JobSpec", width: int) -> list[str]:
+    from terminalbench.harbor.jobs import shown
+
+    argv = shown(planned.command(job), planned.experiment.root)
+    trials = plural(planned.plan.runnable(job).trials, "trial")
+    return [f"  {job.profile}: {trials}", *wrapped_command(argv, width, "    ")]
 
 
 def _notes(planned: "PlannedBatch") -> list[str]:
@@ -241,7 +247,7 @@ def _budget_lines(budget: "PlannedBudget") -> list[str]:
 def _label_lines(planned: "PlannedBatch") -> list[str]:
     """The labels of the batch, those of the file and those that are given."""
     labels = ", ".join(f"{name}={printable(value)}" for name, value in planned.plan.labels.items())
-    return textwrap.wrap(f"labels {labels}", _WIDTH, subsequent_indent="  ") if labels else []
+    return [f"labels {labels}"] if labels else []
 
 
 def _profile_lines(planned: "PlannedBatch") -> list[str]:
@@ -250,7 +256,7 @@ def _profile_lines(planned: "PlannedBatch") -> list[str]:
 
     baseline = planned.baseline
     profiles = [planned.profile(job) for job in planned.plan.jobs]
-    width = max(len(p.key) for p in profiles)
+    width = min(max(len(p.key) for p in profiles), _NAME_WIDTH)
     lines: list[str] = []
     for profile in profiles:
         what = " ".join(filter(None, (profile.agent.name, profile.model, profile.reasoning)))
@@ -267,18 +273,13 @@ def _profile_lines(planned: "PlannedBatch") -> list[str]:
             continue
         changes = summaries(differences(baseline.content, profile.content))
         for change in changes or ["the same treatment as the baseline"]:
-            lines += textwrap.wrap(
-                change,
-                _WIDTH,
-                initial_indent=f"  {'':<{width}}  vs {baseline.key}: ",
-                subsequent_indent=" " * (width + 8),
-            )
+            lines.append(f"  {'':<{width}}  vs {baseline.key}: {change}")
     return lines
 
 
 def _task_lines(planned: "PlannedBatch") -> list[str]:
     tasks = planned.plan.jobs[0].tasks
-    width = max(len(task.ref.id) for task in tasks)
+    width = min(max(len(task.ref.id) for task in tasks), _NAME_WIDTH)
     lines = []
     for number, task in enumerate(tasks[:_SHOWN_TASKS], start=1):
         family = f"  family {printable(task.ref.family)}" if task.ref.family else ""

@@ -7,6 +7,7 @@ import click
 from terminalbench.cli.line import working
 from terminalbench.cli.names import trial_words
 from terminalbench.cli.options import json_option, results_option
+from terminalbench.cli.output import text_width
 from terminalbench.errors import UserError
 
 
@@ -43,7 +44,7 @@ def command(trial: tuple[str, ...], steps: str | None, full: bool, results: Path
     else:
         name = found.batch_key if found.batch_key != "." else f"{found.batch.folder.name} (Harbor jobs)"
         oracle = plan is not None and found.row.profile in plan.oracles()
-        text = trial_text(found.folder, name, found.row, Shown(only, full, secrets, found.later, oracle))
+        text = trial_text(found.folder, name, found.row, Shown(only, full, secrets, found.later, oracle, text_width()))
     text = secrets.hide(text)
     click.echo(printable_json(text) if as_json else text, nl=False)
 

@@ -21,7 +21,6 @@ _NAME = 40
 """How short the name of a task may get, so that all profiles of a matrix stand side by side."""
 """The matrix keeps within so many columns, whatever the terminal."""
 SHOWN_REASONS = 8
-FORECAST_WIDTH = 110
 
 
 def money(rows: Iterable[TrialRow], free: Container[str | None] = ()) -> str:
@@ -192,18 +191,7 @@ def forecast_lines(found: Forecast) -> list[str]:
             f"to show {points(found.effect, sign=False)} it would take about {plural(found.tasks_for_effect, 'task')}"
         )
     lines += [f"warning: {warning}" for warning in found.warnings]
-    return [
-        wrapped
-        for line in lines
-        for wrapped in textwrap.wrap(
-            line,
-            FORECAST_WIDTH,
-            initial_indent="  ",
-            subsequent_indent="      ",
-            drop_whitespace=True,
-            break_on_hyphens=False,
-        )
-    ]
+    return [f"  {line}" for line in lines]
 
 
 def _forecast_cost(found: Forecast) -> str:

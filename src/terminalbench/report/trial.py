@@ -1,7 +1,6 @@
 """One trial as plain text: how it ended, and its steps: who spoke, what was called, what came back."""
 
 import os
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +22,14 @@ from terminalbench.text.numbers import UNKNOWN, count, dollars, duration, plural
 from terminalbench.text.numbers import tokens as token_count
 from terminalbench.text.oracle import named
 from terminalbench.text.outcomes import word
+from terminalbench.text.paths import from_here
+from terminalbench.text.wrap import wrapped
 
 _VERIFIER_LINES = 20
 _TAIL_BYTES = 64 * 1024
 _CONFIG_LIMIT = 4 << 20
 _INSTRUCTION_LIMIT = 1 << 20
 _FIRST, _LAST = 5, 25
-_WIDTH = 100
 _MOST_LOGS = 6
 
 
@@ -38,7 +38,7 @@ class Shown:
     """Which steps, and how much of each. `only` holds the first and the last step id; None means all.
 
     `later` are the tries that were run after the verdict of the trial, which counts. `oracle`: its profile sees the
-    hidden verdict.
+    hidden verdict. `width`: of the lines, unless all is shown.
     """
 
     only: tuple[int, int] | None = None
@@ -46,6 +46,7 @@ class Shown:
     secrets: Secrets = NONE
     later: tuple[Trial, ...] = ()
     oracle: bool = False
+    width: int = 100
 
     @property
     def lines(self) -> int | None:
@@ -100,18 +101,18 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = No
     lines += _usage(row.usage) if row.state != ReadState.HELD else ["  usage     none: it never started"]
     if row.trial is not None:
         lines += _delivery(row.trial.delivery)
-    lines.append(f"  files     {folder}")
     if row.unreadable:
-        lines[-1:] = [f"            tbench resume {batch} runs it again", lines[-1], f"            {folder / RESULT}"]
+        lines.append(f"            tbench resume {batch} runs it again")
     files = trajectories(folder, row)
-    lines += [f"            {file}" for file in (*files, *_logs(folder))]
+    named_files = [*([folder / RESULT] if row.unreadable else []), *files, *_logs(folder)]
+    lines += [f"  files     {from_here(folder)}", *(f"            {_below(folder, file)}" for file in named_files)]
     lines = [printable(line) for line in lines]
     found = _read_all(files, shown.secrets)
     lines += _instruction_lines(folder, found, shown)
     lines += _steps_lines(folder, found, shown)
     lines += _last_words(folder / "verifier" / "test-stdout.txt", "verifier said", shown)
     lines += _last_words(folder / "exception.txt", "exception.txt says", shown)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines if shown.full else wrapped(lines, shown.width)) + "\n"
 
 
 def story_lines(folder: Path, secrets: Secrets) -> list[str]:
@@ -143,6 +144,11 @@ def trajectories(folder: Path, row: TrialRow) -> list[Path]:
         return [folder.parent / path for path in row.trial.trajectory_paths]
     unfinished = folder / "agent" / "trajectory.json"
     return [unfinished] if is_plain(unfinished) else []
+
+
+def _below(folder: Path, file: Path) -> str:
+    """A file of a trial as it is named in the trial's folder."""
+    return str(file.relative_to(folder) if file.is_relative_to(folder) else file)
 
 
 def _logs(folder: Path) -> list[Path]:
@@ -203,13 +209,14 @@ def _usage(usage: Usage) -> list[str]:
         "cache write": usage.cache_write_tokens,
         "output": usage.output_tokens,
     }
-    tokens = ", ".join(f"{name} {count(value)}" for name, value in counts.items() if value is not None)
+    found = ", ".join(f"{name} {count(value)}" for name, value in counts.items() if value is not None)
+    tokens = f"{found} tokens" if found else "tokens unknown"
     cost = "cost unknown" if usage.cost_usd is None else f"{dollars(usage.cost_usd)} ({usage.cost_source})"
-    return [f"  usage     {tokens} tokens from {usage.source}; {cost}"]
+    return [f"  usage     {tokens} from {usage.source}; {cost}"]
 
 
 def _delivery(delivery: Delivery) -> list[str]:
-    lines = [line for place, said in enumerate(had(delivery)) for line in _wrapped(said, first=place == 0)]
+    lines = [f"  {'' if place else 'had':<9} {said}" for place, said in enumerate(had(delivery))]
     if delivery.mcp_configured:
         connected = "unknown" if delivery.mcp_connected is None else ", ".join(delivery.mcp_connected) or "none"
         calls = sum((delivery.mcp_calls or {}).values()) if delivery.mcp_calls is not None else "unknown"
@@ -262,12 +269,6 @@ def had(delivery: Delivery) -> list[str]:
     return lines
 
 
-def _wrapped(text: str, *, first: bool) -> list[str]:
-    if first:
-        return [f"  had       {text}"]
-    return textwrap.wrap(text, _WIDTH, initial_indent=" " * 12, subsequent_indent=" " * 14, break_on_hyphens=False)
-
-
 def _last_words(file: Path, said: str, shown: Shown) -> list[str]:
     """The end of a file that tells how a trial ended."""
     lines, whole = last_lines(file, shown.secrets)
@@ -304,7 +305,7 @@ def _steps_lines(folder: Path, found: Sequence[_Read], shown: Shown) -> list[str
     """The steps of every trajectory of a trial; why one cannot be read."""
     lines: list[str] = []
     for read in found:
-        name = printable(str(read.file.relative_to(folder) if read.file.is_relative_to(folder) else read.file))
+        name = printable(_below(folder, read.file))
         if read.trajectory is None:
             lines.append(f"  steps     {name}: {printable(read.problem)}")
         else:

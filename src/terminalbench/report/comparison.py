@@ -113,7 +113,7 @@ def _money(profiles: Sequence[ProfileSummary], note: str | None, width: int) -> 
                 _per_success(p),
                 _range(bounds, "cost") if p.passed and not p.no_model else NOTHING,
                 NOTHING if p.no_model else tokens(p.tokens, p.tokens_unknown_trials),
-                ("on the Pareto front" if p.on_pareto_front else "")
+                ("Pareto front" if p.on_pareto_front else "")
                 + (f"  {p.superseded_trials} run again" if p.superseded_trials else ""),
             ]
         )

@@ -20,18 +20,19 @@ def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
 
 
 def fitted(rows: Sequence[Sequence[str]], left: Sequence[int], width: int) -> str:
-    """A table of at most `width` columns; where it is wider, what stands first and last in a row is a line of its own.
+    """A table of at most `width` columns. Where it is wider: two, both with the first column.
 
-    The columns between follow below it, on as many lines as they take.
+    Where that does not do, what stands first and last in a row is a line of its own, and the columns between follow
+    below it, on as many lines as they take.
     """
     rows = _clean(rows)
     table = columns(rows, left)
-    if max(map(len, table.splitlines())) <= width:
+    if _width(table) <= width:
         return table
-    groups = [
-        columns([[row[place] for place in group] for row in rows], [i for i, p in enumerate(group) if p in left])
-        for group in _groups(rows, width - 2)
-    ]
+    parts = _parts(rows, left, width)
+    if len(parts) == 2 and all(_width(part) <= width for part in parts):
+        return "\n\n".join(parts)
+    groups = [_picked(rows, group, left) for group in _groups(rows, width - 2)]
     shown = []
     for row, *below in zip(rows, *(group.split("\n") for group in groups), strict=True):
         last = row[-1].strip(" -")
@@ -40,6 +41,24 @@ def fitted(rows: Sequence[Sequence[str]], left: Sequence[int], width: int) -> st
             head = [short(part, width) for part in (row[0], f"({last})" if last else "") if part]
         shown += [*head, *(f"  {line}".rstrip() for line in below)]
     return "\n".join(shown)
+
+
+def _parts(rows: Sequence[Sequence[str]], left: Sequence[int], width: int) -> list[str]:
+    """The table side by side, cut into parts: the first column stands in each, the last in the last."""
+    first = max(len(row[0]) for row in rows)
+    groups = _groups(rows, width - first - 2)
+    if groups and any(row[-1] for row in rows):
+        groups[-1].append(len(rows[0]) - 1)
+    return [_picked(rows, [0, *group], left) for group in groups]
+
+
+def _picked(rows: Sequence[Sequence[str]], places: Sequence[int], left: Sequence[int]) -> str:
+    """Some columns of a table."""
+    return columns([[row[p] for p in places] for row in rows], [i for i, p in enumerate(places) if p in left])
+
+
+def _width(table: str) -> int:
+    return max(map(len, table.splitlines()))
 
 
 def _clean(rows: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -35,5 +35,10 @@ def _lines(line: str, width: int) -> list[str]:
     beside = column is not None and column.end() <= width // 2
     indent = column.end() if beside and column else len(line) - len(line.lstrip()) + len(_DEEPER)
     return textwrap.wrap(
-        line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+        line,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
     )

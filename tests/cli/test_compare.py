@@ -95,6 +95,26 @@ def test_the_gate(tmp_path: Path, tbench, words: dict[str, str], fail_if: str, c
     assert bool(ran.err) == (code != 0)
 
 
+@pytest.mark.parametrize(
+    ("second", "fail_if", "code", "said"),
+    [
+        ("xx " * 8, "worse", 0, "a is the same treatment in s/0, s/1: unchanged, so --fail-if worse holds\n"),
+        ("xx " * 8, "not-equivalent", 0, "unchanged, so --fail-if not-equivalent holds"),
+        ("xx " * 8, "not-better", 100, "a is the same treatment in s/0, s/1: not better"),
+        ("EE " * 8, "worse", 3, "but only 16 of its 32 trials were measured, so --fail-if worse stays undecided"),
+    ],
+)
+def test_an_unchanged_profile_is_no_regression(
+    tmp_path: Path, tbench, second: str, fail_if: str, code: int, said: str
+) -> None:
+    batches = [batch(tmp_path, {"a": marks}).folder for marks in ("++ " * 8, second)]
+    ran = tbench("compare", *batches, "--fail-if", fail_if)
+    assert ran.code == code
+    assert said in (ran.out if code == 0 else ran.err)
+    alone = tbench("compare", batches[0], "--fail-if", fail_if)
+    assert (alone.code, "there is only one profile" in alone.err) == (2, True)
+
+
 @pytest.mark.parametrize(("margin", "code"), [(0.4, 0), (0.2, 3), (None, 2)])
 def test_a_gate_on_equivalence_needs_a_margin(tmp_path: Path, tbench, margin: float | None, code: int) -> None:
     words = {"a": "++ xx ++ xx ++ xx ++ xx", "b": "++ xx ++ xx ++ xx ++ xx"}

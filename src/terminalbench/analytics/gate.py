@@ -10,7 +10,7 @@
 from collections.abc import Collection
 from typing import Literal
 
-from terminalbench.analytics.model import Comparison, Contrast
+from terminalbench.analytics.model import Comparison, Contrast, ProfileSummary
 from terminalbench.errors import UserError
 from terminalbench.experiments.departures import DepartureKind
 
@@ -36,6 +36,11 @@ def gate(comparison: Comparison, fail_if: FailIf) -> dict[str, Held]:
             "--fail-if not-equivalent needs a margin", hint="set analysis.equivalence_margin before the run"
         )
     return {f"{contrast.new} vs {contrast.old}": _held(contrast, fail_if) for contrast in comparison.contrasts}
+
+
+def unchanged(comparison: Comparison) -> ProfileSummary | None:
+    """The only profile of several batches: the same treatment in each, so that there is no old one to compare with."""
+    return comparison.profiles[0] if len(comparison.profiles) == 1 and len(comparison.batches) > 1 else None
 
 
 def unaccepted(comparison: Comparison, accept: Collection[str]) -> list[DepartureKind]:

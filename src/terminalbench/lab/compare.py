@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import get_args
 
 from terminalbench.analytics.compare import compare_views
-from terminalbench.analytics.gate import FailIf, gate, unaccepted
-from terminalbench.analytics.model import Comparison, Metric
+from terminalbench.analytics.gate import FailIf, gate, unaccepted, unchanged
+from terminalbench.analytics.model import Comparison, Metric, ProfileSummary
 from terminalbench.analytics.settings import Asked
 from terminalbench.errors import GateFailed, Incomplete, UserError, did_you_mean
 from terminalbench.lab.arguments import checked, path_of
 from terminalbench.lab.select import Named, select
 from terminalbench.live.processes import resume_places
+from terminalbench.text.numbers import plural, some
 
 
 @checked
@@ -49,11 +50,15 @@ def compare(
     return compare_views(views, asked)
 
 
-def hold_gate(comparison: Comparison, fail_if: FailIf, accept: Sequence[str] = ()) -> None:
+def hold_gate(comparison: Comparison, fail_if: FailIf, accept: Sequence[str] = ()) -> str | None:
     """Raise GateFailed when a contrast is what it must not be, Incomplete when one is inconclusive.
 
     Departures from the declared plan leave it undecided, whatever the verdicts, unless `accept` names their kinds.
+    A profile that is the same in all batches has no contrast: the answer is a sentence that says so.
     """
+    same = unchanged(comparison)
+    if same is not None:
+        return _hold_unchanged(same, comparison, fail_if)
     held = gate(comparison, fail_if)
     open_kinds = unaccepted(comparison, accept)
     if open_kinds:
@@ -67,3 +72,17 @@ def hold_gate(comparison: Comparison, fail_if: FailIf, accept: Sequence[str] = (
         raise GateFailed(f"{'; '.join(failed)} {'is' if len(failed) == 1 else 'are'} {fail_if.replace('-', ' ')}")
     if undecided:
         raise Incomplete(f"{'; '.join(undecided)}: inconclusive, so --fail-if {fail_if} stays undecided")
+    return None
+
+
+def _hold_unchanged(same: ProfileSummary, comparison: Comparison, fail_if: FailIf) -> str:
+    """Unchanged is neither worse nor better; without results it is not even known to work."""
+    said = f"{same.profile} is the same treatment in {some(comparison.batches)}"
+    if same.coverage < comparison.coverage:
+        raise Incomplete(
+            f"{said}, but only {same.measured} of its {plural(same.planned, 'trial')} were measured, "
+            f"so --fail-if {fail_if} stays undecided"
+        )
+    if fail_if == "not-better":
+        raise GateFailed(f"{said}: not better")
+    return f"{said}: unchanged, so --fail-if {fail_if} holds"

@@ -1,6 +1,13 @@
 """`tbench check`: tasks that cannot be trusted are found, and can be left out."""
 
+import contextlib
 import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from test_run import LIMIT_SEC, wait_for
 
 from support.tasks import SOLVE, TEST_SH, write_task
 
@@ -61,7 +68,7 @@ def test_a_quarantined_task_is_released_once_it_is_in_order(lab) -> None:
     (lab.root / "tasks" / "b" / "solution" / "solve.sh").write_text("true\n")
     ran = lab.tbench("check", file, "--release")
     assert ran.returncode == 1
-    assert f"released from {held}: a\n" in ran.stderr
+    assert "released from experiments/exp.quarantine.toml: a\n" in ran.stderr
     assert "still quarantined: b" in ran.stderr
     kept = held.read_text()
     assert kept.startswith("# mine\n")
@@ -87,3 +94,26 @@ def test_tasks_are_proven_even_when_no_profile_can_run(lab) -> None:
     assert ran.returncode == 1
     assert "a     passed  failed  ok" in ran.stdout
     assert "ANTHROPIC_API_KEY" in ran.stdout
+
+
+def command_lines() -> Iterator[list[str]]:
+    """The words of every process of this machine."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            yield file.read_text(errors="replace").rstrip("\0").split("\0")
+
+
+def test_an_interrupted_check_says_so_and_leaves_no_error_log(lab) -> None:
+    nap = f"3600.{os.getpid()}"  # found among the processes of this machine: the solution is at work
+    (lab.root / "tasks" / "a" / "solution" / "solve.sh").write_text(f"#!/bin/bash\nsleep {nap}\n")
+    process = lab.start("check", lab.experiment(BOTH, tasks=("a",)))
+    wait_for(lambda: any(words == ["sleep", nap] for words in command_lines()), process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT_SEC)
+    assert process.returncode == 130, out + err
+    assert out.startswith("interrupted: what had ended is shown\n")
+    assert "not checked" in out
+    assert "problem" not in out
+    assert out.endswith("kept in results/.check/s/0\n")
+    assert "Traceback" not in err
+    assert not list((lab.root / "results" / ".check").rglob("*.errors.log"))

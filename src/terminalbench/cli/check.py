@@ -8,6 +8,7 @@ import click
 from terminalbench.cli.options import ListCommand, experiment_argument, json_option, picks, root_option
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
+from terminalbench.text.paths import from_here
 
 if TYPE_CHECKING:
     from terminalbench.lab.check import CheckReport, TaskCheck
@@ -63,9 +64,10 @@ def command(
     else:
         click.echo(_text(report), nl=False)
     if report.quarantined is not None:
-        click.echo(f"quarantined in {report.quarantined}", err=True)
+        click.echo(f"quarantined in {from_here(report.quarantined)}", err=True)
     if report.released:
-        click.echo(f"released from {quarantine_file(experiment)}: {', '.join(report.released)}", err=True)
+        held = from_here(quarantine_file(experiment))
+        click.echo(f"released from {held}: {', '.join(report.released)}", err=True)
     if report.still_held:
         click.echo(f"still quarantined: {', '.join(report.still_held)}", err=True)
     if report.interrupted:
@@ -77,7 +79,6 @@ def _text(report: "CheckReport") -> str:
     """The tables of tasks and profiles; each problem once below them, with the tasks that have it."""
     from terminalbench.text.foreign import shortened
     from terminalbench.text.outcomes import word
-    from terminalbench.text.paths import from_here
     from terminalbench.text.table import columns
 
     verdicts = [[word(t.oracle or "-"), word(t.nop or "-"), _verdict(t, report)] for t in report.tasks]
@@ -90,7 +91,8 @@ def _text(report: "CheckReport") -> str:
     for found in report.profiles:
         install = found.install if found.install in (None, "ok") else "failed"
         endpoint = found.endpoint if found.endpoint in (None, "ok") else "failed"
-        profiles.append([keys[found.profile], install or "-", endpoint or "-", "problem" if found.problem else "ok"])
+        verdict = "problem" if found.problem else "not checked" if report.interrupted else "ok"
+        profiles.append([keys[found.profile], install or "-", endpoint or "-", verdict])
     parts = ["interrupted: what had ended is shown"] if report.interrupted else []
     parts += [columns(rows, left=range(4)) for rows in (tasks, profiles)]
     parts += [] if report.interrupted else _problems(report)

@@ -164,31 +164,34 @@ def _checked(
     supervisor = Supervisor(batch, [*trusted.values(), *installs.values()], 0, watch, lambda: progress(state))
     supervisor.run()
     found = {agent: _by_task(batch, launch.job.name) for agent, launch in trusted.items()}
-    opted = (
-        _in_the_agents_system(experiment, batch, trusted["oracle"], found["oracle"]) if not supervisor.signals else {}
-    )
+    interrupted, opted = bool(supervisor.signals), {}
+    again = None if interrupted else _in_the_agents_system(experiment, batch, trusted["oracle"], found["oracle"])
+    if again is not None:
+        again.run()
+        interrupted = bool(again.signals)
+        opted = _by_task(batch, again.launches[0].job.name)
     secrets = secrets_of(plan)
     checks = tuple(
         _with_words(_judge(plan, t.ref, t.label, found["oracle"], found["nop"], opted), t.label, found, batch, secrets)
         for t in plan.jobs[0].tasks
     )
-    profiles = tuple(_profile_check(prepared, job, installs, batch, probe=probe) for job in plan.jobs)
-    return CheckReport(checks, profiles, batch.folder, bool(supervisor.signals), notes=prepared.notes)
+    kept = {} if interrupted else installs
+    profiles = tuple(_profile_check(prepared, j, kept, batch, probe=probe and not interrupted) for j in plan.jobs)
+    return CheckReport(checks, profiles, batch.folder, interrupted, notes=prepared.notes)
 
 
 def _in_the_agents_system(
     experiment: Experiment, batch: Batch, oracle: Launch, found: Mapping[tuple[str | None, str], Trial]
-) -> dict[tuple[str | None, str], Trial]:
-    """Solutions that failed, tried once more with tests that run in the system that they changed."""
+) -> Supervisor | None:
+    """Tries solutions that failed once more, with tests that run in the system that they changed; None without any."""
     failed = {key for key, trial in found.items() if trial.outcome is Outcome.FAILED}
     tasks = tuple(task for task in oracle.job.tasks if (task.label, task.ref.id) in failed)
     if not tasks or experiment.run.container_env != "local" or experiment.run.verifier_system == "agent":
-        return {}
+        return None
     opted = dataclasses.replace(experiment, run=dataclasses.replace(experiment.run, verifier_system="agent"))
     job = msgspec.structs.replace(oracle.job, name=f"{oracle.job.name}-agent-system", tasks=tasks)
     launch = _launch(opted, batch, _stand_in("oracle"), job, oracle.env)
-    Supervisor(batch, [launch], 0, lambda _: None, lambda: None).run()
-    return _by_task(batch, job.name)
+    return Supervisor(batch, [launch], 0, lambda _: None, lambda: None)
 
 
 def _plan_of(plan: Plan, trusted: Mapping[str, Launch]) -> Plan:

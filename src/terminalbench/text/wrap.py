@@ -32,8 +32,9 @@ def _lines(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
     column = _FIRST_COLUMN.match(line)
-    beside = column is not None and column.end() <= width // 2
-    indent = column.end() if beside and column else len(line) - len(line.lstrip()) + len(_DEEPER)
+    indent = len(line) - len(line.lstrip()) + len(_DEEPER)
+    if column is not None and column.end() <= width // 2:
+        indent = column.end()
     return textwrap.wrap(
         line,
         width,

@@ -58,6 +58,10 @@ def test_an_experiment_runs_and_leaves_its_tree(lab) -> None:
     assert kinds.count("trial_ended") == 8
     assert {event.profile for event in lab.events()} == {"oracle", "nop"}
     assert plan.declared == Declared(("tasks/a", "tasks/b"), ("oracle", "nop"), 2)
+    again = file.parent / "again.xml"
+    ran = lab.tbench("resume", file, "--junit", again)
+    assert ran.returncode == 0, ran.stderr
+    assert again.read_text() == junit.read_text(), "resume writes the whole batch, also where nothing was missing"
     compared = lab.tbench("compare", file, "--compare", "oracle", "nop", "--fail-if", "worse")
     assert compared.returncode == 3, compared.stderr
     assert "oracle vs nop: +100.0 pt (" in compared.stdout

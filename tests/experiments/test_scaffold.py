@@ -90,6 +90,27 @@ def test_a_task_and_an_agent_of_ones_own(
     assert "exists already" in again.err
 
 
+def test_an_agent_of_ones_own_beside_own_tasks_attempts_those(tmp_path, monkeypatch, tbench) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert tbench("init", "--task", "one").code == tbench("init", "--task", "two").code == 0
+    assert tbench("init", "--agent", "my-agent").code == 0
+    tasks = {
+        cell["task"]["id"] for cell in json.loads(tbench("plan", "experiments/my-agent.toml", "--json").out)["cells"]
+    }
+    assert tasks == {"one", "two"}
+
+
+def test_a_prompt_for_the_template_of_an_agent_says_how_it_could_take_one(tmp_path, monkeypatch, tbench) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert tbench("init", "--task", "one", "--agent", "my-agent").code == 0
+    file = tmp_path / "experiments" / "my-agent.toml"
+    (tmp_path / "careful.md").write_text("Be careful.\n")
+    file.write_text(file.read_text() + '[profiles.careful]\nextends = "my-agent"\nprompt = "careful.md"\n')
+    ran = tbench("validate", file)
+    hint = 'if it calls a model, its class says AGENT_INFO = {"model": True}'
+    assert (ran.code, f"reads no prompt ({hint})" in ran.err) == (2, True), ran.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

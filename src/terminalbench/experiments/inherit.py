@@ -246,7 +246,8 @@ class _Resolver:
 
     def _refuse(self, name: str, why: str) -> None:
         if self.setters.get(name) == self.key:
-            self._wrong(name, why)
+            own = name in _NEEDS_A_MODEL and ":" in str(self.values.get("agent", ""))
+            self._wrong(name, why, 'if it calls a model, its class says AGENT_INFO = {"model": True}' if own else None)
             return
         empty = {"skills": "[]", "lessons": '"off"'}.get(name, '""')
         hint = f"clear it for this profile with {name} = {empty}"

@@ -147,7 +147,12 @@ def own(folder: Path, agent: str | None, task: str | None) -> dict[Path, str]:
             hint=f"make it there: tbench init {typed(root)} --agent {agent}" if root else None,
         )
     place = os.path.relpath((folder / TASKS).resolve(), root or folder.resolve())
-    items = f'default_dataset = "{place}"\nitems = [{{ id = "{task}" }}]' if task else STARTER
+    if task:
+        items = f'default_dataset = "{place}"\nitems = [{{ id = "{task}" }}]'
+    elif any((folder / TASKS).glob("*/task.toml")):
+        items = f'default_dataset = "{place}"\nitems = "all"'
+    else:
+        items = STARTER
     mine = f'[profiles.{agent}]\nagent = "{module_of(agent)}:{agent_class(agent)}"\n\n' if agent else ""
     text = OWN.format(slug=name, items=items, mine=mine, baseline="nop")
     made = {experiment_file(folder, name): text}

@@ -69,7 +69,8 @@ class Options(AgentOptions):
 class {cls}(BaseAgent):
     """Works on a task from outside its environment: every command goes through `environment.exec`."""
 
-    AGENT_INFO = {{"model": False, "mcp": False}}  # what it takes; all keys: docs/experiment-toml.md
+    # What it takes. Once it asks a model: "model": True, and profiles may set model and prompt. docs/experiment-toml.md
+    AGENT_INFO = {{"model": False, "mcp": False}}
     options_model = Options
 
     @staticmethod

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from terminalbench.errors import Problem, UserError, did_you_mean
+from terminalbench.errors import Problem, UserError, closest, did_you_mean
 from terminalbench.frozen import frozen, is_required
 
 
@@ -265,12 +265,21 @@ def describe(kind: Any, *, plural: bool = False) -> str:
     return (many if plural else one).get(kind, str(kind))
 
 
+def _meant(file: Path) -> str | None:
+    """The file that is probably meant by one that is not there: in experiments/, or of a name that is close."""
+    for folder in (file.parent / "experiments", file.parent):
+        known = {path.stem: path for path in folder.glob("*.toml")}
+        if (name := closest(file.stem, list(known))) is not None:
+            return f"did you mean {known[name]}?"
+    return None
+
+
 def read_toml(file: Path, made_by: str = "tbench init") -> dict[str, Any]:
     """The tables of a TOML file; a missing or malformed one is a user error. `made_by` is what makes such a file."""
     try:
         return tomllib.loads(file.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
-        raise UserError("no such file", where=str(file), hint=f"{made_by} makes one") from None
+        raise UserError("no such file", where=str(file), hint=_meant(file) or f"{made_by} makes one") from None
     except IsADirectoryError:
         raise UserError("is a folder; name the TOML file in it", where=str(file)) from None
     except UnicodeDecodeError as error:

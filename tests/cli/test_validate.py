@@ -96,3 +96,19 @@ def _unknown(name: str, rest: str) -> list[str]:
     assert command is not None
     known = {option for parameter in command.params for option in parameter.opts} | {"--help", "--debug", "--version"}
     return [f"tbench {name}{rest}: {option}" for option in re.findall(r"(?<!\S)--[a-z-]+", rest) if option not in known]
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("first", "did you mean experiments/first.toml?"),
+        ("first.toml", "did you mean experiments/first.toml?"),
+        ("experiments/first.tml", "did you mean experiments/first.toml?"),
+        ("other.toml", "tbench init makes one"),
+    ],
+)
+def test_a_file_that_is_not_there_is_guessed(project, tbench, monkeypatch, typed: str, hint: str) -> None:
+    monkeypatch.chdir(project.root)
+    project.experiment("", "first.toml")
+    ran = tbench("plan", typed)
+    assert (ran.code, ran.err) == (2, f"error: {typed}: no such file ({hint})\n")

@@ -117,6 +117,7 @@ def test_a_prompt_for_the_template_of_an_agent_says_how_it_could_take_one(tmp_pa
         (("--demo", "--task", "a"), "--demo goes alone"),
         (("--demo", "--model", "x/y"), "--model does not go with --demo"),
         (("--agent", "claude-cod"), 'did you mean "claude-code"?'),
+        (("--agent", "claude"), 'did you mean "claude-code"?'),
         (("--agent", "My Agent"), "a new name is of small letters"),
         (("--task", "../a"), "a new name is of small letters"),
         (("--task", "a", "--agent", "oracle"), "oracle exists"),

@@ -163,7 +163,8 @@ def own(folder: Path, agent: str | None, task: str | None) -> dict[Path, str]:
 
 def close_to_one(agent: str) -> bool:
     """Whether a name is so close to that of an agent which exists that it is meant, and mistyped."""
-    return bool(get_close_matches(agent, agent_names(), n=1, cutoff=0.8))
+    names = agent_names()
+    return bool(get_close_matches(agent, names, n=1, cutoff=0.8)) or any(n.startswith(f"{agent}-") for n in names)
 
 
 def experiment_file(folder: Path, slug: str) -> Path:

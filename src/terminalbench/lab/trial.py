@@ -18,6 +18,7 @@ from terminalbench.strict import is_file
 from terminalbench.text.foreign import printable
 from terminalbench.text.names import is_task, unknown
 from terminalbench.text.numbers import plural
+from terminalbench.text.paths import from_here
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,11 @@ def find_trial(name: str, results: Path | None = None) -> FoundTrial:
     found = trials_named(root, name)
     exact = [entry for entry in found if entry[1].name == name] or found
     if not exact:
-        raise UserError(f'no trial is called "{name}"', where=str(root), hint=LIST_HINT)
+        raise UserError(f'no trial is called "{name}"', where=from_here(root), hint=LIST_HINT)
     if len(exact) > 1:
         names = "\n  ".join(printable(f"{batch}  {row.profile}  {row.name}") for batch, row in exact)
-        raise UserError(f'several trials start with "{name}":\n  {names}', where=str(root))
+        hint = "\n  name it whole, or tbench show BATCH PROFILE TASK#N"
+        raise UserError(f'several trials start with "{name}":\n  {names}{hint}', where=from_here(root))
     key, row = exact[0]
     return FoundTrial(Place(key, str(root / key)).batch, key, row)
 
@@ -88,7 +90,7 @@ def find_attempt(batch: str, profile: str, task: str, results: Path | None = Non
     view = open_view(target.batch)
     name, sign, number = task.rpartition("#")
     name, number = (name, number) if sign and number.isdecimal() else (task, "1")
-    where = str(target.batch.folder)
+    where = from_here(target.batch.folder)
     cells = [cell for cell in view.cells if cell.profile == profile]
     if not cells:
         raise unknown("profile", profile, (cell.profile for cell in view.cells), where)

@@ -16,7 +16,7 @@ from terminalbench.experiments.agents import harbor_environments
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.environments import OF_THIS_MACHINE, environment_needs
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.plan import make_plan
+from terminalbench.experiments.planner import make_plan
 from terminalbench.harbor.jobs import job_config
 from terminalbench.runner.environment import child_environment
 

@@ -13,7 +13,8 @@ from harbor.models.job.config import JobConfig
 from support.experiments import BASE, good
 from terminalbench import registry
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import HARBOR_PARALLEL, make_plan
+from terminalbench.experiments.plan import HARBOR_PARALLEL
+from terminalbench.experiments.planner import make_plan
 from terminalbench.experiments.profile_changes import differences
 from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.harbor.jobs import PLUGIN, command, job_config, wave_config

@@ -13,7 +13,7 @@ from support.tasks import AGENTS, write_task
 from terminalbench.errors import UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import make_plan
+from terminalbench.experiments.planner import make_plan
 from terminalbench.harbor import preflight as harbor_preflight
 from terminalbench.harbor.agents import needs
 from terminalbench.harbor.jobs import job_config

@@ -236,7 +236,7 @@ def test_a_plan_declares_its_size(project, tbench) -> None:
 
     from support.experiments import BASE, ORACLE, good
     from terminalbench.experiments.plan import Declared
-    from terminalbench.experiments.plan import make_plan as plan_of
+    from terminalbench.experiments.planner import make_plan as plan_of
 
     experiment = good(project, BASE + ORACLE + "[run]\nattempts = 3\n[analysis]\nlooks = 2\nhypothesis = 'better'\n")
     plan = plan_of(experiment, Batch(experiment.results_root / "s" / "0"), datetime(2026, 1, 1, tzinfo=UTC))

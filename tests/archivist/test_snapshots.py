@@ -14,7 +14,8 @@ from terminalbench.archivist.snapshots import situation_of, take_snapshot
 from terminalbench.archivist.store import open_store
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import PlannedTask, Selection
+from terminalbench.experiments.plan import PlannedTask
+from terminalbench.experiments.planner import Selection
 from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
 from terminalbench.experiments.tables import LessonsTable
 from terminalbench.records.lesson import Lesson, LessonScope

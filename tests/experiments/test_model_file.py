@@ -13,7 +13,7 @@ from support.tiny_gguf import tiny_gguf
 from terminalbench.errors import InvalidFile
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
-from terminalbench.experiments.plan import make_plan
+from terminalbench.experiments.planner import make_plan
 from terminalbench.experiments.profiles import Profile
 from terminalbench.harbor.jobs import job_config
 

@@ -10,7 +10,8 @@ import pytest
 from support.experiments import BASE, ORACLE, good, problems
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.network import declared_addresses, model_endpoints
-from terminalbench.experiments.plan import Plan, make_plan
+from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.planner import make_plan
 from terminalbench.experiments.tables import NetworkTable, RunTable
 from terminalbench.harbor.jobs import job_config
 from terminalbench.runner.growth import changed_settings

@@ -12,7 +12,8 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, next_number
 from terminalbench.experiments.config import load
 from terminalbench.experiments.datasets import dataset_labels
-from terminalbench.experiments.plan import Plan, Selection, make_plan
+from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.planner import Selection, make_plan
 from terminalbench.json_files import encode_json
 from terminalbench.records.trial import TaskRef
 

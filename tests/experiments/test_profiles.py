@@ -9,7 +9,8 @@ from support.experiments import BASE, good, problems
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
 from terminalbench.experiments.mcp import held_in
-from terminalbench.experiments.plan import Plan, make_plan
+from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.planner import make_plan
 from terminalbench.experiments.profiles import NOT_SOURCE, source_files
 from terminalbench.experiments.tables import FREE, ProfilePrice
 from terminalbench.json_files import encode_json

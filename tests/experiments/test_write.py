@@ -15,7 +15,8 @@ from support.experiments import Project
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.plan import Plan, make_plan
+from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.planner import make_plan
 from terminalbench.experiments.quarantine import QuarantinedTask, quarantine_file, write_quarantine
 from terminalbench.experiments.write import write_experiment
 from terminalbench.json_files import encode_json

@@ -15,7 +15,8 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import load
-from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, make_plan
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
+from terminalbench.experiments.planner import make_plan
 from terminalbench.experiments.tables import TopUpTable
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch

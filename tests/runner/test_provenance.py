@@ -12,7 +12,8 @@ from support.resuming import Started, experiment, planned
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.plan import Plan, Selection
+from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.planner import Selection
 from terminalbench.json_files import read_json, write_json
 from terminalbench.runner.provenance import pinned, planned_ref, source_problem
 from terminalbench.runner.resume import ResumeRequest, resume

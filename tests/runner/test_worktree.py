@@ -435,7 +435,7 @@ def test_a_pin_whose_making_was_interrupted_is_made_anew(project: Project, monke
 def test_batches_of_a_pin_record_its_commit(project: Project) -> None:
     from datetime import UTC, datetime
 
-    from terminalbench.experiments.plan import Selection, make_plan
+    from terminalbench.experiments.planner import Selection, make_plan
     from terminalbench.runner.provenance import git_state
 
     made = pin(project.root, night(project))

@@ -9,7 +9,8 @@ from support.results import make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import load
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.plan import JobSpec, Plan, make_plan
+from terminalbench.experiments.plan import JobSpec, Plan
+from terminalbench.experiments.planner import make_plan
 from terminalbench.harbor.preflight import JobReport, JobRequest, Report
 from terminalbench.runner.preflight import Prepared
 from terminalbench.runner.run import RunResult, record

@@ -16,7 +16,8 @@ import pytest
 from support.results import make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import load
-from terminalbench.experiments.plan import Plan, make_plan
+from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.planner import make_plan
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import read_json, write_json

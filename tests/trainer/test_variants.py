@@ -6,7 +6,7 @@ import pytest
 
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import Selection
+from terminalbench.experiments.planner import Selection
 from terminalbench.experiments.tables import LessonsTable
 from terminalbench.harbor.jobs import job_config
 from terminalbench.lab.plan import plan_batch

@@ -43,7 +43,7 @@ def command(
     """
     from terminalbench.cli.progress import RunTeller
     from terminalbench.experiments.config import load
-    from terminalbench.experiments.plan import Selection
+    from terminalbench.experiments.planner import Selection
     from terminalbench.experiments.quarantine import quarantine_file
     from terminalbench.lab.check import check
 

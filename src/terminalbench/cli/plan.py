@@ -24,7 +24,8 @@ from terminalbench.text.paths import typed
 from terminalbench.text.wrap import wrapped, wrapped_command
 
 if TYPE_CHECKING:
-    from terminalbench.experiments.plan import JobSpec, Selection
+    from terminalbench.experiments.plan import JobSpec
+    from terminalbench.experiments.planner import Selection
     from terminalbench.experiments.tables import RunTable
     from terminalbench.lab.plan import PlannedBatch, PlannedBudget
 
@@ -56,7 +57,7 @@ def command(
 
     Needs no key and no network, takes no batch number, and writes nothing (but what --job-configs asks for).
     """
-    from terminalbench.experiments.plan import Selection
+    from terminalbench.experiments.planner import Selection
 
     selection = Selection(tasks, profiles, labels, attempts)
     return show_plan(experiment, root, selection, batch, as_json=as_json, job_configs=job_configs)

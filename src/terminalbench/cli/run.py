@@ -101,7 +101,7 @@ def command(
         raise UserError(f"{given[0]} is for a run without a file; {experiment} says what runs")
     if dry_run:
         from terminalbench.cli.plan import show_plan
-        from terminalbench.experiments.plan import Selection
+        from terminalbench.experiments.planner import Selection
 
         return show_plan(experiment, root, Selection(tasks, profiles, labels, attempts), batch, as_json=as_json)
     if detach:

@@ -14,8 +14,7 @@ from typing import Any
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
 from terminalbench.experiments.config import load_tables
-from terminalbench.experiments.plan import from_root
-from terminalbench.experiments.project import marked_root
+from terminalbench.experiments.project import from_root, marked_root
 from terminalbench.experiments.scaffold import MARK
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.files import write_project_file

@@ -23,3 +23,8 @@ def marked_root(folder: Path) -> Path | None:
         if any((candidate / mark).exists() for mark in ROOT_MARKS):
             return candidate
     return None
+
+
+def from_root(path: Path, root: Path) -> str:
+    """A path as the files of a project name it: from its root, where it lies inside."""
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)

@@ -14,7 +14,8 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.lessons import Reader, Snapshot, read_snapshot, task_key
-from terminalbench.experiments.plan import JobSpec, Plan, ProfileRecord, Selection, make_plan
+from terminalbench.experiments.plan import JobSpec, Plan, ProfileRecord
+from terminalbench.experiments.planner import Selection, make_plan
 from terminalbench.experiments.profiles import SNAPSHOT, Profile
 from terminalbench.json_files import write_json
 from terminalbench.records.trial import TaskRef

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.plan import from_root
 from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.project import from_root
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.files import write_project_file

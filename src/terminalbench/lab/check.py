@@ -14,8 +14,9 @@ from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.plan import ExclusionKind, JobSpec, Plan, ProfileRecord, Selection
+from terminalbench.experiments.plan import ExclusionKind, JobSpec, Plan, ProfileRecord
 from terminalbench.experiments.plan_secrets import secrets_of
+from terminalbench.experiments.planner import Selection
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
 from terminalbench.experiments.quarantine import release as take_out

@@ -13,7 +13,8 @@ from terminalbench.analytics.plan_forecast import Forecast, forecast
 from terminalbench.errors import TbenchError, UserError, did_you_mean
 from terminalbench.experiments.batch import Batch, next_number
 from terminalbench.experiments.experiment import Experiment, select_profiles
-from terminalbench.experiments.plan import JobSpec, Plan, Selection
+from terminalbench.experiments.plan import JobSpec, Plan
+from terminalbench.experiments.planner import Selection
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.snapshots import plan_with_lessons
 from terminalbench.harbor.jobs import command, job_config

@@ -13,7 +13,7 @@ from pathlib import Path
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.plan import Selection
+from terminalbench.experiments.planner import Selection
 from terminalbench.harbor.limits.gate import gate_of
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.results import export_index, export_is_current

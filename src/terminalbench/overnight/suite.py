@@ -14,8 +14,8 @@ from typing import Any, Literal
 from terminalbench.errors import InvalidFile, UserError, did_you_mean
 from terminalbench.experiments.config import load, load_tables
 from terminalbench.experiments.experiment import Experiment, Task
-from terminalbench.experiments.plan import PlannedTask, from_root
-from terminalbench.experiments.project import marked_root, project_root
+from terminalbench.experiments.plan import PlannedTask
+from terminalbench.experiments.project import from_root, marked_root, project_root
 from terminalbench.experiments.tables import SCHEMA_VERSION, RunTable
 from terminalbench.harbor.limits.hangs import read_task
 from terminalbench.overnight.night import SuiteTask

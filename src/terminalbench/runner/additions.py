@@ -14,7 +14,8 @@ import msgspec
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.experiment import Experiment, select_profiles
-from terminalbench.experiments.plan import Plan, Selection
+from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.planner import Selection
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file
 from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot

@@ -14,14 +14,9 @@ import msgspec
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate, next_number
 from terminalbench.experiments.experiment import Experiment, select_profiles
-from terminalbench.experiments.plan import (
-    Exclusion,
-    ExclusionKind,
-    JobSpec,
-    Plan,
-    Selection,
-)
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan
 from terminalbench.experiments.plan_secrets import secrets_of
+from terminalbench.experiments.planner import Selection
 from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
 from terminalbench.experiments.tables import RunTable
 from terminalbench.files import write_bytes

@@ -13,7 +13,7 @@ from terminalbench.errors import InvalidFile, TbenchError, UserError, did_you_me
 from terminalbench.experiments.config import is_training_plan, load_tables
 from terminalbench.experiments.datasets import SWEBENCH_PRO, DatasetPlaces
 from terminalbench.experiments.experiment import Experiment, Task
-from terminalbench.experiments.plan import from_root
+from terminalbench.experiments.project import from_root
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.overnight.suite import load_suite, shipped_suites
 from terminalbench.strict import Problems, is_file, is_folder

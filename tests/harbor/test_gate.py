@@ -69,6 +69,20 @@ def test_what_a_dead_harbor_held_is_settled_as_unknown(tmp_path: Path) -> None:
     assert found.read().spent_usd == 1.0, "at what is known of the profile since"
 
 
+def test_what_other_jobs_of_a_profile_hold_is_theirs_when_one_dies(tmp_path: Path) -> None:
+    found = gate(tmp_path, budget_usd=9.0, accounts={"p": Account(likely=Likely(1.0))})
+    found.begin("p", 2)
+    found.begin("p", 3, more=True)
+    assert found.read().account("p").to_start == 5
+    for job, trial in (("dead", "a"), ("alive", "b"), (None, "c")):
+        assert found.enter(trial, "p") is None
+        if job is not None:
+            (tmp_path / job / trial).mkdir(parents=True)
+    found.settle_dead(tmp_path / "dead", "p", [tmp_path / "alive"])
+    account = found.read().account("p")
+    assert (set(account.running), account.unknown, account.to_start) == ({"b"}, 1, 2)
+
+
 def test_a_profile_is_priced_by_its_own_trials_and_by_no_others(tmp_path: Path) -> None:
     accounts = {"p": Account(known=Known(2, 0.4)), "q": Account(known=Known(1, 4.0)), "new": Account(to_start=5)}
     state = gate(tmp_path, budget_usd=6.0, accounts=accounts).read()

@@ -15,6 +15,7 @@ from jobkit import write_task
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.config import load
+from terminalbench.experiments.tables import RayTable
 from terminalbench.harbor.limits.gate import read_shared
 from terminalbench.json_files import read_jsonl
 from terminalbench.locks import start_ticks
@@ -122,3 +123,23 @@ def test_category_and_difficulty_of_the_suite_are_kept_and_are_the_strata_of_the
         drawn = drawn_tasks(config, base, Work(1, Role.VALIDATION, seed))
         hard = [name for name in drawn if name.rpartition("/t")[2] in ("6", "7")]
         assert (len(drawn), len(hard)) == (4, 1), "half of the easy ones, half of the hard ones"
+
+
+def test_a_night_on_a_cluster_says_so_in_each_of_its_experiments(tmp_path, monkeypatch) -> None:
+    reached = []
+    monkeypatch.setattr(
+        "terminalbench.runner.executors.ray_executor.RayExecutor.ready", lambda _self, run: reached.append(run)
+    )
+    (tmp_path / "p").mkdir()
+    night = begun(tmp_path / "p", [{"id": "t", "path": "t"}], executor="ray", ray_address="10.0.0.5:6379")
+    base = load_base(night.folder, night.config)
+    assert (base.run.executor, base.run.ray) == ("ray", RayTable("10.0.0.5:6379"))
+    assert [run.ray.address for run in reached] == ["10.0.0.5:6379"], "it is reached before the night begins"
+    with pytest.raises(UserError, match="--ray-address: it is 10.0.0.5:6379, not 10.0.0.6:6379"):
+        go_on(Request(ray_address="10.0.0.6:6379"), night.folder, datetime.now(UTC))
+
+
+def test_an_address_without_the_executor_is_refused(tmp_path) -> None:
+    (tmp_path / "p").mkdir()
+    with pytest.raises(UserError, match="--ray-address is for --executor ray"):
+        begun(tmp_path / "p", [{"id": "t", "path": "t"}], ray_address="10.0.0.5:6379")

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.records.trial import TaskRef
-from terminalbench.runner.waves import AbortSearch, first_not_started, next_wave, remaining, wave_name
+from terminalbench.runner.waves import AbortSearch, first_not_started, next_wave, remaining, split, wave_name
 
 
 def job(tasks: str, attempts: int = 1) -> JobSpec:
@@ -29,6 +29,16 @@ def test_a_wave_holds_exactly_what_is_missing_in_order() -> None:
     wave = next_wave(job("abc", 3), {("d", "c"): 2, ("d", "a"): 1}, "w")
     assert names(wave) == "acc"
     assert (wave.attempts, wave.name, wave.profile_id) == (1, "w", "pid")
+
+
+def test_a_job_is_split_by_tasks_and_all_attempts_at_one_stay_together() -> None:
+    def parts(tasks: str, attempts: int, most: int) -> list[str]:
+        return ["".join(task.ref.id for task in part) for part in split(job(tasks, attempts), most)]
+
+    assert parts("abcde", 1, 2) == ["ab", "cd", "e"]
+    assert parts("abc", 3, 4) == ["ab", "c"], "six trials rather than a part of a task"
+    assert parts("abcabc", 1, 2) == ["aa", "bb", "cc"], "a wave that repeats its tasks"
+    assert parts("abc", 1, 99) == ["abc"]
 
 
 @pytest.mark.parametrize(("number", "name"), [(2, "2026-01-01__10-00-00-w2__p"), (3, "2026-01-01__10-00-00-w3__p")])

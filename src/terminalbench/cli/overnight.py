@@ -113,6 +113,16 @@ def night_options(command: Callable[..., Any]) -> Any:
                 help="Iterate the champion of a training on its train tasks, with and without lessons, then run a "
                 "night of that training with the time and money that are left.",
             ),
+            click.option(
+                "--executor",
+                type=click.Choice(["local", "ray"]),
+                help="Where trials run: this machine, or a Ray cluster. Default: as the suite says.",
+            ),
+            click.option(
+                "--ray-address",
+                metavar="HOST:PORT",
+                help="The cluster of --executor ray. Default: $RAY_ADDRESS, else one on this machine.",
+            ),
             click.option("--seed", type=click.IntRange(min=0), help="Seed of the night; each iteration has its own."),
             click.option(
                 "--dirty",

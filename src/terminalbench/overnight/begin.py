@@ -14,6 +14,7 @@ import msgspec
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.experiment import Experiment
+from terminalbench.experiments.tables import RayTable, RunTable
 from terminalbench.experiments.write import write_experiment
 from terminalbench.json_files import read_json, write_json
 from terminalbench.overnight import limits
@@ -36,6 +37,7 @@ from terminalbench.overnight.suite import Suite, load_suite
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.named_files import named_files, unpinned
 from terminalbench.runner.notify import refuse_unsendable
+from terminalbench.runner.run import cluster
 from terminalbench.runner.worktree import CodePin, ensure, pin, pinned_path
 from terminalbench.text.numbers import dollars, plural, some
 from terminalbench.text.paths import typed
@@ -66,6 +68,8 @@ class Request:
     workers: Workers | None = None
     model_slots: int | None = None
     sandboxes: int | None = None
+    executor: str | None = None
+    ray_address: str | None = None
     seed: int | None = None
     lessons: LessonsMode | None = None
     reflect_model: str | None = None
@@ -125,6 +129,8 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
     checked = [_check(model, suite, request) for model in parse_models(request.models)]
     validator, off = _validator(suite, request, [one.model.key for one in checked])
     made = _experiment(suite, checked, validator, request)  # all that is wrong
+    with cluster(made.run):
+        pass  # it can be reached; each worker does so by itself
     refuse_unsendable(made.notify, str(suite.file))
     code = pin(suite.root, folder.code, dirty=request.dirty, named=named_files(made))
     pinned = load_suite(pinned_path(code, suite.file), request.tasks, Path(code.root))
@@ -177,7 +183,17 @@ def _experiment(suite: Suite, checked: list[_Checked], validator: _Checked | Non
     else:
         added = suite.with_profiles(more).profiles if more else ()
         made = replace(suite.experiment, profiles=(*suite.experiment.profiles, *added))
-    return with_lessons(made, request.lessons, but=more)
+    return with_lessons(replace(made, run=_on_executor(made.run, request)), request.lessons, but=more)
+
+
+def _on_executor(run: RunTable, request: Request) -> RunTable:
+    """As the suite says, but where and by what the night is to run."""
+    run = replace(run, executor=request.executor or run.executor)
+    if request.ray_address is None:
+        return run
+    if run.executor != "ray":
+        raise UserError("--ray-address is for --executor ray", hint="add --executor ray, or leave it out")
+    return replace(run, ray=replace(run.ray or RayTable(), address=request.ray_address))
 
 
 def _check(model: ModelSpec, suite: Suite, request: Request) -> _Checked:
@@ -239,6 +255,8 @@ def _config(request: Request, suite: Suite, code: CodePin, now: datetime, until:
         command=request.command,
         model_slots=request.model_slots,
         sandboxes=request.sandboxes,
+        executor=request.executor,
+        ray_address=request.ray_address,
     )
 
 
@@ -323,6 +341,8 @@ def _differences(request: Request, folder: NightFolder, config: NightConfig) -> 
         ("attempts", "--attempts", config.attempts),
         ("seed", "--seed", config.seed),
         ("ollama_endpoint", "--ollama-endpoint", config.ollama_endpoint),
+        ("executor", "--executor", config.executor),
+        ("ray_address", "--ray-address", config.ray_address),
         ("validation_rate", "--claude-validation-rate", config.validation_rate),
     ):
         wanted = getattr(request, name)

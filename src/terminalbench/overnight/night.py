@@ -114,6 +114,8 @@ class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     command: str = "overnight"
     model_slots: int | None = None
     sandboxes: int | None = None
+    executor: str | None = None
+    ray_address: str | None = None
 
     @property
     def specs(self) -> list[str]:

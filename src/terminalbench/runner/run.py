@@ -240,7 +240,7 @@ def run_jobs(
         secrets,
         plan.settings.executor,
     )
-    with announced(batch), _cluster(plan):
+    with announced(batch), cluster(plan.settings):
         guard.begin()
         left_over = supervisor.run()
         guard.end()
@@ -268,13 +268,13 @@ def reach(settings: RunTable, executor: str | None = None) -> None:
 
 
 @contextmanager
-def _cluster(plan: Plan) -> Generator[None]:
+def cluster(settings: RunTable) -> Generator[None]:
     """The machines of an executor that has several, as long as the block lasts. A `UserError` when there are none."""
-    reach(plan.settings)
+    reach(settings)
     try:
         yield
     finally:
-        found = find_executor(plan.settings.executor)
+        found = find_executor(settings.executor)
         if isinstance(found, ClusterExecutor):
             found.leave()
 
@@ -284,10 +284,10 @@ def _launches(
 ) -> list[Launch]:
     """One for each job; where an executor has several machines, for each part of it that goes to one of them."""
     found = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
-    cluster = find_executor(plan.settings.executor)
-    if not isinstance(cluster, ClusterExecutor):
+    several = find_executor(plan.settings.executor)
+    if not isinstance(several, ClusterExecutor):
         return found
-    most, parts = cluster.wave_trials(plan.settings), []
+    most, parts = several.wave_trials(plan.settings), []
     for whole in found:
         for number, tasks in enumerate(split(whole.job, most)):
             part = msgspec.structs.replace(whole.job, tasks=tasks)

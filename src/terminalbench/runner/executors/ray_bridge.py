@@ -75,6 +75,8 @@ def _try(address: str | None) -> str | None:
     try:
         if address is not None:
             host, _, port = address.rpartition(":")
+            if not host or not port.isdecimal():
+                return "an address is HOST:PORT"
             socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SEC).close()
         own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
         more = own if address is None else {}

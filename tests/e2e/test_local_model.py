@@ -5,21 +5,28 @@ With a real one: TBENCH_TEST_GGUF=FILE.gguf pytest --run-model tests/e2e/test_lo
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.aftermath import descendants
 from support.tasks import write_repository_task
 from support.tiny_gguf import tiny_gguf
+from terminalbench.json_files import read_jsonl
 from terminalbench.llm.local.digest import file_digest
 from terminalbench.llm.local.gguf import read_model_file
 from terminalbench.llm.local.lease import Served, models_folder, running
 from terminalbench.llm.local.sizing import window_of
 from terminalbench.locks import start_ticks
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.night import Happening, NightEvent
 from terminalbench.records.trial import Outcome
+from terminalbench.runner.executors.forked import OWN_PROCESSES
 
 MEASURED = (Outcome.PASSED, Outcome.FAILED, Outcome.TIMED_OUT)
 WORKFLOW = """
@@ -101,6 +108,39 @@ def test_a_run_that_is_killed_takes_its_server_with_it(lab: Any, tiny: Path) -> 
     process.kill()
     process.communicate()
     wait_for(lambda: ended(served), "the server is left behind")
+
+
+def test_a_night_has_one_server_and_leaves_nothing_when_all_of_it_is_killed(lab: Any, tiny: Path) -> None:
+    lab.env[OWN_PROCESSES] = "1"
+    night = NightFolder(lab.root / "night")
+    suite = lab.experiment('[profiles.none]\nagent = "nop"\n', tasks=("a",))
+    model = f"local:{tiny},max_turns=1,answer_tokens=64"
+    begun = ("--suite", suite, "--output", night.folder, "--model", model, "--iterations", "2", "--workers", "1")
+    process = lab.start("overnight", *begun)
+
+    def happened(kind: Happening, cause: str | None = None) -> bool:
+        known = read_jsonl(night.events_jsonl, NightEvent).records if night.events_jsonl.exists() else []
+        return process.poll() is not None or any(one.kind is kind and one.cause == cause for one in known)
+
+    wait_for(lambda: happened(Happening.NOTE, "model file"), "the night itself has no server")
+    first = running(place(tiny))
+    wait_for(lambda: happened(Happening.ITERATION_ENDED), "no iteration ended")
+    second = running(place(tiny))
+    assert first is not None, process.communicate()
+    assert second is not None, process.communicate()
+    assert first.pid == second.pid, "one server for all iterations"
+    for pid in {process.pid, *descendants(process.pid)} - {second.pid}:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    wait_for(lambda: ended(second), "the server is left behind")
+    resumed = lab.tbench("overnight", "--resume", night.folder)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    plans = [json.loads(batch.plan_json.read_text()) for batch in night.batches()]
+    assert len(plans) == 2
+    [profile] = {plan["profiles"][0]["id"]: plan["profiles"][0] for plan in plans}.values()
+    assert file_digest(tiny) in json.dumps(profile["content"]), "the id holds the file"
+    wait_for(lambda: running(place(tiny)) is None, "the server of the resumed night is left behind")
 
 
 @pytest.mark.model

@@ -32,6 +32,7 @@ from terminalbench.overnight.scaling import Scaler, limits_of
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.overnight.supervisor import Supervisor
 from terminalbench.overnight.training_report import training_stopped
+from terminalbench.runner.local_models import profile_models, served
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.worktree import unregister
 from terminalbench.text.paths import typed
@@ -115,13 +116,18 @@ def run_night(
             finally:
                 written = project(night.folder, night.config, night.state)
             return NightEnd(folder, night.config, night.state, (*written.problems, *_let_go(night)))
+        base = load_base(night.folder, night.config)
         supervisor = Supervisor(night.folder, night.config, night.state, patience or Patience(), told.event, told.tick)
         if night.config.workers == "auto":
             known = model_environment(Path(night.config.project_root))
-            supervisor.scaler = Scaler(limits_of(load_base(night.folder, night.config), night.config, known))
+            supervisor.scaler = Scaler(limits_of(base, night.config, known))
+
+        def note(said: str) -> None:
+            supervisor.journal.tell(Happening.NOTE, said, cause="model file")
+
         _tell_beginning(supervisor, night, resumed=resume is not None, gone=gone)
         try:
-            with Loaded(folder) as loaded:
+            with Loaded(folder) as loaded, served(profile_models(base.profiles), note):
                 supervisor.look = _Looks(loaded).look
                 state = supervisor.run()
             if state.status != "interrupted":

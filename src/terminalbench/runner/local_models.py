@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from terminalbench.experiments.lessons import unwrapped
+from terminalbench.experiments.profiles import Profile
 from terminalbench.llm.local.spec import LocalSpec, is_local, parse_local
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ def local_models(configs: Iterable[Mapping[str, Any]]) -> list[LocalSpec]:
             spec = parse_local(model)
             found[replace(spec, num_ctx=agent.get("kwargs", {}).get("num_ctx") or spec.num_ctx)] = None
     return list(found)
+
+
+def profile_models(profiles: Iterable[Profile]) -> list[LocalSpec]:
+    """The model files of profiles, with the window that each asks for."""
+    specs = [(parse_local(one.model), one.options.get("num_ctx")) for one in profiles if is_local(one.model)]
+    return list(dict.fromkeys(replace(spec, num_ctx=window or spec.num_ctx) for spec, window in specs))
 
 
 @contextmanager

@@ -21,6 +21,8 @@ from terminalbench.llm.local.lease import ENGINE, Order, Served
 from terminalbench.locks import start_ticks
 
 _LOOK_SEC = 0.5
+_UNUSED_LOOKS = 5
+"""How often in a row nobody used it before it ends: a check and the run after it share it."""
 _WARNINGS = 2
 """What llama.cpp writes to its log: no line for each question."""
 
@@ -37,15 +39,20 @@ def main(folder: Path) -> None:
 
 
 def _end_with_users(folder: Path) -> None:
+    unused = 0
     with (folder / "users").open("ab", buffering=0) as users:
         while True:
             try:
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                time.sleep(_LOOK_SEC)
+                unused = 0
             else:
-                (folder / "server.json").unlink(missing_ok=True)
-                os._exit(0)  # with it goes the lock, for which the next user may wait
+                unused += 1
+                if unused >= _UNUSED_LOOKS:
+                    (folder / "server.json").unlink(missing_ok=True)
+                    os._exit(0)  # with it goes the lock, for which the next user may wait
+                fcntl.flock(users, fcntl.LOCK_UN)
+            time.sleep(_LOOK_SEC)
 
 
 def _engine(order: Order, token: str) -> Any:

@@ -3,6 +3,7 @@
 What one model can do is never taken from another: a tool call counts when it was made.
 """
 
+import re
 import time
 from enum import StrEnum
 from typing import Any
@@ -11,7 +12,7 @@ import msgspec
 
 from terminalbench.errors import EXIT_OK, EXIT_USAGE, UserError
 from terminalbench.llm.claude_code import ClaudeCodeModel
-from terminalbench.llm.litellm_model import LiteLLMModel
+from terminalbench.llm.litellm_model import LiteLLMModel, load
 from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, chat_model
 from terminalbench.llm.ollama import OllamaModel
 
@@ -27,6 +28,18 @@ PING: dict[str, Any] = {
         "description": "Says pong.",
         "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
     },
+}
+
+
+_NAME = re.compile(r"^\w+(?:Error|Timeout): ")
+_ADDRESS = "is it running? LiteLLM reads its address from PROVIDER_API_BASE, as OPENAI_API_BASE"
+_FAULTS = {
+    Fault.UNREACHABLE: ("its server does not answer", _ADDRESS),
+    Fault.AUTH: ("its key is refused", "set the right one in the environment, or in experiments/.env, which wins"),
+    Fault.NOT_FOUND: ("its server has no such model", "spell it as the provider lists it"),
+    Fault.RATE_LIMIT: ("it answers, and takes no question now", "try again later"),
+    Fault.SERVER: ("its server failed", "try again later"),
+    Fault.TIMEOUT: ("it did not answer in time", "a larger machine, a smaller model, or a server that is not busy"),
 }
 
 
@@ -77,17 +90,24 @@ class ModelReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 def check_model(spec: str) -> ModelReport:
     """Ask the model that `spec` names. What is wrong with it is in the report."""
-    began = time.monotonic()
     try:
         short = Options(output_tokens=_TOKENS)
         model = chat_model(spec, None if spec.partition(":")[0] == "claude-code" else short)
+        if isinstance(model, LiteLLMModel):
+            load()  # some seconds that are not the model's
+        began = time.monotonic()
         model.ready()
         ready_sec = time.monotonic() - began
         reply = model.ask([Message("user", _QUESTION)])
         tools = _tools(model)
-    except (ModelError, UserError) as error:
-        code = error.exit_code
-        return ModelReport(spec=spec, problem=error.what, hint=error.hint, exit_code=code or EXIT_USAGE)
+    except ModelError as error:
+        words, hint = _FAULTS.get(error.fault, (None, None))
+        said = _NAME.sub("", error.what)
+        known = error.hint is not None or words is None  # whoever has a hint has said it well
+        problem = error.what if known else f"{words}: {said}"
+        return ModelReport(spec=spec, problem=problem, hint=error.hint or hint, exit_code=error.exit_code)
+    except UserError as error:
+        return ModelReport(spec=spec, problem=error.what, hint=error.hint, exit_code=error.exit_code or EXIT_USAGE)
     written = reply.usage.output_tokens
     return ModelReport(
         spec=spec,
@@ -125,13 +145,13 @@ def ollama_tools(model: OllamaModel) -> ToolUse:
 
 
 def _litellm_tools(model: LiteLLMModel) -> ToolUse | None:
-    """None: it could not be asked. LiteLLM itself takes tools only where the package mcp is installed."""
+    """None: it is not known. LiteLLM itself takes tools only where the package mcp is installed; else its list says."""
     offered = {"tools": [PING]}
     try:
         answer = model.complete([Message("user", CALL)], {"extra_body": offered} if model.speaks_openai else offered)
     except ModelError as error:
         if "No module named" in error.what:
-            return None
+            return ToolUse.DECLARED if model.takes_tools else None
         if error.fault is not Fault.BAD_REQUEST:
             raise
         return ToolUse.IN_WORDS

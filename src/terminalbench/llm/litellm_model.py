@@ -1,5 +1,6 @@
 """Any model that LiteLLM knows, by LiteLLM's name."""
 
+import json
 import logging
 import os
 import re
@@ -33,6 +34,7 @@ _COMPATIBLE = frozenset(
 """LiteLLM's names of providers that are any server with OpenAI's protocol."""
 _NAMED = re.compile(r"\s*(?:litellm\.)?\w*(?:Error|Exception|Timeout)(?::| -)\s")
 """The name of an error before its message."""
+_ADVICE = re.compile(r"\s*Handle with `litellm\.\w+`\.?$")
 
 
 @cache
@@ -139,6 +141,11 @@ class LiteLLMModel(ChatModel):
         with suppress(Exception):  # LiteLLM raises a bare Exception for a provider it does not know
             return load().get_llm_provider(self.name)[1] in _COMPATIBLE
         return False
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether LiteLLM's list says that it calls tools."""
+        return bool(self._info().get("supports_function_calling"))
 
     def complete(self, messages: Sequence[Message], form: Mapping[str, Any]) -> Any:
         """LiteLLM's answer; `form` are further arguments of its `completion`. Raises ModelError."""
@@ -278,7 +285,16 @@ def _said(error: Exception) -> str:
     text = str(error)
     while (found := _NAMED.match(text)) is not None:
         text = text[found.end() :]
+    text = _message_in(_ADVICE.sub("", text))
     return f"{type(error).__name__}: {text}".rstrip(": ")
+
+
+def _message_in(text: str) -> str:
+    """The message of an error that is told as JSON."""
+    with suppress(ValueError, AttributeError, TypeError):
+        told = json.loads(text.rstrip(". "))["error"]
+        return str(told.get("message") if isinstance(told, Mapping) else told)
+    return text
 
 
 def _has_cause(error: BaseException, name: str) -> bool:

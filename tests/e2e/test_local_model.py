@@ -52,7 +52,7 @@ GUARDED = """
 agent = "guarded"
 workflow = "small.toml"
 model = "local:{model}"
-options = {{ tries = 2 }}
+options = {{ tries = 2, context_tokens = 2048 }}
 """
 
 

@@ -33,7 +33,7 @@ class OllamaModel(ChatModel):
     @override
     def ask(self, messages: Sequence[Message], schema: Schema | None = None) -> Reply:
         started = time.monotonic()
-        longest = self.options.output_tokens or OUTPUT_TOKENS
+        longest = self.options.output_tokens or self._longest()
         needed = int(self.count(messages).tokens * _MARGIN) + longest
         body: dict[str, Any] = {
             "model": self.model,
@@ -67,6 +67,10 @@ class OllamaModel(ChatModel):
             with suppress(ModelError):  # whoever asks it next will be told
                 self._context = longest_context(self.server.show(self.model))
         return min(self._context or WINDOW, WINDOW)
+
+    def _longest(self) -> int:
+        """The longest answer, in tokens."""
+        return OUTPUT_TOKENS
 
     def _window(self, needed: int) -> int:
         # In steps of 4k: each new size makes the server load the model again.

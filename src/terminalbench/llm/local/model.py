@@ -12,7 +12,7 @@ from terminalbench.llm.local.lease import Lease, Order, check_engine
 from terminalbench.llm.local.lease import lease as take_lease
 from terminalbench.llm.local.sizing import window_of
 from terminalbench.llm.local.spec import PREFIX, parse_local
-from terminalbench.llm.model import Fault, Message, ModelError, Options, Price, Reply, Schema
+from terminalbench.llm.model import OUTPUT_TOKENS, Fault, Message, ModelError, Options, Price, Reply, Schema
 from terminalbench.llm.ollama import OllamaModel
 from terminalbench.llm.ollama_server import OllamaServer
 
@@ -71,6 +71,11 @@ class LocalModel(OllamaModel):
         if self._lease is not None:
             self._lease.close()
             self._lease = None
+
+    @override
+    def _longest(self) -> int:
+        """A quarter of the window: a small model may not find its end by itself."""
+        return min(OUTPUT_TOKENS, self.lease.served.order.window // 4)
 
     @override
     def _window(self, needed: int) -> int:

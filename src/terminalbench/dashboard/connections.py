@@ -26,7 +26,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._since = self._read_at = self.loop.time()
         self._unread = 0
-        self._look = self.loop.call_later(LOOK_SEC, self._judge)
+        self._look_later(self._since)
         others = [one for one in self.connections if isinstance(one, Connection) and one is not self]
         here = [one for one in others if not one.transport.is_closing()]
         if len(here) >= MOST_CONNECTIONS:
@@ -65,12 +65,19 @@ class Connection(H11Protocol):
             return 0
         return held[0]
 
+    def _look_later(self, now: float) -> None:
+        self._due = now + LOOK_SEC
+        self._look = self.loop.call_at(self._due, self._judge)
+
     def _judge(self) -> None:
         now, unread = self.loop.time(), self.transport.get_write_buffer_size() + self._in_kernel()
+        self._read_at = min(
+            now, self._read_at + now - self._due
+        )  # the server was held up: that is not the client's time
         if not unread or unread < self._unread:
             self._read_at = now
         self._unread = unread
         if (self.waits and not unread and now - self._since > ASK_SEC) or now - self._read_at > READ_SEC:
             self.transport.abort()
         else:
-            self._look = self.loop.call_later(LOOK_SEC, self._judge)
+            self._look_later(now)

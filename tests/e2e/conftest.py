@@ -16,7 +16,7 @@ import pytest
 
 from support.experiments import Project
 from support.tasks import AGENTS, BOTH, write_task
-from support.warm import Warm
+from support.warm import Command, Warm, start_tbench
 from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
 from terminalbench.json_files import read_jsonl
@@ -49,7 +49,7 @@ class Lab:
     prefix: list[str] = field(default_factory=list)
     seen_root: Path | None = None
     fresh: bool = False
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
+    started: list[subprocess.Popen[str] | Command] = field(default_factory=list)
 
     @property
     def root(self) -> Path:
@@ -65,11 +65,15 @@ class Lab:
         """`tbench`; its Harbor processes are forked ones unless they have to be fresh (see `support.warm`)."""
         return [*self.prefix, *(TBENCH if fresh or self.fresh else WARM.tbench())]
 
-    def start(self, *arguments: str | Path, fresh: bool = False) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [*self.command(fresh), *map(str, arguments)],
-            cwd=self.root, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+    def start(self, *arguments: str | Path, fresh: bool = False) -> subprocess.Popen[str] | Command:
+        said = [str(argument) for argument in arguments]
+        if self.prefix or fresh or self.fresh:
+            process = subprocess.Popen(
+                [*self.command(fresh), *said], cwd=self.root, env=self.env,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            )  # fmt: skip
+        else:
+            process = start_tbench(said, self.env, self.root)
         self.started.append(process)
         return process
 
@@ -126,7 +130,7 @@ class Lab:
         return read_jsonl(self.batch(number).events_jsonl, Event).records
 
 
-def _ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+def _ended(process: subprocess.Popen[str] | Command) -> subprocess.CompletedProcess[str]:
     out, err = process.communicate(timeout=240)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 

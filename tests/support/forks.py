@@ -19,6 +19,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,11 +47,17 @@ LARGE = (
     "terminalbench.harbor.agents.guarded",
 )  # fmt: skip
 """What only some Harbor processes load, which takes seconds: loaded with the rest where many tests run, in several processes."""
+COMMANDS = (
+    "support.warm", "email.parser", "html", "sqlite3", "tomllib", "uuid", "zipfile", "terminalbench.cli.run", "terminalbench.cli.resume",
+    "terminalbench.cli.overnight", "terminalbench.cli.list", "terminalbench.lab.run", "terminalbench.cli.progress",
+    "terminalbench.report.run_end", "terminalbench.runner.growth", "terminalbench.live.forecast",
+)  # fmt: skip
+"""What `tbench` loads to run something."""
 ATTENDANTS = {"relay": "terminalbench.sandbox.network.relay", "helper": "terminalbench.sandbox.engine.serve"}
 """What the processes that attend sandboxes load. Their pages are copied by every fork: these two load nothing else."""
 REAL: Any = None
-WHERE = ""
-"""The folder of this session, as it was told."""
+WHERE = DOOR = ""
+"""The folder of this session, as it was told, and what is loaded here."""
 _HEAD = struct.Struct("!I")
 _NAMESPACES = ("user", "mnt")
 
@@ -150,7 +157,23 @@ def _become(request: dict[str, Any], descriptors: list[int], asked_by: int) -> C
     if request["channel"]:
         os.environ.clear()
         return lambda: _attend(request["argv"])
-    return _become_harbor(request, asked_by)
+    return _become_tbench(request) if DOOR == "tbench" else _become_harbor(request, asked_by)
+
+
+def _become_tbench(request: dict[str, Any]) -> Callable[[], None]:
+    """The rest, of a command."""
+    os.environ.clear()
+    os.environ.update(request["env"])
+    sys.path[:0] = [request["cwd"], *filter(None, request["env"].get("PYTHONPATH", "").split(os.pathsep))]
+    sys.argv = request["argv"]
+
+    def command() -> None:
+        try:
+            COMMAND()
+        finally:
+            threading._shutdown()  # waits for threads, as the end of Python does
+
+    return command
 
 
 def _become_harbor(request: dict[str, Any], asked_by: int) -> Callable[[], int | None]:
@@ -224,6 +247,14 @@ def _load(where: str, door: str) -> Any:
         sys.path.insert(0, f"{os.path.dirname(tests)}/src")
         importlib.import_module(ATTENDANTS[door])
         return None
+    if door == "tbench":
+        sys.path[0] = tests
+        for name in COMMANDS:
+            importlib.import_module(name)
+        sys.path.pop(0)
+        local: Any = importlib.import_module("terminalbench.runner.executors.local")
+        local.spawn = sys.modules["support.warm"].Warm(where)
+        return importlib.import_module("terminalbench.cli.main").entry
     os.environ |= {"HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     for name in (*LOADED, *(LARGE if "PYTEST_XDIST_WORKER" in os.environ else ())):
         importlib.import_module(name)
@@ -255,8 +286,8 @@ def _use(command: Any) -> None:
 
 
 if __name__ == "__main__":
-    WHERE = sys.argv[2]
-    COMMAND = _load(WHERE, sys.argv[3])
+    WHERE, DOOR = sys.argv[2:]
+    COMMAND = _load(WHERE, DOOR)
     gc.collect()
     gc.freeze()  # a forked process would copy each page that a collection looks at
     program = serve(socket.socket(fileno=int(sys.argv[1])), int(WHERE.partition(":")[0]))

@@ -2,8 +2,9 @@
 
 `Warm` stands in for `runner.executors.local.spawn`. Each process is a real one, in a group of its own, with its own
 environment, folder, files and mounts; it does what `harbor run` or `python -m <module>` does, and gets its signal when the process
-that asked for it ends. One loaded process serves a whole test session: `session` names its folder to all workers, and
-`support.tbench` is a `tbench` process that uses it. Some tests start `tbench` with the real `spawn` (see `Lab.fresh`).
+that asked for it ends. One loaded process serves a whole test session: `session` names its folder to all workers.
+`start_tbench` starts `tbench` in the same way, from one that has loaded our commands, and `support.tbench` is a `tbench`
+process for those who need a command line. Some tests start `tbench` with the real `spawn` (see `Lab.fresh`).
 
 The attendants of such a Harbor process (the helper and the relay of its sandboxes) are forked too, from a second, small
 process that has loaded them: `Attendants` stands in for `sandbox.attendant.spawn`. The tests of the sandbox itself start real
@@ -31,6 +32,8 @@ from typing import Any
 
 HARBOR = "harbor"
 """The door of the process that has loaded Harbor; those of attendants are in `support.forks`."""
+TBENCH = "tbench"
+"""The door of the process that has loaded our commands."""
 OWN_ATTENDANTS = "TBENCH_TESTS_OWN_ATTENDANTS"
 """The variable of a process whose Harbor processes start their attendants themselves: to look at all that is below them."""
 _HEAD = struct.Struct("!I")
@@ -93,6 +96,41 @@ class Forked:
                         os.close(key.fd)
         self.wait()
         return bytes(found["stdout"]), bytes(found["stderr"])
+
+
+class Command(Forked):
+    """What tests use of `subprocess.Popen` of a `tbench` whose answers are pipes of text."""
+
+    def __init__(self, args: list[str], forked: Forked) -> None:
+        super().__init__(forked.pid, forked._status, {})
+        self.args = args
+        self.stdout, self.stderr = (os.fdopen(forked._files[name], encoding="utf-8") for name in ("stdout", "stderr"))
+        self._found: dict[str, str] = {}
+        self._readers: list[threading.Thread] = []
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def communicate(self, question: Any = None, timeout: float | None = None) -> Any:
+        """Read both answers to their ends; after a timeout it can be asked again."""
+        assert question is None
+        end = None if timeout is None else time.monotonic() + timeout
+        if not self._readers:
+            self._readers = [threading.Thread(target=self._read, args=(name,), daemon=True) for name in ("stdout", "stderr")]
+            for reader in self._readers:
+                reader.start()
+        for reader in self._readers:
+            reader.join(None if end is None else max(0.0, end - time.monotonic()))
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        self.wait(None if end is None else max(0.0, end - time.monotonic()))
+        return self._found["stdout"], self._found["stderr"]
+
+    def _read(self, name: str) -> None:
+        with getattr(self, name) as stream:
+            self._found[name] = stream.read()
 
 
 FOLDER = "TBENCH_TESTS_WARM"
@@ -183,6 +221,16 @@ class Warm:
                 ) from error
 
 
+_COMMANDS = Warm(door=TBENCH)
+"""Its connection stays open: what is started by it ends with it."""
+
+
+def start_tbench(arguments: list[str], env: Mapping[str, str], cwd: Path) -> Command:
+    """Start `tbench` in a session of its own, as `subprocess.Popen` would."""
+    files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return Command(arguments, _COMMANDS([TBENCH, *arguments], env, cwd=cwd, **files))
+
+
 @dataclass(frozen=True)
 class Attendants:
     """Asks, for each attendant of a sandbox, the process of this session that has loaded it."""
@@ -209,7 +257,7 @@ def _connect(where: str, door: str) -> socket.socket:
             with socket.socket(socket.AF_UNIX) as listener, (Path(folder) / f"log-{door}").open("wb") as log:
                 listener.bind(str(path))
                 listener.listen(64)
-                flags = ["-u"] if door == HARBOR else ["-I", "-S", "-B", "-X", "utf8"]  # as attendants are started
+                flags = ["-u"] if door in (HARBOR, TBENCH) else ["-I", "-S", "-B", "-X", "utf8"]  # as attendants are started
                 server = [str(Path(__file__).with_name("forks.py")), str(listener.fileno()), where, door]
                 subprocess.Popen(
                     [sys.executable, *flags, *server], env={**_ENV, "HOME": str(home)},

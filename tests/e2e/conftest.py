@@ -65,9 +65,10 @@ class Lab:
         """`tbench`; its Harbor processes are forked ones unless they have to be fresh (see `support.warm`)."""
         return [*self.prefix, *(TBENCH if fresh or self.fresh else WARM.tbench())]
 
-    def start(self, *arguments: str | Path, fresh: bool = False) -> subprocess.Popen[str] | Command:
+    def start(self, *arguments: str | Path, fresh: bool = False, own: bool = False) -> subprocess.Popen[str] | Command:
+        """Start a command; with `own` in a Python that is started for it, as with `fresh`, but its Harbor is forked."""
         said = [str(argument) for argument in arguments]
-        if self.prefix or fresh or self.fresh:
+        if self.prefix or fresh or self.fresh or own:
             process = subprocess.Popen(
                 [*self.command(fresh), *said], cwd=self.root, env=self.env,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -86,7 +87,7 @@ class Lab:
 
     def process(self, *arguments: str | Path, fresh: bool = True) -> subprocess.CompletedProcess[str]:
         """A command from its start to its end, in a process of its own: what depends on how Python is started."""
-        return _ended(self.start(*arguments, fresh=fresh))
+        return _ended(self.start(*arguments, fresh=fresh, own=True))
 
     def tbench(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """A command from its start to its end, in this process: loading Python anew a thousand times is no test.

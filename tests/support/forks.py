@@ -166,6 +166,9 @@ def _become_tbench(request: dict[str, Any]) -> Callable[[], None]:
     os.environ.update(request["env"])
     sys.path[:0] = [request["cwd"], *filter(None, request["env"].get("PYTHONPATH", "").split(os.pathsep))]
     sys.argv = request["argv"]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in request["ignored"] else usual)
 
     def command() -> None:
         try:

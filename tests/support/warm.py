@@ -36,6 +36,7 @@ TBENCH = "tbench"
 """The door of the process that has loaded our commands."""
 OWN_ATTENDANTS = "TBENCH_TESTS_OWN_ATTENDANTS"
 """The variable of a process whose Harbor processes start their attendants themselves: to look at all that is below them."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _HEAD = struct.Struct("!I")
 _NAMESPACES = ("user", "mnt")
 
@@ -186,6 +187,7 @@ class Warm:
         request = {
             "argv": argv, "env": dict(env), "cwd": str(cwd or Path.cwd()), "signal": int(number), "channel": channel,
             "own_attendants": OWN_ATTENDANTS in os.environ,
+            "ignored": [number for number in ENDING if signal.getsignal(number) is signal.SIG_IGN],
         }  # fmt: skip
         pid = self._ask(request, [*theirs, *places, *channel, reported])
         for descriptor in (*pipes, *places, reported, null):

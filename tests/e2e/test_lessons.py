@@ -22,7 +22,7 @@ schema_version = 2
 slug = "s"
 [run]
 container_env = "local"
-attempts = 5
+attempts = 3
 parallel = 2
 seed = 4
 [tasks]
@@ -72,9 +72,9 @@ def told(server: OllamaServer) -> list[tuple[int, str]]:
 def test_what_the_model_received_is_what_was_drawn(ran: tuple[Any, Any, str]) -> None:
     lab, server, first = ran
     prompts = told(server)
-    assert len(prompts) == 30
+    assert len(prompts) == 18
     trials = exposed_trials(lab.root / "results")
-    assert len(trials) == 20
+    assert len(trials) == 12
     for trial in trials:
         texts = {one.lesson: LESSON if one.lesson == first else OWN for one in trial.exposures}
         shown = {texts[one.lesson] for one in trial.exposures if one.shown}
@@ -86,7 +86,7 @@ def test_what_the_model_received_is_what_was_drawn(ran: tuple[Any, Any, str]) ->
     assert {len(trial.exposures) for trial in masked if trial.task == "a"} == {1}
     assert {one.shown for trial in masked for one in trial.exposures} == {True, False}
     plain = sum("lessons-" not in prompt for _, prompt in prompts)
-    assert plain == 10 + sum(not any(one.shown for one in trial.exposures) for trial in trials)
+    assert plain == 6 + sum(not any(one.shown for one in trial.exposures) for trial in trials)
     assert sum(LESSON in prompt for _, prompt in prompts) == sum(
         one.shown for trial in trials for one in trial.exposures if one.lesson == first
     )
@@ -96,7 +96,7 @@ def test_a_query_shows_that_no_masked_trial_saw_its_own_task(ran: tuple[Any, Any
     lab, _, _ = ran
     asked = "SELECT mode, sum(own), sum(own AND shown) > 0 FROM exposures GROUP BY mode ORDER BY mode"
     rows = json.loads(lab.tbench("query", asked, "--json").stdout)
-    assert [list(row.values()) for row in rows] == [["masked", 0, 0], ["recall", 5, 1]]
+    assert [list(row.values()) for row in rows] == [["masked", 0, 0], ["recall", 3, 1]]
 
 
 def test_the_agent_is_itself_in_every_file(ran: tuple[Any, Any, str]) -> None:

@@ -19,7 +19,6 @@ import signal
 import socket
 import struct
 import sys
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -162,6 +161,8 @@ def _become(request: dict[str, Any], descriptors: list[int], asked_by: int) -> C
 
 def _become_tbench(request: dict[str, Any]) -> Callable[[], None]:
     """The rest, of a command."""
+    import threading
+
     os.environ.clear()
     os.environ.update(request["env"])
     sys.path[:0] = [request["cwd"], *filter(None, request["env"].get("PYTHONPATH", "").split(os.pathsep))]

@@ -119,7 +119,9 @@ class Command(Forked):
         assert question is None
         end = None if timeout is None else time.monotonic() + timeout
         if not self._readers:
-            self._readers = [threading.Thread(target=self._read, args=(name,), daemon=True) for name in ("stdout", "stderr")]
+            self._readers = [
+                threading.Thread(target=self._read, args=(name,), daemon=True) for name in ("stdout", "stderr")
+            ]
             for reader in self._readers:
                 reader.start()
         for reader in self._readers:
@@ -259,7 +261,9 @@ def _connect(where: str, door: str) -> socket.socket:
             with socket.socket(socket.AF_UNIX) as listener, (Path(folder) / f"log-{door}").open("wb") as log:
                 listener.bind(str(path))
                 listener.listen(64)
-                flags = ["-u"] if door in (HARBOR, TBENCH) else ["-I", "-S", "-B", "-X", "utf8"]  # as attendants are started
+                flags = (
+                    ["-u"] if door in (HARBOR, TBENCH) else ["-I", "-S", "-B", "-X", "utf8"]
+                )  # as attendants are started
                 server = [str(Path(__file__).with_name("forks.py")), str(listener.fileno()), where, door]
                 subprocess.Popen(
                     [sys.executable, *flags, *server], env={**_ENV, "HOME": str(home)},

@@ -133,7 +133,7 @@ class Lab:
 
 def _ended(process: subprocess.Popen[str] | Command) -> subprocess.CompletedProcess[str]:
     out, err = process.communicate(timeout=240)
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    return subprocess.CompletedProcess(process.args, process.wait(), out, err)
 
 
 def make_lab(project: Project) -> Lab:

@@ -163,8 +163,7 @@ def _become(request: dict[str, Any], descriptors: list[int], asked_by: int) -> C
 
 def _become_tbench(request: dict[str, Any]) -> Callable[[], None]:
     """The rest, of a command."""
-    import threading
-
+    threading: Any = importlib.import_module("threading")
     os.environ.clear()
     os.environ.update(request["env"])
     sys.path[:0] = [request["cwd"], *filter(None, request["env"].get("PYTHONPATH", "").split(os.pathsep))]

@@ -10,6 +10,7 @@ from terminalbench.cli.progress import Line
 from terminalbench.overnight.decisions import eta_sec
 from terminalbench.overnight.loop import Listener, NightEnd
 from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Role
+from terminalbench.overnight.training_report import TrainedNight, step_line
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import count, dollars, duration, plural
@@ -49,7 +50,7 @@ class NightTeller(Line):
 
     def listener(self) -> Listener:
         """What the night tells."""
-        return Listener(self.begun, self.event, self.tick)
+        return Listener(self.begun, self.event, self.tick, self.step)
 
     def begun(self, night: "Night") -> None:
         """Say what runs, and where."""
@@ -96,6 +97,19 @@ class NightTeller(Line):
             self._say(night_line(night.config, night.state, night.standing.spent_usd, night.state.clock.now()))
         elif self.is_time():
             self.renew(night_line(night.config, night.state, night.standing.spent_usd, night.state.clock.now()))
+
+    def step(self, trained: TrainedNight) -> None:
+        """Look after the live view, or renew the line, while the training runs."""
+        if self.view is not None:
+            self.view.tick()
+        said = step_line(trained, time.time())
+        if said is None or self.shown:
+            return
+        if not self.live and not self.quiet and time.monotonic() - self.told_at >= _PIPED_SEC:
+            self.told_at = time.monotonic()
+            self._say(said)
+        elif self.is_time():
+            self.renew(said)
 
     def show_end(self, ended: NightEnd, *, as_json: bool) -> int:
         """Print what came of a night; its exit code."""

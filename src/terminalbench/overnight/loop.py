@@ -31,7 +31,7 @@ from terminalbench.overnight.projections import project
 from terminalbench.overnight.scaling import Scaler, limits_of
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.overnight.supervisor import Supervisor
-from terminalbench.overnight.training_report import training_stopped
+from terminalbench.overnight.training_report import TrainedNight, training_stopped
 from terminalbench.runner.local_models import profile_models, served
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.worktree import unregister
@@ -43,11 +43,15 @@ REPORT_SEC = 60.0
 
 @dataclass(frozen=True)
 class Listener:
-    """Who is told how a night goes: of its beginning, of each event, and several times a second."""
+    """Who is told how a night goes: of its beginning, of each event, and several times a second.
+
+    `step` is told how far the training is that comes after the iterations.
+    """
 
     begun: Callable[[Night], None] = lambda _night: None
     event: Callable[[NightEvent], None] = lambda _event: None
     tick: Callable[[Supervisor], None] = lambda _night: None
+    step: Callable[[TrainedNight], None] = lambda _trained: None
 
 
 type Tell = Callable[[str], None]

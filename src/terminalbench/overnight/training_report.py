@@ -11,14 +11,34 @@ from terminalbench.json_files import read_json
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig
 from terminalbench.report.markdown import escaped, table
+from terminalbench.text.numbers import cost, duration, plural
 
 COMPARISON_COLUMNS = ("part", "profile", "what came of it")
+
+
+class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a night of a training is: the part that runs, its share of the night, trials done of at most so many.
+
+    `ran` of them ended since `began`, a moment of the wall clock: what was done before a kill took no time now.
+    """
+
+    nights: int
+    part: str
+    share: float
+    trials: int
+    done: int
+    ran: int
+    began: float
+
+    def left_sec(self, now: float) -> float | None:
+        """How long it takes at most, by the trials so far; None while none has ended."""
+        return (now - self.began) / self.ran * (self.trials - self.done) if self.ran else None
 
 
 class TrainedNight(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One night of a training. `lines` say what came of it, `comparisons` are all that were declared.
 
-    `stopped` is why it is not over, and `cost_usd` what it has cost so far.
+    `stopped` is why it is not over, `cost_usd` what it has cost so far, and `step` where it is while it runs.
     """
 
     training: str
@@ -28,6 +48,7 @@ class TrainedNight(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     cost_usd: float | None = None
     cost_unknown: int = 0
     stopped: str | None = None
+    step: TrainingStep | None = None
 
 
 def read_trained(folder: NightFolder) -> TrainedNight | None:
@@ -41,6 +62,26 @@ def training_stopped(folder: NightFolder, config: NightConfig) -> str | None:
         return None
     found = read_trained(folder)
     return found.stopped if found is not None else "its training has not begun"
+
+
+def step_parts(found: TrainedNight, now: float) -> list[str]:
+    """Where a training is while it runs: its night, the part and its share, trials, cost, time left; else nothing."""
+    step = found.step
+    if step is None:
+        return []
+    left = step.left_sec(now)
+    return [
+        f"training {found.training}, night {found.night} of {step.nights}",
+        f"{step.part} ({round(100 * step.share)} %)",
+        f"{step.done} of {plural(step.trials, 'trial')}",
+        cost(found.cost_usd, found.cost_unknown) if found.cost_usd or found.cost_unknown else "",
+        f"at most {duration(left)} left" if left is not None else "",
+    ]
+
+
+def step_line(found: TrainedNight, now: float) -> str | None:
+    """The same in one line; None where it does not run."""
+    return ", ".join(filter(None, step_parts(found, now))) or None
 
 
 def training_markdown(found: TrainedNight | None) -> list[str]:

@@ -24,6 +24,7 @@ from terminalbench.records.event import Event
 from terminalbench.trainer.explore import Measure
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan
+from terminalbench.trainer.steps import Steps
 
 TRAINING_LABEL, NIGHT_LABEL, PART_LABEL = "training", "night", "part"
 
@@ -50,6 +51,7 @@ class Batches:
     plan: TrainingPlan
     listener: Callable[[Event], None] | None = None
     limits: NightLimits | None = None
+    steps: Steps | None = None
 
     @property
     def folder(self):
@@ -59,6 +61,15 @@ class Batches:
 
     def measured(self, part: Part) -> BatchView:
         """The batch of a part of a night when it is over: gone on with where it was begun, else run."""
+        trials = len(part.profiles) * part.measure.trials
+        if self.steps is not None:
+            self.steps.begin(part.name, trials)
+        view = self._measured(part)
+        if self.steps is not None:
+            self.steps.end(trials)
+        return view
+
+    def _measured(self, part: Part) -> BatchView:
         known = self.find(part)
         if known is not None:
             view = self.view(known)

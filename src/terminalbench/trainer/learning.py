@@ -7,7 +7,10 @@ of the training belongs to this one is in `config.json`, and one that is in the 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from terminalbench.errors import Interrupted, UserError
 from terminalbench.experiments.write import write_experiment
@@ -17,7 +20,7 @@ from terminalbench.overnight.begin import DEFAULT_ITERATIONS, Night, Request, ni
 from terminalbench.overnight.loop import Listener, NightEnd, Tell
 from terminalbench.overnight.night import NightTraining
 from terminalbench.overnight.nights import config_of
-from terminalbench.overnight.training_report import TrainedNight
+from terminalbench.overnight.training_report import TrainedNight, TrainingStep
 from terminalbench.records.values import known_total
 from terminalbench.text.numbers import cost
 from terminalbench.text.paths import typed
@@ -48,7 +51,8 @@ def run_learning_night(
         if known is None:
             return loop.run_night(request, resume, listener=listener)
         plan = load_plan(Path(known.plan), request.root)
-    return loop.run_night(request, resume, listener=listener, then=lambda night, tell: _train(plan, night, tell))
+    told = listener or Listener()
+    return loop.run_night(request, resume, listener=told, then=lambda night, tell: _train(plan, night, tell, told))
 
 
 def _iterations(plan: TrainingPlan, request: Request) -> Request:
@@ -85,7 +89,7 @@ def _champion(plan: TrainingPlan) -> Made:
     return resolved(plan.environment, champion.table, "champion") if champion is not None else plan.start
 
 
-def _train(plan: TrainingPlan, night: Night, tell: Tell) -> None:
+def _train(plan: TrainingPlan, night: Night, tell: Tell, told: Listener) -> None:
     """The night of the training that belongs to this night, unless it is over already; then what it came to.
 
     What the iterations have left of the night's money and time is what it may take.
@@ -99,7 +103,8 @@ def _train(plan: TrainingPlan, night: Night, tell: Tell) -> None:
         _write(night, _unfinished(plan, asked, bounds, why))  # until it is over, the report says that it is not
         tell(f"night {asked.night} of training {asked.training} begins: tbench trainer status {typed(plan.file)}")
         try:
-            trained = run_training(plan, nights=1, resume=True, limits=bounds)
+            step = partial(_step, plan, night, bounds, told)
+            trained = run_training(plan, nights=1, resume=True, limits=bounds, step=step)
             done, why = trained.nights, trained.why
         except TrainingStopped as error:
             tell(f"night {asked.night} of training {asked.training} is not over: {error.what}")
@@ -115,6 +120,16 @@ def _train(plan: TrainingPlan, night: Night, tell: Tell) -> None:
             return
         tell(f"night {asked.night} of training {asked.training} is over: {spent([done[asked.night - 1]])}")
     _write(night, trained_night(plan, done[: asked.night], LineageStore(plan.root).lineage(plan.lineage)))
+
+
+def _step(
+    plan: TrainingPlan, night: Night, bounds: NightLimits, told: Listener, _number: int, step: TrainingStep
+) -> None:
+    """Write down how far it is, for those who watch."""
+    if (asked := night.config.learn) is not None:
+        so_far = msgspec.structs.replace(_unfinished(plan, asked, bounds, "it was stopped"), step=step)
+        _write(night, so_far)
+        told.step(so_far)
 
 
 def _write(night: Night, told: TrainedNight) -> None:

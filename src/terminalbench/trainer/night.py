@@ -126,6 +126,7 @@ class Night:
             earlier=lambda: self.batches.rows(names),
             results=self.batches.folder.parent,
             limits=self.batches.limits,
+            steps=self.batches.steps,
         )
         search.collect(evolver_of(self.plan))
         return search

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from terminalbench.errors import UserError
 from terminalbench.locks import lock
-from terminalbench.records.event import Event
+from terminalbench.overnight.training_report import TrainingStep
 from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.trainer.batches import Batches
 from terminalbench.trainer.campaign import Campaign
@@ -18,6 +19,7 @@ from terminalbench.trainer.lineage import Lineage, LineageStore, Why
 from terminalbench.trainer.night import Night
 from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import TrainingPlan, declare
+from terminalbench.trainer.steps import Steps
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,12 @@ def run_training(
     nights: int | None = None,
     resume: bool = False,
     told: Callable[[NightEntry], None] = lambda _: None,
-    listener: Callable[[Event], None] | None = None,
+    step: Callable[[int, TrainingStep], None] = lambda _night, _step: None,
     limits: NightLimits | None = None,
 ) -> Trained:
     """Declare the plan and run its nights, at most so many now; `resume` goes on with one that was begun.
 
+    `told` is called after each night, `step` while one runs, with its number.
     `limits` are those of a night that it is part of: raises TrainingStopped where they end it.
     """
     store = LineageStore(plan.root)
@@ -62,7 +65,8 @@ def run_training(
             if not _more(state, done) and (stopped is None or done[first:]):
                 why = f"the search was stopped: {stopped}" if stopped else "nothing is left to try"
                 return Trained(plan, done, why, complete=stopped is None)
-            entry = Night(plan, store, Batches(plan, listener, limits), done, state).run()
+            steps = Steps(plan.table.nights, plan.table.budget.trials, partial(step, len(done) + 1))
+            entry = Night(plan, store, Batches(plan, steps.event, limits, steps), done, state).run()
             add_night(plan.folder, entry)
             done.append(entry)
             _crown(plan, store, entry)

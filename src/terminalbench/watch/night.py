@@ -77,6 +77,8 @@ class NightFrame:
     def word(self) -> str:
         """What the night does, in a word."""
         state = self.feed.state
+        if self.feed.training and not self.feed.over:
+            return "training"
         if state.status != "running":
             return state.status
         return "cut off" if self.feed.over else "stopping" if self.stopping else "running"
@@ -128,7 +130,7 @@ def render_night(frame: NightFrame, width: int, height: int) -> list[Text]:
 def _picture(frame: NightFrame, width: int, height: int) -> list[Text]:
     feed = frame.feed
     gap = [Text("")] if height >= 16 else []
-    lines = [_title(frame, width), _progress(feed, width), *gap]
+    lines = [_title(frame, width), _progress(feed, width), *_training(feed, width), *gap]
     workers = table(_WORKERS, [_worker(frame, work) for work in feed.at_work], width, narrow=width < NARROW)
     lines += workers if len(workers) > 1 else [Text("no worker is at work", "dim")]
     over = [work for work in reversed(feed.state.work) if work.status.over]
@@ -179,6 +181,12 @@ def _progress(feed: NightFeed, width: int, *, bar: bool = True) -> Text:
         return line
     filled = min(room, room * done // config.iterations)
     return Text.assemble(("█" * filled + "░" * (room - filled), "cyan"), "  ", line, no_wrap=True)
+
+
+def _training(feed: NightFeed, width: int) -> list[Text]:
+    """How far its training is, while one runs; what does not fit is left out, the least important first."""
+    pieces = [Piece(clean(part), rank) for part, rank in zip(feed.training, (0, 1, 3, 4, 2), strict=False)]
+    return [joined(pieces, width)] if pieces else []
 
 
 def _spend(feed: NightFeed) -> str:

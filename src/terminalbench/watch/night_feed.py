@@ -1,5 +1,6 @@
 """A night from its files, as it goes: its state, its events, the heartbeats and batches of its workers. Reads only."""
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from terminalbench.overnight.crew import read_beat
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Beat, NightConfig, NightEvent, NightState, Role, Work
 from terminalbench.overnight.summary import read_config
+from terminalbench.overnight.training_report import TrainedNight, read_trained, step_parts
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,10 @@ class Tally:
 
 @dataclass
 class NightFeed:
-    """Follows one night. `over`: no supervisor runs it. `each` is told of every event, `standing` is of its gate."""
+    """Follows one night. `over`: no supervisor runs it. `each` is told of every event, `standing` is of its gate.
+
+    `trained` is how far its training is, or what came of it.
+    """
 
     folder: NightFolder
     config: NightConfig = field(init=False)
@@ -41,6 +46,7 @@ class NightFeed:
     beats: dict[tuple[int, Role], Beat] = field(default_factory=dict)
     batches: dict[str, Feed] = field(default_factory=dict)
     standing: limits.Standing | None = None
+    trained: TrainedNight | None = None
     over: bool = False
     each: Callable[[NightEvent], None] = lambda _event: None
     _offset: int = 0
@@ -58,10 +64,12 @@ class NightFeed:
         self.events += found.records
         for event in found.records:
             self.each(event)
+        trained = self.trained
         with suppress(TbenchError, OSError, msgspec.DecodeError):  # a file of the gate is just being written
             self.standing = limits.standing(self.folder.gate_json)
+            self.trained = read_trained(self.folder)
         changed = self._look_at_workers()
-        return changed or bool(found.records) or self.state != before
+        return changed or bool(found.records) or self.state != before or self.trained != trained
 
     def _look_at_workers(self) -> bool:
         at_work = self.at_work
@@ -74,6 +82,11 @@ class NightFeed:
 
     def _feed(self, place: str) -> Feed:
         return Feed(Batch(self.folder.results_root / place))
+
+    @property
+    def training(self) -> list[str]:
+        """How far its training is, in parts; empty while none runs."""
+        return step_parts(self.trained, time.time()) if self.trained is not None else []
 
     @property
     def at_work(self) -> list[Work]:

@@ -26,7 +26,10 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
     Exit code 0: the training is over; 3: more nights are planned; 130: interrupted.
     """
     from textwrap import fill
+    from time import time
 
+    from terminalbench.cli.line import Line
+    from terminalbench.overnight.training_report import TrainedNight, TrainingStep, step_line
     from terminalbench.text.foreign import printable
     from terminalbench.trainer.journal import NightEntry
     from terminalbench.trainer.lineage import LineageStore
@@ -36,7 +39,15 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
 
     plan = load_plan(file, root)
 
+    teller = Line(quiet=as_json, refresh_sec=0.5)
+
+    def stepped(number: int, step: TrainingStep) -> None:
+        if teller.is_time():
+            so_far = TrainedNight(training=plan.table.slug, night=number, lines=[], step=step)
+            teller.renew(step_line(so_far, time()) or "")
+
     def told(night: NightEntry) -> None:
+        teller.done()
         if as_json:
             return
         click.echo(f"night {night.night} of {plan.table.nights}: champion {night.after.champion}, {spent([night])}")
@@ -44,7 +55,10 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
             line = printable(f"  {one.part:8} {one.profile}  {one.what}")
             click.echo(fill(line, text_width(), subsequent_indent=" " * 11))
 
-    trained = run_training(plan, nights=nights, resume=resume, told=told)
+    try:
+        trained = run_training(plan, nights=nights, resume=resume, told=told, step=stepped)
+    finally:
+        teller.done()
     last = LineageStore(plan.root).lineage(plan.lineage).crowned[-1]
     if as_json:
         print_json({"nights": trained.nights, "champion": last, "why": trained.why, "simulated": plan.simulated})

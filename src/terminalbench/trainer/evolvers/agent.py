@@ -63,7 +63,7 @@ def _name(search: Search) -> str:
 def _edited(search: Search, place: Path) -> Path:
     """Where what the agent has written is, once its batch is over; what it cost is told to the night."""
     environment = open_environment(str(place.relative_to(search.plan.root)), search.plan.root)
-    batches = Batches(replace(search.plan, environment=environment), limits=search.limits)
+    batches = Batches(replace(search.plan, environment=environment), limits=search.limits, steps=search.steps)
     usd = _most_usd(search)
     tables = {EDITOR: _capped(search.plan.table.evolver.profile or {}, usd)}
     view = batches.measured(Part(search.night, "agent", tables, Measure(environment.tasks, 1), usd))

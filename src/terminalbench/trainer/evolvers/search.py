@@ -31,6 +31,7 @@ from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import TrainingPlan
 from terminalbench.trainer.sections import sections_of
+from terminalbench.trainer.steps import Steps
 from terminalbench.trainer.variants import Made, changed, resolved
 
 type Run = Callable[[str, Mapping[str, Mapping[str, Any]], Measure[Task]], Sequence[Row]]
@@ -66,6 +67,7 @@ class Search:
     results: Path = Path()
     earlier: Callable[[], list[Row]] = list
     limits: NightLimits | None = None
+    steps: Steps | None = None
     tonight: list[Row] = field(default_factory=list)
     spent: int = 0
     taken: dict[str, str] = field(default_factory=dict)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from support.dashboard import Root, trial
+from support.dashboard import Root, add_trajectory, steps, trial
 from support.results import STAMP
 from terminalbench.dashboard import site
 from terminalbench.dashboard.pages import verdicts
@@ -71,6 +71,35 @@ def test_a_running_trial_is_running_wherever_it_is_listed(root: Root) -> None:
     assert 'class="badge running"' in root.text(f"side-by-side/study/0/{STAMP}__q/b__3/study/0/{STAMP}__q/b__4/")
     root.site.live = ()
     assert 'class="badge running"' not in root.text(trial("b__4", "q"))
+
+
+def test_the_steps_of_claude_code_come_as_its_stream_grows_and_then_from_its_trajectory(root: Root) -> None:
+    """Its trajectory is written at the end."""
+    start(root, "b__4")
+    path, feed = trial("b__4", "q"), f"study/0//{STAMP}__q/b__4"
+    agent = root.batch.runs / f"{STAMP}__q" / "b__4" / "agent"
+    seen = [root.site.state(feed)]
+    for number in (1, 2):
+        call = {"type": "tool_use", "id": f"c{number}", "name": "Bash", "input": {"command": f"echo {number}"}}
+        said = [{"type": "text", "text": "<script>no</script>"}, call]
+        append_jsonl(agent / "claude-code.txt", {"type": "assistant", "message": {"id": f"m{number}", "content": said}})
+        page = root.text(path)
+        assert page.count('<article class="step agent') == number
+        assert f"echo {number}" in page
+        assert "<script>no" not in page
+        seen.append(root.site.state(feed))
+    add_trajectory(agent.parent, steps("ls", "cat", "exit"))
+    assert root.text(path).count('<article class="step agent') == 3
+    seen.append(root.site.state(feed))
+    assert len(set(seen)) == 4, "each time the page is told"
+
+
+def test_a_running_trial_is_not_superseded_and_its_contrasts_are_folded(root: Root) -> None:
+    start(root, "b__4")
+    for path in (trial("b__4", "q"), "trials/"):
+        assert "superseded" not in root.text(path), path
+    contrasts = root.text(BATCH).split('id="contrasts"')[1].split("</section>")[0]
+    assert "so far, no verdict yet</summary>" in contrasts
 
 
 def test_a_batch_of_many_trials_is_shown_before_its_comparison(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:

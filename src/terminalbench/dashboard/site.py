@@ -5,12 +5,14 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory, parse_trajectory
+from terminalbench.analytics.claude_steps import stream_trajectory
 from terminalbench.archivist.store import memory_of, memory_stamp
 from terminalbench.dashboard.frame import LESSONS, NIGHTS, TRAININGS, TRIAL, NotFound
 from terminalbench.dashboard.live import LiveFeed, ShownState
@@ -18,6 +20,7 @@ from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import env_stamps, secrets_of
+from terminalbench.harbor.read.claude_stream import FILE_NAME as STREAM
 from terminalbench.index.pages import BatchSummary, find_batch
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.plans import plan_or_none
@@ -31,6 +34,8 @@ from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import cost
 from terminalbench.trainer.training import training_stamps
 
+LIVE_FILES = ("agent/trajectory.json", f"agent/{STREAM}")
+"""What tells the steps of a trial while it runs; the first that can be read is shown."""
 TRAJECTORY_LIMIT = 256 << 20
 _KEPT_VIEWS = 48
 _LATER_SEC = 0.3
@@ -103,15 +108,16 @@ class Site:
         return f"{crc32(repr(found).encode()):08x}"
 
     def _written(self, batch: str, trial: str) -> tuple[object, ...]:
-        """How much a running trial has written of its trajectory."""
+        """How much a running trial has written of its trajectory, or of its client's stream."""
         job, _, name = trial.partition("/")
         if ".." in trial.split("/"):
             return ()
-        try:
-            status = (self.batch(batch).runs / job / name / "agent" / "trajectory.json").lstat()
-        except (OSError, ValueError):
-            return ()
-        return (status.st_size, status.st_mtime_ns)
+        found: list[object] = []
+        for file in LIVE_FILES:
+            with suppress(OSError, ValueError):
+                status = self.batch(batch).runs.joinpath(job, name, *file.split("/")).lstat()
+                found += [file, status.st_size, status.st_mtime_ns]
+        return tuple(found)
 
     def _latest(self) -> tuple[object, ...]:
         return tuple(self.index.execute("SELECT count(*), max(version) FROM summaries").fetchone())
@@ -211,7 +217,8 @@ class Site:
         return self.root.joinpath(*self.trial_names(batch, row))
 
     def trajectory(self, names: tuple[str, ...]) -> Trajectory:
-        """A trajectory below the results root. Raises UnreadableTrajectory."""
+        """A trajectory below the results root, or the stream of a session that runs. Raises UnreadableTrajectory."""
+        parse = stream_trajectory if names[-1] == STREAM else parse_trajectory
         try:
             opened = open_below(self.root, names)
         except NotFound as error:
@@ -222,7 +229,7 @@ class Site:
                 raise UnreadableTrajectory(f"it is larger than {TRAJECTORY_LIMIT >> 20} MB")
             key = ("trajectory", names, status.st_size, status.st_mtime_ns)
             return self._trajectories.get(
-                key, lambda: parse_trajectory(self.secrets.conceal_bytes(stream.read())), max(1, opened.size)
+                key, lambda: parse(self.secrets.conceal_bytes(stream.read())), max(1, opened.size)
             )
 
     def findings(self, key: str) -> dict[str, list[Finding]]:

@@ -12,7 +12,7 @@ from terminalbench.dashboard.pages.files import exported, in_export
 from terminalbench.dashboard.pages.outline import ONLY, Marked, Wanted, found_steps, marked
 from terminalbench.dashboard.pages.steps import StepPage, pieces, places, step_page, step_views
 from terminalbench.dashboard.safe_files import Excerpt, list_files, read_tail
-from terminalbench.dashboard.site import Site
+from terminalbench.dashboard.site import LIVE_FILES, Site
 from terminalbench.index.queries import TrialRow
 from terminalbench.index.trial_pages import task_trials
 from terminalbench.records.trial import Finding, Outcome
@@ -44,8 +44,11 @@ def documents(site: Site, batch: str, row: TrialRow) -> list[Document]:
     """Every trajectory of a trial: its own files, then the subagents embedded in them."""
     job = site.trial_names(batch, row)[:-1]
     paths = row.trial.trajectory_paths if row.trial is not None else []
+    live = LIVE_FILES if row.trial is None else LIVE_FILES[:1]
     found: list[Document] = []
-    for path in paths or [f"{row.name}/agent/trajectory.json"]:
+    for path in paths or [f"{row.name}/{file}" for file in live]:
+        if found and not paths:
+            break
         try:
             trajectory = site.trajectory((*job, *path.split("/")))
         except UnreadableTrajectory as error:

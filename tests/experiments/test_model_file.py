@@ -16,6 +16,8 @@ from terminalbench.experiments.config import load
 from terminalbench.experiments.planner import make_plan
 from terminalbench.experiments.profiles import Profile
 from terminalbench.harbor.jobs import job_config
+from terminalbench.llm.local.digest import file_digest
+from terminalbench.llm.local.spec import LocalSpec, parse_local
 
 TEXT = """
 schema_version = 2
@@ -66,7 +68,8 @@ def test_terminus_is_run_by_the_class_that_knows_files(project: Project) -> None
     [job] = make_plan(experiment, batch, datetime(2026, 1, 1, tzinfo=UTC)).jobs
     [agent] = job_config(experiment, experiment.profiles[0], job, batch)["agents"]
     assert agent["import_path"] == "terminalbench.harbor.agents.local_terminus:LocalTerminus"
-    assert agent["model_name"] == f"local:{project.root}/m.gguf"
+    digest = file_digest(project.root / "m.gguf")
+    assert parse_local(agent["model_name"]) == LocalSpec(project.root / "m.gguf", None, digest[:16])
 
 
 @pytest.mark.parametrize(

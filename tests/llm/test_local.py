@@ -1,5 +1,6 @@
 """`local:FILE.gguf`: a real server of llama.cpp with a tiny model of random weights."""
 
+import errno
 import json
 import os
 import signal
@@ -141,6 +142,43 @@ class TestTheFile:
         assert "its last 20,000 bytes are missing" in error.what
         assert "again" in (error.hint or "")
 
+    def test_a_folder_is_said_to_be_one(self, tmp_path: Path) -> None:
+        error = refused(chat_model(f"local:{tmp_path}").ready)
+        assert (error.what, error.hint) == (f"{tmp_path} is a folder", "name the .gguf file in it")
+
+    def test_a_path_may_have_blanks_and_any_letters_and_be_a_link(self, tmp_path: Path) -> None:
+        path = tiny_gguf(tmp_path / "ein möd el.gguf", seed=3)
+        link = tmp_path / "link.gguf"
+        link.symlink_to(path)
+        held = leases.lease(LocalSpec(path, 512))
+        again = leases.lease(LocalSpec(link, 512))
+        assert held.served.pid == again.served.pid, "the same bytes"
+        held.close()
+        again.close()
+
+    def test_one_that_was_replaced_since_the_run_began_is_refused(self, tmp_path: Path) -> None:
+        path = tiny_gguf(tmp_path / "m.gguf", seed=4)
+        spec = parse_local(f"local:{path},num_ctx=512,digest={file_digest(path)[:12]}")
+        assert shown_model(str(spec)) == "local:m.gguf,num_ctx=512"
+        tiny_gguf(path, seed=5)
+        error = refused(lambda: leases.lease(spec))
+        assert "is another file" in error.what
+        assert "put the old one back" in (error.hint or "")
+
+    def test_a_full_disk_is_said_with_its_folder(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(*_: Any, **__: Any) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(leases, "write_bytes", full)
+        error = refused(lambda: leases.lease(LocalSpec(file, 2048)))
+        assert "No space left on device" in error.what
+        assert "TMPDIR" in (error.hint or "")
+
+    def test_a_server_that_was_killed_while_it_loaded_ran_out_of_memory(self, file: Path) -> None:
+        error = leases._failed(read_model_file(file), -9, "load_tensors: loading model tensors")
+        assert "was killed while it loaded" in error.what
+        assert "free memory" in (error.hint or "")
+
     def test_without_the_extra_it_says_what_to_install(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(leases, "ENGINE", "no_such_engine")
         error = refused(chat_model(f"local:{file}").ready)
@@ -181,6 +219,9 @@ class TestSizing:
         assert sizing(model, 4096, 16, free + 3 * one).slots == 3
         error = refused(lambda: sizing(model, 4096, 16, free + one - 1))
         assert error.hint == "say num_ctx=3072"
+        error = refused(lambda: sizing(model, 4096, 16, model.size // 2))
+        assert "are free" in error.what
+        assert "smaller or more quantized" in (error.hint or "")
 
     def test_a_window_it_was_not_made_for_is_refused(self, file: Path) -> None:
         model = read_model_file(file)
@@ -276,6 +317,27 @@ class TestTheServer:
             asked.close()
             front.shutdown()
             front.server_close()
+
+    def test_another_window_is_another_server(self, model: LocalModel) -> None:
+        other = leases.lease(LocalSpec(model.spec.path, 512))
+        assert other.served.pid != model.lease.served.pid
+        assert other.served.order.window == 512
+        other.close()
+
+    def test_one_that_is_stopped_is_named_with_the_way_out(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        spec = LocalSpec(tiny_gguf(tmp_path / "stopped.gguf", seed=6), 512)
+        held = leases.lease(spec)
+        monkeypatch.setattr(leases, "_HEALTH_SEC", 0.5)
+        os.kill(held.served.pid, signal.SIGSTOP)
+        try:
+            error = refused(lambda: leases.lease(spec))
+        finally:
+            os.kill(held.served.pid, signal.SIGCONT)
+        assert f"process {held.served.pid}) does not answer" in error.what
+        assert error.hint == f"kill {held.served.pid}, and try again"
+        held.close()
 
     def test_all_processes_share_it_and_it_ends_with_the_last_also_when_that_is_killed(self, tmp_path: Path) -> None:
         path = tiny_gguf(tmp_path / "shared.gguf", seed=2)

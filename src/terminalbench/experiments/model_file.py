@@ -22,6 +22,9 @@ def whole_model(model: str | None, agent: AgentInfo, root: Path, where: str, pro
     except UserError as error:
         problems.add(where, error.what, error.hint)
         return None
+    if found.path.is_dir():
+        problems.add(where, f"{found.path} is a folder", "name the .gguf file in it")
+        return None
     if not found.path.is_file():
         problems.add(where, f"there is no model file {found.path}", "name a .gguf file: local:FILE.gguf")
         return None

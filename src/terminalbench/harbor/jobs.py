@@ -24,6 +24,7 @@ from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import ProfilePrice, RunTable
 from terminalbench.harbor.read.result_file import task_source
+from terminalbench.llm.local.spec import is_local
 from terminalbench.secrets.find import TEMPLATE, references
 
 PLUGIN = "terminalbench.harbor.plugin:EventPlugin"
@@ -178,7 +179,8 @@ def _agent(experiment: Experiment, profile: Profile) -> dict[str, Any]:
     path = agent_class(agent, profile.model)
     config: dict[str, Any] = {"import_path": path} if path else {"name": agent.name}
     if profile.model is not None:
-        config["model_name"] = profile.model
+        digest = profile.option_files.get("model") if is_local(profile.model) else None
+        config["model_name"] = f"{profile.model},digest={digest}" if digest else profile.model
     if experiment.run.agent_timeout_sec is not None:
         config["override_timeout_sec"] = experiment.run.agent_timeout_sec
     kwargs = _kwargs(experiment, profile)

@@ -56,8 +56,11 @@ def read_model_file(path: Path) -> ModelFile:
         raise ModelError(
             Fault.NOT_FOUND, f"there is no model file {path}", hint="name a .gguf file, as in local:models/qwen.gguf"
         ) from None
+    except IsADirectoryError:
+        raise ModelError(Fault.NOT_FOUND, f"{path} is a folder", hint="name the .gguf file in it") from None
     except OSError as error:
-        raise ModelError(Fault.NOT_FOUND, f"{path} cannot be read: {error.strerror}") from None
+        what = f"{path} cannot be read: {error.strerror}"
+        raise ModelError(Fault.NOT_FOUND, what, hint="let this user read it") from None
     except (_NotGguf, struct.error, UnicodeDecodeError) as error:
         raise ModelError(
             Fault.MISSING,

@@ -45,6 +45,12 @@ _LOG_BYTES = 64 << 10
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
 """What llama.cpp writes before a line: a time, and how bad it is."""
+_KILLED = {
+    -9: ("its server was killed while it loaded", "free memory, take a smaller model, or say num_ctx=N"),
+    -4: ("this machine's processor lacks what llama.cpp uses", "take a build of xllamacpp that is made for it"),
+    -7: ("the file was cut off while it was read", "fetch it again, and let nothing write to it"),
+}
+"""What a signal says of a server that did not come up, and the next step."""
 _FAMILIES = ("GGML_", "CUDA_", "OMP_", "LC_")
 """Variables of a server: no key, and no mark of the job whose process happened to be the first."""
 
@@ -120,7 +126,22 @@ def lease(spec: LocalSpec) -> Lease:
     model = read_model_file(spec.path)
     check_engine()
     window = window_of(model, spec.num_ctx)
-    digest = file_digest(spec.path)
+    try:
+        digest = file_digest(spec.path)
+        _check_digest(spec, digest)
+        return _joined(spec, model, digest, window)
+    except OSError as error:
+        what = f"{spec.path.name} cannot be served from {tempfile.gettempdir()}: {error.strerror or error}"
+        raise ModelError(Fault.MISSING, what, hint="make room there, or set TMPDIR to a folder that has some") from None
+
+
+def _check_digest(spec: LocalSpec, digest: str) -> None:
+    if spec.digest is not None and not digest.startswith(spec.digest):
+        what = f"{spec.path} is another file: its digest is {digest[:12]}, the run began with {spec.digest[:12]}"
+        raise ModelError(Fault.MISSING, what, hint="put the old one back, or begin another run")
+
+
+def _joined(spec: LocalSpec, model: ModelFile, digest: str, window: int) -> Lease:
     folder = models_folder() / f"{digest[:16]}-{window}"
     make_own_folder(folder)
     until = time.monotonic() + START_SEC
@@ -204,6 +225,9 @@ def _start(folder: Path, model: ModelFile, digest: str, window: int, until: floa
 
 def _failed(model: ModelFile, code: int, log: str) -> ModelError:
     """What a server that did not come up has said last."""
+    if code in _KILLED:
+        said, hint = _KILLED[code]
+        return ModelError(Fault.MISSING, f"{model.path} cannot be served: {said}", hint=hint)
     lines = [_STAMP.sub("", line).strip() for line in log.splitlines() if line.strip()]
     told = [line for line in lines if "error" in line.lower() or "fail" in line.lower()] or lines[-1:]
     said = told[0][:300] if told else f"it ended with code {code}"
@@ -232,7 +256,11 @@ def _cores() -> int:
 
 
 def _free_bytes() -> int | None:
+    known: list[int] = []
     with suppress(OSError, ValueError, IndexError):
         told = Path("/proc/meminfo").read_text().split("MemAvailable:", 1)[1]
-        return int(told.split()[0]) << 10
-    return None
+        known.append(int(told.split()[0]) << 10)
+    with suppress(OSError, ValueError):  # a container's own limit; "max" is none
+        group = Path("/sys/fs/cgroup")
+        known.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return min(known, default=None)

@@ -60,7 +60,7 @@ from pathlib import Path
 sys.path.append(sys.argv.pop(1))
 from support.warm import Warm
 from terminalbench.experiments.config import load
-from terminalbench.experiments.plan import Selection
+from terminalbench.experiments.planner import Selection
 from terminalbench.runner.executors import local
 from terminalbench.runner.run import prepare_run, run
 

@@ -147,16 +147,42 @@ def test_it_gets_its_signal_when_the_process_that_asked_is_killed(loaded: Loaded
         (["/bin/harbor", "run"], {}, None),
         (["/bin/python", "-m", "x"], {"ANTHROPIC_API_KEY": "k"}, None),
         (["/bin/python", "-m", "x"], {"HOME": "/elsewhere"}, "another HOME"),
-        (["/bin/python", "-m", "x"], {"PYTHONPATH": "/p", "LITELLM_LOG": "x"}, "another LITELLM_LOG, PYTHONPATH"),
+        (["/bin/python", "-m", "x"], {"LITELLM_LOG": "x", "LC_ALL": "C"}, "another LC_ALL, LITELLM_LOG"),
+        (["/bin/python", "-m", "x"], {"PYTHONPATH": "/else:/where"}, "another PYTHONPATH"),
         (["/bin/sh", "-c", "x"], {}, "neither Harbor nor a module"),
     ],
 )
 def test_what_would_not_be_the_same_is_not_forked(argv: list[str], env: dict[str, str], reason: str | None) -> None:
-    assert why_not(Asked(argv, {"HOME": "/h", **env}, "/", 9, 1024), {"HOME": "/h", "PATH": "/bin"}) == reason
+    own = {"HOME": "/h", "PYTHONPATH": "/p"}
+    assert why_not(Asked(argv, {**own, **env}, "/", 9, 1024), {**own, "PATH": "/bin"}) == reason
+
+
+def test_the_modules_of_a_project_are_found_by_a_fork_unless_they_stand_in_for_loaded_ones(
+    loaded: LoadedHarbor, place: Path
+) -> None:
+    own = place / "own"
+    own.mkdir()
+    (own / "mine.py").write_text("")
+    (place / "probe.py").write_text("import mine, sys; print(sys.path[:2], mine.__file__)")
+    path = os.pathsep.join(filter(None, (str(own), os.environ.get("PYTHONPATH"))))
+    out, err = started("tell", env={"PYTHONPATH": path}).communicate()
+    assert (out.decode(), err) == (f"{[str(place), str(own)]} {own / 'mine.py'}\n", b"")
+
+    def question() -> str | None:
+        argv = [sys.executable, "-m", "probe"]
+        return why_not(Asked(argv, {**usual(), "PYTHONPATH": path}, str(place), 9, 1024), usual())
+
+    (own / "msgspec").mkdir()
+    assert question() is None, "a folder without a module does not stand in for a package"
+    (own / "msgspec/__init__.py").write_text("")
+    assert question() == f"a module msgspec of its own in {own}"
+    (own / "msgspec/__init__.py").unlink()
+    (own / "mine.egg-info").mkdir()
+    assert question() == f"packages are installed in {own}"
 
 
 def test_what_is_not_forked_is_an_ordinary_process(loaded: LoadedHarbor, place: Path) -> None:
-    env = {**usual(), "PYTHONPATH": str(place)}
+    env = {**usual(), "LC_ALL": "C"}
     files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     ordinary = local.spawn([sys.executable, "-m", "json.tool", "--help"], env, **files)
     assert isinstance(ordinary, subprocess.Popen)

@@ -34,6 +34,7 @@ from terminalbench.decode import decode
 from terminalbench.harbor.load import load
 from terminalbench.modes import child_umask
 from terminalbench.runner.executors import tie
+from terminalbench.runner.executors.python_path import add_folders, added_folders, why_not_added
 from terminalbench.runner.executors.socket_folder import remove
 
 HEAD = struct.Struct("!I")
@@ -43,7 +44,7 @@ REFUSED, FAILED = 0, 2**32 - 1
 _DEATH_SIGNAL, _SET_NAME = 1, 15
 _CREDENTIALS = struct.Struct("3i")
 _NAMES = ("HOME", "TZ", "LANG", "LANGUAGE", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
-_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+_NO_BYTECODE, _PATH = "PYTHONDONTWRITEBYTECODE", "PYTHONPATH"
 _PREFIXES = ("PYTHON", "HARBOR_", "LITELLM_", "LC_", "SSL_CERT_")
 
 
@@ -61,9 +62,13 @@ def why_not(asked: Asked, own: Mapping[str, str]) -> str | None:
     """Why a fork would not be what a fresh process is: its program, or variables that are read while modules load."""
     if asked.argv[1:2] != ["-m"] and Path(asked.argv[0]).name != "harbor":
         return "neither Harbor nor a module"
-    names = (name for name in {*own, *asked.env} - {_NO_BYTECODE} if name.startswith(_PREFIXES) or name in _NAMES)
-    other = sorted({name for name in names if own.get(name) != asked.env.get(name)})
-    return f"another {', '.join(other)}" if other else None
+    compared = {*own, *asked.env} - {_NO_BYTECODE, _PATH}
+    names = (name for name in compared if name.startswith(_PREFIXES) or name in _NAMES)
+    other = {name for name in names if own.get(name) != asked.env.get(name)}
+    added = added_folders(asked.env.get(_PATH, ""), own.get(_PATH, ""))
+    if other or added is None:
+        return f"another {', '.join(sorted(other if added is not None else other | {_PATH}))}"
+    return next((why for folder in added if (why := why_not_added(folder)) is not None), None)
 
 
 @dataclass(frozen=True)
@@ -229,6 +234,7 @@ def _become(asked: Asked, descriptors: list[int], asker: int, parent: int) -> Ca
     if (mask := child_umask()) >= 0:
         os.umask(mask)
     os.chdir(asked.cwd)
+    add_folders(added_folders(asked.env.get(_PATH, ""), os.environ.get(_PATH, "")) or [])
     os.environ.clear()
     os.environ.update(asked.env)
     if asked.signal != signal.SIGKILL:

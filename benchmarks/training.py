@@ -66,11 +66,11 @@ def main() -> None:
         plan = load_plan(root / PLAN)
         begun = cpu_sec()
         done = run_training(plan, nights=nights).nights
-        total = cpu_sec() - begun
+        total = cpu_sec() - before
     own, trials = total - beside.batches_sec, sum(night.trials for night in done)
     print(f"{len(done)} nights, {trials} trials: {total:.2f} CPU s, of them {own:.3f} s by the trainer itself")
     print(f"trainer beside the trials: {own / total:.2%} (at most {MOST:.0%}), {1000 * own / trials:.1f} ms a trial")
-    print(f"reading and checking the plan, once a command: {begun - before:.3f} CPU s")
+    print(f"of these, reading and checking the plan, once a command: {begun - before:.3f} CPU s")
     raise SystemExit(own / total > MOST)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from terminalbench.archivist.disguise import decoded, plain, spread
@@ -243,13 +243,21 @@ def _pieced(text: str, runs: frozenset[tuple[str, ...]]) -> str | None:
 def _copied(text: str, source: str) -> str | None:
     """A part of a lesson that stands in a source, word by word; or its beginning, where most of it is from there."""
     mine = words(text)
-    theirs = words(source)
-    if len(mine) < 4 or len(theirs) < 4:
+    if len(mine) < 4:
         return None
-    runs = {tuple(theirs[at : at + RUN_WORDS]) for at in range(len(theirs) - RUN_WORDS + 1)}
+    runs, known = _runs_and_pairs(source)
     for at in range(len(mine) - RUN_WORDS + 1):
         if tuple(mine[at : at + RUN_WORDS]) in runs:
             return " ".join(mine[at : at + RUN_WORDS])
     pairs = set(pairwise(mine))
-    known = set(pairwise(theirs))
     return " ".join(mine[:8]) if len(pairs & known) >= COPY_SHARE * len(pairs) else None
+
+
+@lru_cache(maxsize=256)
+def _runs_and_pairs(source: str) -> tuple[frozenset[tuple[str, ...]], frozenset[tuple[str, ...]]]:
+    """The runs of words and the pairs of neighbours in a source: of a task, many texts are compared with it."""
+    theirs = words(source)
+    if len(theirs) < 4:
+        return frozenset(), frozenset()
+    runs = (tuple(theirs[at : at + RUN_WORDS]) for at in range(len(theirs) - RUN_WORDS + 1))
+    return frozenset(runs), frozenset(pairwise(theirs))

@@ -31,6 +31,7 @@ SLOTS = ("sandboxes", "models")
 """Resources of which a trial takes one each, on the nodes of a cluster where some node declares them."""
 _STORE_BYTES = 80_000_000
 _REACH_SEC = 5.0
+_MISSES = 2
 _MB = 1 << 20
 _turn = threading.Lock()
 
@@ -92,6 +93,24 @@ def _try(address: str | None) -> str | None:
     except Exception as error:  # noqa: BLE001  Ray raises many kinds; it is told in one way
         return str(error).splitlines()[0]
     return None
+
+
+def watch(address: str) -> None:
+    """End this process when the head of the cluster is gone: what it was told would never be answered."""
+    missed = 0
+    while missed < _MISSES:
+        time.sleep(_REACH_SEC)
+        missed = 0 if _reaches(address) else missed + 1
+    refuse(f"the head of the Ray cluster at {address} is gone", "tbench resume goes on when it is back")
+
+
+def _reaches(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SEC).close()
+    except OSError:
+        return False
+    return True
 
 
 def needs(order: Join, trials: int) -> dict[str, Any]:
@@ -178,6 +197,8 @@ def main() -> None:
     jobs = Jobs(order)
     signal.signal(signal.SIGINT, lambda _number, _frame: threading.Thread(target=jobs.stop_all).start())
     say(Joined(sum(node["Alive"] for node in ray.nodes())))
+    if order.address is not None:
+        threading.Thread(target=watch, args=(order.address,), name="head", daemon=True).start()
     for line in lines:
         told = decode(line, Order)
         if isinstance(told, Start):

@@ -13,12 +13,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from batches import make_batch
 
 from support.aftermath import measured, results
 from support.ray_nodes import Cluster, kill_node
@@ -123,7 +123,7 @@ def orchestrator(root: Path, nodes: int, trials: int) -> None:
     records = read_jsonl(file, Event).records
     replay(None, records)
     per_read = (time.process_time() - began) / (copies * sample)
-    indexed = make_batch(root / "indexed", INDEXED, 20)
+    indexed = import_module("batches").make_batch(root / "indexed", INDEXED, 20)
     began = time.process_time()
     scan_batch(indexed)
     per_scan = (time.process_time() - began) / INDEXED

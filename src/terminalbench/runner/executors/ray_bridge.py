@@ -6,6 +6,7 @@ It ends with the runner. Ray then ends the actors that it has started, and with 
 a cluster of its own ends too.
 """
 
+import contextlib
 import logging
 import os
 import secrets
@@ -184,7 +185,8 @@ class Jobs:
             code = -signal.SIGINT if start.name in self.stopped else NODE_LOST
             said = f"its node was lost: {str(error).splitlines()[0]}"
         self.actors.pop(start.name, None)
-        ray.kill(actor)
+        with contextlib.suppress(RayError, ValueError):
+            ray.kill(actor)
         say(Ended(start.name, code, said))
 
 

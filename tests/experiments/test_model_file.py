@@ -18,6 +18,7 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.harbor.jobs import job_config
 from terminalbench.llm.local.digest import file_digest
 from terminalbench.llm.local.spec import LocalSpec, parse_local
+from terminalbench.llm.model import ModelError
 
 TEXT = """
 schema_version = 2
@@ -59,6 +60,14 @@ def test_it_costs_nothing(project: Project) -> None:
     price = profile(project, "m.gguf").price
     assert price is not None
     assert price.free
+
+
+def test_terminus_is_refused_a_window_that_its_own_prompt_fills(tmp_path: Path) -> None:
+    from terminalbench.harbor.agents.local_terminus import LocalTerminus
+
+    file = tiny_gguf(tmp_path / "m.gguf")
+    with pytest.raises(ModelError, match="needs a window of 4096 tokens or more, that of m is 1024"):
+        LocalTerminus(tmp_path, f"local:{file},num_ctx=1024")
 
 
 def test_terminus_is_run_by_the_class_that_knows_files(project: Project) -> None:

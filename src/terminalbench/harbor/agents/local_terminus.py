@@ -13,13 +13,16 @@ from terminalbench.llm.local.gguf import read_model_file
 from terminalbench.llm.local.lease import Lease, lease
 from terminalbench.llm.local.sizing import window_of
 from terminalbench.llm.local.spec import parse_local
-from terminalbench.llm.model import ModelError
+from terminalbench.llm.model import Fault, ModelError
 
 _NOT_YET = "http://127.0.0.1:9"
 """Where nothing listens: the server is known when the trial begins."""
 
 _ANSWER = 2048
 """The longest answer in tokens, at most a quarter of the window: a small model may not find its end by itself."""
+
+_LEAST_WINDOW = 4096
+"""Its own prompt and a task are some 2,500 tokens; in less it works on nothing but its summaries."""
 
 
 class _LocalLLM(LiteLLM):
@@ -55,6 +58,9 @@ class LocalTerminus(Terminus2):
         self._lease: Lease | None = None
         model = read_model_file(self._spec.path)
         window = window_of(model, self._spec.num_ctx)
+        if window < _LEAST_WINDOW:
+            what = f"terminus-2 needs a window of {_LEAST_WINDOW} tokens or more, that of {model.name} is {window}"
+            raise ModelError(Fault.MISSING, what, hint="say a larger num_ctx, or take the agent ollama")
         longest = min(_ANSWER, window // 4)
         told = {
             "max_input_tokens": window, "max_output_tokens": longest, "input_cost_per_token": 0.0,

@@ -90,11 +90,13 @@ def test_it_prints(browser: Browser, pages: dict[str, str], tmp_path: Path) -> N
 _COVERED = """() => [...document.querySelectorAll('svg.chart')].flatMap(chart => {
   const texts = [...chart.querySelectorAll('text')].filter(one => one.checkVisibility()).map(one => [one.textContent, one.getBoundingClientRect()]);
   const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
-  return texts.flatMap(([text, box], n) => texts.slice(n + 1).filter(([, other]) => over(box, other)).map(([other]) => text + ' | ' + other));
+  const frame = chart.getBoundingClientRect();
+  const cut = texts.filter(([, box]) => box.left < frame.left - 1 || box.right > frame.right + 1).map(([text]) => text + ' is cut');
+  return cut.concat(texts.flatMap(([text, box], n) => texts.slice(n + 1).filter(([, other]) => over(box, other)).map(([other]) => text + ' | ' + other)));
 })"""
 
 
-def test_no_text_of_a_chart_covers_another(browser: Browser, pages: dict[str, str]) -> None:
+def test_no_text_of_a_chart_is_cut_or_covers_another(browser: Browser, pages: dict[str, str]) -> None:
     """Measured as drawn: every box of a text against every other of its chart."""
     with watched(browser, width=1200) as found:
         for name in ("small", "large"):

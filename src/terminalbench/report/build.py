@@ -190,7 +190,7 @@ def _facts(view: BatchView, names: list[str], tasks: list[TaskRef]) -> tuple[tup
 
 def _table(table: RunTable | AnalysisTable) -> str:
     """The keys of a table of the experiment file that have a value."""
-    return ", ".join(f"{name} = {value}" for name, value in asdict(table).items() if value not in (None, "", []))
+    return ", ".join(f"{name} = {value}" for name, value in asdict(table).items() if value not in (None, "", [], {}))
 
 
 def _notes(view: BatchView) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ def title_line(frame: Frame, width: int) -> Text:
     gap = "  ·  " if width >= NARROW else "  "
     pieces = [
         Piece(f"{word} {elapsed}".strip(), 0, "bold"),
-        Piece(f"about {duration(left)} left" if left is not None else "" if ending else "time left unknown", 1),
+        Piece(f"about {duration(left)} left" if left else "" if ending or left is not None else "time left unknown", 1),
     ]
     line = joined(pieces, width, gap)
     named = state.plan is not None and state.plan.name != feed.place

@@ -127,7 +127,7 @@ def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> di
         "superseded": len(view.superseded),
         "has_toml": site.batch(summary.batch).experiment_toml.is_file(),
         "provenance": msgspec.to_builtins(view.plan.provenance),
-        "settings": {name: value for name, value in asdict(view.plan.settings).items() if value not in (None, [])},
+        "settings": {name: value for name, value in asdict(view.plan.settings).items() if value not in (None, [], {})},
     }
 
 

@@ -7,7 +7,7 @@ from terminalbench.report.charts.svg import box, drawing, label, line, linked, n
 from terminalbench.text.foreign import short, visible
 from terminalbench.text.numbers import Metric, amount, between
 
-_WIDTH, _ROW, _SIDE = 400.0, 46.0, 14.0
+_WIDTH, _ROW, _SIDE = 400.0, 46.0, 22.0
 _UNITS = {"pass": ", pt", "tokens": ", tokens"}
 """What the numbers on the axis leave out."""
 
@@ -86,7 +86,7 @@ def _row(row: ForestRow, metric: Metric, y: float, at: Callable[[float], float])
     parts = [
         box(0, y, _WIDTH, _ROW - 4, "hit"),
         label(2, y + 14, _both(row.label), "b halo"),
-        label(_WIDTH - 2, y + 14, _numbers(row, metric, unit=False), "e halo"),
+        label(_WIDTH - 6, y + 14, _numbers(row, metric, unit=False), "e halo"),
     ]
     middle = y + 29
     if row.low is not None and row.high is not None:

@@ -19,7 +19,7 @@ from terminalbench.report.charts.svg import (
 from terminalbench.text.foreign import short
 from terminalbench.text.numbers import dollars, percent, plural
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 268.0, 46.0, 12.0, 30.0, 40.0
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 268.0, 46.0, 24.0, 30.0, 40.0
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ from typing import Any, overload
 
 import msgspec
 
+NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for a text that is not JSON of that type: also for lists in lists in lists."""
+
 _learning = RLock()
 
 
@@ -26,7 +29,7 @@ def decode[T](data: bytes | str, kind: type[T]) -> T: ...
 @overload
 def decode(data: bytes | str, kind: Any = Any) -> Any: ...
 def decode(data: bytes | str, kind: Any = Any) -> Any:
-    """The value that JSON text holds, as `kind`; `msgspec.DecodeError` where it is none."""
+    """The value that JSON text holds, as `kind`; one of `NOT_DECODED` where it holds none."""
     return decoder(kind).decode(data)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.decode import decode, decoder
+from terminalbench.decode import NOT_DECODED, decode, decoder
 from terminalbench.errors import TbenchError
 from terminalbench.files import append_lines, read_plain, write_bytes
 
@@ -31,7 +31,7 @@ def read_json(path: Path, kind: Any = Any) -> Any:
     """The JSON in `path` decoded as `kind`; a corrupt file is an error that names it."""
     try:
         return decode(path.read_bytes(), kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_DECODED as error:
         raise TbenchError(f"not readable as JSON: {error}", where=str(path)) from error
 
 
@@ -117,7 +117,7 @@ def _decoded(lines: Iterable[bytes], kind: Any) -> Iterator[Any]:
             continue
         try:
             yield known.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except NOT_DECODED as error:
             yield BadLine(number, str(error))
 
 
@@ -128,7 +128,7 @@ def decode_plain(path: str | Path, kind: Any, limit: int) -> Any:
         return None
     try:
         return decode(data, kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_DECODED:
         return None
 
 

@@ -67,6 +67,7 @@ def repo(language: Language | None, *files: str, **manifests: object) -> Reposit
         (repo(TS, "a.ts", package_json={"scripts": {"test": "make"}, "devDependencies": {"jest": "29"}}), Runner.JEST),
         (repo(JS, "a.js", package_json="not json"), Runner.NODE),
         (repo(JS, "a.js", package_json=["a list"]), Runner.NODE),
+        (repo(JS, "a.js", package_json="[" * 100_000), Runner.NODE),
         (repo(None, "a.rs"), None),
     ],
 )

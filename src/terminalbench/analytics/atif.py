@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from terminalbench.decode import convert, decode, decoder
+from terminalbench.decode import NOT_DECODED, convert, decode, decoder
 from terminalbench.files import read_plain
 
 SIZE_LIMIT = 512 << 20
@@ -186,7 +186,7 @@ def parse_trajectory(data: bytes) -> Trajectory:
     """The trajectory in `data`. Raises UnreadableTrajectory."""
     try:
         found = _decoder.decode(data).trajectory()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_DECODED:
         found = None
     return found or _parse_leniently(data)
 
@@ -194,7 +194,7 @@ def parse_trajectory(data: bytes) -> Trajectory:
 def _parse_leniently(data: bytes) -> Trajectory:
     try:
         document = decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_DECODED:
         document = _decode_slowly(data)
     if not isinstance(document, dict):
         raise UnreadableTrajectory(f"holds a JSON {type(document).__name__}, not an object")

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.analytics.atif import Call, Observation, Result, Step, Trajectory, UnreadableTrajectory
-from terminalbench.decode import decoder
+from terminalbench.decode import NOT_DECODED, decoder
 from terminalbench.harbor.read.claude_stream import SOURCE
 
 
@@ -46,7 +46,7 @@ def stream_trajectory(data: bytes) -> Trajectory:
     for place, line in enumerate(data.splitlines()):
         try:
             event = _event.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except NOT_DECODED:
             continue
         said = event.message
         if said is None or isinstance(said.content, str):

@@ -14,7 +14,7 @@ from terminalbench.archivist.memory import Added, add_imported, find
 from terminalbench.archivist.search import by_words, lessons_numbered
 from terminalbench.archivist.store import LogProblem, Store
 from terminalbench.archivist.tables import lesson_of
-from terminalbench.decode import decoder
+from terminalbench.decode import NOT_DECODED, decoder
 from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.records.lesson import Lesson, LessonKind, LessonScope, LessonState
 
@@ -168,7 +168,7 @@ def import_lessons(store: Store, file: Path, *, by: str) -> Imported:
                 lessons.append(decode(line))
                 if _travels(lessons[-1]):
                     check_fields(lessons[-1])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NOT_DECODED as error:
             problems.append(Problem(f"line {number}", f"is no lesson: {error}"))
         except UserError as error:
             problems.append(Problem(f"line {number}", error.what, error.hint))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.errors import UserError
 from terminalbench.files import read_plain
 from terminalbench.records.trial import Exposure, LessonsDelivery
@@ -83,7 +83,7 @@ def read_snapshot(file: Path, digest: str) -> Snapshot:
         raise UserError("the lessons of this batch are gone, or may not be read", where=str(file), hint=hint)
     try:
         found = decode(data, Snapshot)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_DECODED as error:
         raise UserError(f"the lessons of this batch cannot be read: {error}", where=str(file), hint=hint) from error
     if found.digest != digest:
         what = f"these are not the lessons that the batch was planned with: {digest} was, this is {found.digest}"

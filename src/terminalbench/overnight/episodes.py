@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.json_files import BadLine, append_jsonl, encode_line, read_json, read_jsonl
 from terminalbench.locks import changing
@@ -144,7 +144,7 @@ class EpisodeStore:
             if mark in line:
                 try:
                     episode = decode(line, Episode)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except NOT_DECODED:
                     continue
                 found += [episode] if episode.id == episode_id else []
         return found

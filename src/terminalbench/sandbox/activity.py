@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import read_plain
 from terminalbench.json_files import write_json
 from terminalbench.sandbox.errors import SandboxError
@@ -63,7 +63,7 @@ def live_hits(trial_dir: Path) -> int:
     """How many answers 429 a running trial in the local sandbox has met so far, as far as it is known."""
     try:
         return decode(read_plain(trial_dir / FILE_NAME, _SIZE_LIMIT) or b"{}", _Signs).rate_limit_hits
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_DECODED:
         return 0
 
 

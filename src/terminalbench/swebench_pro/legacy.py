@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.errors import UserError
 from terminalbench.files import read_plain
 from terminalbench.json_files import encode_line
@@ -87,7 +87,7 @@ def _dag(folder: Path) -> _Dag:
         data = read_plain(path, _LIMIT)
         try:
             raw = decode(data or b"")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except NOT_DECODED:
             raw = None
         if isinstance(raw, dict) and isinstance(raw.get("artifact_id"), str):
             found.objects.append(raw)

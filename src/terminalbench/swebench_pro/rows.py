@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.decode import decode, decoder
+from terminalbench.decode import NOT_DECODED, decode, decoder
 from terminalbench.errors import UserError
 from terminalbench.records.trial import Outcome
 
@@ -164,7 +164,7 @@ def parse_row(line: bytes) -> ResultRow | None:
     """One line; None when it is no row. A field of an unexpected kind is unknown."""
     try:
         row = _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_DECODED:
         return _lenient(line)
     return row if row.instance_id and row.arm else None
 
@@ -172,7 +172,7 @@ def parse_row(line: bytes) -> ResultRow | None:
 def _lenient(line: bytes) -> ResultRow | None:
     try:
         raw = decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_DECODED:
         return None
     if not isinstance(raw, dict) or not _text(raw.get("instance_id")) or not _text(raw.get("arm")):
         return None

@@ -10,9 +10,7 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import read_plain
 from terminalbench.swebench_pro.rows import ResultRow
 from terminalbench.workflow.history import History, fold, read_events
@@ -78,7 +76,7 @@ def _older(data: bytes) -> tuple[list[TraceEvent], int]:
 def _older_event(line: bytes, number: int) -> TraceEvent | None:
     try:
         raw = decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_DECODED:
         return None
     kind = _OLDER.get(str(raw.get("event_type"))) if isinstance(raw, dict) else None
     if kind is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.workflow.languages import Language, of_file
 from terminalbench.workflow.model import Ran, Workspace
 from terminalbench.workflow.programs import program
@@ -192,7 +192,7 @@ def _take_eslint(ran: Ran, paths: Sequence[str], flaws: list[Flaw], notes: list[
                 if one.get("severity") == 2:
                     rule = f" ({one['ruleId']})" if one.get("ruleId") else ""
                     flaws.append(Flaw(path, int(one.get("line") or 0), f"{one['message']}{rule}"))
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
+    except (*NOT_DECODED, KeyError, TypeError, ValueError, AttributeError):
         notes.append(f"eslint could not check: {normalised(ran.stderr)[-200:] or f'exit code {ran.code}'}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import read_plain
 from terminalbench.records.trial import Usage
 from terminalbench.records.values import known_total, total
@@ -141,7 +141,7 @@ def read_events(data: bytes) -> tuple[list[TraceEvent], int]:
             continue
         try:
             events.append(decode(line, TraceEvent))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except NOT_DECODED:
             bad += 1
     return events, bad
 

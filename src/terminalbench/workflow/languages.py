@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import msgspec
-
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.workflow.model import Workspace
 
 
@@ -279,7 +277,7 @@ def _declared(data: bytes) -> Runner | None:
     """The runner that a package.json names: the one its test script starts, else one that it depends on."""
     try:
         package = decode(data)
-    except msgspec.DecodeError:
+    except NOT_DECODED:
         return None
     if not isinstance(package, dict):
         return None

@@ -7,7 +7,7 @@ import msgspec
 
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.trial_files import TrialFiles, Value
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import read_plain
 from terminalbench.records.trial import Finding, Outcome, Phases, Usage
 
@@ -52,7 +52,7 @@ def read_ctrf(trial: TrialFiles) -> list[CtrfTest] | str | None:
         data = read_plain(path, _CTRF_LIMIT)
         try:
             found += decode(data or b"", _Ctrf).results.tests
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NOT_DECODED as error:
             return f"ctrf.json cannot be read: {error}"
     return found if paths else None
 

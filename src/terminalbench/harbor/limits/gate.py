@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.decode import convert, decode
+from terminalbench.decode import NOT_DECODED, convert, decode
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
@@ -76,7 +76,7 @@ def read_shared(path: Path) -> SharedState:
         return _shared_state(path)
     except OSError as error:
         raise UserError(f"is no shared gate: it cannot be read: {error.strerror}", where=str(path)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_DECODED as error:
         hint = 'a shared gate is JSON such as {"budget_usd": 20.0}; mend it, or name another file'
         raise UserError(f"is no shared gate: {_what_is_wrong(path)}", where=str(path), hint=hint) from error
 
@@ -107,7 +107,7 @@ def _what_is_wrong(path: Path) -> str:
     """What a file holds that is no shared gate: the first mistake in it."""
     try:
         found = decode(path.read_bytes())
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_DECODED:
         return "it is not JSON"
     if not isinstance(found, dict):
         return "it is no JSON object"

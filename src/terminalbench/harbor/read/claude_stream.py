@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from terminalbench.decode import decoder
+from terminalbench.decode import NOT_DECODED, decoder
 from terminalbench.files import open_plain
 from terminalbench.harbor.read.provider_wait import Refusals
 from terminalbench.harbor.read.session_start import SessionStart, from_init
@@ -210,7 +210,7 @@ def _take(found: Stream, line: bytes) -> None:
             (found.open_hooks.add if event.subtype == "hook_started" else found.open_hooks.discard)(event.hook_id or "")
             if found.first_time(event.hook_id):
                 found.hooks[event.hook_event] += 1
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_DECODED:
         return
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import read_plain
 from terminalbench.records.trial import Contact, Egress
 
@@ -40,7 +40,7 @@ def read_egress(trial_dir: Path) -> Egress | None:
     for text in data.splitlines():
         try:
             line = decode(text, _Line)
-        except (msgspec.DecodeError, UnicodeDecodeError):  # its last line, of a relay that was killed
+        except NOT_DECODED:  # its last line, of a relay that was killed
             continue
         networks, left_out = networks | {line.network}, left_out + line.left_out
         upstreams = line.upstreams if upstreams is None else upstreams

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.decode import decoder
+from terminalbench.decode import NOT_DECODED, decoder
 from terminalbench.files import tail_plain
 from terminalbench.records.trial import NO_ANSWER, ProviderWait
 from terminalbench.records.values import known_total
@@ -100,7 +100,7 @@ def read_codex(folder: Path) -> Refusals | None:
     for line in text.splitlines():
         try:
             event = _codex_event.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except NOT_DECODED:
             continue
         events += event.type is not None
         item = event.item

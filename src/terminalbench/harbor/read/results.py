@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.decode import NOT_DECODED
 from terminalbench.experiments.agents import recorded
 from terminalbench.files import is_plain, read_plain
 from terminalbench.harbor.limits.hangs import HELD, Held, read_hang
@@ -103,7 +104,7 @@ def read_trial(trial_dir: Path, *, profile: str | None = None, secrets: Secrets 
         return _known(trial_dir, *_no_result(trial_dir))
     try:
         result = decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_DECODED as error:
         return _known(trial_dir, ReadState.UNREADABLE, f"{RESULT} is {_what_it_is(data, error)}")
     return _finished(trial_dir, result, profile, secrets)
 
@@ -178,7 +179,7 @@ def finished_folders(job_dir: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
         died = _died(folder) if data is None else None
         try:
             result = decode(data) if data is not None else died
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except NOT_DECODED:
             continue
         if result is not None:
             ended = classify(result).outcome not in (Outcome.CANCELLED, Outcome.NOT_RUN)

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import open_plain
 from terminalbench.text.foreign import cut, printable
 
@@ -228,5 +228,5 @@ def _head_lines(path: Path) -> Iterator[bytes]:
 def _decoded[T](data: bytes, kind: type[T]) -> T | None:
     try:
         return decode(data, kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_DECODED:
         return None

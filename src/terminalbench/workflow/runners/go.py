@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.workflow.model import Ran
 from terminalbench.workflow.runners.report import OUTPUT_CHARS, Case, Report, Verdict, broken
 
@@ -39,7 +39,7 @@ def read(ran: Ran, path: str) -> Report:
     for line in ran.stdout.splitlines():
         try:
             event = decode(line, _Event)
-        except msgspec.MsgspecError:
+        except NOT_DECODED:
             other.append(line)
             continue
         if event.Test and event.Action == "output":

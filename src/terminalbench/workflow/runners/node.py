@@ -5,7 +5,7 @@ import shlex
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.workflow.languages import Repository, Runner
 from terminalbench.workflow.model import Ran
 from terminalbench.workflow.programs import program
@@ -76,7 +76,7 @@ def read(ran: Ran, runner: Runner, path: str) -> Report:
         if runner is Runner.NODE:
             return _node(told, path, output)
         return _mocha(told, path, output) if runner is Runner.MOCHA else _jest(told, output)
-    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError, ValueError):
+    except (*NOT_DECODED, KeyError, TypeError, AttributeError, ValueError):
         return Report(broken=broken(output) or f"the test run ended with exit code {ran.code}", output=output)
 
 
@@ -86,7 +86,7 @@ def _node_flags(repository: Repository, folder: str) -> list[str]:
     try:
         words = shlex.split(decode(data)["scripts"]["test"])
         words = words[words.index("node") + 1 :]
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
+    except (*NOT_DECODED, KeyError, TypeError, ValueError, AttributeError):
         return []
     flags: list[str] = []
     for at, word in enumerate(words):

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.workflow.languages import Runner
 from terminalbench.workflow.model import Ran
 from terminalbench.workflow.programs import program
@@ -53,7 +53,7 @@ def read(ran: Ran) -> Report:
         cases = tuple(
             Case(one["id"], Verdict(one["verdict"]), one["error"], one["message"], one["where"]) for one in found.cases
         )
-    except (msgspec.DecodeError, KeyError, ValueError):
+    except (*NOT_DECODED, KeyError, ValueError):
         return Report(broken=broken(output) or f"the test run ended with exit code {ran.code}", output=output)
     stopped = [case for case in cases if case.verdict is Verdict.BROKEN]
     why = "\n".join(found.broken) or "\n".join(f"{case.error}: {case.message}" for case in stopped)

@@ -21,7 +21,9 @@ REPO = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
 
 # The same examples in every run, however long one takes: a busy machine is no fault. `--hypothesis-profile=default` searches.
-settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "tests", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("tests")
 
 
@@ -71,11 +73,12 @@ def _slow_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     short ones are left.
 
     The starter tasks share a few large batches, which every worker that has one of their tests would run: they are the
-    first of one worker. So are tests of a module that share what a fixture of it makes, and all that load LiteLLM, which
-    takes seconds in each worker. (A worker that is done takes tests from the end of another's.)
+    first of one worker. So are tests of a module that share what a fixture of it makes, and all that load LiteLLM or
+    statsmodels, which takes seconds in each worker. (A worker that is done takes tests from the end of another's.)
     """
     blocks: list[list[pytest.Item]] = [[] for _ in range(workers)]
-    rest, loading = [], []
+    rest: list[pytest.Item] = []
+    loading: dict[str, list[pytest.Item]] = {"litellm": [], "statsmodels": []}
     sharing: dict[Path, list[pytest.Item]] = {}
     for item in sorted(items, key=lambda item: item.get_closest_marker("long") is None):
         if item.path.parent.name == "starter":
@@ -88,8 +91,9 @@ def _slow_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
                 sharing[item.path] = block
             block.append(item)
         else:
-            (loading if item.get_closest_marker("litellm") else rest).append(item)
-    blocks[-1] += loading
+            next((found for name, found in loading.items() if item.get_closest_marker(name)), rest).append(item)
+    for place, found in enumerate(loading.values(), 1):
+        blocks[-place % workers] += found
     size = -(-len(items) // workers)
     for block in blocks:
         room = max(0, size - len(block))

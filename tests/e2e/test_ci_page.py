@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from test_run import LIMIT_SEC
 from conftest import REPO
 from support.experiments import Project
 from support.tasks import SOLVE, write_task
+from support.warm import Warm
 
 PAGE = (REPO / "docs" / "ci.md").read_text()
 FAMILIES = 6
@@ -69,6 +69,7 @@ def repository(project: Project) -> Path:
         write_task(root / "tasks" / f"t{number}")
     project.write("experiments/ci.toml", EXPERIMENT)
     project.write("mine.py", AGENT.format(command=SOLVE))
+    Warm().write_tbench(root.parent)
     git(root, "init", "-q", "-b", "main")
     git(root, "add", "-A")
     git(root, "commit", "-qm", "an agent")
@@ -79,7 +80,7 @@ def repository(project: Project) -> Path:
 def follow(root: Path, script: str) -> subprocess.CompletedProcess[str]:
     """A step as the runner of GitHub runs it: in bash that ends at the first failure."""
     env = {**os.environ, "GITHUB_BASE_REF": "main", "GITHUB_STEP_SUMMARY": str(root / "summary.md")}
-    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    env["PATH"] = f"{root.parent}:{env['PATH']}"
     argv = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
     ran = subprocess.run(argv, cwd=root, env=env, capture_output=True, text=True, timeout=LIMIT_SEC, check=False)
     print(script, ran.returncode, ran.stdout, ran.stderr)

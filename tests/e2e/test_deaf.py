@@ -67,7 +67,7 @@ class Spins(Agent):
         async def spin() -> None:
             while True:
                 sum(range(100_000))
-                time.sleep(0.02)  # the machine is others' too
+                time.sleep(0.2)  # the machine is others' too
 
         await asyncio.gather(spin(), asyncio.sleep(0))
 '''

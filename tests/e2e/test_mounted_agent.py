@@ -8,6 +8,7 @@ import pytest
 from conftest import REPO
 from support.pages import shell_blocks
 from support.walk import walk
+from support.warm import Warm
 
 RECIPE = (REPO / "docs" / "sandbox.md").read_text().partition("## Agents of this machine")[2].partition("\n## ")[0]
 SOLUTION = REPO / "src/terminalbench/starter/tasks/git-lost-commit/solution/solve.sh"
@@ -32,7 +33,7 @@ def test_a_mounted_agent_of_npm_runs_and_nothing_is_installed(tmp_path: Path) ->
     (programs / "npm").write_text(NPM)
     (programs / "npm").chmod(0o755)
     (programs / "codex.js").write_text(CODEX % json.dumps(SOLUTION.read_text()))
-    (programs / "tbench").symlink_to(REPO / ".venv" / "bin" / "tbench")
+    Warm().write_tbench(programs)
     env = {"PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin", "OPENAI_API_KEY": "sk-scripted-0123456789"}
     walked = walk(folder, shell_blocks(RECIPE), env)
     assert walked.code == 0, walked.said

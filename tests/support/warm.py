@@ -17,6 +17,7 @@ import fcntl
 import json
 import os
 import selectors
+import shlex
 import signal
 import socket
 import struct
@@ -200,6 +201,11 @@ class Warm:
         """The command `tbench`, as a process that asks the loaded process too."""
         self.connect()
         return [sys.executable, str(Path(__file__).with_name("tbench.py")), _ENV[FOLDER]]
+
+    def write_tbench(self, folder: Path) -> None:
+        """Write that command to a folder, for a shell that has it in its PATH."""
+        (folder / "tbench").write_text(f'#!/bin/sh\nexec {shlex.join(self.tbench())} "$@"\n')
+        (folder / "tbench").chmod(0o755)
 
     def connect(self) -> None:
         """Connect to the loaded process, and start it if this is the first use in the session."""

@@ -8,10 +8,14 @@ import pytest
 from conftest import REPO
 from support.experiments import Project
 from terminalbench.errors import InvalidFile, UserError
+from terminalbench.experiments.schema import tables_markdown
 from terminalbench.json_files import read_json
+from terminalbench.trainer.evolvers.tables import EvolverTable, RangeTable
 from terminalbench.trainer.gym import Gym
 from terminalbench.trainer.lineage import LineageStore, Why
 from terminalbench.trainer.plan import Declared, TrainingPlan, declare, load_plan
+from terminalbench.trainer.tables import BudgetTable, GateTable, PlanTable, SplitTable
+from terminalbench.trainer.variants import Change, ToolsTable
 
 PLAN = """
 schema_version = 1
@@ -199,13 +203,30 @@ def test_the_tutorial_shows_the_plan_that_is_shipped() -> None:
     assert (REPO / "experiments/training-quickstart.toml").read_text() in page
 
 
+KEYS = [
+    ("", PlanTable),
+    ("[budget]", BudgetTable),
+    ("[split]", SplitTable),
+    ("[evolver]", EvolverTable),
+    ("[evolver.ranges.<option>]", RangeTable),
+    ("[[variants]]", Change),
+    ("[variants.tools]", ToolsTable),
+    ("[gate]", GateTable),
+]
+
+
+def test_the_page_has_every_key_as_it_is_declared() -> None:
+    assert tables_markdown(KEYS).strip() in (REPO / "docs/tbench/training.md").read_text()
+
+
 def test_the_first_plan_is_that_of_the_page_and_never_written_over_another(project: Project, tbench) -> None:
     ran = tbench("trainer", "run", "none.toml")
     assert (ran.code, ran.err) == (2, "error: none.toml: no such file (tbench trainer init makes one)\n")
     assert tbench("trainer", "init").out.endswith("next: tbench trainer run experiments/training-quickstart.toml\n")
     made = project.root / "experiments/training-quickstart.toml"
     assert made.read_bytes() == (REPO / "experiments/training-quickstart.toml").read_bytes()
-    assert load_plan(made).table.nights == 4
+    plan = load_plan(made)
+    assert (plan.table.nights, plan.root) == (4, project.root)  # in a folder that nothing else marks as a project
     made.write_text("mine")
     assert tbench("trainer", "init").code == 2
     assert made.read_text() == "mine"

@@ -102,7 +102,7 @@ def scaffold(folder: Path, agent: str, model: str | None, dataset: str, slug: st
         other = "nop" if agent != "nop" else "oracle"
         baseline = agent
         profiles = f'[profiles.{agent}]\nagent = "{agent}"\n\n[profiles.{other}]\nagent = "{other}"\n'
-    files |= _project_files(folder, project)
+    files |= project_files(folder, project)
     text = f"""\
 # An experiment: every profile attempts every task, `attempts` times. All keys: docs/experiment-toml.md
 schema_version = 2
@@ -130,7 +130,7 @@ baseline = "{baseline}" # the others are compared with this one
 
 def demo(folder: Path) -> dict[Path, str]:
     """The files of an experiment without a key, with a difference to be seen."""
-    return {experiment_file(folder, "demo"): DEMO, **_project_files(folder, marked_root(folder.resolve()))}
+    return {experiment_file(folder, "demo"): DEMO, **project_files(folder, marked_root(folder.resolve()))}
 
 
 def own(folder: Path, agent: str | None, task: str | None) -> dict[Path, str]:
@@ -158,7 +158,7 @@ def own(folder: Path, agent: str | None, task: str | None) -> dict[Path, str]:
     made = {experiment_file(folder, name): text}
     made |= task_files(folder, task) if task else {}
     made |= {folder / f"{module_of(agent)}.py": agent_module(agent)} if agent else {}
-    return made | _project_files(folder, root)
+    return made | project_files(folder, root)
 
 
 def close_to_one(agent: str) -> bool:
@@ -172,7 +172,7 @@ def experiment_file(folder: Path, slug: str) -> Path:
     return folder / "experiments" / f"{slug}.toml"
 
 
-def _project_files(folder: Path, project: Path | None) -> dict[Path, str]:
+def project_files(folder: Path, project: Path | None) -> dict[Path, str]:
     """What a project has besides: the mark of its root where nothing else marks it; in a repository, a .gitignore.
 
     One that is there gets the lines that it lacks.

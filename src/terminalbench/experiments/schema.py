@@ -1,7 +1,7 @@
 """The experiment file described for others: JSON Schema for editors, a Markdown table of keys for the docs."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -121,7 +121,12 @@ def _limits(kind: Any, rule: Rule | None) -> dict[str, Any]:
 
 def key_tables() -> str:
     """Every key, its type, default and meaning, as Markdown."""
-    return "\n".join(line for title, table in PAGES for line in _page(title, table))
+    return tables_markdown(PAGES)
+
+
+def tables_markdown(pages: Iterable[tuple[str, Any]]) -> str:
+    """The keys of some tables, each with the title of its part of the file."""
+    return "\n".join(line for title, table in pages for line in _page(title, table))
 
 
 def workflow_tables() -> str:
@@ -129,7 +134,7 @@ def workflow_tables() -> str:
     from terminalbench.workflow.load import StepTable, WorkflowTable
 
     pages = (("", WorkflowTable), ("[steps.<name>]", StepTable))
-    return "\n".join(line for title, table in pages for line in _page(title, table))
+    return tables_markdown(pages)
 
 
 def _page(title: str, table: Any) -> Iterator[str]:

@@ -10,6 +10,7 @@ from terminalbench.errors import UserError
 from terminalbench.locks import lock
 from terminalbench.overnight.training_report import TrainingStep
 from terminalbench.runner.executors.forked import harbor_loaded_once
+from terminalbench.text.numbers import plural
 from terminalbench.trainer.batches import Batches
 from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.evolvers.search import evolver_of
@@ -51,7 +52,11 @@ def run_training(
         done = read_nights(plan.folder)
         if done and not resume:
             hint = f"tbench trainer run {plan.file} --resume goes on; or give the plan another slug"
-            raise UserError(f"{len(done)} nights of it are over already", where=str(plan.file), hint=hint)
+            raise UserError(
+                f"{plural(len(done), 'night')} of it {'is' if len(done) == 1 else 'are'} over already",
+                where=str(plan.file),
+                hint=hint,
+            )
         evolver_of(plan)  # one that cannot be had is refused before a trial is paid
         declare(plan)
         _begin(plan, store)

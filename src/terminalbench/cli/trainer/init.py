@@ -19,12 +19,16 @@ def command(file: Path) -> None:
     """
     from importlib.resources import files
 
+    from terminalbench.experiments.project import marked_root
+    from terminalbench.experiments.scaffold import project_files
     from terminalbench.files import write_project_file
     from terminalbench.text.paths import typed
 
     if file.exists():
         raise UserError("exists already", where=str(file), hint="name another file")
+    folder = Path() if not file.is_absolute() else file.parent
     text = files("terminalbench.trainer").joinpath("quickstart.toml").read_text(encoding="utf-8")
-    write_project_file(file, text)
-    click.echo(f"written: {file}")
+    for path, held in {**project_files(folder, marked_root(folder.resolve())), file: text}.items():
+        write_project_file(path, held)
+        click.echo(f"written: {path}")
     click.echo(f"next: tbench trainer run {typed(file)}")

@@ -112,6 +112,20 @@
     });
   }
 
+  for (const form of document.querySelectorAll("[data-local-steps]")) {
+    const steps = [...document.querySelectorAll("[data-steps] .step")];
+    form.hidden = steps.length < 2;
+    form.addEventListener("input", () => {
+      const text = form.querySelector("input").value.toLowerCase(), only = form.querySelector("select").value;
+      for (const step of steps) {
+        const entry = document.getElementById("to-" + step.id);
+        step.hidden = !step.textContent.toLowerCase().includes(text) || (only && !entry?.dataset.marks.split(" ").includes(only));
+        if (entry) entry.hidden = step.hidden;
+      }
+      form.querySelector("[role=status]").textContent = text || only ? steps.filter((step) => !step.hidden).length + " of " + steps.length : "";
+    });
+  }
+
   // --- steps and keys -----------------------------------------------------------------------------------------------
   const steps = document.querySelector("[data-steps]");
   function toStep() {

@@ -22,8 +22,8 @@ from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.run import Ended
+from terminalbench.trainer.batches import AGAIN
 from terminalbench.trainer.lineage import LineageStore
-from terminalbench.trainer.night import AGAIN
 
 type Chance = Callable[[str], float]
 """How often a profile with this prompt passes."""

@@ -137,3 +137,19 @@ def test_a_lineage_tells_who_came_from_whom(line: Line) -> None:
     assert [one.why for one in found.crowned] == ["started", "promoted", "rolled_back"]
     with pytest.raises(UserError, match="no profile begins"):
         found.find("x")
+
+
+def test_a_variant_whose_content_was_edited_is_refused_at_its_line(line: Line) -> None:
+    made = line.second()
+    log = line.store.log
+    log.write_text(log.read_text().replace("Run the tests.", "Run no tests."))
+    with pytest.raises(UserError, match=f"log.jsonl:3: the content of profile {made.profile.id} is that of p"):
+        line.store.read()
+
+
+def test_a_variant_whose_table_was_edited_is_not_measured(line: Line) -> None:
+    made = line.second()
+    found, edited = line.store.lineage("mine"), {**made.table, "model": "stronger"}
+    found.check(made.profile.id, resolved(line.starter, made.table, "profile").profile)
+    with pytest.raises(UserError, match="is no longer what was recorded: model: m -> stronger"):
+        found.check(made.profile.id, resolved(line.starter, edited, "profile").profile)

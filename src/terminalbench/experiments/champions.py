@@ -19,6 +19,8 @@ from terminalbench.text.numbers import some
 
 PROFILES = Path(".terminalbench/profiles")
 """Where champions and their lineage are, below the folder of the project."""
+LOG = PROFILES / "log.jsonl"
+"""Every variant and every change of champion."""
 BESIDE = ("champion", "description", "price", "likely_cost_usd", "parallel", "env_file")
 """What a profile may set besides its champion: nothing that makes it another profile."""
 _NOT_ITS_OWN = "environment_code"
@@ -38,12 +40,16 @@ class Champion:
 
     def check(self, profile: Profile, at: str, problems: Problems) -> None:
         """Note where the profile that was made of the table is not the one that became champion."""
-        without = {name: value for name, value in profile.content.items() if name != _NOT_ITS_OWN}
-        known = {name: value for name, value in self.content.items() if name != _NOT_ITS_OWN}
-        found = changes_since(known, self.recipe, without)
-        if found:
-            what = f'is no longer the champion of "{self.lineage}" ({self.id}): {some(summaries(found), 3)}'
+        if found := changed_aspects(self.content, self.recipe, profile):
+            what = f'is no longer the champion of "{self.lineage}" ({self.id}): {some(found, 3)}'
             problems.add(at, what, "restore what has changed, or train again")
+
+
+def changed_aspects(content: Mapping[str, Any], recipe: int, profile: Profile) -> list[str]:
+    """How a profile differs from the one that was recorded with this content, whatever environment it runs in."""
+    without = {name: value for name, value in profile.content.items() if name != _NOT_ITS_OWN}
+    known = {name: value for name, value in content.items() if name != _NOT_ITS_OWN}
+    return summaries(changes_since(known, recipe, without))
 
 
 def champion_file(root: Path, lineage: str) -> Path:

@@ -22,10 +22,13 @@ from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Ended, run
 from terminalbench.records.event import Event
 from terminalbench.trainer.explore import Measure
+from terminalbench.trainer.lineage import LineageStore
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan
 from terminalbench.trainer.steps import Steps
 
+AGAIN = "-again"
+"""Stands behind the key of a champion that is measured against itself."""
 TRAINING_LABEL, NIGHT_LABEL, PART_LABEL = "training", "night", "part"
 
 
@@ -35,7 +38,10 @@ class _Labels(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Part:
-    """A batch of a night: which profiles, by the key that they have in it, attempt what, and for how much at most."""
+    """A batch of a night: which profiles of the lineage attempt what, and for how much at most.
+
+    The key of a profile is its id; `AGAIN` may stand behind it.
+    """
 
     night: int
     name: str
@@ -135,6 +141,9 @@ class Batches:
             "run": run_table,
         }
         made = plan.environment.experiment(part.profiles, part.measure.tasks, changes)
+        lineage = LineageStore(plan.root).lineage(plan.lineage)
+        for profile in made.profiles:
+            lineage.check(profile.key.removesuffix(AGAIN), profile)
         file = plan.folder / "nights" / f"{part.night:03}" / f"{part.name}.toml"
         write_experiment(made, file)
         return file

@@ -20,12 +20,13 @@ from typing import Any
 import msgspec
 
 from terminalbench.errors import UserError, did_you_mean
-from terminalbench.experiments.champions import PROFILES, Champion, champion_file
-from terminalbench.experiments.profiles import RECIPE
+from terminalbench.experiments.champions import LOG, Champion, champion_file, changed_aspects
+from terminalbench.experiments.profiles import RECIPE, Profile, content_id
 from terminalbench.files import write_bytes
 from terminalbench.json_files import append_jsonl, encode_json, read_log
 from terminalbench.locks import changing
 from terminalbench.records.values import stamp
+from terminalbench.text.numbers import some
 from terminalbench.trainer.variants import Made
 
 
@@ -101,6 +102,14 @@ class Lineage:
             raise UserError(what, where=self.name, hint=did_you_mean(name, [*self.variants]))
         return found[0]
 
+    def check(self, profile: str, made: Profile) -> None:
+        """Raise UserError where the profile made of a variant's table is not the one that was recorded."""
+        variant = self.variants[profile]
+        if found := changed_aspects(variant.content, variant.recipe, made):
+            what = f"profile {profile} is no longer what was recorded: {some(found, 3)}"
+            hint = f"restore {LOG} and the files that the profile names, or name another lineage"
+            raise UserError(what, where=f"lineage {self.name}", hint=hint)
+
     def line(self, variant: Variant) -> list[Variant]:
         """A variant, its parent, and so on."""
         found = [variant]
@@ -114,14 +123,19 @@ class LineageStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.log = root / PROFILES / "log.jsonl"
+        self.log = root / LOG
 
     def read(self) -> dict[str, Lineage]:
-        """Every lineage. A line cut off by the end of its writer was never acknowledged; other damage is an error."""
+        """Every lineage. A line cut off by the end of its writer was never acknowledged; other damage is an error.
+
+        So is a variant whose content has another id than it says: it was edited.
+        """
         lineages: dict[str, Lineage] = {}
         for entry in read_log(self.log, Entry.__value__):
             lineage = lineages.setdefault(entry.lineage, Lineage(entry.lineage))
             if isinstance(entry, Variant):
+                if (real := content_id(entry.content)) != entry.id:
+                    raise self._edited(entry, real)
                 lineage.variants.setdefault(entry.id, entry)
             else:
                 lineage.crowned.append(entry)
@@ -181,6 +195,12 @@ class LineageStore:
             now.crowned.append(made)
             self._point(now)
             return made
+
+    def _edited(self, entry: Variant, real: str) -> UserError:
+        lines = enumerate(self.log.read_text().splitlines(), start=1)
+        number = next((number for number, line in lines if "variant" in line and entry.id in line), "?")
+        what = f"the content of profile {entry.id} is that of {real}: it was edited"
+        return UserError(what, where=f"{self.log}:{number}", hint="restore the line; a change makes another profile")
 
     @contextmanager
     def _writing(self) -> Generator[dict[str, Lineage]]:

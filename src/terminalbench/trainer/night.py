@@ -16,7 +16,7 @@ from terminalbench.analytics.rows import rows_of
 from terminalbench.index.queries import BatchView
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import known_total, stamp
-from terminalbench.trainer.batches import Batches, Part
+from terminalbench.trainer.batches import AGAIN, Batches, Part
 from terminalbench.trainer.budget import night_parts, search_usd
 from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.evolvers.search import Search, evolver_of
@@ -27,8 +27,6 @@ from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.plan import TrainingPlan
 
 type Tables = Mapping[str, Mapping[str, Any]]
-AGAIN = "-again"
-"""Stands behind the key of a champion that is measured against itself."""
 
 
 @dataclass

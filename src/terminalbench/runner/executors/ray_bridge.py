@@ -32,7 +32,7 @@ SLOTS = ("sandboxes", "models")
 """Resources of which a trial takes one each, on the nodes of a cluster where some node declares them."""
 _STORE_BYTES = 80_000_000
 _REACH_SEC = 5.0
-_MISSES = 2
+_SILENT_SEC = 40.0
 _MB = 1 << 20
 _turn = threading.Lock()
 
@@ -97,21 +97,30 @@ def _try(address: str | None) -> str | None:
 
 
 def watch(address: str) -> None:
-    """End this process when the head of the cluster is gone: what it was told would never be answered."""
-    missed = 0
-    while missed < _MISSES:
-        time.sleep(_REACH_SEC)
-        missed = 0 if _reaches(address) else missed + 1
-    refuse(f"the head of the Ray cluster at {address} is gone", "tbench resume goes on when it is back")
+    """End this process when its cluster is gone, or is another one by now: what it asks would never be answered.
 
+    A head that was started anew does not know the node that we joined.
+    """
+    node, seen = ray.get_runtime_context().get_node_id(), time.monotonic()
 
-def _reaches(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SEC).close()
-    except OSError:
-        return False
-    return True
+    def look() -> None:
+        nonlocal seen
+        while True:
+            try:
+                known = any(one["NodeID"] == node and one["Alive"] for one in ray.nodes())
+            except Exception:  # noqa: BLE001  whatever it is, this cluster does not answer
+                known = False
+            if not known:
+                break
+            seen = time.monotonic()
+            time.sleep(_REACH_SEC)
+        refuse(gone, hint)
+
+    gone, hint = f"the Ray cluster at {address} is gone, or was started anew", "tbench resume goes on when it is back"
+    threading.Thread(target=look, name="cluster", daemon=True).start()
+    while time.monotonic() - seen < _SILENT_SEC:
+        time.sleep(1.0)
+    refuse(gone, hint)
 
 
 def needs(order: Join, trials: int) -> dict[str, Any]:

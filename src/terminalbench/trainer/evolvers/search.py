@@ -75,6 +75,7 @@ class Search:
     stopped: str | None = None
     asked: Asked | None = None
     _batches: int = 0
+    _made: dict[str, Made] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -117,8 +118,11 @@ class Search:
 
     def made(self, profile: str | None = None) -> Made:
         """A profile of the lineage; the champion."""
-        variant = self.lineage.variants[profile or self.champion]
-        return resolved(self.plan.environment, variant.table, profile or "champion")
+        name = profile or self.champion
+        if name not in self._made:
+            variant = self.lineage.variants[name]
+            self._made[name] = resolved(self.plan.environment, variant.table, profile or "champion")
+        return self._made[name]
 
     def sections(self) -> dict[str, str]:
         """The champion's prompt, by sections."""

@@ -153,3 +153,20 @@ def test_a_variant_whose_table_was_edited_is_not_measured(line: Line) -> None:
     found.check(made.profile.id, resolved(line.starter, made.table, "profile").profile)
     with pytest.raises(UserError, match="is no longer what was recorded: model: m -> stronger"):
         found.check(made.profile.id, resolved(line.starter, edited, "profile").profile)
+
+
+def test_a_champion_whose_file_was_edited_is_refused_and_one_deleted_comes_from_the_log(
+    line: Line, project: Project
+) -> None:
+    file, first = champion_file(project.root, "mine"), line.first.profile.id
+    whole = file.read_text()
+    file.write_text(whole.replace('"model": "m"', '"model": "n"'))  # in its table and in its content
+    (found,) = problems(project, BEST)
+    assert f"the content of {first} is that of p" in found
+    assert "delete the file: it is made again" in found
+    other = resolved(line.starter, {**TABLE, "model": "n"}, "p").profile.id
+    file.write_text(file.read_text().replace(first, other))
+    (found,) = problems(project, BEST)
+    assert f"{other} was not made champion of mine" in found
+    file.unlink()
+    assert good(project, BEST).profiles[0].id == first

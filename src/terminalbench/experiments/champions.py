@@ -1,7 +1,8 @@
 """The champion of a lineage, as an experiment takes it: `[profiles.best] champion = "starter"`.
 
-The Trainer writes the file of a champion; nothing else of training is read here. The profile it names is pinned: a file
-that it is made of and that has changed since is a problem, not another champion.
+The Trainer writes the file of a champion, and the log that it can be made from again; nothing else of training is read
+here. The profile it names is pinned: a file that it is made of and that has changed since is a problem, not another
+champion.
 """
 
 import json
@@ -9,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from terminalbench.errors import did_you_mean
+from terminalbench.errors import TbenchError, did_you_mean
 from terminalbench.experiments.profile_changes import changes_since, summaries
-from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.profiles import RECIPE, Profile, content_id
 from terminalbench.experiments.tables import ProfileTable
 from terminalbench.frozen import frozen
+from terminalbench.json_files import read_log
 from terminalbench.strict import Problems, given
 from terminalbench.text.numbers import some
 
@@ -58,17 +60,44 @@ def champion_file(root: Path, lineage: str) -> Path:
 
 
 def read_champion(root: Path, lineage: str, at: str, problems: Problems) -> Champion | None:
-    """The champion of a lineage; a problem is noted at `at` when there is none."""
+    """The champion of a lineage, of the log where its file is not there; a problem is noted at `at` for none, and for
+    one that was edited.
+    """
     file = champion_file(root, lineage)
     try:
-        return Champion(**json.loads(file.read_bytes()))
+        logged = _logged(root, lineage)
+        champion = Champion(**json.loads(file.read_bytes())) if file.exists() or not logged else logged[-1]
+        if (real := content_id(champion.content)) != champion.id:
+            what = f"{file}: the content of {champion.id} is that of {real}: it was edited"
+        elif logged and (champion.id, champion.since) not in [(one.id, one.since) for one in logged]:
+            what = f"{file}: {champion.id} was not made champion of {lineage}: {LOG} does not say so"
+        else:
+            return champion
+        problems.add(at, what, f"delete the file: it is made again from {LOG}")
     except FileNotFoundError:
         known = sorted(path.stem for path in file.parent.glob("*.json"))
         hint = did_you_mean(lineage, known) or "tbench trainer makes them"
         problems.add(at, f'no lineage is called "{lineage}"', hint)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         problems.add(at, f"{file} cannot be read: {error}")
+    except TbenchError as error:
+        problems.add(at, "; ".join(error.lines()))
     return None
+
+
+def _logged(root: Path, lineage: str) -> list[Champion]:
+    """The champions that a lineage had, by the log."""
+    variants: dict[str, dict[str, Any]] = {}
+    found = []
+    for line in read_log(root / LOG, dict[str, Any]):
+        if line["lineage"] != lineage:
+            continue
+        if line["type"] == "variant":
+            known = {name: line[name] for name in ("lineage", "id", "table", "content")}
+            variants.setdefault(line["id"], {**known, "recipe": line.get("recipe", RECIPE)})
+        elif line["id"] in variants:
+            found.append(Champion(**variants[line["id"]], since=line["time"], reason=line["reason"]))
+    return found
 
 
 def taken_over(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.dashboard import Root
-from support.trainings import make_training
+from support.trainings import CHECK, HURRY, PLAN, START, make_training
 from terminalbench.dashboard.export import export_site
 from terminalbench.dashboard.frame import TRAININGS, NotFound
 
@@ -29,7 +29,7 @@ def test_a_training_shows_all_that_was_declared(root: Root) -> None:
     assert "night 4 of 6" in listed
     page = root.text("trainings/prompts/")
     for said in (
-        "promoted, +12.0 pt over start-1 on canary nights",  # champion
+        f"promoted, +12.0 pt over {START} on canary nights",  # champion
         "not decided yet",  # evidence so far
         "1 of 2",
         "not shown to be better in 2 looks",  # rejected
@@ -41,7 +41,7 @@ def test_a_training_shows_all_that_was_declared(root: Root) -> None:
     assert '<a href="../../batches/study/0/">study/0</a>' in page
     assert "gone/9" in page
     assert ">gone/9</a>" not in page
-    assert page.index("<b>start-1</b>") < page.index("<b>check-2</b>") < page.index("<b>plan-4</b>")
+    assert page.index(f"<b>{START}</b>") < page.index(f"<b>{CHECK}</b>") < page.index(f"<b>{PLAN}</b>")
     assert "<script>document" not in page
     rows = list(csv.DictReader(io.StringIO(root.text("trainings/prompts/comparisons.csv"))))
     assert [row["part"] for row in rows] == ["explore", "refused", "canary", "confirm", "watch", "confirm", "watch"]
@@ -49,7 +49,7 @@ def test_a_training_shows_all_that_was_declared(root: Root) -> None:
     states = {
         one["profile"]: one["state"] for one in json.loads(root.text("trainings/prompts/data.json"))["challengers"]
     }
-    assert states == {"check-2": "promoted", "hurry-3": "dropped", "plan-4": "confirm"}
+    assert states == {CHECK: "promoted", HURRY: "dropped", PLAN: "confirm"}
 
 
 def test_an_export_has_the_trainings(root: Root, tmp_path: Path) -> None:

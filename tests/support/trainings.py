@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from terminalbench.analytics.model import Interval
-from terminalbench.experiments.champions import PROFILES
+from terminalbench.experiments.champions import LOG
+from terminalbench.experiments.profiles import content_id
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.trainer.campaign import Campaign, Challenger, Phase
 from terminalbench.trainer.gate import Action, Verdict
@@ -23,16 +24,24 @@ from terminalbench.trainer.lineage import Crowned, Variant, Why
 HOSTILE = "<script>document.title='owned'</script>\x1b[2J"
 
 
+def _content(reason: str) -> dict[str, str]:
+    return {"model": "m", "prompt": reason}
+
+
+REASONS = ("where the training starts", "look at the result", HOSTILE, "plan first")
+START, CHECK, HURRY, PLAN = (content_id(_content(reason)) for reason in REASONS)
+
+
 def make_training(root: Path, slug: str = "prompts", batch: str = "study/0") -> Path:
     """The folder of a training of four nights; every comparison was on one batch."""
-    folder, log = training_folder(root, slug), root / PROFILES / "log.jsonl"
+    folder, log = training_folder(root, slug), root / LOG
     write_json(plan_json(folder), Declared(slug, "0" * 16, "2026-01-20T20:00:00Z", {"nights": 6, "lineage": None}))
     for number, (name, parent, reason) in enumerate(
         [
-            ("start-1", None, "where the training starts"),
-            ("check-2", "start-1", "look at the result"),
-            ("hurry-3", "start-1", HOSTILE),
-            ("plan-4", "check-2", "plan first"),
+            (START, None, REASONS[0]),
+            (CHECK, START, REASONS[1]),
+            (HURRY, START, HOSTILE),
+            (PLAN, CHECK, REASONS[3]),
         ]
     ):
         variant = Variant(
@@ -41,7 +50,7 @@ def make_training(root: Path, slug: str = "prompts", batch: str = "study/0") -> 
             reason=reason,
             source="listed",
             table={},
-            content={"model": "m", "prompt": reason},
+            content=_content(reason),
             parent=parent,
             simulated=True,
             seq=number,
@@ -58,35 +67,35 @@ def make_training(root: Path, slug: str = "prompts", batch: str = "study/0") -> 
     open_ = Verdict(action=Action.GO_ON, reason="not decided yet", difference=0.05, p=0.2, level=0.01, look=1, looks=2)
     kept = Verdict(action=Action.KEEP, reason="no loss was shown", difference=0.1)
     for time, name, why, before, verdict in (
-        ("2026-01-20T20:00:00Z", "start-1", Why.STARTED, None, None),
-        ("2026-01-22T06:00:00Z", "check-2", Why.PROMOTED, "start-1", better),
+        ("2026-01-20T20:00:00Z", START, Why.STARTED, None, None),
+        ("2026-01-22T06:00:00Z", CHECK, Why.PROMOTED, START, better),
     ):
         numbers = as_numbers(verdict) if verdict is not None else {}
         made = Crowned(lineage=slug, id=name, why=why, reason="the first", before=before, evidence=numbers, time=time)
         append_jsonl(log, made)
-    first = Campaign(champion="start-1", allowed=3, night=1, waiting=("check-2",), known=("check-2",))
+    first = Campaign(champion=START, allowed=3, night=1, waiting=(CHECK,), known=(CHECK,))
     states = [
         first,
-        Campaign(champion="check-2", allowed=3, night=2, control="start-1", begun=1, waiting=("hurry-3",)),
-        Campaign(champion="check-2", allowed=3, night=3, control="start-1", begun=2, waiting=("plan-4",)),
+        Campaign(champion=CHECK, allowed=3, night=2, control=START, begun=1, waiting=(HURRY,)),
+        Campaign(champion=CHECK, allowed=3, night=3, control=START, begun=2, waiting=(PLAN,)),
         Campaign(
-            champion="check-2",
+            champion=CHECK,
             allowed=3,
             night=4,
-            control="start-1",
+            control=START,
             begun=3,
-            challenger=Challenger("plan-4", nights=1),
+            challenger=Challenger(PLAN, nights=1),
         ),
     ]
     confirms: list[tuple[str, str, Phase, Verdict] | None] = [
         None,
-        ("check-2", "start-1", "canary", better),
-        ("hurry-3", "check-2", "confirm", dropped),
+        (CHECK, START, "canary", better),
+        (HURRY, CHECK, "confirm", dropped),
     ]
-    confirms.append(("plan-4", "check-2", "confirm", open_))
+    confirms.append((PLAN, CHECK, "confirm", open_))
     for state, confirm in zip(states, confirms, strict=True):
-        champion = "start-1" if state.night < 3 else "check-2"
-        other = "start-1" if state.night > 2 else "start-1-again"
+        champion = START if state.night < 3 else CHECK
+        other = START if state.night > 2 else f"{START}-again"
         held = (
             Measured(batch=batch, new=confirm[0], old=confirm[1], phase=confirm[2], verdict=confirm[3])
             if confirm
@@ -97,12 +106,12 @@ def make_training(root: Path, slug: str = "prompts", batch: str = "study/0") -> 
             time=f"2026-01-2{state.night}T06:00:00Z",
             after=state,
             control=Measured(batch=batch, new=champion, old=other, verdict=kept if state.night > 2 else None),
-            explored=(Explored(id="check-2", rounds=2, passed=9, measured=10, reason="look at the result"),)
+            explored=(Explored(id=CHECK, rounds=2, passed=9, measured=10, reason="look at the result"),)
             if state.night == 1
             else (),
             searched=("gone/9",) if state.night == 1 else (),
             refused=(Refused("copy the answer", "holds text of a solution"),) if state.night == 1 else (),
-            winner="check-2" if state.night == 1 else None,
+            winner=CHECK if state.night == 1 else None,
             confirm=held,
             trials=40,
             measured=39,

@@ -5,7 +5,6 @@ What is known comes from harbor.json, made by `terminalbench.harbor.describe`; H
 
 import os
 from collections.abc import Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from terminalbench import registry
@@ -94,6 +93,8 @@ def _told(experiment: "Experiment") -> Iterator[str]:
 
 
 def _installed(package: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         version(package)
     except PackageNotFoundError:

@@ -139,6 +139,16 @@ def test_a_task_that_changes_its_part_is_found(project: Project) -> None:
         declare(plan(project, ("dev = 0.6", "dev = 0.6\nseed = 5")))
 
 
+def test_a_task_that_was_edited_since_is_found(project: Project) -> None:
+    places = [project.task("own", name).parent for name in "abcdefghijklmnop"]
+    own = ('environment = "starter"', 'environment = "own"')
+    declare(plan(project, own))
+    for place in (places[0], places[3]):
+        (place / "instruction.md").write_text("Another task.")
+    with pytest.raises(UserError, match="2 tasks changed since the plan was declared: own/a, own/d"):
+        declare(plan(project, own))
+
+
 def test_a_plan_without_a_profile_goes_on_from_the_champion(project: Project) -> None:
     none = ('[profile]\nagent = "simulated"\nmodel = "m"\n', "")
     with pytest.raises(UserError, match='profile: lineage "mine" has no champion to begin with'):

@@ -230,7 +230,7 @@ def _task(task: Task, own: SuiteTaskTable | None) -> SuiteTask:
     return SuiteTask(
         task.id,
         task.dataset,
-        _task_digest(task),
+        task_digest(task),
         own.name if own is not None else None,
         task.family,
         own.difficulty if own is not None and own.difficulty is not None else said if isinstance(said, str) else None,
@@ -238,7 +238,7 @@ def _task(task: Task, own: SuiteTaskTable | None) -> SuiteTask:
     )
 
 
-def _task_digest(task: Task) -> str:
+def task_digest(task: Task) -> str:
     """Of the task's files where they lie in a folder; else of the place where they are fetched from."""
     from terminalbench.runner.changes import task_files
 

@@ -24,7 +24,7 @@ from terminalbench.records.event import Event
 from terminalbench.trainer.explore import Measure
 from terminalbench.trainer.lineage import LineageStore
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
-from terminalbench.trainer.plan import TrainingPlan
+from terminalbench.trainer.plan import TrainingPlan, check_tasks
 from terminalbench.trainer.steps import Steps
 
 AGAIN = "-again"
@@ -131,6 +131,7 @@ class Batches:
 
     def _file(self, part: Part):
         plan = self.plan
+        check_tasks(plan)
         run_table = {**plan.table.run, "attempts": part.measure.attempts, "seed": self._seed(part)}
         if part.usd is not None:
             run_table["budget_usd"] = part.usd

@@ -21,12 +21,16 @@ TRAINING = Path(".terminalbench/training")
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """A plan as it was when it was declared: everything that decides what is tried and what has to be shown."""
+    """A plan as it was when it was declared: everything that decides what is tried and what has to be shown.
+
+    `tasks` are the digests of the environment's tasks, by `dataset/id`.
+    """
 
     slug: str
     digest: str
     declared_at: str
     content: dict[str, Any]
+    tasks: dict[str, str] = {}
 
 
 class Measured(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

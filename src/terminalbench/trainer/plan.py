@@ -25,6 +25,7 @@ from terminalbench.experiments.tables import RunTable
 from terminalbench.experiments.toml_lines import invalid_file
 from terminalbench.json_files import read_json, write_json
 from terminalbench.locks import changing
+from terminalbench.overnight.suite import task_digest
 from terminalbench.records.values import stamp
 from terminalbench.strict import Problems, given, read, read_toml
 from terminalbench.text.numbers import dollars, plural, some
@@ -125,7 +126,8 @@ def declare(plan: TrainingPlan) -> Declared:
     kept = plan_json(plan.folder)
     with changing(kept):
         if not kept.is_file():
-            made = Declared(plan.table.slug, digest, stamp(datetime.now(UTC)), decode(data))
+            now = stamp(datetime.now(UTC))
+            made = Declared(plan.table.slug, digest, now, decode(data), _tasks_now(plan))
             write_json(kept, made)
             return made
         known: Declared = read_json(kept, Declared)
@@ -136,7 +138,24 @@ def declare(plan: TrainingPlan) -> Declared:
             where=str(plan.file),
             hint="undo the change, or give the new plan a slug of its own",
         )
+    check_tasks(plan)
     return known
+
+
+def check_tasks(plan: TrainingPlan) -> None:
+    """Raise UserError where a task is another one than when the plan was declared: results of both are not one."""
+    kept = plan_json(plan.folder)
+    known = read_json(kept, Declared).tasks if kept.is_file() else {}
+    if changed := [name for name, digest in _tasks_now(plan).items() if known.get(name, digest) != digest]:
+        raise UserError(
+            f"{plural(len(changed), 'task')} changed since the plan was declared: {some(changed, 6)}",
+            where=str(plan.file),
+            hint="put them back, or give the plan another slug: what was measured before does not count for them",
+        )
+
+
+def _tasks_now(plan: TrainingPlan) -> dict[str, str]:
+    return {f"{task.dataset}/{task.id}": task_digest(task) for task in plan.environment.tasks}
 
 
 def _check(table: PlanTable, raw: dict[str, Any], problems: Problems) -> None:

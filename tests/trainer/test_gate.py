@@ -205,3 +205,11 @@ def test_success_ranks_first_and_cost_of_successes_second() -> None:
         "broken": Score(0, 0, 10, None),
     }
     assert better_half(scores) == ["best", "cheap", "dear"]
+
+
+def test_a_verdict_says_the_p_that_decides() -> None:
+    some, less = "+" * 8 + "x" * 12, "+" * 2 + "x" * 18
+    assert "p = 0.031, look 1 of 2 decides at 0.0052 on 20 tasks, 40 trials" in said(night(1, some, less)).reason
+    assert "decides at 0.01 on" in watch(night(1, some, less), "new", "old", 0.01).reason
+    once = canary(night(1, some, less), "new", "old", RULE, 1)
+    assert "decides" not in once.reason  # it is the sign of the difference that does

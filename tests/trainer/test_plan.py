@@ -13,7 +13,7 @@ from terminalbench.json_files import read_json
 from terminalbench.trainer.evolvers.tables import EvolverTable, RangeTable
 from terminalbench.trainer.gym import Gym
 from terminalbench.trainer.lineage import LineageStore, Why
-from terminalbench.trainer.plan import Declared, TrainingPlan, declare, load_plan
+from terminalbench.trainer.plan import Declared, TrainingPlan, declare, idle_looks, load_plan
 from terminalbench.trainer.tables import BudgetTable, GateTable, PlanTable, SplitTable
 from terminalbench.trainer.variants import Change, ToolsTable
 
@@ -240,3 +240,10 @@ def test_the_first_plan_is_that_of_the_page_and_never_written_over_another(proje
     made.write_text("mine")
     assert tbench("trainer", "init").code == 2
     assert made.read_text() == "mine"
+
+
+def test_looks_that_can_decide_nothing_are_named(project: Project) -> None:
+    assert idle_looks(plan(project)) == (
+        "look 1 of 3 can decide nothing: 10 dev tasks reach p = 0.002 at best, and p has to be < 0.001"
+    )
+    assert idle_looks(plan(project, ("nights = 9", "nights = 9\ngate = { looks = 1 }"))) is None

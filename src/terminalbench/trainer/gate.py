@@ -20,7 +20,7 @@ from terminalbench.analytics.stats import holm
 from terminalbench.analytics.strata import Stratum, stratified
 from terminalbench.analytics.summary import by_profile
 from terminalbench.records.trial import Outcome, TaskRef
-from terminalbench.text.numbers import between, p_equation, percent, plural, points, times
+from terminalbench.text.numbers import between, p_equation, p_value, percent, plural, points, times
 
 FAMILY_ALPHA = 0.05
 CLAIM_ALPHA = 0.05
@@ -90,16 +90,16 @@ def confirm(rows: Sequence[Row], new: str, old: str, rule: Rule, nights: int) ->
     measured = found.estimate.difference is not None
     verdict = _decided(units, found, settings)
     if verdict == "better":
-        return _allowed(rows, new, old, rule, _said(Action.CANARY, "proven better", found))
+        return _allowed(rows, new, old, rule, _said(Action.CANARY, "proven better", found, by_p=True))
     if verdict == "worse":
-        return _said(Action.DROP, "proven worse", found)
+        return _said(Action.DROP, "proven worse", found, by_p=True)
     if measured and look >= rule.looks:
-        return _said(Action.DROP, f"not shown to be better in {plural(rule.looks, 'look')}", found)
+        return _said(Action.DROP, f"not shown to be better in {plural(rule.looks, 'look')}", found, by_p=True)
     if nights >= 2 * rule.looks:
         return _said(Action.DROP, f"could not be measured in {plural(nights, 'night')}", found)
     if measured and 2 * look >= rule.looks and (found.estimate.difference or 0.0) <= 0:
-        return _said(Action.DROP, "no gain is in sight", found)
-    return _said(Action.GO_ON, "not decided yet", found)
+        return _said(Action.DROP, "no gain is in sight", found, by_p=True)
+    return _said(Action.GO_ON, "not decided yet", found, by_p=True)
 
 
 def canary(rows: Sequence[Row], new: str, old: str, rule: Rule, nights: int) -> Verdict:
@@ -128,8 +128,8 @@ def watch(rows: Sequence[Row], champion: str, control: str, alpha: float) -> Ver
     units = _units(rows, rule)
     found = _measured(units, champion, control, settings)
     if _decided(units, found, settings) == "worse":
-        return _said(Action.ROLL_BACK, "the champion is proven worse than the one before it", found)
-    return _said(Action.KEEP, "the champion is not shown to be worse", found)
+        return _said(Action.ROLL_BACK, "the champion is proven worse than the one before it", found, by_p=True)
+    return _said(Action.KEEP, "the champion is not shown to be worse", found, by_p=True)
 
 
 def sealed(rows: Sequence[Row], new: str, old: str, *, by_family: bool) -> Verdict:
@@ -225,7 +225,8 @@ def _strata(new: Sequence[Row], old: Sequence[Row]) -> Mapping[TaskRef, Stratum]
     return {task: Stratum(*held) for task, held in counts.items()}
 
 
-def _said(action: Action, what: str, found: _Measured) -> Verdict:
+def _said(action: Action, what: str, found: _Measured, *, by_p: bool = False) -> Verdict:
+    """The verdict with its numbers; with the p that would decide, where it is p that does."""
     way, looks = found.estimate, found.looks
     if way.difference is None:
         return Verdict(action=action, reason=f"{what}: no task was measured under both")
@@ -233,7 +234,10 @@ def _said(action: Action, what: str, found: _Measured) -> Verdict:
     numbers = [points(way.difference)]
     if interval is not None:
         numbers.append(f"{percent(interval.level)} interval {between(interval.low, interval.high, 'pass')}")
-    numbers.append(f"{p_equation(way.p)} on {plural(way.tasks, 'task')}, {plural(way.trials, 'trial')}")
+    numbers.append(p_equation(way.p))
+    if by_p and looks is not None:
+        numbers.append(_level_said(looks))
+    numbers[-1] += f" on {plural(way.tasks, 'task')}, {plural(way.trials, 'trial')}"
     return Verdict(
         action=action,
         reason=f"{what}: {', '.join(numbers)}",
@@ -246,3 +250,11 @@ def _said(action: Action, what: str, found: _Measured) -> Verdict:
         tasks=way.tasks,
         trials=way.trials,
     )
+
+
+def _level_said(looks: Looks) -> str:
+    if looks.method in ("plain", "growth"):
+        return f"decides at {p_value(looks.level)}"
+    if not looks.look:
+        return f"before look 1 of {looks.looks}"
+    return f"look {looks.look} of {looks.looks} decides at {p_value(looks.level)}"

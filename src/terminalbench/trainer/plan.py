@@ -28,7 +28,7 @@ from terminalbench.locks import changing
 from terminalbench.overnight.suite import task_digest
 from terminalbench.records.values import stamp
 from terminalbench.strict import Problems, given, read, read_toml
-from terminalbench.text.numbers import dollars, plural, some
+from terminalbench.text.numbers import dollars, p_equation, p_value, plural, some
 from terminalbench.trainer.budget import search_usd
 from terminalbench.trainer.environments import Environment, open_environment
 from terminalbench.trainer.evolvers.tables import check_evolver
@@ -184,14 +184,34 @@ def _check_size(plan: TrainingPlan) -> None:
         problem = Problem("budget.trials", f"{what} under two profiles need {2 * dev}", hint)
         raise invalid_file(plan.file, [problem])
     gate = plan.table.gate
-    units = dev if gate.unit == "task" else len({unit_of(task) for task in plan.split.dev})
+    units, names = _dev_units(plan)
     fewest = fewest_units(nominal_level(gate.looks, gate.looks, gate.alpha / plan.challengers))
     if units < fewest:
-        names = "tasks" if gate.unit == "task" else "families"
         shared = plural(plan.challengers, "challenger")
         what = f"{units} dev {names} can never show a gain at alpha {gate.alpha:g} over {shared}"
         hint = f"it takes {fewest}: more {names} on dev (split.dev), fewer gate.challengers, or a larger gate.alpha"
         raise invalid_file(plan.file, [Problem("gate", what, hint)])
+
+
+def idle_looks(plan: TrainingPlan) -> str | None:
+    """Which of the declared looks can decide nothing, whatever is measured: too few units for their level."""
+    gate, (units, names) = plan.table.gate, _dev_units(plan)
+    levels = [nominal_level(look, gate.looks, gate.alpha / plan.challengers) for look in range(1, gate.looks + 1)]
+    idle = [level for level in levels if fewest_units(level) > units]
+    if not idle:
+        return None
+    which = f"look 1 of {gate.looks}" if len(idle) == 1 else f"looks 1 to {len(idle)} of {gate.looks}"
+    return (
+        f"{which} can decide nothing: {units} dev {names} reach {p_equation(2.0 ** (1 - units))} at best, "
+        f"and p has to be {p_value(idle[-1])}"
+    )
+
+
+def _dev_units(plan: TrainingPlan) -> tuple[int, str]:
+    """How many independent observations dev has, and what they are called."""
+    if plan.table.gate.unit == "task":
+        return len(plan.split.dev), "tasks"
+    return len({unit_of(task) for task in plan.split.dev}), "families"
 
 
 def _environment(table: PlanTable, root: Path, file: Path) -> Environment:

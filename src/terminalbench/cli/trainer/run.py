@@ -33,11 +33,13 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
     from terminalbench.text.foreign import printable
     from terminalbench.trainer.journal import NightEntry
     from terminalbench.trainer.lineage import LineageStore
-    from terminalbench.trainer.plan import load_plan
+    from terminalbench.trainer.plan import idle_looks, load_plan
     from terminalbench.trainer.run import run_training
     from terminalbench.trainer.story import claim, ledger, spent
 
     plan = load_plan(file, root)
+    if not as_json and (note := idle_looks(plan)) is not None:
+        click.echo(fill(f"note: {note}", text_width(), subsequent_indent="  "))
 
     teller = Line(quiet=as_json, refresh_sec=0.5)
 

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from support.experiments import Project
+from terminalbench.errors import UserError
+from terminalbench.json_files import write_json
 from terminalbench.trainer import run
 from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.journal import Asked, Explored, Measured, NightEntry, Refused
@@ -42,13 +44,14 @@ def nights(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
 
     class Night:
         def __init__(self, plan: TrainingPlan, store: object, batches: object, done: object, state: Campaign) -> None:
-            self.state = state.next_night()
+            self.state, self.root = state.next_night(), plan.root
 
         def run(self) -> NightEntry:
-            control = Measured(batch="mine/1", new=self.state.champion, old="x")
-            return NightEntry(
-                night=self.state.night, time="2026-01-01T00:00:00Z", after=self.state, control=control, **fields
-            )
+            night = self.state.night
+            labels = {"training": "mine", "night": str(night), "part": "control"}
+            write_json(self.root / f"results/mine/{night}/plan.json", {"labels": labels})
+            control = Measured(batch=f"mine/{night}", new=self.state.champion, old="x")
+            return NightEntry(night=night, time="2026-01-01T00:00:00Z", after=self.state, control=control, **fields)
 
     monkeypatch.setattr(run, "Night", Night)
 
@@ -81,3 +84,17 @@ def test_nights_go_on_while_something_is_proposed(
 ) -> None:
     nights(monkeypatch, **fields)
     assert len(run.run_training(plan).nights) == count
+
+
+def test_nights_whose_batches_are_gone_or_replaced_are_not_gone_on_with(
+    plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nights(monkeypatch, asked=ASKED)
+    run.run_training(plan, nights=3)
+    (plan.root / "results/mine/1/plan.json").unlink()
+    third = (plan.root / "results/mine/3/plan.json").read_bytes()
+    (plan.root / "results/mine/2/plan.json").write_bytes(third)
+    said = r"gone, or others have their numbers: mine/1 \(control of night 1\), mine/2 \(control of night 2\) \(put"
+    with pytest.raises(UserError, match=said):
+        run.run_training(plan, resume=True)
+    assert len(run.read_nights(plan.folder)) == 3

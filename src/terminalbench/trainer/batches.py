@@ -21,7 +21,9 @@ from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Ended, run
 from terminalbench.records.event import Event
+from terminalbench.text.numbers import some
 from terminalbench.trainer.explore import Measure
+from terminalbench.trainer.journal import NightEntry
 from terminalbench.trainer.lineage import LineageStore
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan, check_tasks
@@ -108,13 +110,28 @@ class Batches:
         wanted = self._labels(part)
         numbers = sorted(int(path.name) for path in self.folder.glob("*") if path.name.isdecimal())
         for batch in (Batch(self.folder / str(number)) for number in numbers):
-            try:
-                held = read_json(batch.plan_json, _Labels).labels
-            except (OSError, TbenchError):
-                continue
-            if wanted.items() <= held.items():
+            if wanted.items() <= _labels_of(batch).items():
                 return batch
         return None
+
+    def check(self, nights: Sequence[NightEntry]) -> None:
+        """Raise UserError where a batch that a night rests on is gone, or its number is that of another one now."""
+        lost = [
+            f"{name} ({part or 'search'} of night {night.night})"
+            for night in nights
+            for name, part in night.batches.items()
+            if not self._held(name, night.night, part)
+        ]
+        if lost:
+            what = f"batches that its nights rest on are gone, or others have their numbers: {some(lost, 6)}"
+            hint = "put them back, or give the plan another slug and begin anew"
+            raise UserError(what, where=str(self.folder), hint=hint)
+
+    def _held(self, name: str, night: int, part: str | None) -> bool:
+        wanted = {TRAINING_LABEL: self.plan.table.slug, NIGHT_LABEL: str(night)}
+        if part is not None:
+            wanted[PART_LABEL] = part
+        return wanted.items() <= _labels_of(Batch(self.folder.parent / name)).items()
 
     def view(self, batch: Batch) -> BatchView:
         """A batch as it is on disk."""
@@ -153,6 +170,14 @@ class Batches:
         """A seed of its own for each batch, the same whenever it is asked: no attempt has the luck of another."""
         text = f"{self.plan.table.slug}\0{part.night}\0{part.name}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
+
+def _labels_of(batch: Batch) -> dict[str, str]:
+    """The labels of a batch; none of one that is not there."""
+    try:
+        return read_json(batch.plan_json, _Labels).labels
+    except (OSError, TbenchError):
+        return {}
 
 
 def _share(batch: Batch, gate: Path | None) -> None:

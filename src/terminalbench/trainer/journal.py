@@ -98,6 +98,12 @@ class NightEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Who was champion in this night."""
         return self.control.new
 
+    @property
+    def batches(self) -> dict[str, str | None]:
+        """The batches that it rests on (`<slug>/<n>`), each with its part of the night; None: one of the search."""
+        judged = {self.confirm.batch: self.confirm.phase} if self.confirm is not None else {}
+        return {**dict.fromkeys(self.searched), self.control.batch: "control", **judged}
+
 
 class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A measurement on the holdout, the `look`th look of the project; without a verdict it has begun and no more."""

@@ -59,6 +59,7 @@ def run_training(
             )
         evolver_of(plan)  # one that cannot be had is refused before a trial is paid
         declare(plan)
+        Batches(plan).check(done)
         _begin(plan, store)
         if done:  # it may have been killed when its last night was recorded, and not yet acted upon
             _crown(plan, store, done[-1])

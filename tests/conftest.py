@@ -22,7 +22,7 @@ DATA = Path(__file__).parent / "data"
 
 # The same examples in every run, however long one takes: a busy machine is no fault. `--hypothesis-profile=default` searches.
 settings.register_profile(
-    "tests", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tests")
 

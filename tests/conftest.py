@@ -21,9 +21,7 @@ REPO = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
 
 # The same examples in every run, however long one takes: a busy machine is no fault. `--hypothesis-profile=default` searches.
-settings.register_profile(
-    "tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
 

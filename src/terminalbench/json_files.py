@@ -67,14 +67,23 @@ class JsonLines:
     offset: int = 0
 
 
-def read_log(path: Path, kind: Any) -> list[Any]:
-    """The records of an append-only log. A line cut off by the end of its writer never was; else it is an error."""
-    found = read_jsonl(path, kind)
-    for bad in found.bad:
-        if not bad.cut_off:
-            what = f"line {bad.number} cannot be read: {bad.reason}"
-            raise TbenchError(what, where=str(path), hint="restore the file")
-    return found.records
+def read_log(path: Path, kind: Any, *, whole: bool = False) -> list[Any]:
+    """The records of an append-only log; lines that cannot be read are an error, which names all of them.
+
+    A line cut off by the end of its writer never was: the last one without its newline, or one that the next writer has
+    closed. In a log that has to be `whole` it is an error too.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    read = [*_decoded(data.split(b"\n"), kind)]
+    closed_last = read[-1] if read and data.endswith(b"\n") else None
+    bad = [one for one in read if isinstance(one, BadLine) and (whole or not one.cut_off or one is closed_last)]
+    if bad:
+        what = "; ".join(f"line {one.number} cannot be read: {one.reason}" for one in bad)
+        raise TbenchError(what, where=str(path), hint="restore the file, from version control or a copy")
+    return [one for one in read if not isinstance(one, BadLine)]
 
 
 def read_jsonl(path: Path, kind: Any = Any) -> JsonLines:

@@ -111,16 +111,17 @@ def test_a_look_is_counted_before_its_tasks_are_told(project, monkeypatch: pytes
     assert gym.looks(starter)[-1] == held
 
 
-def test_a_line_cut_off_is_no_split_and_a_damaged_one_is_refused(project) -> None:
+def test_a_damaged_split_is_refused_cut_off_or_not_and_looks_stay_counted(project) -> None:
     gym, starter = Gym(project.root), open_environment("starter", project.root)
-    whole = gym.make_split(starter)
+    gym.make_split(starter)
+    gym.look(starter, by="test", reason="the first")
     line = gym.splits_file.read_bytes()
-    gym.splits_file.write_bytes(line[: len(line) // 2])
-    assert gym.split(starter).train == ()
-    assert gym.make_split(starter) == whole
-    gym.splits_file.write_bytes(line.replace(b'"train"', b'"other"'))
-    with pytest.raises(TbenchError, match="line 1 cannot be read"):
-        gym.make_split(starter)
+    for damaged in (line[: len(line) // 2], line[: len(line) // 2] + b"\n", line.replace(b'"train"', b'"other"')):
+        gym.splits_file.write_bytes(damaged)
+        with pytest.raises(TbenchError, match="line 1 cannot be read.*restore the file"):
+            gym.make_split(starter)
+        assert gym.splits_file.read_bytes() == damaged
+        assert len(gym.looks(starter)) == 1
 
 
 def test_what_can_be_an_environment(project) -> None:

@@ -4,8 +4,8 @@
       splits.jsonl    each time families were assigned, append-only; a family keeps its first place
       looks.jsonl     each look at held-out tasks, append-only: when, by whom, why, at which tasks
 
-A look is in the log before the tasks are told. A line that a killed process has cut off was never acknowledged; any
-other line that cannot be read is an error, for a family whose place is not known could be assigned anew.
+A look is in the log before the tasks are told. A line of splits.jsonl that cannot be read is an error, one that is cut
+off too: a family whose place is not known could be assigned anew.
 """
 
 from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ class Gym:
 
     def assignments(self) -> list[Assignment]:
         """Every family that has a place."""
-        return [one for entry in read_log(self.splits_file, SplitEntry) for one in entry.assigned]
+        return [one for entry in read_log(self.splits_file, SplitEntry, whole=True) for one in entry.assigned]
 
     def split(self, environment: Environment) -> Split:
         """The split as it is, with nothing assigned anew."""
@@ -109,9 +109,12 @@ class Gym:
         return look
 
     def looks(self, environment: Environment) -> list[Look]:
-        """The looks at held-out tasks of an environment, also those through another one that has them."""
-        held = {f"{task.dataset}/{task.id}" for task in self._held_out(environment)}
-        return [look for look in read_log(self.looks_file, Look) if not held.isdisjoint(look.tasks)]
+        """The looks at held-out tasks of an environment, also those through another one that has them.
+
+        They count for ever, whatever became of the split.
+        """
+        names = {f"{task.dataset}/{task.id}" for task in environment.tasks}
+        return [look for look in read_log(self.looks_file, Look) if not names.isdisjoint(look.tasks)]
 
     def _held_out(self, environment: Environment) -> tuple[Task, ...]:
         parts = parts_of(environment.tasks, self.assignments())

@@ -14,6 +14,7 @@ from terminalbench.trainer.evolvers.tables import EvolverTable, RangeTable
 from terminalbench.trainer.gym import Gym
 from terminalbench.trainer.lineage import LineageStore, Why
 from terminalbench.trainer.plan import Declared, TrainingPlan, declare, idle_looks, load_plan
+from terminalbench.trainer.plan_changes import changed_places
 from terminalbench.trainer.tables import BudgetTable, GateTable, PlanTable, SplitTable
 from terminalbench.trainer.variants import Change, ToolsTable
 
@@ -113,7 +114,7 @@ def test_a_declared_plan_does_not_change(project: Project) -> None:
     )
     for change, more, said in (
         (("nights = 9", "nights = 10"), "", "nights: 9 -> 10"),
-        (("steps_mean = 9", "steps_mean = 8"), "", "variants"),
+        (("steps_mean = 9", "steps_mean = 8"), "", "variants[0].options.steps_mean: 9 -> 8"),
         (('model = "m"', 'model = "n"'), "", "start.model: m -> n"),
         (("nights = 9", "nights = 9"), "[gate]\nalpha = 0.1\n", "gate.alpha: 0.05 -> 0.1"),
     ):
@@ -247,3 +248,50 @@ def test_looks_that_can_decide_nothing_are_named(project: Project) -> None:
         "look 1 of 3 can decide nothing: 10 dev tasks reach p = 0.002 at best, and p has to be < 0.001"
     )
     assert idle_looks(plan(project, ("nights = 9", "nights = 9\ngate = { looks = 1 }"))) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("steps_mean", "stepsmean"), "variants[0].options.stepsmean: agent simulated has no such option"),
+        (('agent = "simulated"', 'agent = "simulatde"'), "profile.agent"),
+        (("{ steps_mean = 9 }", "{}"), "variants[0]: changes nothing"),
+        (('"starter"', '"startre"'), "is no environment"),
+        (('model = "m"', 'model = "m"\nprompt = "none.md"'), "profile.prompt"),
+        (("nights = 9", 'nights = 9\n[evolver]\nname = "no.such:Evolver"'), "no.such"),
+        (("options = { steps_mean = 9 }", 'sections = { "A" = "see /tests/test.sh" }'), "variants[0]"),
+        (('environment = "starter"\n', ""), "environment: is required"),
+    ],
+)
+def test_validate_refuses_what_a_run_refuses_and_writes_nothing(project: Project, tbench, change, said: str) -> None:
+    ran = tbench("validate", written(project, change))
+    assert (ran.code, said in ran.err) == (2, True), ran.err
+    assert not (project.root / ".terminalbench").exists()
+
+
+def test_validate_refuses_another_plan_than_the_declared_one(project: Project, tbench) -> None:
+    prompt = "options = { steps_mean = 9 }", 'sections = { "A" = "Look twice." }'
+    ran = tbench("validate", written(project, prompt))
+    assert ran.code == 0, ran.err
+    assert "note: look 1 of 3 can decide nothing" in ran.out
+    assert not (project.root / ".terminalbench").exists()
+    declare(plan(project, prompt))
+    ran = tbench("validate", written(project, prompt, ("trials = 60", "trials = 61")))
+    assert (ran.code, "budget.trials: 60 -> 61" in ran.err) == (2, True)
+
+
+def test_a_plan_is_no_experiment_and_an_experiment_no_plan(project: Project, tbench) -> None:
+    for command in ("run", "plan"):
+        ran = tbench(command, written(project))
+        assert (ran.code, "is a training plan (tbench trainer run training/plan.toml runs it)" in ran.err) == (2, True)
+    file = project.write("e.toml", 'schema_version = 2\nslug = "s"\ntasks = { items = "all" }\n')
+    for command in ("status", "run"):
+        ran = tbench("trainer", command, file)
+        assert (ran.code, "is an experiment, no training plan (tbench run e.toml runs it)" in ran.err) == (2, True)
+
+
+def test_a_long_text_is_shown_where_it_differs() -> None:
+    one, other = (f"{'a/task, ' * 20}b/{name}" for name in ("x", "y"))
+    assert changed_places({"parts": {"train": one}}, {"parts": {"train": other}}) == [
+        "parts.train: ..., a/task, b/x -> ..., a/task, b/y"
+    ]

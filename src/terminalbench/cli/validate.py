@@ -35,10 +35,13 @@ def _check(file: Path, root: Path | None) -> None:
         click.echo(f"{file}: ok: {plural(held, 'task')} in quarantine")
         return
     if is_training_plan(file):
-        from terminalbench.trainer.plan import read_plan
+        from terminalbench.trainer.check import check_plan
+        from terminalbench.trainer.plan import idle_looks
 
-        table = read_plan(file)
-        click.echo(f"{file}: ok: a training plan of {plural(table.nights, 'night')} (tbench trainer run)")
+        plan = check_plan(file, root)
+        click.echo(f"{file}: ok: a training plan of {plural(plan.table.nights, 'night')} (tbench trainer run)")
+        if (note := idle_looks(plan)) is not None:
+            click.echo(f"{file}: note: {note}")
         return
     experiment = load(file, root, thorough=True)
     tasks, profiles = len(experiment.tasks), len(experiment.profiles)

@@ -42,6 +42,8 @@ HARBOR_OPTIONS = {
 }  # fmt: skip
 """Options of `harbor run` that neither the plan nor a profile sets, and that leave reward and treatment alone."""
 
+_PLAN_KEYS = ("environment", "nights", "budget", "split", "evolver", "variants", "gate")
+
 
 def load(path: Path | str, root: Path | str | None = None, *, thorough: bool = False) -> Experiment:
     """The experiment in a TOML file. Raises `InvalidFile` with every problem found.
@@ -57,6 +59,8 @@ def load(path: Path | str, root: Path | str | None = None, *, thorough: bool = F
     if shape is not None:
         what = f"is of an older shape ({shape}); only schema_version = {SCHEMA_VERSION} is accepted"
         raise UserError(what, where=str(file), hint=f"convert it: tbench migrate {typed(file)}")
+    if is_plan(raw):
+        raise UserError("is a training plan", where=str(file), hint=f"tbench trainer run {typed(file)} runs it")
     return _Loader(file, project_root(file, root), raw, thorough).load()
 
 
@@ -66,11 +70,21 @@ def load_tables(raw: dict[str, Any], file: Path, root: Path) -> Experiment:
 
 
 def is_training_plan(file: Path) -> bool:
-    """Whether a TOML file is a training plan: it names an environment, which no experiment does."""
+    """Whether a TOML file is a training plan."""
     try:
-        return "environment" in read_toml(file)
+        return is_plan(read_toml(file))
     except UserError:
         return False
+
+
+def is_plan(raw: Mapping[str, Any]) -> bool:
+    """Whether tables are those of a training plan, by keys that no experiment has."""
+    return not is_experiment(raw) and not raw.keys().isdisjoint(_PLAN_KEYS)
+
+
+def is_experiment(raw: Mapping[str, Any]) -> bool:
+    """Whether tables are those of an experiment, by what no training plan has."""
+    return "tasks" in raw or ("profiles" in raw and "environment" not in raw)
 
 
 def old_shape(raw: Mapping[str, Any]) -> str | None:

@@ -25,7 +25,10 @@ _OF_CONTRASTS = ("baseline", "contrasts", "looks", "planned_trials")
 
 @dataclass(frozen=True)
 class Environment:
-    """A set of tasks. `tasks` are without those in quarantine; `tables` the experiment around them, as TOML has it."""
+    """A set of tasks. `tasks` are without those in quarantine; `tables` the experiment around them, as TOML has it.
+
+    `scratch` takes the texts of prompts that are only checked; without it they are kept with the project.
+    """
 
     name: str
     what: str
@@ -33,6 +36,7 @@ class Environment:
     root: Path
     tasks: tuple[Task, ...]
     tables: Mapping[str, Any] = field(repr=False)
+    scratch: Path | None = None
 
     def experiment(
         self, profiles: Mapping[str, Mapping[str, Any]], tasks: tuple[Task, ...], changes: Mapping[str, Any]

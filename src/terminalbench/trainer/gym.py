@@ -73,6 +73,12 @@ class Gym:
         """The split as it is, with nothing assigned anew."""
         return _split(environment, parts_of(environment.tasks, self.assignments()))
 
+    def would_split(self, environment: Environment, shares: Shares, seed: int) -> Split:
+        """The split that `make_split` would make. Writes nothing."""
+        known = self.assignments()
+        made = assign(environment.tasks, known, shares, seed)
+        return _split(environment, parts_of(environment.tasks, [*known, *made]))
+
     def make_split(self, environment: Environment, shares: Shares | None = None, seed: int = 0) -> Split:
         """The split with a place for every task; what was assigned before stays."""
         wanted = shares or Shares()

@@ -7,7 +7,7 @@ A plan that has been declared does not change: another file of that slug is refu
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from math import isclose
 from pathlib import Path
@@ -19,7 +19,7 @@ from terminalbench.analytics.power import fewest_units
 from terminalbench.analytics.stats import nominal_level
 from terminalbench.decode import decode
 from terminalbench.errors import InvalidFile, Problem, UserError
-from terminalbench.experiments.profile_changes import differences, summaries
+from terminalbench.experiments.config import is_experiment
 from terminalbench.experiments.project import project_root
 from terminalbench.experiments.tables import RunTable
 from terminalbench.experiments.toml_lines import invalid_file
@@ -29,12 +29,14 @@ from terminalbench.overnight.suite import task_digest
 from terminalbench.records.values import stamp
 from terminalbench.strict import Problems, given, read, read_toml
 from terminalbench.text.numbers import dollars, p_equation, p_value, plural, some
+from terminalbench.text.paths import typed
 from terminalbench.trainer.budget import search_usd
 from terminalbench.trainer.environments import Environment, open_environment
 from terminalbench.trainer.evolvers.tables import check_evolver
 from terminalbench.trainer.gym import Gym, Split
 from terminalbench.trainer.journal import Declared, plan_json, training_folder
 from terminalbench.trainer.lineage import Lineage, LineageStore
+from terminalbench.trainer.plan_changes import changed_places
 from terminalbench.trainer.split import Shares, unit_of
 from terminalbench.trainer.tables import PlanTable
 from terminalbench.trainer.variants import Made, changed, resolved
@@ -91,6 +93,8 @@ class TrainingPlan:
 def read_plan(file: Path) -> PlanTable:
     """The tables of a plan, without a look at what they name. Raises InvalidFile with every problem found."""
     raw, problems = read_toml(file, "tbench trainer init"), Problems()
+    if is_experiment(raw):
+        raise UserError("is an experiment, no training plan", where=str(file), hint=f"tbench run {typed(file)} runs it")
     table: PlanTable = read(PlanTable, raw, "", problems)
     _check(table, raw, problems)
     if problems.found:
@@ -98,13 +102,14 @@ def read_plan(file: Path) -> PlanTable:
     return table
 
 
-def load_plan(file: Path, root: Path | None = None) -> TrainingPlan:
+def load_plan(file: Path, root: Path | None = None, scratch: Path | None = None) -> TrainingPlan:
     """The plan in a TOML file. Raises InvalidFile with every problem found.
 
-    Its split is made where families have no part yet; nothing else is written.
+    Its split is made where families have no part yet, and texts of prompts are kept; nothing else is written. With a
+    folder `scratch` it is only checked: the texts go there, and the project stays as it is.
     """
     table, base = read_plan(file), project_root(file, root)
-    environment = _environment(table, base, file)
+    environment = replace(_environment(table, base, file), scratch=scratch)
     start = _start(table, environment, base, file)
     for index, change in enumerate(table.variants):
         _at_file(file, lambda change=change, at=f"variants[{index}]": changed(environment, start, change, at))
@@ -112,7 +117,8 @@ def load_plan(file: Path, root: Path | None = None) -> TrainingPlan:
         _at_file(file, lambda: resolved(environment, editor, "evolver.profile"))
     split = table.split
     shares = Shares(split.train, split.dev, split.holdout)
-    parts = _at_file(file, lambda: Gym(base).make_split(environment, shares, split.seed))
+    split_of = Gym(base).make_split if scratch is None else Gym(base).would_split
+    parts = _at_file(file, lambda: split_of(environment, shares, split.seed))
     plan = TrainingPlan(file, base, table, environment, parts, start, start.profile.agent.simulated)
     _check_size(plan)
     return plan
@@ -120,19 +126,26 @@ def load_plan(file: Path, root: Path | None = None) -> TrainingPlan:
 
 def declare(plan: TrainingPlan) -> Declared:
     """Fix the plan; one that was declared before with anything else in it is a UserError with the difference."""
-    content = plan.content()
-    data = msgspec.json.encode(content, order="deterministic")
-    digest = hashlib.sha256(data).hexdigest()[:16]
     kept = plan_json(plan.folder)
     with changing(kept):
-        if not kept.is_file():
-            now = stamp(datetime.now(UTC))
-            made = Declared(plan.table.slug, digest, now, decode(data), _tasks_now(plan))
-            write_json(kept, made)
-            return made
-        known: Declared = read_json(kept, Declared)
+        if (known := check_declared(plan)) is not None:
+            return known
+        data, digest = _encoded(plan)
+        now = stamp(datetime.now(UTC))
+        made = Declared(plan.table.slug, digest, now, decode(data), _tasks_now(plan))
+        write_json(kept, made)
+        return made
+
+
+def check_declared(plan: TrainingPlan) -> Declared | None:
+    """The plan as it was declared, if it was. Raises UserError where this one has anything else in it."""
+    kept = plan_json(plan.folder)
+    if not kept.is_file():
+        return None
+    known: Declared = read_json(kept, Declared)
+    data, digest = _encoded(plan)
     if known.digest != digest:
-        found = summaries(differences(known.content, decode(data)))
+        found = changed_places(known.content, decode(data))
         raise UserError(
             f"is not the plan that was declared on {known.declared_at[:10]}: {some(found, 6)}",
             where=str(plan.file),
@@ -140,6 +153,12 @@ def declare(plan: TrainingPlan) -> Declared:
         )
     check_tasks(plan)
     return known
+
+
+def _encoded(plan: TrainingPlan) -> tuple[bytes, str]:
+    """The content of a plan as it is kept, and its digest."""
+    data = msgspec.json.encode(plan.content(), order="deterministic")
+    return data, hashlib.sha256(data).hexdigest()[:16]
 
 
 def check_tasks(plan: TrainingPlan) -> None:

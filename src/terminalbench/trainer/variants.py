@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from terminalbench.errors import InvalidFile, Problem, UserError
@@ -75,7 +74,7 @@ def resolved(environment: Environment, table: Mapping[str, Any], at: str) -> Mad
     whole = profile_table(profile, environment.root)
     whole.pop("description", None)
     if profile.prompt is not None:
-        whole["prompt"] = keep_text(environment.root, profile.prompt.text)
+        whole["prompt"] = keep_text(environment, profile.prompt.text)
     return Made(whole, profile)
 
 
@@ -83,11 +82,11 @@ def _renamed(name: str, at: str) -> str:
     return at + name.removeprefix(f"profiles.{_NAME}") if name.startswith(f"profiles.{_NAME}") else name
 
 
-def keep_text(root: Path, text: str) -> str:
+def keep_text(environment: Environment, text: str) -> str:
     """Keep a text by its content, for ever; the path that a profile names it by."""
-    name = PROFILES / "texts" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.md"
-    if not (root / name).is_file():
-        write_text(root / name, text)
+    name = (environment.scratch or PROFILES / "texts") / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.md"
+    if not (environment.root / name).is_file():
+        write_text(environment.root / name, text)
     return str(name)
 
 
@@ -102,7 +101,7 @@ def changed(environment: Environment, parent: Made, change: Change, at: str) -> 
         text = edited(before, change.sections)
         if len(text) > LONGEST:
             raise UserError(f"the prompt would have {len(text)} characters, at most {LONGEST} are kept", where=at)
-        table["prompt"] = keep_text(environment.root, text)
+        table["prompt"] = keep_text(environment, text)
     table["options"] = _options(parent, change, at)
     if change.tools is not None and change.tools.servers is not None:
         table.pop("no_mcp", None)

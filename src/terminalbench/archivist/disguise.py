@@ -78,10 +78,11 @@ def spread(text: str) -> str:
 
 
 def _readable(data: bytes) -> str | None:
-    """Bytes as text, where they are words; None of anything else."""
+    """Bytes as text, where they are words or a program; None of anything else."""
     try:
         said = data.decode()
     except UnicodeDecodeError:
         return None
     letters = sum(c.isalpha() or c == " " for c in said)
-    return said if len(said) >= 10 and " " in said and letters >= 0.8 * len(said) else None
+    written = said.isascii() and all(c.isprintable() or c in "\n\r\t" for c in said)
+    return said if len(said) >= 10 and " " in said and (written or letters >= 0.8 * len(said)) else None

@@ -177,7 +177,7 @@ def _task_id(name: str, text: str) -> str | None:
         match = re.search(rf"\btask:? {word}\b|\b{word} task\b|[\"'`]{word}[\"'`]", text, re.IGNORECASE)
     else:
         match = re.search(rf"\b{r'[\W_]?'.join(map(re.escape, parts))}\b", text, re.IGNORECASE)
-        if match and len(parts) == 2 and " " in match.group():
+        if match and len(parts) == 2 and " " in match.group() and all(part.isalpha() for part in parts):
             match = None  # two words of a sentence
     return match.group() if match else None
 

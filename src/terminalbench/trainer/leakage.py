@@ -5,15 +5,18 @@ is told is only what the change itself says, never which task it was found in.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from pathlib import PurePath
+from typing import Any, NamedTuple
 
 import msgspec
 
 from terminalbench.archivist.leaks import LeakKind, TaskTexts, find_leaks
 from terminalbench.archivist.task_texts import task_texts
+from terminalbench.archivist.words import words
 from terminalbench.errors import UserError
+from terminalbench.experiments.experiment import Task
 from terminalbench.trainer.environments import Environment
 
 _WHY = {
@@ -27,21 +30,53 @@ _WHY = {
     LeakKind.COPIED: "a copy of what an agent read",
 }
 _KEPT_APART = re.compile(
-    r"\.terminalbench\b|\bsplits\.jsonl\b|\blooks\.jsonl\b|\bhold-?out\b|\bheld[- ]out (?:tasks?|part|set)\b",
+    r"\.terminalbench\b|\bsplits\.jsonl\b|\blooks\.jsonl\b|\bhold-?out\b|\bheld[- ]out (?:tasks?|part|set|split)\b"
+    r"|\b(?:is|are|be|was|were) held[- ]out\b|\b(?:dev|train) (?:part|tasks?)\b|\bdev (?:set|split)\b",
     re.IGNORECASE,
 )
+_ROW = 7
+"""So many words in a row of a task's instruction are a copy, common words counted, where `_SAYING` of them are not."""
+_SAYING = 4
+_WORD = re.compile(r"[\w'-]+")
+
+
+class _Place(NamedTuple):
+    """A task, the folder of its files, and its family."""
+
+    id: str
+    folder: str | None
+    family: str | None
 
 
 def refuse_leaks(environment: Environment, change: Any, at: str) -> None:
     """Raise UserError for a change that holds what it must not, with what that is."""
-    places = tuple((task.id, str(task.source.folder) if task.source.folder else None) for task in environment.tasks)
+    places = _places(environment.tasks)
     held = msgspec.to_builtins(change)
-    held.pop("reason", None)  # it is told to people, and to no agent
+    held.pop("reason", None)  # no agent reads it; `refuse_reason` checks it
     for name, value in held.items():
         for where, text in _strings(value, f"{at}.{name}"):
-            if found := _found(text, places):
+            if found := _found(text, str(environment.root), places):
                 hint = "say it for any task, or leave it out"
                 raise UserError(f"holds {found}", where=where, hint=hint)
+
+
+def refuse_reason(environment: Environment, train: Sequence[Task], change: Any, at: str) -> None:
+    """Raise UserError for a change whose reason names a task that nothing may be made from: one that is not on train.
+
+    An evolver reads the reasons of earlier changes.
+    """
+    open_tasks = {(task.dataset, task.id) for task in train}
+    others = [TaskTexts(task.id) for task in environment.tasks if (task.dataset, task.id) not in open_tasks]
+    leak = next((leak for leak in find_leaks(change.reason, others) if leak.kind is LeakKind.TASK), None)
+    if leak is not None:
+        what = f'names a task that is not on train: "{leak.found}"'
+        raise UserError(what, where=f"{at}.reason", hint="say it for any task")
+
+
+def _places(tasks: Sequence[Task]) -> tuple[_Place, ...]:
+    return tuple(
+        _Place(task.id, str(task.source.folder) if task.source.folder else None, task.family) for task in tasks
+    )
 
 
 def _strings(value: Any, at: str) -> Iterator[tuple[str, str]]:
@@ -58,16 +93,54 @@ def _strings(value: Any, at: str) -> Iterator[tuple[str, str]]:
 
 
 @lru_cache(maxsize=1024)
-def _found(text: str, places: tuple[tuple[str, str | None], ...]) -> str | None:
+def _found(text: str, root: str, places: tuple[_Place, ...]) -> str | None:
     """What of a text is a leak, and why; None where it is clean."""
     if match := _KEPT_APART.search(text):
         return f'a part of how tasks are kept apart: "{match.group()}"'
-    if folder := next((folder for _, folder in places if folder is not None and folder in text), None):
-        return f'a path into the folder of a task: "{folder.rsplit("/", 1)[0]}/..."'
-    leak = next(iter(find_leaks(text, _texts(places))), None)
-    return f'{_WHY[leak.kind]}: "{leak.found}"' if leak is not None else None
+    if match := _paths(root, places).search(text):
+        return f'a path to the tasks or the project: "{match.group()}"'
+    if (families := _families(places)) is not None and (match := families.search(text)):
+        return f'the family of a task: "{match.group()}"'
+    if leak := next(iter(find_leaks(text, _texts(places))), None):
+        return f'{_WHY[leak.kind]}: "{leak.found}"'
+    row = next((row for row in _rows(text) if row in _instruction_rows(places)), None)
+    return f'{_WHY[LeakKind.INSTRUCTION]}: "{" ".join(row)}"' if row is not None else None
 
 
 @lru_cache(maxsize=4)
-def _texts(places: tuple[tuple[str, str | None], ...]) -> tuple[TaskTexts, ...]:
-    return tuple(task_texts(folder, name) for name, folder in places)
+def _texts(places: tuple[_Place, ...]) -> tuple[TaskTexts, ...]:
+    return tuple(task_texts(place.folder, place.id) for place in places)
+
+
+@lru_cache(maxsize=4)
+def _paths(root: str, places: tuple[_Place, ...]) -> re.Pattern[str]:
+    """Paths of the project, of the folders that hold tasks, and ways to a task relative to those folders."""
+    folders = {PurePath(place.folder).parent for place in places if place.folder is not None}
+    whole = {str(folder) for folder in (PurePath(root), *folders) if len(folder.parts) > 2}
+    begins = sorted({re.escape(re.split(r"[\W_]", place.id)[0]) for place in places})
+    ways = [rf"(?<![\w-]){re.escape(folder.name)}/(?:{'|'.join(begins)})" for folder in folders if folder.name]
+    return re.compile("|".join([*(rf"{re.escape(one)}(?![\w-])" for one in sorted(whole)), *sorted(ways)]) or r"(?!)")
+
+
+@lru_cache(maxsize=4)
+def _families(places: tuple[_Place, ...]) -> re.Pattern[str] | None:
+    """The families by name, where they are named as such: a family may be called by a word of every day."""
+    names = {r"[\W_]".join(map(re.escape, re.findall(r"[^\W_]+", place.family))) for place in places if place.family}
+    if not names:
+        return None
+    one = f"(?:{'|'.join(sorted(names))})"
+    return re.compile(rf"\b{one} (?:tasks?|family)\b|\bfamily:? {one}\b", re.IGNORECASE)
+
+
+@lru_cache(maxsize=4)
+def _instruction_rows(places: tuple[_Place, ...]) -> frozenset[tuple[str, ...]]:
+    return frozenset(row for task in _texts(places) for row in _rows(task.instruction))
+
+
+def _rows(text: str) -> Iterator[tuple[str, ...]]:
+    """Each `_ROW` words in a row of a text that say something."""
+    found = [word.lower() for word in _WORD.findall(text)]
+    for at in range(len(found) - _ROW + 1):
+        row = tuple(found[at : at + _ROW])
+        if len(words(" ".join(row))) >= _SAYING:
+            yield row

@@ -35,11 +35,12 @@ from terminalbench.trainer.environments import Environment, open_environment
 from terminalbench.trainer.evolvers.tables import check_evolver
 from terminalbench.trainer.gym import Gym, Split
 from terminalbench.trainer.journal import Declared, plan_json, training_folder
+from terminalbench.trainer.leakage import refuse_reason
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.plan_changes import changed_places
 from terminalbench.trainer.split import Shares, unit_of
 from terminalbench.trainer.tables import PlanTable
-from terminalbench.trainer.variants import Made, changed, resolved
+from terminalbench.trainer.variants import Change, Made, changed, resolved
 
 _DECIDED = {
     "attempts": "the budget and the number of tasks decide how often each is attempted",
@@ -111,14 +112,14 @@ def load_plan(file: Path, root: Path | None = None, scratch: Path | None = None)
     table, base = read_plan(file), project_root(file, root)
     environment = replace(_environment(table, base, file), scratch=scratch)
     start = _start(table, environment, base, file)
-    for index, change in enumerate(table.variants):
-        _at_file(file, lambda change=change, at=f"variants[{index}]": changed(environment, start, change, at))
+    _each_variant(table, file, lambda change, at: changed(environment, start, change, at))
     if (editor := table.evolver.profile) is not None:
         _at_file(file, lambda: resolved(environment, editor, "evolver.profile"))
     split = table.split
     shares = Shares(split.train, split.dev, split.holdout)
     split_of = Gym(base).make_split if scratch is None else Gym(base).would_split
     parts = _at_file(file, lambda: split_of(environment, shares, split.seed))
+    _each_variant(table, file, lambda change, at: refuse_reason(environment, parts.train, change, at))
     plan = TrainingPlan(file, base, table, environment, parts, start, start.profile.agent.simulated)
     _check_size(plan)
     return plan
@@ -269,6 +270,18 @@ def _began_with(lineage: Lineage, folder: Path) -> str:
             if variant.content == start:
                 return variant.id
     return lineage.crowned[-1].id
+
+
+def _each_variant(table: PlanTable, file: Path, check: Callable[[Change, str], Any]) -> None:
+    """Check every variant that is listed. Raises InvalidFile with what is wrong with any of them."""
+    problems: list[Problem] = []
+    for index, change in enumerate(table.variants):
+        try:
+            _at_file(file, lambda change=change, at=f"variants[{index}]": check(change, at))
+        except InvalidFile as error:
+            problems += error.problems
+    if problems:
+        raise invalid_file(file, problems)
 
 
 def _at_file[T](file: Path, make: Callable[[], T]) -> T:

@@ -27,6 +27,7 @@ from terminalbench.trainer.analyzer import attempts_on
 from terminalbench.trainer.evolvers.protocol import Evolver, Proposal, SearchStopped
 from terminalbench.trainer.explore import Measure
 from terminalbench.trainer.journal import Asked, NightEntry, Refused
+from terminalbench.trainer.leakage import refuse_reason
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import TrainingPlan
@@ -152,6 +153,7 @@ class Search:
         """The profile that a proposal makes. Raises UserError where it makes none, none that is allowed, or no new
         one.
         """
+        refuse_reason(self.plan.environment, self.train, proposal.change, at)
         made = changed(self.plan.environment, self.made(proposal.parent), proposal.change, at)
         if made.profile.id == self.champion or made.profile.id in self.tried:
             raise UserError("it is the champion, or was tried before", where=at)

@@ -117,6 +117,7 @@ def test_a_dead_endpoint_is_unreachable(openai) -> None:
         model = openai(server)
     error = refused(model)
     assert error.fault is Fault.UNREACHABLE, error
+    assert "nothing answers at http://127.0.0.1:" in error.what
 
 
 def test_litellm_knows_what_is_missing_before_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Whether another night is run: what a search that stopped, or found nothing, means for the next one."""
 
+import os
 from typing import Any
 
 import pytest
@@ -7,11 +8,14 @@ import pytest
 from support.experiments import Project
 from terminalbench.errors import UserError
 from terminalbench.json_files import write_json
+from terminalbench.locks import lock
 from terminalbench.trainer import run
 from terminalbench.trainer.campaign import Campaign
-from terminalbench.trainer.journal import Asked, Explored, Measured, NightEntry, Refused
+from terminalbench.trainer.journal import Asked, Explored, Measured, NightEntry, Refused, training_lock
+from terminalbench.trainer.lineage import LineageStore, Why
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 from terminalbench.trainer.story import ledger, spent
+from terminalbench.trainer.variants import Change, changed
 
 PLAN = """
 schema_version = 1
@@ -98,3 +102,54 @@ def test_nights_whose_batches_are_gone_or_replaced_are_not_gone_on_with(
     with pytest.raises(UserError, match=said):
         run.run_training(plan, resume=True)
     assert len(run.read_nights(plan.folder)) == 3
+
+
+def test_a_training_whose_searches_all_stopped_is_not_complete(
+    plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nights(monkeypatch, stopped="m: no answer")
+    for _ in range(4):
+        last = run.run_training(plan, resume=True)
+    assert (len(last.nights), last.complete) == (4, False)
+    assert last.why == "all nights are over, and nothing was ever tried: m: no answer"
+
+
+def test_what_a_person_decides_while_a_night_runs_stays(plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    nights(monkeypatch)
+    run.run_training(plan, nights=1)
+    store = LineageStore(plan.root)
+    made = [changed(plan.environment, plan.start, Change("r", options={"steps_mean": n}), "") for n in (3, 4)]
+    found, wanted = (store.add("mine", one, reason="r", source="person") for one in made)
+    store.crown("mine", wanted.id, Why.BY_HAND, reason="mine")
+    control = Measured(batch="mine/2", new=plan.start.profile.id, old="x")
+    after = Campaign(champion=found.id, allowed=1)
+    run._crown(plan, store, NightEntry(night=2, time="2999-01-01T00:00:00Z", after=after, control=control))
+    assert store.lineage("mine").crowned[-1].id == wanted.id
+
+
+def test_promote_needs_a_reason_and_says_from_when_it_counts(
+    plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch, tbench
+) -> None:
+    nights(monkeypatch)
+    run.run_training(plan, nights=1)
+    start = plan.start.profile.id
+    ran = tbench("trainer", "promote", plan.file, start, "--reason", " ")
+    assert (ran.code, "--reason: a champion made by hand needs a reason" in ran.err) == (2, True)
+    other = changed(plan.environment, plan.start, Change("r", options={"steps_mean": 3}), "")
+    made = LineageStore(plan.root).add("mine", other, reason="r", source="person")
+    with lock(training_lock(plan.folder), "training mine"):
+        ran = tbench("trainer", "promote", plan.file, made.id, "--reason", "mine")
+        assert f"it counts from the next night: this one is still run by pid {os.getpid()}, with {start}" in ran.out
+        ran = tbench("trainer", "run", plan.file, "--resume")
+        assert (ran.code, "tbench trainer status plan.toml says how far it is" in ran.err) == (1, True), ran.err
+    ran = tbench("trainer", "rollback", plan.file, "--reason", "")
+    assert ran.code == 2
+
+
+def test_an_interrupted_run_names_what_goes_on(plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch, tbench) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "run_training", interrupted)
+    ran = tbench("trainer", "run", plan.file)
+    assert (ran.code, "tbench trainer run plan.toml --resume goes on" in ran.err) == (130, True), ran.err

@@ -271,11 +271,13 @@ def _failure(litellm: Any, error: Exception) -> ModelError:
         fault = status_fault(status if isinstance(status, int) else 0)
     if fault is Fault.BAD_REQUEST and TOO_LONG.search(str(error)):  # LiteLLM knows the words of some servers only
         fault = Fault.TOO_LONG
-    if _has_cause(error, "ConnectError"):  # some providers call a closed port a server error
+    what = safe_message(_said(error))
+    if (unreached := _cause(error, "ConnectError")) is not None:  # some providers call a closed port a server error
         fault = Fault.UNREACHABLE
+        what = f"{what.rstrip('.')} (nothing answers at {_server(unreached)})"
     return ModelError(
         fault,
-        safe_message(_said(error)),
+        what,
         retry_after_sec=retry_after(_headers(error), time.time()),
     )
 
@@ -297,13 +299,19 @@ def _message_in(text: str) -> str:
     return text
 
 
-def _has_cause(error: BaseException, name: str) -> bool:
+def _cause(error: BaseException, name: str) -> BaseException | None:
     seen: BaseException | None = error
-    while seen is not None:
-        if type(seen).__name__ == name:
-            return True
+    while seen is not None and type(seen).__name__ != name:
         seen = seen.__cause__ or seen.__context__
-    return False
+    return seen
+
+
+def _server(error: Any) -> str:
+    """Whom a request went to: no path and no query, which may hold a key."""
+    with suppress(AttributeError, RuntimeError):  # httpx: one without a request says so
+        url = error.request.url
+        return f"{url.scheme}://{url.netloc.decode()}"
+    return "its address"
 
 
 def _headers(error: Exception) -> Mapping[str, str]:

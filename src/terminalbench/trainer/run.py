@@ -77,8 +77,12 @@ def run_training(
             done.append(entry)
             _crown(plan, store, entry)
             told(entry)
-    over = len(done) >= plan.table.nights
-    return Trained(plan, done, "all nights are over" if over else "more nights are planned", complete=over)
+    if len(done) < plan.table.nights:
+        return Trained(plan, done, "more nights are planned", complete=False)
+    stopped = next((night.stopped for night in reversed(done) if night.stopped is not None), None)
+    if stopped is not None and not any(night.explored for night in done):
+        return Trained(plan, done, f"all nights are over, and nothing was ever tried: {stopped}", complete=False)
+    return Trained(plan, done, "all nights are over", complete=True)
 
 
 def _begin(plan: TrainingPlan, store: LineageStore) -> None:
@@ -120,10 +124,12 @@ def _more(state: Campaign, done: list[NightEntry]) -> bool:
 
 
 def _crown(plan: TrainingPlan, store: LineageStore, entry: NightEntry) -> None:
-    """Bring the lineage up to what a night has decided; a person's word after it stays."""
+    """Bring the lineage up to what a night has decided; a person's word in it, or after it, stays."""
     if entry.after.champion == entry.champion:
         return
     lineage: Lineage = store.lineage(plan.lineage)
+    if lineage.crowned[-1].id != entry.champion:  # it was decided meanwhile, by hand or by another training
+        return
     if entry.after.champion in {one.id for one in lineage.crowned if one.time >= entry.time}:
         return
     if any(one.time >= entry.time and one.why is Why.BY_HAND for one in lineage.crowned):

@@ -6,7 +6,7 @@ import click
 
 from terminalbench.cli.options import json_option, root_option
 from terminalbench.cli.output import print_json, text_width
-from terminalbench.cli.trainer.options import plan_argument
+from terminalbench.cli.trainer.options import measuring, plan_argument
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
 
 
@@ -27,6 +27,7 @@ def command(file: Path, reason: str, as_json: bool, root: Path | None) -> int:
 
     from terminalbench.errors import UserError
     from terminalbench.text.foreign import printable
+    from terminalbench.text.paths import typed
     from terminalbench.trainer.holdout import measure_holdout
     from terminalbench.trainer.plan import load_plan
     from terminalbench.trainer.story import sealed_line
@@ -35,7 +36,8 @@ def command(file: Path, reason: str, as_json: bool, root: Path | None) -> int:
     training = open_training(file, root)
     if training.declared is None:
         raise UserError("has not begun: there is no champion to measure", where=str(file), hint=training.run_command)
-    found = measure_holdout(load_plan(file, root), reason)
+    with measuring(file, f"tbench trainer holdout {typed(file)} --reason ..."):
+        found = measure_holdout(load_plan(file, root), reason)
     if as_json:
         print_json({"holdout": found, "simulated": training.simulated})
     else:

@@ -6,7 +6,7 @@ import click
 
 from terminalbench.cli.options import json_option, root_option
 from terminalbench.cli.output import print_json, text_width
-from terminalbench.cli.trainer.options import plan_argument
+from terminalbench.cli.trainer.options import measuring, plan_argument
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
 
 
@@ -21,9 +21,9 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
 
     The plan is fixed before the first trial. Each night has three parts, all ordinary batches: the champion against the
     one before it, a search among variants on train, and the oldest challenger against the champion on dev. kill -9,
-    then --resume: nothing is paid twice, and the same is decided.
+    then --resume: no trial with a verdict is run twice, and the same is decided.
 
-    Exit code 0: the training is over; 3: more nights are planned; 130: interrupted.
+    Exit code 0: the training is over; 3: more nights are planned, or no search came to anything; 130: interrupted.
     """
     from textwrap import fill
     from time import time
@@ -31,6 +31,7 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
     from terminalbench.cli.line import Line
     from terminalbench.overnight.training_report import TrainedNight, TrainingStep, step_line
     from terminalbench.text.foreign import printable
+    from terminalbench.text.paths import typed
     from terminalbench.trainer.journal import NightEntry
     from terminalbench.trainer.lineage import LineageStore
     from terminalbench.trainer.plan import idle_looks, load_plan
@@ -57,8 +58,10 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
             line = printable(f"  {one.part:8} {one.profile}  {one.what}")
             click.echo(fill(line, text_width(), subsequent_indent=" " * 11))
 
+    again = f"tbench trainer run {typed(file)} --resume"
     try:
-        trained = run_training(plan, nights=nights, resume=resume, told=told, step=stepped)
+        with measuring(file, again):
+            trained = run_training(plan, nights=nights, resume=resume, told=told, step=stepped)
     finally:
         teller.done()
     last = LineageStore(plan.root).lineage(plan.lineage).crowned[-1]
@@ -68,4 +71,7 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
         simulated = " (simulated)" if plan.simulated else ""
         said = f"{trained.why}; champion of {plan.lineage}: {last.id}{simulated}, {claim(last)}"
         click.echo(fill(printable(said), text_width(), subsequent_indent="  "))
+        if not trained.complete:
+            over = len(trained.nights) >= plan.table.nights
+            click.echo("next: mend it, and give the plan another slug" if over else f"next: {again}")
     return EXIT_OK if trained.complete else EXIT_INCOMPLETE

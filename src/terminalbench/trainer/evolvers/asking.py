@@ -81,7 +81,8 @@ class Asking:
             reply = ask(self.model, messages, schema, self.patience, budget_usd=limits.usd)
         except ModelError as error:
             cost = error.usage.cost_usd if error.usage is not None else None
-            return _Answer(failed=error.what, billed=error.usage is not None, cost_usd=cost)
+            failed = f"{error.what} ({error.hint})" if error.hint else error.what
+            return _Answer(failed=failed, billed=error.usage is not None, cost_usd=cost)
         return _Answer(parsed=msgspec.to_builtins(reply.parsed), cost_usd=reply.usage.cost_usd)
 
     def _check_night(self, messages: Sequence[Message]) -> None:

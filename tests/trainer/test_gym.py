@@ -7,11 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.results import make_trial
 from terminalbench.errors import TbenchError, UserError
+from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.datasets import TaskSource
 from terminalbench.experiments.experiment import Task
+from terminalbench.json_files import write_json
 from terminalbench.trainer.environments import open_environment
 from terminalbench.trainer.gym import Gym
+from terminalbench.trainer.journal import Sealed, add_sealed, training_folder
 from terminalbench.trainer.split import Part, Shares, assign, parts_of, unit_of
 
 EXPERIMENT = """
@@ -122,6 +126,30 @@ def test_a_damaged_split_is_refused_cut_off_or_not_and_looks_stay_counted(projec
             gym.make_split(starter)
         assert gym.splits_file.read_bytes() == damaged
         assert len(gym.looks(starter)) == 1
+
+
+def test_trials_of_held_out_tasks_outside_of_looks_are_told(project, tbench) -> None:
+    for name in "abcd":
+        project.task("d", name)
+    tbench("gym", "split", "d")
+    gym, environment = Gym(project.root), open_environment("d", project.root)
+    assert gym.trials_outside(environment, project.root / "results") == {}
+    look = gym.look(environment, by="test", reason="the last word")
+    add_sealed(training_folder(project.root, "mine"), Sealed(look=look.number, reason="r", new="p1", old="p2"))
+    for number, labels in enumerate(
+        [
+            {},
+            {"training": "mine", "night": "1", "part": "holdout"},
+            {"training": "mine", "night": "7", "part": "holdout"},  # no look of that number is recorded
+        ]
+    ):
+        batch = Batch(project.root / f"results/mine/{number}")
+        for name in "abcd":
+            make_trial(batch, f"{name}__1")
+        write_json(batch.plan_json, {"labels": labels})
+    each = len(look.tasks)
+    assert gym.trials_outside(environment, project.root / "results") == {"mine/0": each, "mine/2": each}
+    assert f"outside of looks: {2 * each} trials of held-out tasks in mine/0, mine/2" in tbench("gym", "show", "d").out
 
 
 def test_what_can_be_an_environment(project) -> None:

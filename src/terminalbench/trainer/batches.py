@@ -10,7 +10,7 @@ import msgspec
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
-from terminalbench.errors import Interrupted, TbenchError, UserError
+from terminalbench.errors import Interrupted, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.experiment import Task
 from terminalbench.experiments.plan import Plan
@@ -23,7 +23,7 @@ from terminalbench.lab.run import Ended, run
 from terminalbench.records.event import Event
 from terminalbench.text.numbers import some
 from terminalbench.trainer.explore import Measure
-from terminalbench.trainer.journal import NightEntry
+from terminalbench.trainer.journal import NIGHT_LABEL, PART_LABEL, TRAINING_LABEL, NightEntry, labels_of
 from terminalbench.trainer.lineage import LineageStore
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan, check_tasks
@@ -31,11 +31,6 @@ from terminalbench.trainer.steps import Steps
 
 AGAIN = "-again"
 """Stands behind the key of a champion that is measured against itself."""
-TRAINING_LABEL, NIGHT_LABEL, PART_LABEL = "training", "night", "part"
-
-
-class _Labels(msgspec.Struct):
-    labels: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ class Batches:
         wanted = self._labels(part)
         numbers = sorted(int(path.name) for path in self.folder.glob("*") if path.name.isdecimal())
         for batch in (Batch(self.folder / str(number)) for number in numbers):
-            if wanted.items() <= _labels_of(batch).items():
+            if wanted.items() <= labels_of(batch).items():
                 return batch
         return None
 
@@ -131,7 +126,7 @@ class Batches:
         wanted = {TRAINING_LABEL: self.plan.table.slug, NIGHT_LABEL: str(night)}
         if part is not None:
             wanted[PART_LABEL] = part
-        return wanted.items() <= _labels_of(Batch(self.folder.parent / name)).items()
+        return wanted.items() <= labels_of(Batch(self.folder.parent / name)).items()
 
     def view(self, batch: Batch) -> BatchView:
         """A batch as it is on disk."""
@@ -170,14 +165,6 @@ class Batches:
         """A seed of its own for each batch, the same whenever it is asked: no attempt has the luck of another."""
         text = f"{self.plan.table.slug}\0{part.night}\0{part.name}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
-
-
-def _labels_of(batch: Batch) -> dict[str, str]:
-    """The labels of a batch; none of one that is not there."""
-    try:
-        return read_json(batch.plan_json, _Labels).labels
-    except (OSError, TbenchError):
-        return {}
 
 
 def _share(batch: Batch, gate: Path | None) -> None:

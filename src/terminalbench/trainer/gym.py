@@ -22,6 +22,7 @@ from terminalbench.locks import changing
 from terminalbench.overnight.episodes import GYM
 from terminalbench.records.values import stamp
 from terminalbench.trainer.environments import Environment
+from terminalbench.trainer.outside import trials_outside
 from terminalbench.trainer.split import Assignment, Part, Shares, assign, parts_of, split_digest
 
 
@@ -62,6 +63,7 @@ class Gym:
     """Splits and looks of a project. Processes may share it."""
 
     def __init__(self, root: Path) -> None:
+        self.root = root
         self.splits_file = root / GYM / "splits.jsonl"
         self.looks_file = root / GYM / "looks.jsonl"
 
@@ -121,6 +123,11 @@ class Gym:
         """
         names = {f"{task.dataset}/{task.id}" for task in environment.tasks}
         return [look for look in read_log(self.looks_file, Look) if not names.isdisjoint(look.tasks)]
+
+    def trials_outside(self, environment: Environment, results_root: Path) -> dict[str, int]:
+        """How many trials of its held-out tasks were attempted outside of looks, by batch."""
+        held = {f"{task.dataset}/{task.id}" for task in self._held_out(environment)}
+        return trials_outside(self.root, results_root, held) if held else {}
 
     def _held_out(self, environment: Environment) -> tuple[Task, ...]:
         parts = parts_of(environment.tasks, self.assignments())

@@ -13,11 +13,28 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.json_files import append_jsonl, read_log
+from terminalbench.errors import TbenchError
+from terminalbench.experiments.batch import Batch
+from terminalbench.json_files import append_jsonl, read_json, read_log
 from terminalbench.trainer.campaign import Campaign, Phase
 from terminalbench.trainer.gate import Verdict
 
 TRAINING = Path(".terminalbench/training")
+TRAINING_LABEL, NIGHT_LABEL, PART_LABEL = "training", "night", "part"
+"""Labels of every batch of a training; the night of a batch on the holdout is the number of its look."""
+HOLDOUT_PART = "holdout"
+
+
+class _Labels(msgspec.Struct):
+    labels: dict[str, str] = {}
+
+
+def labels_of(batch: Batch) -> dict[str, str]:
+    """The labels of a batch; none of one that is not there."""
+    try:
+        return read_json(batch.plan_json, _Labels).labels
+    except (OSError, TbenchError):
+        return {}
 
 
 class Declared(msgspec.Struct, frozen=True):

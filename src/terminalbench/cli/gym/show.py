@@ -28,6 +28,7 @@ def command(environment: "Environment", gym: "Gym", holdout: bool, reason: str |
     named = look.tasks if look is not None else ()
     seen = tuple(task for task in environment.tasks if f"{task.dataset}/{task.id}" in named)
     split, looks = gym.split(environment), gym.looks(environment)
+    outside = gym.trials_outside(environment, environment.root / "results")
     parts = {Part.TRAIN: split.train, Part.DEV: split.dev, Part.HOLDOUT: seen, "not split": split.unassigned}
     if as_json:
         print_json(
@@ -41,10 +42,11 @@ def command(environment: "Environment", gym: "Gym", holdout: bool, reason: str |
                 },
                 "held_out": split.held_out,
                 "looks": looks,
+                "trials_outside_looks": outside,
             }
         )
         return
-    from terminalbench.text.numbers import plural
+    from terminalbench.text.numbers import plural, some
     from terminalbench.text.table import fitted
 
     click.echo(f"{environment.name}: {environment.what}, {plural(len(environment.tasks), 'task')}")
@@ -57,6 +59,9 @@ def command(environment: "Environment", gym: "Gym", holdout: bool, reason: str |
     elif not seen:
         click.echo(f"\nheld out and sealed: {plural(split.held_out, 'task')}")
     click.echo(_looks(looks))
+    if outside:
+        many = plural(sum(outside.values()), "trial")
+        click.echo(f"outside of looks: {many} of held-out tasks in {some([*outside], 6)}")
 
 
 def _looks(looks: "list[Look]") -> str:

@@ -10,10 +10,11 @@ from support.experiments import Project
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.experiments.schema import tables_markdown
 from terminalbench.json_files import read_json
+from terminalbench.trainer.check import idle_looks
 from terminalbench.trainer.evolvers.tables import EvolverTable, RangeTable
 from terminalbench.trainer.gym import Gym
 from terminalbench.trainer.lineage import LineageStore, Why
-from terminalbench.trainer.plan import Declared, TrainingPlan, declare, idle_looks, load_plan
+from terminalbench.trainer.plan import Declared, TrainingPlan, declare, load_plan
 from terminalbench.trainer.plan_changes import changed_places
 from terminalbench.trainer.tables import BudgetTable, GateTable, PlanTable, SplitTable
 from terminalbench.trainer.variants import Change, ToolsTable
@@ -64,6 +65,11 @@ def plan(project: Project, *changes: tuple[str, str], more: str = "") -> Trainin
         (
             ("trials = 60", "trials = 60\ncontrol = 0.5"),
             "18: budget: control, explore and confirm add up to 1.25, not 1",
+        ),
+        (("train = 0.2", "train = 0.8"), "14: split: train, dev and holdout (0.2) add up to 1.6, more than 1"),
+        (
+            ("[[variants]]", '[[variants]]\nreason = "first"\noptions = { steps_mean = 9 }\n[[variants]]'),
+            "24: variants[1]: is the same profile as variants[0] (leave one of them out)",
         ),
         (('reason = "more steps"', ""), "21: variants[0].reason: is required"),
         (("steps_mean", "stepsmean"), "23: variants[0].options.stepsmean: agent simulated has no such option"),

@@ -35,8 +35,7 @@ def _check(file: Path, root: Path | None) -> None:
         click.echo(f"{file}: ok: {plural(held, 'task')} in quarantine")
         return
     if is_training_plan(file):
-        from terminalbench.trainer.check import check_plan
-        from terminalbench.trainer.plan import idle_looks
+        from terminalbench.trainer.check import check_plan, idle_looks
 
         plan = check_plan(file, root)
         click.echo(f"{file}: ok: a training plan of {plural(plan.table.nights, 'night')} (tbench trainer run)")

@@ -28,7 +28,7 @@ from terminalbench.locks import changing
 from terminalbench.overnight.suite import task_digest
 from terminalbench.records.values import stamp
 from terminalbench.strict import Problems, given, read, read_toml
-from terminalbench.text.numbers import dollars, p_equation, p_value, plural, some
+from terminalbench.text.numbers import dollars, plural, some
 from terminalbench.text.paths import typed
 from terminalbench.trainer.budget import search_usd
 from terminalbench.trainer.environments import Environment, open_environment
@@ -112,7 +112,14 @@ def load_plan(file: Path, root: Path | None = None, scratch: Path | None = None)
     table, base = read_plan(file), project_root(file, root)
     environment = replace(_environment(table, base, file), scratch=scratch)
     start = _start(table, environment, base, file)
-    _each_variant(table, file, lambda change, at: changed(environment, start, change, at))
+    made: dict[str, str] = {}
+
+    def make(change: Change, at: str) -> None:
+        one = changed(environment, start, change, at)
+        if (other := made.setdefault(one.profile.id, at)) != at:
+            raise UserError(f"is the same profile as {other}", where=at, hint="leave one of them out")
+
+    _each_variant(table, file, make)
     if (editor := table.evolver.profile) is not None:
         _at_file(file, lambda: resolved(environment, editor, "evolver.profile"))
     split = table.split
@@ -184,6 +191,10 @@ def _check(table: PlanTable, raw: dict[str, Any], problems: Problems) -> None:
         shares = budget.control + budget.explore + budget.confirm
         if not isclose(shares, 1, abs_tol=1e-6):
             problems.add("budget", f"control, explore and confirm add up to {shares:g}, not 1")
+    split = table.split
+    if not problems.at("split") and (shares := split.train + split.dev + split.holdout) > 1 + 1e-6:
+        what = f"train, dev and holdout ({split.holdout:g}) add up to {shares:g}, more than 1"
+        problems.add("split", what, "say all three")
     check_evolver(table.evolver, len(table.variants), problems)
     if not problems.found and (left := search_usd(budget, table.evolver, challenger=True)) is not None and left <= 0:
         what = f"leaves nothing of the search's {dollars((budget.usd or 0) * budget.explore)} for trials"
@@ -204,7 +215,7 @@ def _check_size(plan: TrainingPlan) -> None:
         problem = Problem("budget.trials", f"{what} under two profiles need {2 * dev}", hint)
         raise invalid_file(plan.file, [problem])
     gate = plan.table.gate
-    units, names = _dev_units(plan)
+    units, names = dev_units(plan)
     fewest = fewest_units(nominal_level(gate.looks, gate.looks, gate.alpha / plan.challengers))
     if units < fewest:
         shared = plural(plan.challengers, "challenger")
@@ -213,21 +224,7 @@ def _check_size(plan: TrainingPlan) -> None:
         raise invalid_file(plan.file, [Problem("gate", what, hint)])
 
 
-def idle_looks(plan: TrainingPlan) -> str | None:
-    """Which of the declared looks can decide nothing, whatever is measured: too few units for their level."""
-    gate, (units, names) = plan.table.gate, _dev_units(plan)
-    levels = [nominal_level(look, gate.looks, gate.alpha / plan.challengers) for look in range(1, gate.looks + 1)]
-    idle = [level for level in levels if fewest_units(level) > units]
-    if not idle:
-        return None
-    which = f"look 1 of {gate.looks}" if len(idle) == 1 else f"looks 1 to {len(idle)} of {gate.looks}"
-    return (
-        f"{which} can decide nothing: {units} dev {names} reach {p_equation(2.0 ** (1 - units))} at best, "
-        f"and p has to be {p_value(idle[-1])}"
-    )
-
-
-def _dev_units(plan: TrainingPlan) -> tuple[int, str]:
+def dev_units(plan: TrainingPlan) -> tuple[int, str]:
     """How many independent observations dev has, and what they are called."""
     if plan.table.gate.unit == "task":
         return len(plan.split.dev), "tasks"

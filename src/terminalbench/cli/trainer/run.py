@@ -32,9 +32,10 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
     from terminalbench.overnight.training_report import TrainedNight, TrainingStep, step_line
     from terminalbench.text.foreign import printable
     from terminalbench.text.paths import typed
+    from terminalbench.trainer.check import idle_looks
     from terminalbench.trainer.journal import NightEntry
     from terminalbench.trainer.lineage import LineageStore
-    from terminalbench.trainer.plan import idle_looks, load_plan
+    from terminalbench.trainer.plan import load_plan
     from terminalbench.trainer.run import run_training
     from terminalbench.trainer.story import claim, ledger, spent
 

@@ -15,8 +15,10 @@ from terminalbench.experiments.experiment import Task
 from terminalbench.json_files import write_json
 from terminalbench.trainer.environments import open_environment
 from terminalbench.trainer.gym import Gym
-from terminalbench.trainer.journal import Sealed, add_sealed, training_folder
+from terminalbench.trainer.journal import Declared, Sealed, add_sealed, plan_json, training_folder
 from terminalbench.trainer.split import Part, Shares, assign, parts_of, unit_of
+from terminalbench.trainer.story import report
+from terminalbench.trainer.training import Training
 
 EXPERIMENT = """
 schema_version = 2
@@ -149,7 +151,12 @@ def test_trials_of_held_out_tasks_outside_of_looks_are_told(project, tbench) -> 
         write_json(batch.plan_json, {"labels": labels})
     each = len(look.tasks)
     assert gym.trials_outside(environment, project.root / "results") == {"mine/0": each, "mine/2": each}
-    assert f"outside of looks: {2 * each} trials of held-out tasks in mine/0, mine/2" in tbench("gym", "show", "d").out
+    said = f"outside of looks: {2 * each} trials of held-out tasks in mine/0, mine/2"
+    assert said in tbench("gym", "show", "d").out
+    training = Training(project.root, "mine", "mine", 3)
+    write_json(plan_json(training.folder), Declared("mine", "0", "2026-01-20T20:00:00Z", {"environment": "d"}))
+    assert training.outside == said
+    assert f"- {said}\n" in report(training.lineage, "mine", 3, [], (), training.outside)
 
 
 def test_what_can_be_an_environment(project) -> None:

@@ -1,11 +1,12 @@
 """Trials of held-out tasks that no look covers: whoever runs an ordinary experiment on them has seen them too."""
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.scan import scan_all
 from terminalbench.index.store import open_index
+from terminalbench.text.numbers import plural, some
 from terminalbench.trainer.journal import (
     HOLDOUT_PART,
     NIGHT_LABEL,
@@ -30,6 +31,13 @@ def trials_outside(root: Path, results_root: Path, tasks: Set[str]) -> dict[str,
             if name in tasks:
                 found[batch] = found.get(batch, 0) + trials
     return {batch: trials for batch, trials in found.items() if not _is_look(root, Batch(results_root / batch))}
+
+
+def outside_line(found: Mapping[str, int]) -> str | None:
+    """These trials in a line; None where there are none."""
+    if not found:
+        return None
+    return f"outside of looks: {plural(sum(found.values()), 'trial')} of held-out tasks in {some([*found], 6)}"
 
 
 def _is_look(root: Path, batch: Batch) -> bool:

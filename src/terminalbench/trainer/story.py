@@ -138,9 +138,14 @@ def sealed_line(one: Sealed) -> str:
 
 
 def report(
-    lineage: Lineage, slug: str, planned: int, nights: Sequence[NightEntry], holdout: Sequence[Sealed] = ()
+    lineage: Lineage,
+    slug: str,
+    planned: int,
+    nights: Sequence[NightEntry],
+    holdout: Sequence[Sealed] = (),
+    outside: str | None = None,
 ) -> str:
-    """The report of a training, Markdown."""
+    """The report of a training, Markdown. `outside`: the trials of held-out tasks that no look covers."""
     champion = lineage.champion
     lines = [f"# Training {slug}", ""]
     if champion is not None and champion.simulated:
@@ -152,8 +157,9 @@ def report(
         lines += ["None yet: no night has begun."]
     elif not gains:
         lines += ["", "No gain was shown: the first champion stays."]
-    if holdout:
-        lines += ["", "## Holdout", "", *(f"- {_cell(sealed_line(one))}" for one in holdout)]
+    told = [*map(sealed_line, holdout), *([outside] if outside is not None else [])]
+    if told:
+        lines += ["", "## Holdout", "", *(f"- {_cell(one)}" for one in told)]
     lines += ["", "## Every comparison", "", "| night | part | profile | what came of it |", "|---|---|---|---|"]
     lines += [f"| {one.night} | {one.part} | `{one.profile}` | {_cell(one.what)} |" for one in ledger(nights)]
     alike = [f"night {one.night}: {note}" for one in nights for note in one.notes]

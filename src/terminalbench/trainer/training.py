@@ -10,6 +10,8 @@ from terminalbench.experiments.project import project_root
 from terminalbench.json_files import read_json
 from terminalbench.locks import living_owner
 from terminalbench.text.paths import typed
+from terminalbench.trainer.environments import open_environment
+from terminalbench.trainer.gym import Gym
 from terminalbench.trainer.journal import (
     TRAINING,
     Declared,
@@ -22,6 +24,7 @@ from terminalbench.trainer.journal import (
     training_lock,
 )
 from terminalbench.trainer.lineage import Lineage, LineageStore
+from terminalbench.trainer.outside import outside_line
 from terminalbench.trainer.plan import read_plan
 
 
@@ -55,6 +58,19 @@ class Training:
     def holdout(self) -> list[Sealed]:
         """What was measured on the holdout."""
         return read_sealed(self.folder)
+
+    @cached_property
+    def outside(self) -> str | None:
+        """Which trials of its held-out tasks no look covers, in a line; None where there are none."""
+        if self.declared is None or "environment" not in self.declared.content:
+            return None
+        content = self.declared.content
+        results_root = self.root / content.get("run", {}).get("results_root", "results")
+        try:
+            environment = open_environment(content["environment"], self.root)
+            return outside_line(Gym(self.root).trials_outside(environment, results_root))
+        except TbenchError as error:
+            return f"trials of held-out tasks outside of looks are not known: {error.what}"
 
     @property
     def under_way(self) -> str | None:

@@ -46,8 +46,9 @@ def command(environment: "Environment", gym: "Gym", holdout: bool, reason: str |
             }
         )
         return
-    from terminalbench.text.numbers import plural, some
+    from terminalbench.text.numbers import plural
     from terminalbench.text.table import fitted
+    from terminalbench.trainer.outside import outside_line
 
     click.echo(f"{environment.name}: {environment.what}, {plural(len(environment.tasks), 'task')}")
     rows = [["task", "part", "family"]]
@@ -59,9 +60,8 @@ def command(environment: "Environment", gym: "Gym", holdout: bool, reason: str |
     elif not seen:
         click.echo(f"\nheld out and sealed: {plural(split.held_out, 'task')}")
     click.echo(_looks(looks))
-    if outside:
-        many = plural(sum(outside.values()), "trial")
-        click.echo(f"outside of looks: {many} of held-out tasks in {some([*outside], 6)}")
+    if (line := outside_line(outside)) is not None:
+        click.echo(line)
 
 
 def _looks(looks: "list[Look]") -> str:

@@ -21,7 +21,9 @@ def command(training: "Training", output: Path | None) -> None:
     from terminalbench.text.foreign import printable
     from terminalbench.trainer.story import report
 
-    text = report(training.lineage, training.slug, training.planned, training.nights, training.holdout)
+    text = report(
+        training.lineage, training.slug, training.planned, training.nights, training.holdout, training.outside
+    )
     if training.declared is None:
         text += f"\nNot begun: `{training.run_command}`\n"
     if output is not None:

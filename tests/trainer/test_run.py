@@ -11,10 +11,10 @@ from terminalbench.json_files import write_json
 from terminalbench.locks import lock
 from terminalbench.trainer import run
 from terminalbench.trainer.campaign import Campaign
-from terminalbench.trainer.journal import Asked, Explored, Measured, NightEntry, Refused, training_lock
+from terminalbench.trainer.journal import Asked, Explored, Measured, NightEntry, Refused, Sealed, training_lock
 from terminalbench.trainer.lineage import LineageStore, Why
 from terminalbench.trainer.plan import TrainingPlan, load_plan
-from terminalbench.trainer.story import ledger, spent
+from terminalbench.trainer.story import ledger, report, spent
 from terminalbench.trainer.variants import Change, changed
 
 PLAN = """
@@ -153,3 +153,11 @@ def test_an_interrupted_run_names_what_goes_on(plan: TrainingPlan, monkeypatch: 
     monkeypatch.setattr(run, "run_training", interrupted)
     ran = tbench("trainer", "run", plan.file)
     assert (ran.code, "tbench trainer run plan.toml --resume goes on" in ran.err) == (130, True), ran.err
+
+
+def test_what_was_spent_includes_the_holdout(plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    nights(monkeypatch, trials=4, measured=4, cost_usd=1.0)
+    done = run.run_training(plan, nights=1).nights
+    look = Sealed(look=1, reason="r", new="a", old="b", trials=2, measured=1, cost_usd=0.5, cost_unknown=1)
+    assert spent(done, [look]) == "6 trials, 5 measured, cost $1.50 + 1 unknown"
+    assert "6 trials, 5 measured" in report(LineageStore(plan.root).lineage("mine"), "mine", 4, done, [look])

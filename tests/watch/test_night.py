@@ -205,3 +205,16 @@ def test_watch_knows_the_folder_of_a_night(tmp_path: Path) -> None:
     as_json = CliRunner().invoke(command, [str(made.folder.folder), "--json"], standalone_mode=False)
     kinds = [msgspec.json.decode(line)["kind"] for line in as_json.output.splitlines()]
     assert kinds == [str(event.kind) for event in made.events]
+
+
+def test_the_last_line_of_a_night_has_the_cost_of_its_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from terminalbench.cli.night_progress import NightTeller
+    from terminalbench.overnight.loop import NightEnd
+
+    made = feed(tmp_path)
+    write_json(made.folder.summary_json, {"cost_usd": 4.04, "cost_unknown": 1})
+    with NightTeller(quiet=False) as teller:
+        teller.show_end(NightEnd(made.folder, config(), state()), as_json=False)
+    assert "measured trials passed, $4.04 + 1 unknown\n" in capsys.readouterr().out

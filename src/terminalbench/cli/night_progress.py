@@ -4,16 +4,19 @@ import time
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from terminalbench.cli.output import print_json
 from terminalbench.cli.progress import Line
+from terminalbench.errors import TbenchError
+from terminalbench.json_files import read_json
 from terminalbench.overnight.decisions import eta_sec
 from terminalbench.overnight.loop import Listener, NightEnd
 from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Role
 from terminalbench.overnight.training_report import TrainedNight, step_line
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import printable
-from terminalbench.text.numbers import count, dollars, duration, plural
+from terminalbench.text.numbers import cost, count, dollars, duration, plural
 from terminalbench.text.paths import from_here, typed
 
 if TYPE_CHECKING:
@@ -164,17 +167,32 @@ def night_line(config: NightConfig, state: NightState, spent_usd: float, now: fl
 def _summary(ended: NightEnd) -> str:
     """The end of a night in one line."""
     found = _document(ended)
-    cost = f", {dollars(found['cost_usd'])}" if found["cost_usd"] is not None else ""
+    known = found["cost_usd"] is not None
+    spent = f", {cost(found['cost_usd'], found['cost_unknown'])}" if known else ""
     of = f" of {found['asked_for']}" if found["asked_for"] is not None else ""
     return (
         f"{ended.state.status}: {found['done']}{of} iterations; {count(found['passed'])} of "
-        f"{count(found['measured'])} measured trials passed{cost}"
+        f"{count(found['measured'])} measured trials passed{spent}"
     )
+
+
+class _Cost(msgspec.Struct):
+    cost_usd: float | None = None
+    cost_unknown: int = 0
+
+
+def _whole_cost(ended: NightEnd) -> _Cost:
+    """What the night cost with its training, lessons and validation, as its report says; nothing where it has none."""
+    try:
+        return read_json(ended.folder.summary_json, _Cost)
+    except (OSError, TbenchError):
+        return _Cost()
 
 
 def _document(ended: NightEnd) -> dict:
     own = [work for work in ended.state.work if work.role is Role.ITERATION]
     ends = [work.end for work in own if work.end is not None]
+    whole = _whole_cost(ended)
     return {
         "run_id": ended.config.run_id,
         "folder": str(ended.folder.folder.resolve()),
@@ -186,7 +204,8 @@ def _document(ended: NightEnd) -> dict:
         "trials": sum(end.trials for end in ends),
         "measured": sum(end.measured for end in ends),
         "passed": sum(end.passed for end in ends),
-        "cost_usd": known_total(end.cost_usd for end in ends),
+        "cost_usd": whole.cost_usd or known_total(end.cost_usd for end in ends),
+        "cost_unknown": whole.cost_unknown,
         "iterations": ended.state.work,
         "quarantine": ended.state.quarantine,
         "exit_code": ended.exit_code,

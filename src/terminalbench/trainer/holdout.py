@@ -20,6 +20,7 @@ from terminalbench.trainer.gate import sealed
 from terminalbench.trainer.gym import Gym, Look
 from terminalbench.trainer.journal import HOLDOUT_PART, Sealed, add_sealed, read_sealed, training_lock
 from terminalbench.trainer.lineage import LineageStore
+from terminalbench.trainer.night import taken
 from terminalbench.trainer.plan import TrainingPlan
 
 
@@ -56,5 +57,6 @@ def _measured(plan: TrainingPlan, begun: Sealed, look: Look, batches: Batches) -
     measure = spread(tasks, max(len(tasks), plan.table.budget.trials // 2))
     profiles = {name: variants[name].table for name in (begun.new, begun.old)}
     view = batches.measured(Part(begun.look, HOLDOUT_PART, profiles, measure, plan.table.budget.usd))
-    verdict = sealed(rows_of([view]), begun.new, begun.old, by_family=plan.table.gate.unit == "family")
-    return msgspec.structs.replace(begun, batch=view.batch, verdict=verdict)
+    rows = rows_of([view])
+    verdict = sealed(rows, begun.new, begun.old, by_family=plan.table.gate.unit == "family")
+    return msgspec.structs.replace(begun, batch=view.batch, verdict=verdict, **taken(rows))

@@ -131,6 +131,10 @@ class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     old: str
     batch: str | None = None
     verdict: Verdict | None = None
+    trials: int = 0
+    measured: int = 0
+    cost_usd: float | None = None
+    cost_unknown: int = 0
 
 
 def training_folder(root: Path, slug: str) -> Path:

@@ -25,7 +25,7 @@ from terminalbench.records.values import known_total
 from terminalbench.text.numbers import cost
 from terminalbench.text.paths import typed
 from terminalbench.trainer.batches import Batches
-from terminalbench.trainer.journal import NightEntry, read_nights
+from terminalbench.trainer.journal import NightEntry, read_nights, read_sealed
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan, declare, load_plan
@@ -158,7 +158,7 @@ def trained_night(plan: TrainingPlan, nights: Sequence[NightEntry], lineage: Lin
     changed = last.after.champion != last.champion
     lines = [
         f"{standing(nights, plan.table.nights)}{simulated}",
-        f"spent: {spent([last])}; by the whole training {spent(nights)}",
+        f"spent: {spent([last])}; by the whole training {spent(nights, read_sealed(plan.folder))}",
         f"champion: {last.after.champion}, {'new tonight, ' if changed else ''}{said}",
     ]
     if last.confirm is not None and last.confirm.verdict is not None and not changed:

@@ -63,7 +63,6 @@ class Night:
         if same is not None and same <= self.plan.table.gate.alpha / self.plan.table.nights:
             notes.append("the champion differs from itself: something else than the profile changed in this night")
         rows = [row for view in self.views for row in rows_of([view])]
-        costs = [row.cost_usd for row in rows if row.trial is not None and not row.no_model]
         return NightEntry(
             night=state.night,
             time=stamp(datetime.now(UTC)),
@@ -77,10 +76,7 @@ class Night:
             winner=winner if winner in self.state.known else None,
             confirm=judged,
             same_p=same,
-            trials=len(rows),
-            measured=sum(row.measured for row in rows),
-            cost_usd=known_total(costs),
-            cost_unknown=sum(cost is None for cost in costs),
+            **taken(rows),
             notes=tuple(notes),
         )
 
@@ -193,6 +189,17 @@ class Night:
             beside = rows_of([one for one in self.views if one.batch == judged.batch])
             twin += [row for row in beside if row.profile == champion]
         return same_profile_p(first, twin) if twin else None
+
+
+def taken(rows: Sequence[Row]) -> dict[str, Any]:
+    """What some trials took, as the journal keeps it."""
+    costs = [row.cost_usd for row in rows if row.trial is not None and not row.no_model]
+    return {
+        "trials": len(rows),
+        "measured": sum(row.measured for row in rows),
+        "cost_usd": known_total(costs),
+        "cost_unknown": sum(cost is None for cost in costs),
+    }
 
 
 def rule_of(plan: TrainingPlan, trials: int) -> Rule:

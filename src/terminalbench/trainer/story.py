@@ -111,10 +111,11 @@ def standing(nights: Sequence[NightEntry], planned: int) -> str:
     return f"{text}, {len(state.waiting)} waiting, challenger {state.begun} of {state.allowed}"
 
 
-def spent(nights: Sequence[NightEntry]) -> str:
-    """What the nights took."""
-    trials, measured = sum(n.trials for n in nights), sum(n.measured for n in nights)
-    money = cost(known_total(n.cost_usd for n in nights), sum(n.cost_unknown for n in nights))
+def spent(nights: Sequence[NightEntry], holdout: Sequence[Sealed] = ()) -> str:
+    """What the nights took, and what was measured on the holdout."""
+    every = [*nights, *holdout]
+    trials, measured = sum(one.trials for one in every), sum(one.measured for one in every)
+    money = cost(known_total(one.cost_usd for one in every), sum(one.cost_unknown for one in every))
     asked = [night.asked for night in nights if night.asked is not None]
     paid = cost(known_total(one.cost_usd for one in asked), sum(one.cost_unknown for one in asked))
     questions = plural(sum(one.questions for one in asked), "question")
@@ -150,7 +151,7 @@ def report(
     lines = [f"# Training {slug}", ""]
     if champion is not None and champion.simulated:
         lines += ["**Simulated**: no model was asked, and nothing here is true of one.", ""]
-    lines += [f"{standing(nights, planned)}. {spent(nights)}.", ""]
+    lines += [f"{standing(nights, planned)}. {spent(nights, holdout)}.", ""]
     gains = [one for one in lineage.crowned if one.why is not Why.STARTED]
     lines += ["## Champions", "", *(f"- {one.time[:10]} `{one.id}` {claim(one)}" for one in lineage.crowned)]
     if not lineage.crowned:

@@ -42,7 +42,7 @@ def command(training: "Training", as_json: bool) -> None:
     if training.declared is None:
         lines.append(f"not begun: nothing is declared or measured yet; {training.run_command}")
     else:
-        lines.append(f"spent: {spent(nights)}")
+        lines.append(f"spent: {spent(nights, training.holdout)}")
     if training.under_way is not None:
         lines.append(f"now: {training.under_way}")
     if last is not None:

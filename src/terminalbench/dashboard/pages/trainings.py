@@ -105,7 +105,7 @@ def training_page(site: Site, ask: Ask) -> Page:
 def _line(training: Training) -> Line:
     crowned, nights = training.lineage.crowned, training.nights
     said = claim(crowned[-1]) if crowned else None
-    return Line(training, standing(nights, training.planned), spent(nights), said)
+    return Line(training, standing(nights, training.planned), spent(nights, training.holdout), said)
 
 
 def _changes(lineage: Lineage, branch: Branch) -> list[str]:

@@ -19,14 +19,13 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.experiment import Task
 from terminalbench.trainer.environments import Environment
 
-_WHY = {
+_WHY = {  # without the name of the task; an order to a model has none
     LeakKind.TASK: "the id of a task",
     LeakKind.TEST: "a part of a task's tests",
     LeakKind.VALUE: "a value that a task's tests expect",
     LeakKind.SOLUTION: "a part of a task's solution",
     LeakKind.VERIFIER: "a part of the verification",
     LeakKind.INSTRUCTION: "a copy of a task's instruction",
-    LeakKind.INJECTION: "an order to a model about its conversation",
     LeakKind.COPIED: "a copy of what an agent read",
 }
 _KEPT_APART = re.compile(
@@ -102,7 +101,7 @@ def _found(text: str, root: str, places: tuple[_Place, ...]) -> str | None:
     if (families := _families(places)) is not None and (match := families.search(text)):
         return f'the family of a task: "{match.group()}"'
     if leak := next(iter(find_leaks(text, _texts(places))), None):
-        return f'{_WHY[leak.kind]}: "{leak.found}"'
+        return f'{_WHY.get(leak.kind, leak.why)}: "{leak.found}"'
     row = next((row for row in _rows(text) if row in _instruction_rows(places)), None)
     return f'{_WHY[LeakKind.INSTRUCTION]}: "{" ".join(row)}"' if row is not None else None
 

@@ -9,8 +9,10 @@ from support.experiments import Project
 from terminalbench.errors import UserError
 from terminalbench.json_files import write_json
 from terminalbench.locks import lock
+from terminalbench.overnight.training_report import TrainingStep
 from terminalbench.trainer import run
 from terminalbench.trainer.campaign import Campaign
+from terminalbench.trainer.gate import Action, Verdict
 from terminalbench.trainer.journal import Asked, Explored, Measured, NightEntry, Refused, Sealed, training_lock
 from terminalbench.trainer.lineage import LineageStore, Why
 from terminalbench.trainer.plan import TrainingPlan, load_plan
@@ -161,3 +163,30 @@ def test_what_was_spent_includes_the_holdout(plan: TrainingPlan, monkeypatch: py
     look = Sealed(look=1, reason="r", new="a", old="b", trials=2, measured=1, cost_usd=0.5, cost_unknown=1)
     assert spent(done, [look]) == "6 trials, 5 measured, cost $1.50 + 1 unknown"
     assert "6 trials, 5 measured" in report(LineageStore(plan.root).lineage("mine"), "mine", 4, done, [look])
+
+
+def test_a_report_fits_the_terminal_and_says_what_compare_counts(
+    plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch, tbench
+) -> None:
+    verdict = Verdict(action=Action.GO_ON, reason="not decided yet: " + "many words " * 20)
+    judged = Measured(batch="mine/9", new="p1", old="p2", phase="confirm", verdict=verdict)
+    nights(monkeypatch, confirm=judged)
+    run.run_training(plan, nights=1)
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = tbench("trainer", "report", plan.file)
+    assert "- night 1, confirm of `p1`: go on: not decided yet: many" in ran.out
+    assert "`tbench compare results/mine/9`. It counts" in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
+def test_the_begin_of_a_night_is_told(plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch, tbench) -> None:
+    now = TrainingStep(nights=4, part="control", share=0.2, trials=60, done=0, ran=0, began=0.0)
+
+    def night(*_: object, step: Any, **__: object) -> None:
+        step(1, now)
+        step(1, now)
+        raise UserError("enough")
+
+    monkeypatch.setattr(run, "run_training", night)
+    ran = tbench("trainer", "run", plan.file)
+    assert ran.out.count("night 1 of 4 begins\n") == 1

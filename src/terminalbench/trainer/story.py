@@ -160,14 +160,18 @@ def report(
         lines += ["", "No gain was shown: the first champion stays."]
     told = [*map(sealed_line, holdout), *([outside] if outside is not None else [])]
     if told:
-        lines += ["", "## Holdout", "", *(f"- {_cell(one)}" for one in told)]
-    lines += ["", "## Every comparison", "", "| night | part | profile | what came of it |", "|---|---|---|---|"]
-    lines += [f"| {one.night} | {one.part} | `{one.profile}` | {_cell(one.what)} |" for one in ledger(nights)]
+        lines += ["", "## Holdout", "", *(f"- {_in_line(one)}" for one in told)]
+    found = list(ledger(nights))
+    lines += ["", "## Every comparison", ""]
+    lines += [f"- night {one.night}, {one.part} of `{one.profile}`: {_in_line(one.what)}" for one in found]
+    if batches := [name for one in found if one.verdict is not None for name in one.batches]:
+        unit = 'It counts families where tasks have them; a training counts tasks, unless `gate.unit = "family"`.'
+        lines += ["", f"One batch alone: `tbench compare results/{batches[-1]}`. {unit}"]
     alike = [f"night {one.night}: {note}" for one in nights for note in one.notes]
     if alike:
         lines += ["", "## Notes", "", *(f"- {note}" for note in alike)]
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _in_line(text: str) -> str:
+    return text.replace("\n", " ")

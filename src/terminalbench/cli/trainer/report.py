@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from terminalbench.cli.options import PATH
+from terminalbench.cli.output import text_width
 from terminalbench.cli.trainer.options import on_training
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=PATH, metavar="FILE", help="Write it here, not to standard output.")
 def command(training: "Training", output: Path | None) -> None:
     """Write the report of a training, Markdown: what was tried, kept, rejected, at what cost, and what is claimed."""
+    from textwrap import fill
+
     from terminalbench.files import write_text
     from terminalbench.text.foreign import printable
     from terminalbench.trainer.story import report
@@ -29,4 +32,5 @@ def command(training: "Training", output: Path | None) -> None:
     if output is not None:
         write_text(output, text)
     else:
-        click.echo("\n".join(map(printable, text.split("\n"))), nl=False)
+        for line in text.splitlines():
+            click.echo(fill(printable(line), text_width(), subsequent_indent="  ", break_long_words=False))

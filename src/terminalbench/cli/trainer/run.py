@@ -45,7 +45,12 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
 
     teller = Line(quiet=as_json, refresh_sec=0.5)
 
+    begun: set[int] = set()
+
     def stepped(number: int, step: TrainingStep) -> None:
+        if not as_json and number not in begun:
+            begun.add(number)
+            click.echo(f"night {number} of {plan.table.nights} begins")
         if teller.is_time():
             so_far = TrainedNight(training=plan.table.slug, night=number, lines=[], step=step)
             teller.renew(step_line(so_far, time()) or "")
@@ -54,7 +59,8 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
         teller.done()
         if as_json:
             return
-        click.echo(f"night {night.night} of {plan.table.nights}: champion {night.after.champion}, {spent([night])}")
+        said = f"night {night.night} of {plan.table.nights}: champion {night.after.champion}, {spent([night])}"
+        click.echo(fill(said, text_width(), subsequent_indent="  "))
         for one in ledger([night]):
             line = printable(f"  {one.part:8} {one.profile}  {one.what}")
             click.echo(fill(line, text_width(), subsequent_indent=" " * 11))

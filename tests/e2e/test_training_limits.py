@@ -61,7 +61,7 @@ def test_a_night_that_trains_spends_one_budget_and_a_resume_goes_on(
 
     ran = tbench("overnight", *asked, "--budget-usd", "0.5")
     assert ran.code == 3, ran.out + ran.err
-    assert "the training is not over: the budget of $0.50 of the shared gate gate.json is used up" in ran.out
+    assert "the training is not over: the budget of $0.50 of the night is used up" in ran.out
     assert "--resume results/night" in ran.out
     first = trials(project.root)
     assert 4 < len(first) < 20

@@ -71,7 +71,7 @@ def test_a_deadline_ends_a_training_between_two_batches_and_a_resume_decides_the
 
     monkeypatch.setattr("terminalbench.trainer.batches.run", passed_meanwhile)
     plan = load_plan(project.root / QUICK)
-    with pytest.raises(TrainingStopped, match=r"the deadline of the shared gate gate.json has passed") as stopped:
+    with pytest.raises(TrainingStopped, match=r"the deadline of the night has passed") as stopped:
         run_training(plan, limits=NightLimits(gate))
     assert stopped.value.exit_code == EXIT_INCOMPLETE
     assert read_nights(plan.folder) == []

@@ -71,6 +71,11 @@ def follow(gate: Path, until: float | None) -> str | None:
     return f"the wall clock went {how} by {duration(abs(moved))}; --until is {left} away"
 
 
+def of_night(reason: str, gate: str) -> str:
+    """Why nothing starts, as a person says it who has a night and never named its gate."""
+    return reason.replace(f"of the shared gate {gate}", "of the night")
+
+
 def standing(gate: Path) -> Standing:
     """How the gate stands now. Raises as reading files does, while somebody writes one of them."""
     shared = read_shared(gate)
@@ -79,7 +84,7 @@ def standing(gate: Path) -> Standing:
     together = msgspec.structs.replace(together, shared=gate.name)
     refusal = together.why_shut(now)
     told = ControlFile(shared_control(gate)).read()
-    shut = refusal.reason if refusal is not None else told.why_stopped(ALL)
+    shut = of_night(refusal.reason, gate.name) if refusal is not None else told.why_stopped(ALL)
     pressed = any(lane.level for lane in shared.lanes.values())
     return Standing(together.known_usd, together.unknown, shared.deadline, shut, waits=bool(told.paused) or pressed)
 
@@ -92,4 +97,4 @@ def refusals(batch: Batch, view: BatchView) -> list[str | None]:
     shared = read_shared(gate.shared)
     seen, now = gate.all_batches(gate.read(), shared), shared.clock.now()
     found = [seen.why_closed(job.profile, now) for job in view.plan.jobs]
-    return [refusal.reason if refusal is not None else None for refusal in found]
+    return [of_night(refusal.reason, gate.shared.name) if refusal is not None else None for refusal in found]

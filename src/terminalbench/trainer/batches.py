@@ -20,6 +20,7 @@ from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Ended, run
+from terminalbench.overnight.limits import of_night
 from terminalbench.records.event import Event
 from terminalbench.text.numbers import some
 from terminalbench.trainer.explore import Measure
@@ -97,7 +98,7 @@ class Batches:
             return resume(known.folder, root=self.plan.root, listener=self.listener)
         except UserError as error:
             if gate is not None and error.where == str(gate):  # none of its trials fits into what is left
-                raise TrainingStopped(error.what) from None
+                raise TrainingStopped(of_night(error.what, gate.name)) from None
             raise
 
     def find(self, part: Part) -> Batch | None:

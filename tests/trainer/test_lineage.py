@@ -8,6 +8,8 @@ import pytest
 from support.experiments import BASE, Project, good, problems
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.champions import champion_file
+from terminalbench.experiments.profiles import RECIPE
+from terminalbench.trainer import lineage
 from terminalbench.trainer.environments import open_environment
 from terminalbench.trainer.lineage import LineageStore, Why, history
 from terminalbench.trainer.variants import Change, Made, changed, resolved
@@ -51,6 +53,13 @@ def test_an_experiment_gets_the_champion_as_it_is(line: Line, project: Project) 
     after = good(project, text).profiles[0]
     assert after.id == made.profile.id
     assert "Run the tests." in (after.system_prompt or "")
+
+
+def test_a_profile_keeps_the_recipe_that_it_was_recorded_by(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lineage, "RECIPE", RECIPE + 1)
+    made = line.second()
+    known = LineageStore(line.root).lineage("mine").variants
+    assert [known[one.profile.id].recipe for one in (line.first, made)] == [RECIPE, RECIPE + 1]
 
 
 def test_the_plan_pins_it(line: Line, project: Project, tbench) -> None:

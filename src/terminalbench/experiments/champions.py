@@ -12,7 +12,7 @@ from typing import Any
 
 from terminalbench.errors import TbenchError, did_you_mean
 from terminalbench.experiments.profile_changes import changes_since, summaries
-from terminalbench.experiments.profiles import RECIPE, Profile, content_id
+from terminalbench.experiments.profiles import Profile, content_id
 from terminalbench.experiments.tables import ProfileTable
 from terminalbench.frozen import frozen
 from terminalbench.json_files import read_log
@@ -23,6 +23,8 @@ PROFILES = Path(".terminalbench/profiles")
 """Where champions and their lineage are, below the folder of the project."""
 LOG = PROFILES / "log.jsonl"
 """Every variant and every change of champion."""
+LOG_RECIPE = 3
+"""The recipe of a line of the log that names none; it stays when `RECIPE` rises."""
 BESIDE = ("champion", "description", "price", "likely_cost_usd", "parallel", "env_file")
 """What a profile may set besides its champion: nothing that makes it another profile."""
 _NOT_ITS_OWN = "environment_code"
@@ -94,7 +96,7 @@ def _logged(root: Path, lineage: str) -> list[Champion]:
             continue
         if line["type"] == "variant":
             known = {name: line[name] for name in ("lineage", "id", "table", "content")}
-            variants.setdefault(line["id"], {**known, "recipe": line.get("recipe", RECIPE)})
+            variants.setdefault(line["id"], {**known, "recipe": line.get("recipe", LOG_RECIPE)})
         elif line["id"] in variants:
             found.append(Champion(**variants[line["id"]], since=line["time"], reason=line["reason"]))
     return found

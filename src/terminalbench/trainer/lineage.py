@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.errors import UserError, did_you_mean
-from terminalbench.experiments.champions import LOG, Champion, champion_file, changed_aspects
+from terminalbench.experiments.champions import LOG, LOG_RECIPE, Champion, champion_file, changed_aspects
 from terminalbench.experiments.profiles import RECIPE, Profile, content_id
 from terminalbench.files import write_bytes
 from terminalbench.json_files import append_jsonl, encode_json, read_log
@@ -52,7 +52,7 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag
     table: dict[str, Any]
     content: dict[str, Any]
     parent: str | None = None
-    recipe: int = RECIPE
+    recipe: int = LOG_RECIPE
     simulated: bool = False
     evidence: tuple[str, ...] = ()
     seq: int = 0
@@ -163,6 +163,7 @@ class LineageStore:
             source=source,
             table=made.table,
             content=made.profile.content,
+            recipe=RECIPE,
             parent=parent,
             simulated=made.profile.agent.simulated,
             evidence=evidence,

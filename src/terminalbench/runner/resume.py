@@ -102,7 +102,7 @@ def resume(
     """Finish a batch; with an experiment, first add what the file has gained. Nothing missing: nothing happens."""
     refuse_a_full_disk(batch.folder)
     if (before := plan_or_none(batch)) is not None:
-        allow_open_files(max(before.at_once(profile.key) for profile in before.profiles))
+        allow_open_files(max((before.at_once(profile.key) for profile in before.profiles), default=1))
     with _only_here(batch):
         forget_dead_workers(batch)
         if any(process.kind == "harbor" for process in live_processes(batch)):

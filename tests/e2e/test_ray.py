@@ -71,8 +71,7 @@ def test_nothing_runs_on_a_node_when_the_run_was_killed(lab, cluster) -> None:
     assert _harbors(cluster), "Harbor runs on the node"
     process.kill()
     process.communicate()
-    wait_for(lambda: not _harbors(cluster))
-    assert not live_processes(lab.batch())
+    wait_for(lambda: not _harbors(cluster) and not live_processes(lab.batch()))
 
 
 def test_a_dead_address_is_one_error_and_no_batch_is_made(lab) -> None:

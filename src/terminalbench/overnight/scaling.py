@@ -51,7 +51,8 @@ def limits_of(base: Experiment, config: NightConfig, environment: Mapping[str, s
     bounded as declared, else by what is known to run out: the networks of Docker, the processes of this machine.
     """
     side_by_side = min(base.run.profiles_parallel or len(base.profiles), len(base.profiles))
-    parallel = max(profile.parallel or base.run.parallel or _HARBORS_OWN for profile in base.profiles)
+    parallels = [profile.parallel or base.run.parallel or _HARBORS_OWN for profile in base.profiles]
+    parallel = max(parallels, default=_HARBORS_OWN)
     asked = Counter(profile.model for profile in base.profiles if is_local(profile.agent.name, profile.model))
     sandboxes = config.sandboxes
     if sandboxes is None and base.run.container_env == "docker":

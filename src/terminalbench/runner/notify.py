@@ -19,7 +19,8 @@ from terminalbench.runner.watchdog import Alert
 from terminalbench.text.foreign import flat
 from terminalbench.text.numbers import duration
 
-WAIT_SEC = 15.0
+WAIT_SEC = 30.0
+"""How long the end of a run waits for its messages; on a busy machine Apprise alone takes seconds to load."""
 STALLS_SEC = 60.0
 """Trials often stall together: there is one message about them in so long, and it says how many there were."""
 _VARIABLE = re.compile(r"\$\{(\w+)\}")

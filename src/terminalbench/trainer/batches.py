@@ -32,13 +32,15 @@ from terminalbench.trainer.steps import Steps
 
 AGAIN = "-again"
 """Stands behind the key of a champion that is measured against itself."""
+EDITOR = "editor"
+"""The key of an agent that edits profiles: in its batch it is the only one, and no profile of the lineage."""
 
 
 @dataclass(frozen=True)
 class Part:
     """A batch of a night: which profiles of the lineage attempt what, and for how much at most.
 
-    The key of a profile is its id; `AGAIN` may stand behind it.
+    The key of a profile is its id; `AGAIN` may stand behind it. One that is no profile of the lineage is `EDITOR`.
     """
 
     night: int
@@ -157,7 +159,8 @@ class Batches:
         made = plan.environment.experiment(part.profiles, part.measure.tasks, changes)
         lineage = LineageStore(plan.root).lineage(plan.lineage)
         for profile in made.profiles:
-            lineage.check(profile.key.removesuffix(AGAIN), profile)
+            if (key := profile.key.removesuffix(AGAIN)) != EDITOR:
+                lineage.check(key, profile)
         file = plan.folder / "nights" / f"{part.night:03}" / f"{part.name}.toml"
         write_experiment(made, file)
         return file

@@ -17,7 +17,7 @@ from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
 from terminalbench.records.values import known_total
 from terminalbench.trainer.analyzer import clusters
-from terminalbench.trainer.batches import Batches, Part
+from terminalbench.trainer.batches import EDITOR, Batches, Part
 from terminalbench.trainer.budget import EVOLVER_SHARE, agent_usd
 from terminalbench.trainer.environments import open_environment
 from terminalbench.trainer.evolvers.edit_task import read_edit, write_edit_task
@@ -29,8 +29,6 @@ from terminalbench.trainer.journal import Asked, Refused
 
 _BUDGET_OPTION = "max_budget_usd"
 """What Claude Code calls the most that a run of it may cost."""
-EDITOR = "editor"
-"""The key of the agent that edits, in its batch."""
 
 
 class Agent:

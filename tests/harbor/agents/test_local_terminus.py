@@ -10,6 +10,11 @@ from terminalbench.llm.model import ModelError
 pytestmark = pytest.mark.litellm
 
 
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+
+
 def test_it_knows_the_window_and_ends_an_answer_that_would_not_end(tmp_path: Path) -> None:
     from terminalbench.harbor.agents.local_terminus import LocalTerminus
 

@@ -146,7 +146,7 @@ class Batches:
 
     def _file(self, part: Part):
         plan = self.plan
-        check_tasks(plan)
+        check_tasks(plan, part.measure.tasks)
         run_table = {**plan.table.run, "attempts": part.measure.attempts, "seed": self._seed(part)}
         if part.usd is not None:
             run_table["budget_usd"] = part.usd

@@ -6,7 +6,7 @@ A plan that has been declared does not change: another file of that slug is refu
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from math import isclose
@@ -20,6 +20,7 @@ from terminalbench.analytics.stats import nominal_level
 from terminalbench.decode import decode
 from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.experiments.config import is_experiment
+from terminalbench.experiments.experiment import Task
 from terminalbench.experiments.project import project_root
 from terminalbench.experiments.tables import RunTable
 from terminalbench.experiments.toml_lines import invalid_file
@@ -140,7 +141,7 @@ def declare(plan: TrainingPlan) -> Declared:
             return known
         data, digest = _encoded(plan)
         now = stamp(datetime.now(UTC))
-        made = Declared(plan.table.slug, digest, now, decode(data), _tasks_now(plan))
+        made = Declared(plan.table.slug, digest, now, decode(data), _tasks_now(plan.environment.tasks))
         write_json(kept, made)
         return made
 
@@ -159,7 +160,7 @@ def check_declared(plan: TrainingPlan) -> Declared | None:
             where=str(plan.file),
             hint="undo the change, or give the new plan a slug of its own",
         )
-    check_tasks(plan)
+    check_tasks(plan, plan.environment.tasks)
     return known
 
 
@@ -169,11 +170,11 @@ def _encoded(plan: TrainingPlan) -> tuple[bytes, str]:
     return data, hashlib.sha256(data).hexdigest()[:16]
 
 
-def check_tasks(plan: TrainingPlan) -> None:
+def check_tasks(plan: TrainingPlan, tasks: Iterable[Task]) -> None:
     """Raise UserError where a task is another one than when the plan was declared: results of both are not one."""
     kept = plan_json(plan.folder)
     known = read_json(kept, Declared).tasks if kept.is_file() else {}
-    if changed := [name for name, digest in _tasks_now(plan).items() if known.get(name, digest) != digest]:
+    if changed := [name for name, digest in _tasks_now(tasks).items() if known.get(name, digest) != digest]:
         raise UserError(
             f"{plural(len(changed), 'task')} changed since the plan was declared: {some(changed, 6)}",
             where=str(plan.file),
@@ -181,8 +182,8 @@ def check_tasks(plan: TrainingPlan) -> None:
         )
 
 
-def _tasks_now(plan: TrainingPlan) -> dict[str, str]:
-    return {f"{task.dataset}/{task.id}": task_digest(task) for task in plan.environment.tasks}
+def _tasks_now(tasks: Iterable[Task]) -> dict[str, str]:
+    return {f"{task.dataset}/{task.id}": task_digest(task) for task in tasks}
 
 
 def _check(table: PlanTable, raw: dict[str, Any], problems: Problems) -> None:

@@ -44,7 +44,7 @@ else: print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 @pytest.mark.parametrize(
     ("hard", "parallel", "said"),
     [
-        (4096, 0, "512"),
+        (4096, 4, "512"),
         (4096, 16, "1280"),
         (
             1024,

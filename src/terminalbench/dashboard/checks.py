@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 
 _MESSAGE_LINES = 6
 _UNITTEST = re.compile(r"^(?:FAIL|ERROR): (?P<name>\S+)(?P<rest>.*)$")
@@ -47,7 +47,7 @@ def first_failed(output: str, report: str | None = None) -> FailedCheck | None:
 def _of_report(text: str) -> FailedCheck | None:
     try:
         tests = decode(text, _Report).results.tests
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_DECODED:
         return None
     failed = next((test for test in tests if test.status == "failed"), None)
     if failed is None:

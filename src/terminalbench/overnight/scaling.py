@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from terminalbench.experiments.experiment import Experiment
+from terminalbench.experiments.plan import HARBOR_PARALLEL
 from terminalbench.overnight.autoscale import Decision, Limits, Reading, Scale, decide
 from terminalbench.overnight.machine import Machine
 from terminalbench.overnight.models import ModelKind, is_local
@@ -13,8 +14,6 @@ from terminalbench.overnight.night import NightConfig
 
 READ_SEC = 5.0
 MOST_WORKERS = 16
-_HARBORS_OWN = 4
-"""Trials at once of a job that says nothing of it."""
 _DOCKER_NETWORKS = 28
 """Each trial has a network of its own; Docker's usual address pools have room for 31, not all of them ours."""
 _PROCESSES = 64
@@ -51,8 +50,8 @@ def limits_of(base: Experiment, config: NightConfig, environment: Mapping[str, s
     bounded as declared, else by what is known to run out: the networks of Docker, the processes of this machine.
     """
     side_by_side = min(base.run.profiles_parallel or len(base.profiles), len(base.profiles))
-    parallels = [profile.parallel or base.run.parallel or _HARBORS_OWN for profile in base.profiles]
-    parallel = max(parallels, default=_HARBORS_OWN)
+    parallels = [profile.parallel or base.run.parallel or HARBOR_PARALLEL for profile in base.profiles]
+    parallel = max(parallels, default=HARBOR_PARALLEL)
     asked = Counter(profile.model for profile in base.profiles if is_local(profile.agent.name, profile.model))
     sandboxes = config.sandboxes
     if sandboxes is None and base.run.container_env == "docker":

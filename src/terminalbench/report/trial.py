@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.analytics.atif import Call, Result, Step, Trajectory, UnreadableTrajectory, read_trajectory
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import is_plain, open_plain, read_plain
 from terminalbench.harbor.read.results import RESULT, ReadState
 from terminalbench.index.queries import TrialRow
@@ -387,7 +387,7 @@ def _instruction_file(folder: Path, secrets: Secrets) -> str | None:
     try:
         config: Any = decode(data or b"null")
         path = config["task"]["path"]
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+    except (*NOT_DECODED, KeyError, TypeError):
         return None
     text = read_plain(Path(path) / "instruction.md", _INSTRUCTION_LIMIT) if isinstance(path, str) else None
     return secrets.conceal(text.decode(errors="replace")) if text else None

@@ -31,8 +31,6 @@ LONGEST_ROOT = 3000
 """Bytes of a results root: the kernel takes paths of 4095, and what a trial leaves lies deep."""
 FILES_OF_A_RUN, FILES_OF_A_TRIAL = 256, 64
 """Open files that a Harbor process needs: for itself, and for each trial that runs in it."""
-HARBOR_PARALLEL = 4
-"""What Harbor takes for `parallel = 0`."""
 MINIMUM_FREE_MB = 512
 """Less than this, and nothing is started."""
 LOWEST_FREE_MB = 64
@@ -215,12 +213,11 @@ def refuse_a_long_root(folder: Path, file: Path) -> None:
 
 def allow_open_files(parallel: int) -> None:
     """Let this process and those that it starts open as many files as so many trials need; an error if it may not."""
-    needed = FILES_OF_A_RUN + FILES_OF_A_TRIAL * (parallel or HARBOR_PARALLEL)
+    needed = FILES_OF_A_RUN + FILES_OF_A_TRIAL * parallel
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise UserError(
-            f"a process may open {hard} files here; a run with {plural(parallel or HARBOR_PARALLEL, 'trial')} at once"
-            f" needs {needed}",
+            f"a process may open {hard} files here; a run with {plural(parallel, 'trial')} at once needs {needed}",
             where="run.parallel",
             hint=f"allow more (ulimit -n {needed}, or LimitNOFILE), or lower it",
         )

@@ -14,7 +14,7 @@ import msgspec
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate, next_number
 from terminalbench.experiments.experiment import Experiment, select_profiles
-from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan
+from terminalbench.experiments.plan import HARBOR_PARALLEL, Exclusion, ExclusionKind, JobSpec, Plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.planner import Selection
 from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
@@ -99,7 +99,7 @@ def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = 
     """Everything before the first byte is written; with `refuse`, an error when not a single trial could run."""
     refuse_a_long_root(experiment.results_root, experiment.file)
     refuse_a_full_disk(experiment.results_root)
-    allow_open_files(max(profile.parallel or experiment.run.parallel for profile in experiment.profiles))
+    allow_open_files(max(one.parallel or experiment.run.parallel or HARBOR_PARALLEL for one in experiment.profiles))
     refuse_unwritable_results(experiment.results_root, experiment.file)
     refuse_unsendable(experiment.notify, str(experiment.file))
     number = next_number(experiment.results_root, experiment.slug)

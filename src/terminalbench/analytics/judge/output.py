@@ -4,8 +4,6 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from terminalbench.analytics.judge.request import (
     NOT_JUDGED,
     CostEstimate,
@@ -16,7 +14,7 @@ from terminalbench.analytics.judge.request import (
     Synthesis,
 )
 from terminalbench.analytics.labels import ANALYZER, read_labels
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_lines, write_text
@@ -179,7 +177,7 @@ def _lines(file: Path, batches: Sequence[Batch]) -> Iterator[bytes]:
     if file.exists():
         with file.open("rb") as stream:
             for line in stream:
-                with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                with suppress(*NOT_DECODED):
                     finding = decode(line, Finding)
                     trials.add(finding.trial)
                     by_judge = finding.analyzer.startswith(_JUDGE) and finding.trial in judged

@@ -7,7 +7,6 @@ process of the bridge: whoever kills that ends its jobs, on every node.
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,8 +20,9 @@ from typing import IO
 
 import msgspec
 
-from terminalbench.decode import decode
+from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.errors import UserError
+from terminalbench.experiments.plan import HARBOR_PARALLEL
 from terminalbench.experiments.tables import RayTable, RunTable
 from terminalbench.files import append_lines
 from terminalbench.json_files import decode_plain
@@ -43,15 +43,13 @@ AGAIN_SEC = 90.0
 FENCE_SEC = tie.ORPHAN_SEC + 2 * tie.LEFT_SEC
 """What a Harbor process may need to end when the cluster has lost it. Only then its trials may run again, elsewhere."""
 WAVES_OF = 8
-HARBORS_OWN = 4
-"""Trials at once of a job that says nothing of it."""
 _LOCAL_SEC = 90.0
 _BRIDGE = "terminalbench.runner.executors.ray_bridge"
 _CONFIG_LIMIT = 64 << 20
 
 
 class _JobConfig(msgspec.Struct):
-    n_concurrent_trials: int = HARBORS_OWN
+    n_concurrent_trials: int = HARBOR_PARALLEL
 
 
 class Bridge:
@@ -63,7 +61,7 @@ class Bridge:
         self.began: set[str] = set()
         self.ended: dict[str, Ended] = {}
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  it is read when the process has ended
-        passed = {name: value for name, value in os.environ.items() if re.match("RAY_", name) and name != ADDRESS}
+        passed = {name: value for name, value in os.environ.items() if name.startswith("RAY_") and name != ADDRESS}
         self.process: subprocess.Popen[bytes] = subprocess.Popen(
             tied([sys.executable, "-P", "-m", _BRIDGE], signal.SIGTERM),  # with what of it it leaves behind
             env=process_environment((), None, None, os.environ) | {"RAY_USAGE_STATS_ENABLED": "0"} | passed,
@@ -116,7 +114,7 @@ class Bridge:
         for line in output:
             try:
                 news = decode(line, News)
-            except msgspec.DecodeError:
+            except NOT_DECODED:
                 continue  # a library that prints
             with self._changed:
                 if isinstance(news, Joined):
@@ -163,7 +161,7 @@ class RayExecutor:
     def wave_trials(self, settings: RunTable) -> int:
         """As `[run.ray]` says."""
         table = settings.ray or RayTable()
-        return table.wave_trials or WAVES_OF * (settings.parallel or HARBORS_OWN)
+        return table.wave_trials or WAVES_OF * (settings.parallel or HARBOR_PARALLEL)
 
     def start(self, job: JobRun) -> Worker:
         """Have it begin as soon as a node has room for it."""
@@ -239,6 +237,6 @@ class RayExecutor:
 
     def _join(self, patience_sec: float, *, again: bool = False) -> Join:
         table = self._settings.ray or RayTable()
-        at_once = self._settings.parallel or HARBORS_OWN
+        at_once = self._settings.parallel or HARBOR_PARALLEL
         taken = (table.cpus_per_trial, table.memory_mb_per_trial)
         return Join(self._address, *taken, at_once, patience_sec, again)

@@ -70,8 +70,9 @@ def test_the_table_of_agents_is_that_of_the_installed_harbor() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_documented(name: str) -> None:
+    """By a heading, or by a point of a list, before its colon."""
     page = (REPO / "docs" / "cli.md").read_text()
-    assert re.search(rf"^#+ `tbench {name}\b", page, re.MULTILINE)
+    assert re.search(rf"^(?:#+|-) [^:\n]*`tbench {name}\b", page, re.MULTILINE)
 
 
 def test_lock_files_hold_no_addresses() -> None:

@@ -20,20 +20,20 @@ from terminalbench.analytics.model import (
     TaskDifference,
     TaskSummary,
 )
+from terminalbench.faults import ErrorClass
 from terminalbench.records.trial import TaskRef
 
 PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
 
 
-def table() -> str:
-    lines = ["| measure | kind | meaning |", "|---|---|---|"]
-    lines += [f"| `{m.name}` | {m.kind.replace('_', '/')} | {m.meaning} |" for m in MEASURES]
-    return "\n".join(lines)
+def measures() -> str:
+    kinds = {"yes_no": " (yes/no)", "label": " (label)", "table": " (table)"}
+    return "\n".join(f"- `{m.name}`{kinds.get(m.kind, '')}: {m.meaning}" for m in MEASURES)
 
 
 def test_measures_are_documented(request: pytest.FixtureRequest) -> None:
     text = PAGE.read_text()
-    wanted = f"<!-- measures -->\n{table()}\n<!-- /measures -->"
+    wanted = f"<!-- measures -->\n{measures()}\n<!-- /measures -->"
     if request.config.getoption("--update-golden"):
         PAGE.write_text(re.sub(r"<!-- measures -->.*?<!-- /measures -->", lambda _: wanted, text, flags=re.DOTALL))
         return
@@ -82,4 +82,5 @@ def test_columns_are_documented() -> None:
 def test_failure_classes_are_documented() -> None:
     rules = re.search(r"<!-- failures -->(.*?)<!-- /failures -->", PAGE.read_text(), re.DOTALL)
     assert rules is not None
-    assert sorted(re.findall(r"(?m)^\| `(\w+)` \|", rules.group(1))) == sorted(FAILURE_CLASSES)
+    found = re.findall(r"(?m)^- `(\w+)`: ", rules.group(1))
+    assert sorted(found) == sorted({*FAILURE_CLASSES} - {*ErrorClass})  # tests/test_faults.py has those of errors

@@ -13,8 +13,7 @@ from terminalbench.index.totals import Spend
 PAGE = Path(__file__).parents[2] / "docs" / "verdicts.md"
 HEAD = """# Twenty verdicts
 
-What `tbench compare` says in typical situations, and what to do next. `new` is compared with `old`; [statistics.md](statistics.md) explains
-every number. The page is written by a test from constructed results, so it is what the code says.
+What `tbench compare` says of `new` and `old`, and what to do next; [statistics.md](statistics.md) explains every number.
 """
 
 
@@ -83,8 +82,7 @@ def page() -> str:
                 fields["spent"] = Spend(spent.cost_usd * (1 + place % (7 if row.profile == "new" else 5) / 10))
             data.append(msgspec.structs.replace(row, **fields))
         found = compare(data, settings("new", "old", **case.asked)).contrasts[0]
-        lines = [f"## {number}. {case.title}", f"    {found.sentence}", f"**Next**: {case.next}"]
-        parts.append("\n\n".join(lines) + "\n")
+        parts.append(f"**{number}. {case.title}.** {case.next}\n\n    {found.sentence}\n")
     return "\n".join(parts)
 
 

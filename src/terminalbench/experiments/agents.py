@@ -34,16 +34,16 @@ _FLAGS = ("CLI_FLAGS", "ENV_VARS")
 
 @table
 class AgentRecord:
-    """What an agent may declare of itself, as a table of plain values: `AGENT_INFO = {"mcp": False}` in its class."""
+    """`AGENT_INFO`: what an agent may declare of itself, a table of plain values in its class."""
 
     model: bool = key("It calls a model. Without one it costs nothing.", default=True)
     simulated: bool = key("It only pretends to call its model, and takes `run.seed` as option `seed`.", default=False)
     seeded: str | None = key(
-        "Its option that takes `run.seed`, where the profile does not set it. It is no part of the profile's id."
+        "Its option that takes `run.seed`, unless the profile sets it; no part of the profile's id."
     )
     mcp: bool | None = key("It takes MCP servers. Not declared: perhaps; `no_mcp` is not needed.")
     skills: bool = key("It takes skills.", default=True)
-    hooks: bool = key("It takes hooks, and MCP servers with their code, as our Claude Code does.", default=False)
+    hooks: bool = key("It takes hooks, and MCP servers with their code.", default=False)
     reasoning: str | None = key("Its option that sets the reasoning effort.")
     system_prompt: str | None = key("Its option that adds to the system prompt. Default: the instruction.")
     version: bool = key("It is installed by version, its option `version`.", default=False)
@@ -52,25 +52,24 @@ class AgentRecord:
     )
     any_options: bool = key("Options are handed over unchecked.", default=False)
     conditions: dict[str, Any] = key(
-        "What each of its profiles has unless it sets it itself, so that all of them run alike: tables `env` and "
-        "`options`.",
+        "What each of its profiles has unless it says otherwise: tables `env` and `options`.",
         factory=dict,
     )
     asks_from_host: bool = key(
-        "Its model is asked by Harbor's process on this machine: commands in the sandbox need no way to it.",
+        "Harbor's process asks its model: the sandbox needs no way to it.",
         default=False,
     )
     workflow: bool = key(
-        "It runs a guarded workflow: its profiles must name one, whose texts are handed to its option `workflow`.",
+        "It runs a guarded workflow, which its profiles must name; its option `workflow` gets the texts.",
         default=False,
     )
     logins: list[str] = key("Variables that stand in for the key of its provider.", factory=list)
     program: str | None = key("The program that its installation puts into the sandbox.")
     installer: str | None = key("The host that its installation starts from.")
     usage: Literal["claude-code", "harbor", "workflow"] | None = key(
-        "Where its tokens, cost, calls and errors are told: the stream of a Claude Code session that it runs, or only "
-        "what it reports to Harbor and its trajectory; of a workflow also its trace, which knows more of a run that "
-        "was cut off. Not declared: as the agent of Harbor's with its name, else what reached Harbor."
+        "Where its tokens, cost, calls and errors are told: the stream of the Claude Code session that it runs; what "
+        "it reports to Harbor, and its trajectory; of a workflow also its trace. Not declared: as Harbor's agent of "
+        "its name, else `harbor`."
     )
     provider: str | None = key("Provider of a model that is named without one.")
     base_url_env: str | None = key("Variable with the address of its provider.")

@@ -1,4 +1,4 @@
-"""The experiment file described for others: JSON Schema for editors, a Markdown table of keys for the docs."""
+"""The experiment file described for others: JSON Schema for editors, Markdown lists of keys for the docs."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -120,7 +120,7 @@ def _limits(kind: Any, rule: Rule | None) -> dict[str, Any]:
 
 
 def key_tables() -> str:
-    """Every key, its type, default and meaning, as Markdown."""
+    """Every key, its default or type, and its meaning, as Markdown."""
     return tables_markdown(PAGES)
 
 
@@ -140,32 +140,47 @@ def workflow_tables() -> str:
 def _page(title: str, table: Any) -> Iterator[str]:
     yield f"### {f'`{title}`' if title else 'Top of the file'}"
     yield ""
-    yield (table.__doc__ or "").strip()
+    about = (table.__doc__ or "").strip().removeprefix(f"`{title}`: ")
+    yield about[0].upper() + about[1:]
     yield ""
-    yield "| key | type | default | meaning |"
-    yield "|---|---|---|---|"
     inherited = {f.name for base in table.__bases__ if is_dataclass(base) for f in fields(base)}
     types = hints(table)
+    below = [] if title else [one for one in fields(table) if _has_table(types[one.name])]
     for declared in fields(table):
-        if declared.name in inherited:
-            continue
-        rule = rule_of(declared)
-        kind = describe(types[declared.name]).replace("|", "\\|")
-        example = f" Example: `{rule.example}`." if rule.example else ""
-        yield f"| `{declared.name}` | {kind} | {_default(declared)} | {rule.doc}{example} |"
+        if declared.name not in inherited and declared not in below:
+            yield f"- `{declared.name}`{_value(declared, types[declared.name])}: {rule_of(declared).doc}"
     if inherited:
-        yield ""
-        yield "and every key of `[defaults]`."
+        yield "- and every key of `[defaults]`."
+    if below:
+        required = " and ".join(f"`{one.name}`" for one in below if is_required(one))
+        yield f"- and the tables below{f', of which {required} must be there' if required else ''}."
     yield ""
+
+
+def _has_table(kind: Any) -> bool:
+    return is_dataclass(kind) or any(map(_has_table, get_args(kind)))
+
+
+def _value(declared: Field[Any], kind: Any) -> str:
+    """What a key may be: its default and what else, or its type (a string, if none is named) with an example."""
+    default = _default(declared)
+    names: list[str] = []
+    for one in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+        if get_origin(one) is Literal:
+            names += [f'`"{choice}"`' for choice in get_args(one)]
+        elif one is not NoneType and not (default and one is type(declared.default)):
+            names.append(describe(one).removeprefix("a ").removesuffix(" of strings"))
+    if default:
+        others = ", ".join(name for name in names if name != default)
+        return f" = {default}{', or ' if others else ''}{others}"
+    said = [" or ".join(names)] if names != ["string"] else []
+    said += ["**required**"] if is_required(declared) else []
+    said += [f"as `{example}`"] if (example := rule_of(declared).example) else []
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _default(declared: Field[Any]) -> str:
-    if is_required(declared):
-        return "**required**"
-    if declared.default_factory is not MISSING:
-        value = declared.default_factory()
-        return "`[]`" if value == [] else ""
-    if declared.default is None:
+    if declared.default is MISSING or declared.default is None:
         return ""
     if isinstance(declared.default, bool):
         return f"`{str(declared.default).lower()}`"

@@ -146,7 +146,7 @@ def test_another_experiment_is_refused_with_its_difference(done: Done, changed: 
 def test_every_other_command_of_the_tutorial_works(done: Done) -> None:
     """The last one: it adds an instance to the folder of tasks."""
     rest = [shlex.split(line) for line in LINES if " experiment " not in line]
-    assert len(rest) == 9
+    assert len(rest) == 8
     for program, *words in rest:
         if program == "python":
             argv = [sys.executable, str(REPO / words[0]), *words[1:], "slug"]  # one is enough here

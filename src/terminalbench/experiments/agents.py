@@ -37,7 +37,7 @@ class AgentRecord:
     """`AGENT_INFO`: what an agent may declare of itself, a table of plain values in its class."""
 
     model: bool = key("It calls a model. Without one it costs nothing.", default=True)
-    simulated: bool = key("It only pretends to call its model, and takes `run.seed` as option `seed`.", default=False)
+    simulated: bool = key("It only pretends to, and takes `run.seed` as option `seed`.", default=False)
     seeded: str | None = key(
         "Its option that takes `run.seed`, unless the profile sets it; no part of the profile's id."
     )
@@ -48,7 +48,7 @@ class AgentRecord:
     system_prompt: str | None = key("Its option that adds to the system prompt. Default: the instruction.")
     version: bool = key("It is installed by version, its option `version`.", default=False)
     options: dict[str, Any] | list[str] | None = key(
-        "Options besides those its class names: a list, or a table with the choices of each."
+        "Options besides those its class names; a table has the choices of each."
     )
     any_options: bool = key("Options are handed over unchecked.", default=False)
     conditions: dict[str, Any] = key(

@@ -1,6 +1,7 @@
 """`local:FILE.gguf`: a real server of llama.cpp with a tiny model of random weights."""
 
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -100,6 +101,11 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
         return True
+
+
+def open_files() -> list[Path]:
+    """The files that this process has open."""
+    return [link for link in Path("/proc/self/fd").iterdir() if link.exists()]
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
@@ -362,3 +368,32 @@ class TestTheServer:
         users[2].wait()
         wait_for(lambda: gone(pid) or start_ticks(pid) != ticks, "it is left behind")
         users[2].communicate()
+        assert not list(leases.models_folder().glob(f"{file_digest(path)[:16]}-*")), "nor is its folder"
+
+    def test_the_folder_of_a_killed_one_is_removed_unless_it_is_used(self, tmp_path: Path) -> None:
+        folder = tmp_path / "0123-512"
+        folder.mkdir()
+        for name in ("server.log", "start.lock", "users"):
+            (folder / name).touch()
+        for name, kind in (("users", fcntl.LOCK_SH), ("start.lock", fcntl.LOCK_EX)):
+            with (folder / name).open("ab") as held:
+                fcntl.flock(held, kind)
+                leases.remove_unused(folder)
+                assert (folder / "server.log").exists()
+        leases.remove_unused(folder)
+        assert not folder.exists()
+
+    def test_who_waits_for_a_folder_that_is_removed_makes_it_anew(self, tmp_path: Path) -> None:
+        folder, taken = tmp_path / "0123-512", []
+        spec, until = LocalSpec(tmp_path / "m.gguf"), time.monotonic() + 60
+        with leases._lock(folder, until, spec) as first:
+            waiting = Thread(target=lambda: taken.append(leases._lock(folder, until, spec)))
+            waiting.start()
+            wait_for(lambda: sum(link.samefile(folder / "start.lock") for link in open_files()) == 2, "nobody waits")
+            (folder / "start.lock").unlink()
+            folder.rmdir()
+        waiting.join(60)
+        [second] = taken
+        with second:
+            assert os.path.samestat(os.fstat(second.fileno()), (folder / "start.lock").stat())
+        assert first.closed

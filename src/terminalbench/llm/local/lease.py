@@ -6,7 +6,8 @@
         server.json     where the server is, and the token it asks for; for this user's eyes
         server.log      what it said
 
-The kernel gives up the lock of a user that dies, however it dies: a lease cannot be left behind.
+The kernel gives up the lock of a user that dies, however it dies: a lease cannot be left behind. A server that ends
+removes its folder, and that of a server that was killed is removed when the next model is served.
 """
 
 import fcntl
@@ -143,10 +144,11 @@ def _check_digest(spec: LocalSpec, digest: str) -> None:
 
 def _joined(spec: LocalSpec, model: ModelFile, digest: str, window: int) -> Lease:
     folder = models_folder() / f"{digest[:16]}-{window}"
-    make_own_folder(folder)
+    for other in folder.parent.glob("*-*/start.lock"):
+        if other.parent != folder:
+            remove_unused(other.parent)
     until = time.monotonic() + START_SEC
-    with (folder / "start.lock").open("ab", buffering=0) as starting:
-        _take(starting, fcntl.LOCK_EX, until, spec)
+    with _lock(folder, until, spec):
         users = (folder / "users").open("ab", buffering=0)
         try:
             _take(users, fcntl.LOCK_SH, until, spec)  # a server that is about to end keeps us waiting
@@ -155,6 +157,48 @@ def _joined(spec: LocalSpec, model: ModelFile, digest: str, window: int) -> Leas
             users.close()
             raise
     return Lease(served, users)
+
+
+def _lock(folder: Path, until: float, spec: LocalSpec) -> FileIO:
+    """The `start.lock` of a folder, held. Both are made; they are made anew when they were removed while we waited."""
+    while True:
+        make_own_folder(folder)
+        try:
+            starting = (folder / "start.lock").open("ab", buffering=0)
+        except FileNotFoundError:
+            continue
+        try:
+            _take(starting, fcntl.LOCK_EX, until, spec)
+            if _is_there(starting, folder / "start.lock"):
+                return starting
+        except BaseException:
+            starting.close()
+            raise
+        starting.close()
+
+
+def _is_there(file: FileIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def remove_unused(folder: Path, users: FileIO | None = None) -> None:
+    """Remove the folder of a server, unless somebody uses or starts one; `users` is locked by who ends that server.
+
+    `start.lock` goes last: who waits for it finds that it is gone, and begins anew.
+    """
+    with suppress(OSError), (folder / "start.lock").open("r+b", buffering=0) as starting:
+        fcntl.flock(starting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with (folder / "users").open("ab", buffering=0) as ours:
+            if users is None:
+                fcntl.flock(ours, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_there(starting, folder / "start.lock"):
+                return
+            for file in sorted(folder.iterdir(), key=lambda file: file.name == "start.lock"):
+                file.unlink()
+            folder.rmdir()
 
 
 def models_folder() -> Path:

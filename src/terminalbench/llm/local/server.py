@@ -17,7 +17,7 @@ from typing import Any
 
 from terminalbench.json_files import read_json, write_json
 from terminalbench.llm.local.front import Front
-from terminalbench.llm.local.lease import ENGINE, Order, Served
+from terminalbench.llm.local.lease import ENGINE, Order, Served, remove_unused
 from terminalbench.locks import start_ticks
 
 _LOOK_SEC = 0.5
@@ -50,6 +50,7 @@ def _end_with_users(folder: Path) -> None:
                 unused += 1
                 if unused >= _UNUSED_LOOKS:
                     (folder / "server.json").unlink(missing_ok=True)
+                    remove_unused(folder, users)
                     os._exit(0)  # with it goes the lock, for which the next user may wait
                 fcntl.flock(users, fcntl.LOCK_UN)
             time.sleep(_LOOK_SEC)

@@ -1,8 +1,6 @@
-"""A profile whose model is a file: what its id holds, what it costs, what is refused, and what is not loaded for it."""
+"""A profile whose model is a file: what its id holds, what it costs, and what is refused."""
 
 import re
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -97,17 +95,6 @@ def test_what_cannot_be_is_refused_at_its_key(project: Project, path: str, agent
         profile(project, path, agent)
     [told] = [problem.what for problem in caught.value.problems if problem.key == "profiles.one.model"]
     assert said in told
-
-
-def test_neither_help_nor_validate_loads_an_extra(project: Project) -> None:
-    tiny_gguf(project.root / "m.gguf")
-    file = project.experiment(TEXT.format(path="m.gguf", agent="ollama"))
-    for name in ("xllamacpp", "ray"):
-        project.write(f"{name}.py", "raise SystemExit('an extra was loaded')")
-    for arguments in (["--help"], ["validate", str(file)]):
-        argv = [sys.executable, "-m", "terminalbench.cli.main", *arguments]
-        ran = subprocess.run(argv, cwd=project.root, capture_output=True, text=True, timeout=120)
-        assert ran.returncode == 0, ran.stderr
 
 
 def test_the_experiment_of_the_page_is_one(project: Project) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from conftest import REPO
 from support.experiments import BASE, ORACLE
+from support.tiny_gguf import tiny_gguf
 from support.warm import Warm
 from terminalbench.cli.commands import GROUPS, SECTIONS
 
@@ -28,7 +29,22 @@ HEAVY = [
     "jinja2",
     "asyncio",
     "msgspec",
+    "ray",
+    "xllamacpp",
 ]
+EXTRAS = """
+schema_version = 2
+slug = "s"
+[run]
+executor = "ray"
+ray = { address = "10.0.0.5:6379" }
+[tasks]
+items = [{ id = "a" }]
+[profiles.p]
+agent = "ollama"
+model = "local:m.gguf"
+"""
+"""An experiment that names both extras."""
 
 
 def loaded(arguments: list[str], cwd: Path) -> set[str]:
@@ -46,6 +62,12 @@ def loaded(arguments: list[str], cwd: Path) -> set[str]:
 def test_light_commands_load_nothing_heavy(project, arguments: list[str]) -> None:
     project.experiment(BASE + ORACLE)
     assert loaded(arguments, project.root).isdisjoint(HEAVY)
+
+
+def test_what_names_the_extras_is_validated_without_them(project) -> None:
+    tiny_gguf(project.root / "m.gguf")
+    project.experiment(EXTRAS)
+    assert loaded(["validate", "experiments/exp.toml"], project.root).isdisjoint({"ray", "xllamacpp", "harbor"})
 
 
 def test_planning_loads_neither_harbor_nor_numbers(project) -> None:

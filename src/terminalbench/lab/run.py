@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from terminalbench.errors import UserError
@@ -32,7 +32,7 @@ from terminalbench.runner.control import stopped_by_gate
 from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.preflight import refuse_left_out
-from terminalbench.runner.run import Listener, RunResult, prepare_run, reach
+from terminalbench.runner.run import Listener, RunResult, cluster, prepare_run
 from terminalbench.text.foreign import printable
 
 _START_SEC = 900.0
@@ -98,8 +98,7 @@ def run(
     one deadline, one set of rate limits and orders. `number` is the one that the batch gets if it is free.
     """
     opened, told = open_experiment(experiment, root), listener_of(listener)
-    reach(opened.run, executor)
-    with harbor_loaded_once():
+    with cluster(replace(opened.run, executor=executor or opened.run.executor)), harbor_loaded_once():
         prepared = prepare_run(opened, Selection(tasks, profiles, labels or {}, attempts))
         if strict:
             refuse_left_out(prepared.plan.excluded, str(opened.file))

@@ -88,7 +88,7 @@ def live_processes(batch: Batch) -> list[LiveProcess]:
     if owner is not None:
         runner = Worker("", "", owner.pid, None, owner.host, owner.since, owner.start_ticks)
         found.append(LiveProcess("runner", place, runner))
-    found += [LiveProcess("harbor", place, worker) for worker in _workers(batch)]
+    found += [LiveProcess("harbor", place, worker) for worker in recorded_workers(batch)]
     return [process for process in found if process.alive]
 
 
@@ -114,7 +114,8 @@ def forget_dead_workers(batch: Batch) -> None:
             file.unlink(missing_ok=True)
 
 
-def _workers(batch: Batch) -> Iterator[Worker]:
+def recorded_workers(batch: Batch) -> Iterator[Worker]:
+    """What runs, or ran, the jobs of a batch that have not been seen to end."""
     folder = batch.folder / "workers"
     names = sorted(os.listdir(folder)) if _size(folder) else []  # noqa: PTH208
     for name in names:

@@ -11,20 +11,31 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.plans import plan_or_none
-from terminalbench.json_files import read_jsonl
-from terminalbench.live.processes import LiveProcess, executor, forget_dead_workers, live_processes
-from terminalbench.records.event import Event
+from terminalbench.json_files import read_jsonl, tail_jsonl
+from terminalbench.live.processes import (
+    LiveProcess,
+    Worker,
+    executor,
+    forget_dead_workers,
+    live_processes,
+    recorded_workers,
+)
+from terminalbench.records.event import Event, EventKind
 from terminalbench.runner.executors import tie
+from terminalbench.runner.executors.base import ClusterExecutor
 from terminalbench.runner.executors.local import ancestors
 from terminalbench.text.numbers import duration
 
 GRACE_SEC = 40.0
 _HARD_SEC = 10.0
+_LOOK_SEC = 0.2
 _ENGINES = ("docker", "podman")
 _TIMEOUT_SEC = 60
 _STOP_SEC = 10
@@ -90,12 +101,40 @@ def end(batches: list[Batch], found: Found, *, all_containers: bool = False, gra
         executor(process.worker.executor).stop(process.worker, now=True)
     _wait(found.processes, _HARD_SEC)
     for batch in batches:
+        await_ends(batch)
         forget_dead_workers(batch)
     left = find(batches, all_containers=all_containers)
     if left.containers:
         stop_containers(left.containers)
         left = find(batches, all_containers=all_containers)
     return left
+
+
+def await_ends(batch: Batch, note: Callable[[str], None] = lambda _text: None) -> None:
+    """Wait until the jobs of a killed runner have ended on other machines: they do so by themselves, a while after it.
+
+    One that has said so has ended.
+    """
+    left = {worker.job: sec for worker in recorded_workers(batch) if (sec := _afterlife_sec(worker)) > 0.0}
+    if not left:
+        return
+    note(f"waits up to {duration(max(left.values()))} for jobs of the run before, which end on other machines")
+    started, offset = time.monotonic(), 0
+    while left := {job: sec for job, sec in left.items() if time.monotonic() < started + sec}:
+        told = tail_jsonl(batch.events_jsonl, offset, Event)
+        offset = told.offset
+        over = {event.job for event in told.records if event.kind == EventKind.JOB_ENDED}
+        left = {job: sec for job, sec in left.items() if job not in over}
+        if left:
+            time.sleep(_LOOK_SEC)
+
+
+def _afterlife_sec(worker: Worker) -> float:
+    try:
+        found = executor(worker.executor)
+    except UserError:
+        return 0.0  # it is taken to run, and never forgotten
+    return found.afterlife_sec if isinstance(found, ClusterExecutor) else 0.0
 
 
 def end_leftovers(batch: Batch) -> Found:

@@ -40,7 +40,7 @@ from terminalbench.runner.additions import Grown, grow, root_of
 from terminalbench.runner.changes import Changes, accepted, find_changes, refuse, unrecorded_code, with_task_files
 from terminalbench.runner.environment import declared_variables, process_environment
 from terminalbench.runner.growth import is_quarantined
-from terminalbench.runner.kill import end_leftovers
+from terminalbench.runner.kill import await_ends, end_leftovers
 from terminalbench.runner.local_models import local_models, served
 from terminalbench.runner.lost import LOST, lost_verdicts, said, with_lost
 from terminalbench.runner.preflight import (
@@ -56,6 +56,7 @@ from terminalbench.runner.run import (
     RunResult,
     Spent,
     check_shared_gate,
+    cluster,
     copy_artifacts,
     run_jobs,
 )
@@ -103,10 +104,12 @@ def resume(
     refuse_a_full_disk(batch.folder)
     if (before := plan_or_none(batch)) is not None:
         allow_open_files(max((before.at_once(profile.key) for profile in before.profiles), default=1))
+    listener = listener or Listener()
     with _only_here(batch):
-        forget_dead_workers(batch)
         if any(process.kind == "harbor" for process in live_processes(batch)):
             _end_leftovers(batch)
+        await_ends(batch, listener.note)
+        forget_dead_workers(batch)
         if request.first_round:
             ControlFile(batch.control_json).clear()
         secrets = secrets_of(plan_or_none(batch))  # what earlier trials may hold, before the file names other env files
@@ -119,8 +122,7 @@ def resume(
         _tell_untold_ends(batch, view)
         missing = {p: cells for p, cells in missing_cells(view, request.retry_errors).items() if request.wants(p)}
         if request.retry_errors == ALL_ERRORS and (left := _by_name_only(view)):
-            (listener or Listener()).note(left)
-        listener = listener or Listener()
+            listener.note(left)
         check_snapshots(batch, grown.before, missing)
         changes = _changes(batch, grown, missing, listener) if missing else Changes()
         if not request.accept_changed:
@@ -141,7 +143,8 @@ def resume(
         if lost:
             listener.note(f"{said(lost)}; compare shows it as a departure")
         view = msgspec.structs.replace(view, plan=with_lost(accepted(plan, changes), lost))
-        return _run(batch, view, missing, request, listener, lost)
+        with cluster(plan.settings):
+            return _run(batch, view, missing, request, listener, lost)
 
 
 @contextmanager

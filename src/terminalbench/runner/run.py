@@ -135,10 +135,9 @@ def run(
         listener.note(text)
     if executor is not None:
         plan = msgspec.structs.replace(plan, settings=dataclasses.replace(plan.settings, executor=executor))
-    reach(plan.settings)  # before a batch is taken
     place = Batch(experiment.results_root / experiment.slug / str(plan.batch))
     configs = (job_config(experiment, prepared.profiles[job.profile], job, place) for job in jobs)
-    with served(local_models(configs), listener.note):
+    with cluster(plan.settings), served(local_models(configs), listener.note):  # before a batch is taken
         return _run(experiment, prepared, plan, jobs, listener, number)
 
 
@@ -190,7 +189,10 @@ def run_jobs(
     listener: Listener,
     spent: Spent | None = None,
 ) -> RunResult:
-    """Run jobs of a recorded batch, and record what Harbor could not finish. The caller holds the batch's lock."""
+    """Run jobs of a recorded batch, and record what Harbor could not finish.
+
+    The caller holds the batch's lock, and the machines of its executor.
+    """
     secrets = secrets_of(plan)
     listener.prepared(plan, batch, sum(job.trials for job in jobs))
     notifier = Notifier.of(plan)
@@ -240,7 +242,7 @@ def run_jobs(
         secrets,
         plan.settings.executor,
     )
-    with announced(batch), cluster(plan.settings):
+    with announced(batch):
         guard.begin()
         left_over = supervisor.run()
         guard.end()
@@ -260,23 +262,18 @@ def copy_artifacts(batch: Batch, plan: Plan) -> list[str]:
     return [f"artifacts were not copied: {failure}" for failure in mirrored.failed]
 
 
-def reach(settings: RunTable, executor: str | None = None) -> None:
-    """Reach the machines of an executor that has several: the one that is named, else that of the settings."""
-    found = find_executor(executor or settings.executor)
-    if isinstance(found, ClusterExecutor):
-        found.ready(settings)
-
-
 @contextmanager
 def cluster(settings: RunTable) -> Generator[None]:
     """The machines of an executor that has several, as long as the block lasts. A `UserError` when there are none."""
-    reach(settings)
+    found = find_executor(settings.executor)
+    if not isinstance(found, ClusterExecutor):
+        yield
+        return
+    found.ready(settings)
     try:
         yield
     finally:
-        found = find_executor(settings.executor)
-        if isinstance(found, ClusterExecutor):
-            found.leave()
+        found.leave()
 
 
 def _launches(

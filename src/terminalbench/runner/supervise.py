@@ -98,6 +98,8 @@ class _Line:
     requeued: set[Cell] = field(default_factory=set)
     held: bool = False
     hung: bool = False
+    over: bool = False
+    lost_at: float | None = None
     fruitful: int = 0
     revived: bool = False
 
@@ -132,6 +134,7 @@ class _Line:
         elif event.kind == EventKind.CONTROL and event.detail.get("done"):
             self.requeued.add(cell)
         elif event.kind == EventKind.JOB_ENDED:
+            self.over = True
             self.hung = event.detail.get("how") == HUNG_JOB
             self.completed = event.detail.get("how") == COMPLETED_JOB
         if event.kind in (EventKind.TRIAL_STARTED, EventKind.TRIAL_PHASE):
@@ -283,7 +286,7 @@ class Supervisor:
         self.turns.tell(self.turns.begins, job, self._beside(line))
         line.waves.append(job)
         line.started, line.held, line.hung, line.limits = Counter(), False, False, {}
-        line.tries, line.completed = {}, False
+        line.tries, line.completed, line.over, line.lost_at = {}, False, False, None
         line.heard_at, line.silent = self._awake(), None
         run = JobRun(
             job.name,
@@ -305,7 +308,14 @@ class Supervisor:
         return executor(self.executor)
 
     def _poll(self, line: _Line) -> int | None:
-        return self._executor.poll(line.worker) if line.worker is not None else None
+        """The exit code of its job. One that is lost may still run: until it has said its end, or must have ended."""
+        cluster = self._executor
+        code = cluster.poll(line.worker) if line.worker is not None else None
+        if code != NODE_LOST or line.over or not isinstance(cluster, ClusterExecutor):
+            return code
+        if line.lost_at is None:
+            line.lost_at = time.monotonic()
+        return code if time.monotonic() > line.lost_at + cluster.afterlife_sec else None
 
     def _stop(self, line: _Line, *, now: bool) -> None:
         if line.worker is not None:

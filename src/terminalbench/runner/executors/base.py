@@ -60,7 +60,12 @@ class Executor(Protocol):
 
 @runtime_checkable
 class ClusterExecutor(Protocol):
-    """What an executor of several machines has besides."""
+    """What an executor of several machines has besides.
+
+    A job that is lost may need `afterlife_sec` to end: only then its trials may run again, elsewhere.
+    """
+
+    afterlife_sec: float
 
     def ready(self, settings: RunTable) -> None:
         """Reach the machines, before a batch is taken. Raises a `UserError` within 30 seconds when no job could run."""

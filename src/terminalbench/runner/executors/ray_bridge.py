@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import sys
 import threading
 import time
@@ -24,8 +23,19 @@ from ray.exceptions import RayError, RayTaskError
 
 from terminalbench.decode import decode
 from terminalbench.runner.executors.base import NODE_LOST
-from terminalbench.runner.executors.ray_messages import Began, Ended, Join, Joined, News, Order, Refused, Start, Stop
-from terminalbench.runner.executors.ray_node import NodeJob
+from terminalbench.runner.executors.ray_messages import (
+    HOW_TO_JOIN,
+    Began,
+    Ended,
+    Join,
+    Joined,
+    News,
+    Order,
+    Refused,
+    Start,
+    Stop,
+)
+from terminalbench.runner.executors.ray_node import LEASE_SEC, NodeJob
 from terminalbench.version import __version__
 
 SLOTS = ("sandboxes", "models")
@@ -58,14 +68,14 @@ def join(order: Join) -> None:
     where = (
         f"no Ray cluster can be joined at {order.address}" if order.address else "no Ray cluster can be started here"
     )
-    hint = "ray start --head starts one, ray start --address=HOST:PORT makes this machine one of its nodes"
-    late = threading.Timer(order.patience_sec, refuse, (f"{where}: no answer within {order.patience_sec:g} s", hint))
+    unanswered = f"{where}: no answer within {order.patience_sec:g} s"
+    late = threading.Timer(order.patience_sec, refuse, (unanswered, HOW_TO_JOIN))
     late.daemon = True
     late.start()
     deadline = time.monotonic() + order.patience_sec - _REACH_SEC
-    while (why := _try(order.address)) is not None:
+    while (why := order.obstacle() or _try(order.address)) is not None:
         if not order.again or time.monotonic() > deadline:
-            refuse(f"{where}: {why}", hint)
+            refuse(f"{where}: {why}", HOW_TO_JOIN)
         time.sleep(1.0)
     late.cancel()
 
@@ -75,11 +85,6 @@ def _try(address: str | None) -> str | None:
     if address is None:  # Ray would write a token to the user's home, for all to read
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     try:
-        if address is not None:
-            host, _, port = address.rpartition(":")
-            if not host or not port.isdecimal():
-                return "an address is HOST:PORT"
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SEC).close()
         own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
         more = own if address is None else {}
         ray.init(
@@ -163,6 +168,14 @@ class Jobs:
         self.actors[start.name] = actor
         threading.Thread(target=self._follow, args=(start, actor), name=start.name, daemon=True).start()
 
+    def renew(self) -> None:
+        """Tell every node, again and again, that its job is wanted: by actor, which needs no head."""
+        while True:
+            for name, actor in list(self.actors.items()):
+                if name in self.began:
+                    actor.renew.remote()
+            time.sleep(LEASE_SEC / 6)
+
     def stop(self, name: str, now: bool) -> None:
         """Stop it; one that has not begun is taken back."""
         actor = self.actors.get(name)
@@ -207,6 +220,7 @@ def main() -> None:
     check_room(order)
     jobs = Jobs(order)
     signal.signal(signal.SIGINT, lambda _number, _frame: threading.Thread(target=jobs.stop_all).start())
+    threading.Thread(target=jobs.renew, name="lease", daemon=True).start()
     say(Joined(sum(node["Alive"] for node in ray.nodes())))
     if order.address is not None:
         threading.Thread(target=watch, args=(order.address,), name="head", daemon=True).start()

@@ -33,15 +33,25 @@ from terminalbench.runner.environment import process_environment
 from terminalbench.runner.executors import tie
 from terminalbench.runner.executors.base import NODE_LOST, JobRun
 from terminalbench.runner.executors.local import LocalExecutor, tied
-from terminalbench.runner.executors.ray_messages import Began, Ended, Join, Joined, News, Order, Refused, Start, Stop
+from terminalbench.runner.executors.ray_messages import (
+    HOW_TO_JOIN,
+    Began,
+    Ended,
+    Join,
+    Joined,
+    News,
+    Order,
+    Refused,
+    Start,
+    Stop,
+)
+from terminalbench.runner.executors.ray_node import LEASE_SEC
 
 ADDRESS = "RAY_ADDRESS"
 """The variable that names a cluster where the experiment names none."""
 JOIN_SEC = 18.0
 AGAIN_SEC = 90.0
 """For how long a run that had a cluster tries to join it again: its head may be starting anew."""
-FENCE_SEC = tie.ORPHAN_SEC + 2 * tie.LEFT_SEC
-"""What a Harbor process may need to end when the cluster has lost it. Only then its trials may run again, elsewhere."""
 WAVES_OF = 8
 _LOCAL_SEC = 90.0
 _BRIDGE = "terminalbench.runner.executors.ray_bridge"
@@ -139,13 +149,14 @@ class Bridge:
 class RayExecutor:
     """Runs jobs on a Ray cluster, by one bridge at a time."""
 
+    afterlife_sec = LEASE_SEC + tie.ORPHAN_SEC + 2 * tie.LEFT_SEC
+
     def __init__(self) -> None:
         self._local = LocalExecutor()
         self._bridge: Bridge | None = None
         self._settings = RunTable(executor="ray")
         self._logs: dict[str, Path] = {}
         self._bridges: dict[str, Bridge] = {}
-        self._lost: dict[str, float] = {}
 
     def ready(self, settings: RunTable) -> None:
         """Join the cluster, if no bridge has."""
@@ -155,7 +166,11 @@ class RayExecutor:
         if find_spec("ray") is None:
             hint = 'pip install "terminalbench[ray]"'
             raise UserError("executor ray needs the extra ray, which is not installed", where="run.executor", hint=hint)
-        self._bridge = Bridge(self._join(JOIN_SEC if self._address else _LOCAL_SEC))
+        join = self._join(JOIN_SEC if self._address else _LOCAL_SEC)
+        if (why := join.obstacle()) is not None:
+            what = f"no Ray cluster can be joined at {join.address}: {why}"
+            raise UserError(what, where="run.executor", hint=HOW_TO_JOIN)
+        self._bridge = Bridge(join)
         self._bridge.await_cluster(JOIN_SEC + 4 if self._address else _LOCAL_SEC)
 
     def wave_trials(self, settings: RunTable) -> int:
@@ -194,11 +209,6 @@ class RayExecutor:
         if found is None:
             said = bridge.refused.what if bridge.refused is not None else "the Ray cluster is gone"
             found = bridge.ended[worker.job] = Ended(worker.job, NODE_LOST, said)
-        if (
-            found.code == NODE_LOST
-            and time.monotonic() < self._lost.setdefault(worker.job, time.monotonic()) + FENCE_SEC
-        ):
-            return None
         if found.said and (log := self._logs.pop(worker.job, None)) is not None:
             append_lines(log, f"{found.said}\n".encode())
         return found.code

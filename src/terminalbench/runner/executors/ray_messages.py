@@ -1,10 +1,19 @@
 """What the runner and its bridge to a Ray cluster say to each other: a JSON object in each line of a pipe."""
 
+import os
+import socket
+import time
 from pathlib import Path
 
 import msgspec
 
 from terminalbench.runner.executors.base import JobRun
+
+HOW_TO_JOIN = "ray start --head starts one, ray start --address=HOST:PORT makes this machine one of its nodes"
+_ANSWER_SEC = 6.0
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS = 4
+"""What a server of HTTP/2 sends first, as the head of a Ray cluster does: a frame of this type, of no stream."""
 
 
 class Join(msgspec.Struct, tag=True, frozen=True):
@@ -19,6 +28,22 @@ class Join(msgspec.Struct, tag=True, frozen=True):
     trials: int
     patience_sec: float
     again: bool = False
+
+    def obstacle(self) -> str | None:
+        """Why no cluster can be at the address, as far as a connection tells without Ray; None: there may be one."""
+        host, _, port = (self.address or "").rpartition(":")
+        if self.address is None:
+            return None
+        if not host or not port.isdecimal():
+            return "an address is HOST:PORT"
+        deadline = time.monotonic() + _ANSWER_SEC
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SEC) as connection:
+                return None if _encrypted() or _speaks_http2(connection, deadline) else "what listens there is no Ray"
+        except TimeoutError:
+            return "what listens there does not answer"
+        except (OSError, OverflowError) as error:
+            return getattr(error, "strerror", None) or str(error)
 
 
 class Start(msgspec.Struct, tag=True, frozen=True):
@@ -74,3 +99,19 @@ class Ended(msgspec.Struct, tag=True, frozen=True):
 
 type Order = Join | Start | Stop
 type News = Joined | Refused | Began | Ended
+
+
+def _encrypted() -> bool:
+    return os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true")
+
+
+def _speaks_http2(connection: socket.socket, deadline: float) -> bool:
+    connection.sendall(_PREFACE)
+    frame = b""
+    while len(frame) < 9:
+        connection.settimeout(max(0.01, deadline - time.monotonic()))
+        more = connection.recv(9 - len(frame))
+        if not more:
+            return False
+        frame += more
+    return frame[3] == _SETTINGS and not any(frame[5:])

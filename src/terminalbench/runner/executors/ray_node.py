@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from terminalbench.runner.executors.base import JobRun
 from terminalbench.runner.executors.local import LocalExecutor
 from terminalbench.version import __version__
 
+LEASE_SEC = 12.0
+"""A node that has not heard of the runner for so long ends its job, which the runner may start elsewhere by then."""
 _POLL_SEC = 0.1
 
 
@@ -23,6 +26,11 @@ class NodeJob:
         self._local = LocalExecutor()
         self._stop: threading.Event = threading.Event()
         self._now = False
+        self.renew()
+
+    def renew(self) -> None:
+        """The runner is there."""
+        self._heard_at = time.monotonic()
 
     def host(self) -> str:
         """Where it is."""
@@ -37,6 +45,8 @@ class NodeJob:
             )
         worker = self._local.start(replace(job, argv=[harbor_program(), *job.argv[1:]]))
         while (code := self._local.poll(worker)) is None:
+            if time.monotonic() - self._heard_at > LEASE_SEC:
+                os._exit(1)  # Harbor, which is tied to us, has its time to record
             if self._stop.wait(_POLL_SEC):
                 self._stop.clear()
                 self._local.stop(worker, now=self._now)

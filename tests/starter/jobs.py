@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import terminalbench
+from starter.mutants import PLANTED
 from support.warm import Warm
 from terminalbench.harbor.jobs import VERIFIER
 
@@ -113,12 +114,36 @@ def results(folder: Path) -> dict[str, Result]:
     for content in trials(folder):
         trial = folder / "job" / content["trial_name"]
         printed = [trial / name for name in ("agent/oracle.txt", "verifier/test-stdout.txt")]
-        exit_code = trial / "agent/exit-code.txt"
-        error = content["exception_info"]
         found[Path(content["task_id"]["path"]).name] = Result(
-            reward=((content["verifier_result"] or {}).get("rewards") or {}).get("reward"),
-            error=f"{error['exception_type']}: {error['exception_message']}" if error else None,
+            reward=_reward(content),
+            error=_error(content),
             output="\n".join(file.read_text(errors="replace")[-3000:] for file in printed if file.exists()),
-            exit_code=exit_code.read_text() if exit_code.exists() else None,
+            exit_code=_text(trial / "agent/exit-code.txt"),
         )
     return found
+
+
+def tried(folder: Path) -> dict[str, Result]:
+    """How the checks judged everything that `mutants.TRY_ALL` tried, by `task.name`; of the attack, how its trial ended."""
+    found = {}
+    for content in trials(folder):
+        task = Path(content["task_id"]["path"]).name
+        for verdict in (folder / "job" / content["trial_name"] / "verifier").glob("*.reward"):
+            output = verdict.with_suffix(".txt").read_text(errors="replace")[-3000:]
+            reward = _reward(content) if verdict.stem == PLANTED else float(verdict.read_text())
+            exit_code = _text(verdict.with_suffix(".exit"))
+            found[f"{task}.{verdict.stem}"] = Result(reward, _error(content), output, exit_code)
+    return found
+
+
+def _reward(content: dict[str, Any]) -> float | None:
+    return ((content["verifier_result"] or {}).get("rewards") or {}).get("reward")
+
+
+def _error(content: dict[str, Any]) -> str | None:
+    error = content["exception_info"]
+    return f"{error['exception_type']}: {error['exception_message']}" if error else None
+
+
+def _text(file: Path) -> str | None:
+    return file.read_text().strip() if file.exists() else None

@@ -7,10 +7,11 @@ from terminalbench.starter import task_ids
 
 @dataclass(frozen=True)
 class Edit:
-    """The task's own solution with `old` replaced by `new`."""
+    """The task's own solution with `old` replaced by `new`, and the status it exits with."""
 
     old: str
     new: str
+    status: int = 0
 
     def apply(self, solution: str) -> str:
         if self.old not in solution:
@@ -23,6 +24,7 @@ class Script:
     """Another solution altogether."""
 
     text: str
+    status: int = 0
 
     def apply(self, solution: str) -> str:
         return f"#!/bin/bash\n{self.text}\n"
@@ -65,7 +67,7 @@ MUTANTS: dict[str, dict[str, Edit | Script]] = {
     },
     "decode-transmission": {
         "no-checksum": Edit("if zlib.crc32(piece) == int(match[3], 16):", "if True:"),
-        "plain-base64": Edit("urlsafe_b64decode", "b64decode"),
+        "plain-base64": Edit("urlsafe_b64decode", "b64decode", status=1),
         "one-charset": Edit(".decode(charset)", '.decode("utf-16-le")'),
         "only-the-message": Edit("chmod 755 /app/decode\n", "chmod 755 /app/decode\ntrap 'rm /app/decode' EXIT\n"),
     },
@@ -153,10 +155,42 @@ MUTANTS: dict[str, dict[str, Edit | Script]] = {
     },
 }  # fmt: skip
 
-CASES = [(task, name) for task in task_ids() for name in [*MUTANTS[task], "planted-reward"]]
+NOTHING, PLANTED, RIGHT = "nothing", "planted-reward", "right"
+CASES = [(task, name) for task in task_ids() for name in [*MUTANTS[task], PLANTED]]
 """Every (task, name of a wrong solution)."""
 
+TRY_ALL = """#!/bin/bash
+# The checks on the workspace as the agent left it, whose verdict is the trial's, and as each solution leaves it.
+try() {
+    bash /tests/judge.sh > "/logs/verifier/$1.txt" 2>&1
+    mv /logs/verifier/reward.txt "/logs/verifier/$1.reward"
+}
+cp -a /app /untouched
+try planted-reward
+for solution in /tests/tried/*; do
+    find /app -mindepth 1 -delete
+    cp -a /untouched/. /app
+    name=${solution##*/}
+    bash "$solution" > /solution.txt 2>&1
+    echo $? > "/logs/verifier/$name.exit"
+    try "$name"
+    cat /solution.txt >> "/logs/verifier/$name.txt"
+done
+cp /logs/verifier/planted-reward.reward /logs/verifier/reward.txt
+"""
+"""The tests of a trial that tries many solutions of a task: `judge.sh` are the task's own, `tried` the solutions."""
 
-def mutant(task: str, name: str) -> Edit | Script:
-    """The wrong solution of that name."""
-    return PLANTED_REWARD if name == "planted-reward" else MUTANTS[task][name]
+
+CONTROLS = ("git-lost-commit", "permission-policy")
+"""Tasks whose own solution is tried there too, and earns 1: owners and modes of files are as in a trial of its own."""
+
+
+def names(task: str) -> list[str]:
+    """The solutions that only the checks of a task have to judge."""
+    return [NOTHING, *MUTANTS[task], *([RIGHT] if task in CONTROLS else [])]
+
+
+def solution_named(task: str, name: str) -> Edit | Script:
+    """The solution of that name."""
+    fixed = {NOTHING: Script("true"), RIGHT: Edit("", ""), PLANTED: PLANTED_REWARD}
+    return fixed.get(name) or MUTANTS[task][name]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from starter.jobs import Result, results, run_tasks
-from starter.mutants import CASES
+from starter.mutants import CASES, CONTROLS, NOTHING, RIGHT, solution_named
 from terminalbench.starter import TASKS_DIR, task_ids
 
 pytestmark = pytest.mark.timeout(600)  # whole jobs, on a busy machine
@@ -20,18 +20,26 @@ def test_the_solution_earns_one(oracle: dict[str, Result], task: str) -> None:
 
 
 @pytest.mark.parametrize("task", task_ids())
-def test_doing_nothing_earns_zero(nop: dict[str, Result], task: str) -> None:
-    assert nop[task].error is None
-    assert nop[task].reward == 0, nop[task].output
-    assert "FAILED (" in nop[task].output, "the zero does not come from a check"
+def test_doing_nothing_earns_zero(tries: dict[str, Result], task: str) -> None:
+    result = tries[f"{task}.{NOTHING}"]
+    assert result.error is None
+    assert result.reward == 0, result.output
+    assert "FAILED (" in result.output, "the zero does not come from a check"
 
 
 @pytest.mark.parametrize(("task", "name"), CASES, ids=lambda value: value)
-def test_a_wrong_solution_earns_zero(mutants: dict[str, Result], task: str, name: str) -> None:
-    result = mutants[f"{task}.{name}"]
+def test_a_wrong_solution_earns_zero(tries: dict[str, Result], task: str, name: str) -> None:
+    result = tries[f"{task}.{name}"]
     assert result.error is None
+    assert result.exit_code in (None, str(solution_named(task, name).status)), result.output
     assert result.reward == 0, f"the checks of {task} did not notice: {name}\n{result.output}"
     assert "FAILED (" in result.output, "the zero does not come from a check"
+
+
+@pytest.mark.parametrize("task", CONTROLS)
+def test_where_many_are_tried_the_right_solution_earns_one(tries: dict[str, Result], task: str) -> None:
+    result = tries[f"{task}.{RIGHT}"]
+    assert (result.reward, result.exit_code) == (1, "0"), result.output
 
 
 @pytest.mark.docker

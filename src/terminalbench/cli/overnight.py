@@ -71,8 +71,8 @@ def night_options(command: Callable[..., Any]) -> Any:
                 "models",
                 multiple=True,
                 metavar="SPEC",
-                help="claude-code[:MODEL], ollama:MODEL:TAG, local:FILE.gguf, PROVIDER/MODEL, oracle, nop or simulated; "
-                "repeatable.",
+                help="claude-code[:MODEL], ollama:MODEL:TAG, local:FILE.gguf, PROVIDER/MODEL, oracle, nop or "
+                "simulated; repeatable.",
             ),
             click.option("--ollama-endpoint", metavar="URL", help="The Ollama server. Default: this machine's own."),
             click.option(

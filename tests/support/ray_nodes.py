@@ -68,7 +68,8 @@ class Cluster:
         return f"127.0.0.1:{self.port}"
 
     def head(self, cpus: float = 1) -> str:
-        """Start the head, or start it anew after it was killed."""
+        """Start the head, or start it anew after it was killed: Ray takes nodes that are left for a head that runs."""
+        Path(self.folder, "ray_current_cluster").unlink(missing_ok=True)
         ports = ["--dashboard-port", str(free_port())]
         place = ["--head", "--port", str(self.port), "--temp-dir", self.folder, "--include-dashboard=false"]
         return self._start(cpus, [*place, *ports])

@@ -290,6 +290,7 @@ def _launches(
             part = msgspec.structs.replace(whole.job, tasks=tasks)
             if number:
                 part = msgspec.structs.replace(part, name=free_wave_name(batch, part.name))
+            if not batch.job_config(part.name).exists():
                 write_json(batch.job_config(part.name), whole.config(part))  # the name is taken by that
             parts.append(dataclasses.replace(whole, job=part))
     return parts

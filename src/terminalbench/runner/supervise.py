@@ -342,7 +342,7 @@ class Supervisor:
         elif line.held:  # a job that is held to its end interrupts itself; what held it was lifted meanwhile
             why, line.fruitful = "what held it back was lifted", line.fruitful + bool(line.started)
         elif code == NODE_LOST:
-            why = last or "its node was lost"
+            why = "its node, or the cluster, was lost"
             line.fruitful += bool(finished_trials(self.batch.job_folder(wave.name)))
             self._tell_death(line, why, code)
         elif code == 0 and line.completed:

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -42,7 +41,7 @@ def test_a_training_from_zero_to_a_promoted_profile(project: Project, tbench, mo
     learned = load_plan(file).split.train[0].id
     night = project.root / "results/night"
     options = ["--learn", PLAN, "--iterations", "1", "--tasks", learned, "--output", str(night)]
-    command = [sys.executable, "-m", "terminalbench.cli.main", "overnight", *options]
+    command = [*Warm().tbench(), "overnight", *options]
     begun = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     while not results(project.root) and begun.poll() is None:
         time.sleep(0.05)

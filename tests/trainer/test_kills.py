@@ -21,18 +21,22 @@ from terminalbench.trainer.run import run_training
 
 PLAN = "experiments/training-quickstart.toml"
 MOMENTS = (
-    ("after the split", 1),
-    ("after the declaration", 1),
-    ("after the lineage", 1),  # the start is known and not champion
-    ("before the champion's file", 1),
-    ("before a batch", 2),  # between batches
-    ("in a batch", 40),
-    ("in a batch", 100),
-    ("before the journal", 1),
-    ("after the journal", 1),
-    ("after the journal", 4),  # decided, and not crowned
-    ("before the champion's file", 2),  # crowned in the log, not in its file
-    ("after the champion's file", 2),
+    (
+        ("after the split", 1),
+        ("after the lineage", 1),  # the start is known and not champion
+        ("before a batch", 2),  # between batches
+        ("before the journal", 1),
+        ("in a batch", 65),
+        ("after the journal", 4),  # decided, and not crowned
+        ("after the champion's file", 2),
+    ),
+    (
+        ("after the declaration", 1),
+        ("before the champion's file", 1),
+        ("in a batch", 25),
+        ("after the journal", 1),
+        ("before the champion's file", 3),  # crowned in the log, not in its file; its first was begun twice
+    ),
 )
 
 
@@ -57,13 +61,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[object,
         return decisions(project.root), made.paid.total()
 
 
-@pytest.mark.parametrize(("moment", "time"), MOMENTS)
+@pytest.mark.parametrize("moments", MOMENTS)
 def test_killed_and_resumed(
-    project: Project, trials: ScriptedTrials, undisturbed: tuple[tuple[object, ...], int], moment: str, time: int
+    project: Project,
+    trials: ScriptedTrials,
+    undisturbed: tuple[tuple[object, ...], int],
+    moments: tuple[tuple[str, int], ...],
 ) -> None:
-    trials.moments.kill = (moment, time)
-    with pytest.raises(Killed):
-        trained(project.root)
+    for number, moment in enumerate(moments):
+        trials.moments.kill = moment
+        with pytest.raises(Killed, match=moment[0]):
+            trained(project.root, resume=number > 0)
     trained(project.root, resume=True)
     assert decisions(project.root) == undisturbed[0]
     assert set(trials.paid.values()) == {1}
@@ -117,7 +125,7 @@ def test_the_holdout_is_counted_before_a_trial_runs_and_never_searched(
 
 
 def test_status_says_what_the_night_does(project: Project, trials: ScriptedTrials, tbench) -> None:
-    trials.moments.kill = ("in a batch", 20)
+    trials.moments.kill = ("in a batch", 10)
     with pytest.raises(Killed):
         trained(project.root)
     ran = tbench("trainer", "status", project.root / PLAN)
@@ -139,7 +147,7 @@ def test_a_champion_that_worsens_is_rolled_back_and_the_one_before_it_was_its_co
     project: Project, trials: ScriptedTrials
 ) -> None:
     file = project.root / PLAN
-    file.write_text(file.read_text().replace("nights = 4", "nights = 12"))
+    file.write_text(file.read_text().replace("nights = 4", "nights = 12").replace("trials = 32", "trials = 60"))
     first = load_plan(file).start.profile.id
     store = LineageStore(project.root)
 

@@ -104,7 +104,9 @@ class LatePlugin(EventPlugin):
     @override
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._door = _LateDoor(self._door.gate, self._door.control, self._profile or "")
+        door = self._door
+        assert isinstance(door, Admission)
+        self._door = _LateDoor(door.gate, door.control, self._profile or "")
 
 
 class BrokenPlugin(EventPlugin):

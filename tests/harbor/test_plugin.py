@@ -19,7 +19,7 @@ from jobkit import SOLVE, Job, scripted, stop, write_task
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.harbor.agents.needs import LOCAL_SANDBOX
 from terminalbench.harbor.jobs import PLUGIN
-from terminalbench.harbor.limits.admission import Wait
+from terminalbench.harbor.limits.admission import Admission, Wait
 from terminalbench.harbor.limits.budget import Refusal
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.plugin import EventPlugin
@@ -307,6 +307,7 @@ def test_a_trial_keeps_its_place_until_its_end_is_told(tmp_path: Path, monkeypat
     """Else the next one, kept back by `tbench ctl set parallel=1`, would start before this one has ended."""
     plugin = EventPlugin(str(tmp_path / "events.jsonl"))
     door = plugin._door
+    assert isinstance(door, Admission)
     places: list[bool] = []
 
     async def tell(event: object) -> None:
@@ -326,9 +327,11 @@ def test_a_trial_that_is_cancelled_as_it_starts_gives_its_place_back(
     gate = Gate(tmp_path / "gate.json")
     gate.create(GateState(budget_usd=1.0))
     plugin = EventPlugin(str(tmp_path / "events.jsonl"), gate=str(gate.path))
+    door = plugin._door
+    assert isinstance(door, Admission)
 
     async def no_wait(event: object) -> None:
-        plugin._door.ask("t", "lane")
+        door.ask("t", "lane")
 
     def cancelled(*_: object) -> dict[str, float]:
         raise asyncio.CancelledError
@@ -339,11 +342,11 @@ def test_a_trial_that_is_cancelled_as_it_starts_gives_its_place_back(
     event = SimpleNamespace(trial_name="t", config=config)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(plugin._trial_started(event))  # ty: ignore[invalid-argument-type]
-    assert (plugin._door._inside, plugin._running) == (set(), set())
+    assert (door._inside, plugin._running) == (set(), set())
     state = gate.read()
     assert (state.account("").running, state.spent_usd) == ({}, 0.0), "and its money: it cost nothing"
-    plugin._door.ask("t", "lane")  # the thread that was letting it in comes late
-    assert (plugin._door._inside, gate.read().account("").running) == (set(), {})
+    door.ask("t", "lane")  # the thread that was letting it in comes late
+    assert (door._inside, gate.read().account("").running) == (set(), {})
 
 
 def full(*_: object) -> None:

@@ -74,16 +74,19 @@ class Cluster:
         place = ["--head", "--port", str(self.port), "--temp-dir", self.folder, "--include-dashboard=false"]
         return self._start(cpus, [*place, *ports])
 
-    def node(self, cpus: float = 1) -> str:
-        """Start a further node."""
-        return self._start(cpus, ["--address", self.address])
+    def node(self, cpus: float = 1, hides: Path | None = None) -> str:
+        """Start a further node; one that `hides` a folder has an empty one in its place, as another machine would."""
+        user = [] if os.getuid() == 0 else ["-U", "-r"]
+        mount = ["sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(hides)]
+        before = ["unshare", *user, "-m", *mount] if hides is not None else []
+        return self._start(cpus, ["--address", self.address], before)
 
     def end(self) -> None:
         for mark in self.marks:
             kill_node(mark)
         subprocess.run(["rm", "-rf", self.folder], check=True)
 
-    def _start(self, cpus: float, arguments: list[str]) -> str:
+    def _start(self, cpus: float, arguments: list[str], before: list[str] | None = None) -> str:
         """On a busy machine the parts of a node may miss each other, by limits of Ray's own: then once more."""
         ray = str(Path(sys.executable).with_name("ray"))
         common = ["--node-ip-address", "127.0.0.1", "--num-cpus", str(cpus), "--object-store-memory", str(STORE_BYTES)]
@@ -92,7 +95,7 @@ class Cluster:
             self.marks.append(mark)
             env = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "PYTHONDONTWRITEBYTECODE")}
             env |= {MARK: mark, "RAY_USAGE_STATS_ENABLED": "0"} | self.env
-            command = [ray, "start", *common, "--disable-usage-stats", *arguments]
+            command = [*(before or []), ray, "start", *common, "--disable-usage-stats", *arguments]
             said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_START_SEC)
             if said.returncode == 0:
                 return mark

@@ -47,15 +47,34 @@ def agent_code(import_path: str, root: Path | None) -> dict[str, str] | None:
     if is_released(import_path):
         return {}
     module = import_path.partition(":")[0]
-    name = module.partition(".")[0]
-    search = [*([str(root)] if root is not None else []), *sys.path]
-    first = _find(module, search) or _hooked(name)
+    first = _first(module, root)
     if first is None:
         return None
     installed = _distribution(first, module)
     if installed is not None:
         version = {f"distribution {installed.name}": installed.version or "of no version"}
         return version | digests(_recorded(installed, first.place) or first.files, MOST_FILES)
+    return digests(_sources(first, root), MOST_FILES)
+
+
+def own_code(import_path: str, root: Path | None) -> dict[str, Path]:
+    """The files of the code at `module:Class` by name, as `agent_code` counts them; none where it is installed."""
+    module = import_path.partition(":")[0]
+    first = None if is_released(import_path) else _first(module, root)
+    return {} if first is None or _distribution(first, module) is not None else _sources(first, root)
+
+
+def _search(root: Path | None) -> list[str]:
+    return [*([str(root)] if root is not None else []), *sys.path]
+
+
+def _first(module: str, root: Path | None) -> "_Unit | None":
+    return _find(module, _search(root)) or _hooked(module.partition(".")[0])
+
+
+def _sources(first: "_Unit", root: Path | None) -> dict[str, Path]:
+    """The files of a unit that is worked on, and of all such that it imports."""
+    search = _search(root)
     sources = set(filter(_is_source_folder, [first.place, *map(Path, search)]))
     beside = [str(place) for place in dict.fromkeys([first.place, *map(Path, search[:1])]) if place in sources]
     loaded = [found for name in _BY_ITSELF if (found := _find(name, beside)) is not None and found.whole]
@@ -66,14 +85,13 @@ def agent_code(import_path: str, root: Path | None) -> dict[str, str] | None:
             if other.name not in units:
                 units[other.name] = other
                 waiting.append(other)
-    files = {name: path for unit in units.values() for name, path in unit.files.items()}
-    return digests(files, MOST_FILES)
+    return {name: path for unit in units.values() for name, path in unit.files.items()}
 
 
 def code_place(import_path: str, root: Path | None) -> Path | None:
     """The file or folder of the top module of `module:Class`, as Python would find it; None when there is none."""
     module = import_path.partition(":")[0]
-    found = _find(module, [*([str(root)] if root is not None else []), *sys.path]) or _hooked(module.partition(".")[0])
+    found = _first(module, root)
     return found.path.resolve() if found is not None else None
 
 
@@ -90,18 +108,20 @@ def option_files(options: Mapping[str, Any], root: Path, model: str | None = Non
     Raises `OSError` for a file that cannot be read.
     """
     files: dict[str, Path] = {}
+    for option, path in named_by_options(options, root):
+        below = files_below(path, _counts, _is_no_code) if is_folder(path) else [path]
+        files |= {f"{option}: {file.relative_to(path.parent).as_posix()}": file for file in below}
+    return digests(files, MOST_FILES) | _model_file(model)
+
+
+def named_by_options(options: Mapping[str, Any], root: Path) -> Iterator[tuple[str, Path]]:
+    """The options that name a file within the project, or in `*path` and `*dir` a folder, with what they name."""
     for option, value in options.items():
         for text in value if isinstance(value, list) else [value]:
             path = root / text if isinstance(text, str) else root
-            if is_file(path):
-                found = {path.name: path}
-            elif path != root and option.endswith(("path", "paths", "dir")) and is_folder(path):
-                found = {f.relative_to(path.parent).as_posix(): f for f in files_below(path, _counts, _is_no_code)}
-            else:
-                continue
-            if path.resolve().is_relative_to(root.resolve()):
-                files |= {f"{option}: {name}": file for name, file in found.items()}
-    return digests(files, MOST_FILES) | _model_file(model)
+            folder = path != root and option.endswith(("path", "paths", "dir")) and is_folder(path)
+            if (is_file(path) or folder) and path.resolve().is_relative_to(root.resolve()):
+                yield option, path
 
 
 def _model_file(model: str | None) -> dict[str, str]:

@@ -35,6 +35,9 @@ class Batch:
       workers/<job>.json                    pid, process group, start time, host, heartbeat
       analytics/                            findings, comparison, report
       artifacts/<target>/<trial>/           session folders copied out of every trial
+      arriving/<job>/                       trials on their way from a machine that does not see this folder
+      earlier.json                          on such a machine: what earlier jobs of a profile have finished
+      .place                                a random text: a machine that reads it there sees this folder
       .lock                                 held by the process that runs the batch
     """
 
@@ -47,6 +50,9 @@ class Batch:
     control_json = _Inside("control.json")
     superseded = _Inside("superseded")
     artifacts = _Inside("artifacts")
+    arriving = _Inside("arriving")
+    place = _Inside(".place")
+    earlier_json = _Inside("earlier.json")
     lock = _Inside(".lock")
 
     @property

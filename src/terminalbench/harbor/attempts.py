@@ -33,6 +33,32 @@ class _Superseded(msgspec.Struct, frozen=True):
     superseded: frozenset[str] = frozenset()
 
 
+class Earlier(msgspec.Struct, frozen=True):
+    """A trial that an earlier job of the profile has finished: its folder, its label and task, its attempt."""
+
+    folder: str
+    cell: tuple[str, str]
+    attempt: int | None
+
+
+def earlier_trials(batch: Batch, job: str) -> list[Earlier]:
+    """What earlier jobs of the profile of `job` have finished and is not run again.
+
+    Where the batch is on another machine, as that one has told it.
+    """
+    told = decode_plain(batch.earlier_json, list[Earlier], _PLAN_LIMIT)
+    if told is not None:
+        return told
+    found = decode_plain(batch.plan_json, _Superseded, _PLAN_LIMIT) or _Superseded()
+    return [
+        Earlier(str(trial), task, read_planned(trial).attempt)
+        for folder in sorted(batch.runs.iterdir())
+        if first_wave(folder.name) == first_wave(job)
+        for trial, task in finished_folders(folder)
+        if f"{folder.name}/{trial.name}" not in found.superseded
+    ]
+
+
 def numbered[T](items: Iterable[T], known: Callable[[T], int | None], most: int | None = None) -> dict[int, T]:
     """Each item by its number: the known one, if it is free and at most `most`; else the lowest that is free."""
     taken: dict[int, T] = {}
@@ -50,15 +76,9 @@ def numbered[T](items: Iterable[T], known: Callable[[T], int | None], most: int 
 def number_planned(job: Any, batch: Batch) -> dict[str, int]:
     """The attempt of every planned trial of Harbor's `job`, beside what earlier jobs of its profile have finished."""
     own = Path(job.job_dir)
-    found = decode_plain(batch.plan_json, _Superseded, _PLAN_LIMIT) or _Superseded()
-    cells: dict[Path, Hashable] = {}
-    known: dict[Path, int | None] = {}
-    for folder in sorted(own.parent.iterdir()):
-        if first_wave(folder.name) != first_wave(own.name):
-            continue
-        for trial, task in finished_folders(folder):
-            if f"{folder.name}/{trial.name}" not in found.superseded:
-                cells[trial], known[trial] = (task, 0), read_planned(trial).attempt
+    earlier = earlier_trials(batch, own.name)
+    cells: dict[Path, Hashable] = {Path(one.folder): (one.cell, 0) for one in earlier}
+    known = {Path(one.folder): one.attempt for one in earlier}
     agents: list[str] = []
     for config in job._trial_configs:  # Harbor has no public list; it is in planned order
         agent = repr((config.agent.name, config.agent.import_path, config.agent.model_name, config.agent.kwargs))

@@ -34,11 +34,11 @@ from terminalbench.files import remove_traps
 from terminalbench.harbor import evidence
 from terminalbench.harbor.attempts import number_planned
 from terminalbench.harbor.event_writer import EventWriter
-from terminalbench.harbor.limits.admission import Admission, Wait
+from terminalbench.harbor.limits.accounts import Refusal
+from terminalbench.harbor.limits.admission import Wait
 from terminalbench.harbor.limits.clock import boot_id
-from terminalbench.harbor.limits.control import ControlFile
+from terminalbench.harbor.limits.elsewhere import door_of
 from terminalbench.harbor.limits.ender import Ender, Voice
-from terminalbench.harbor.limits.gate import Gate, Refusal
 from terminalbench.harbor.limits.hangs import GRACE_SEC, HELD, Held, bound_agents, early_sec, limits_of, planned_limits
 from terminalbench.harbor.limits.pacing import is_pressure, lane_of
 from terminalbench.harbor.limits.ratelimit import count_hits, pressure_told, wait_in_logs
@@ -90,10 +90,7 @@ class EventPlugin(BaseJobPlugin):
             raise ValueError("heartbeat_sec must be more than 0")
         self._grace_sec = float(grace_sec)
         self._price = convert(price, ProfilePrice | None)
-        together = None if shared is None else Path(str(shared))
-        door = None if gate is None else Gate(Path(str(gate)), together)
-        control = None if door is None else ControlFile(door.path.with_name("control.json"), together)
-        self._door = Admission(door, control, self._profile or "")
+        self._door = door_of(gate, shared, self._profile or "")
         self._held: set[str] = set()
         self._fixed_slots = bool(fixed_slots)
         self._interrupted = False

@@ -349,7 +349,7 @@ def _environment(plan: Plan, profile: str, template: Mapping) -> dict[str, str]:
             hint="put it back; or name another in the experiment file, then: tbench resume EXPERIMENT.toml",
         )
     own_parts = any(is_import_path(name) for name in (record.content["agent"], plan.settings.container_env))
-    own_parts = own_parts or imports(record.content.get("workflow") or {})
+    own_parts = own_parts or bool(imports(record.content.get("workflow") or {}))
     place = root if own_parts else None
     names += own_variables(plan.settings.container_env, os.environ)
     return process_environment(names, env_file, place, os.environ)

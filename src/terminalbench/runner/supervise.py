@@ -10,6 +10,7 @@ import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind, JobSpec
+from terminalbench.files import tail_plain
 from terminalbench.harbor.limits.clock import AwakeClock
 from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.harbor.read.results import finished_folders, finished_trials
@@ -18,7 +19,7 @@ from terminalbench.live.processes import Worker, executor
 from terminalbench.locks import is_stopped
 from terminalbench.records.event import COMPLETED_JOB, HUNG_JOB, Event, EventKind
 from terminalbench.runner.deaths import blame
-from terminalbench.runner.executors.base import NODE_LOST, ClusterExecutor, Executor, JobRun
+from terminalbench.runner.executors.base import NODE_FENCED, NODE_LOST, NODE_UNFIT, ClusterExecutor, Executor, JobRun
 from terminalbench.runner.kill import when_orphaned
 from terminalbench.runner.last_words import how_it_ended, log_tail
 from terminalbench.runner.signals import heard
@@ -41,6 +42,7 @@ _POLL_SEC = 0.1
 _LOOK_SEC = 1.0
 _GRACE_SEC = 30.0
 _KILL_SEC = 10.0
+_SAID_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -328,7 +330,7 @@ class Supervisor:
         self._retire(line)
         if not missing or self.signals:
             return False
-        reason = self.why_over(line.profile)
+        reason = self.why_over(line.profile) or self._why_unfit(line, code)
         if reason is not None:
             line.left_over = dict.fromkeys(missing, reason)
             return False
@@ -341,7 +343,7 @@ class Supervisor:
             why, line.fruitful = "a trial beside it could not be ended", line.fruitful + 1
         elif line.held:  # a job that is held to its end interrupts itself; what held it was lifted meanwhile
             why, line.fruitful = "what held it back was lifted", line.fruitful + bool(line.started)
-        elif code == NODE_LOST:
+        elif code in (NODE_LOST, NODE_FENCED):
             why = "its node, or the cluster, was lost"
             line.fruitful += bool(finished_trials(self.batch.job_folder(wave.name)))
             self._tell_death(line, why, code)
@@ -364,6 +366,15 @@ class Supervisor:
         line.requeued = set()
         self._next_wave(line, chosen)
         return True
+
+    def _why_unfit(self, line: _Line, code: int) -> Refusal | None:
+        """Why no machine that it would be given to can run it, or None."""
+        if code != NODE_UNFIT:
+            return None
+        said = (tail_plain(self.batch.job_log(line.waves[-1].name), _SAID_BYTES) or "").splitlines()
+        why = self.secrets.one_line(said[-1] if said else "its node cannot run it")
+        self._tell_death(line, why, code)
+        return Refusal(why, ExclusionKind.ABORTED)
 
     def _beside(self, line: _Line) -> list[JobSpec]:
         """The jobs of its profile that run in other lines."""

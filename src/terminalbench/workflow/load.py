@@ -155,11 +155,12 @@ def foreign_guards(workflow: Workflow) -> list[str]:
     return list(dict.fromkeys(filter(None, (registry.import_path("guards", guard) for guard in named))))
 
 
-def imports(texts: Texts) -> bool:
-    """Whether a workflow names a guard as `pkg.mod:Class`, which may be a module of the project."""
+def imports(texts: Texts) -> list[str]:
+    """The guards that a workflow names as `pkg.mod:Class`, which may be modules of the project."""
     steps = _tables(texts).get("steps")
     tables = [table for table in steps.values() if isinstance(table, dict)] if isinstance(steps, dict) else []
-    return any(registry.is_import_path(str(guard)) for table in tables for guard in table.get("guards") or ())
+    named = [str(guard) for table in tables for guard in table.get("guards") or ()]
+    return [guard for guard in named if registry.is_import_path(guard)]
 
 
 def is_oracle(texts: Texts) -> bool:

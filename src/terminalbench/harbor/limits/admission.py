@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -40,6 +40,20 @@ class Wait:
     def left_sec(self, now: float) -> float:
         """How long to sleep before looking again."""
         return POLL_SEC if self.until is None else max(0.01, min(POLL_SEC, self.until - now))
+
+
+class Door(Protocol):
+    """What lets the trials of one Harbor process in: `Admission`, or where its files are elsewhere, who asks it."""
+
+    def now(self) -> float: ...
+    def ask(self, trial: str, lane: str) -> Wait | Refusal | None: ...
+    def withdraw(self, trial: str) -> None: ...
+    def settle(self, trial: str, cost_usd: float | None, *, measured: bool = False, again: bool = False) -> None: ...
+    def left(self, trial: str) -> None: ...
+    def told(self) -> Control: ...
+    def failed(self, trial: str) -> None: ...
+    def press(self, trial: str, lane: str, asked_sec: float | None) -> None: ...
+    def ease(self, trial: str, lane: str) -> None: ...
 
 
 class Admission:

@@ -25,7 +25,7 @@ from harbor.models.trial.result import ExceptionInfo
 from harbor.trial.hooks import TrialHookEvent
 
 from terminalbench.files import write_bytes
-from terminalbench.harbor.limits.admission import Admission
+from terminalbench.harbor.limits.admission import Door
 from terminalbench.harbor.limits.clock import AwakeClock, give_time, take_time_back
 from terminalbench.harbor.limits.hangs import add_deaf, leave_word, write_hang
 from terminalbench.harbor.limits.phase_watch import INSIST_SEC, PhaseWatch
@@ -60,7 +60,7 @@ class Voice:
 class Ender:
     """`begun` are the trials that run, as the plugin counts them; those of `alive` may still wait to be let in."""
 
-    door: Admission
+    door: Door
     profile: str
     grace_sec: float
     voice: Voice

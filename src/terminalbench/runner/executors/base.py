@@ -14,6 +14,12 @@ from terminalbench.live.processes import Worker
 NODE_LOST = -1000
 """The exit code of a job whose machine is gone: its trials are not to blame for it."""
 
+NODE_FENCED = -1002
+"""The same, where nothing that the job may still do there comes to the results any more: what is missing may run."""
+
+NODE_UNFIT = -1001
+"""The exit code of a job that cannot run on the machine it was given to: another try would end in the same way."""
+
 
 @dataclass(frozen=True)
 class JobRun:

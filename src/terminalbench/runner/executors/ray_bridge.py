@@ -9,12 +9,15 @@ a cluster of its own ends too.
 import contextlib
 import logging
 import os
+import re
 import secrets
+import shutil
 import signal
 import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -22,7 +25,13 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from terminalbench.decode import decode
-from terminalbench.runner.executors.base import NODE_LOST
+from terminalbench.errors import TbenchError
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import Plan
+from terminalbench.files import write_text
+from terminalbench.json_files import read_json
+from terminalbench.runner.executors.base import NODE_FENCED, NODE_LOST, NODE_UNFIT
+from terminalbench.runner.executors.ray_home import Home
 from terminalbench.runner.executors.ray_messages import (
     HOW_TO_JOIN,
     Began,
@@ -35,6 +44,7 @@ from terminalbench.runner.executors.ray_messages import (
     Start,
     Stop,
 )
+from terminalbench.runner.executors.ray_needs import local_tasks
 from terminalbench.runner.executors.ray_node import LEASE_SEC, NodeJob
 from terminalbench.version import __version__
 
@@ -44,6 +54,8 @@ _STORE_BYTES = 80_000_000
 _REACH_SEC = 5.0
 _SILENT_SEC = 40.0
 _MB = 1 << 20
+_NOT_MADE = re.compile(r"error raised in its creation task.*?\bip=([^,)\s]+)", re.DOTALL)
+"""What Ray says of an actor that could not be made. What ours does when it is made cannot fail."""
 _turn = threading.Lock()
 
 
@@ -157,6 +169,8 @@ class Jobs:
     """The jobs of the runner: each has an actor on some node, and a thread here that follows it."""
 
     order: Join
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    batches: set[Batch] = field(default_factory=set)
     actors: dict[str, Any] = field(default_factory=dict)
     began: set[str] = field(default_factory=set)
     stopped: dict[str, bool] = field(default_factory=dict)
@@ -164,7 +178,12 @@ class Jobs:
     def start(self, start: Start) -> None:
         """Place it, as soon as there is room."""
         asked = needs(self.order, start.trials)
-        actor = ray.remote(NodeJob).options(max_concurrency=4, max_restarts=0, **asked).remote(__version__)
+        batch = Batch(Path(start.folder).parent.parent)
+        if batch not in self.batches:
+            self.batches.add(batch)
+            write_text(batch.place, self.token)
+            shutil.rmtree(batch.arriving, ignore_errors=True)  # of a bridge that was killed
+        actor = ray.remote(NodeJob).options(max_concurrency=4, max_restarts=0, **asked).remote()
         self.actors[start.name] = actor
         threading.Thread(target=self._follow, args=(start, actor), name=start.name, daemon=True).start()
 
@@ -192,24 +211,50 @@ class Jobs:
         for name in list(self.actors):
             self.stop(name, now=False)
 
+    def leave(self) -> None:
+        """The run is over."""
+        for batch in self.batches:
+            batch.place.unlink(missing_ok=True)
+
     def _follow(self, start: Start, actor: Any) -> None:
-        said = ""
+        said, home = "", None
         try:
-            host = ray.get(actor.host.remote())
+            host = ray.get(actor.host.remote(__version__))
             self.began.add(start.name)
             say(Began(start.name, host))
             if start.name in self.stopped:
                 actor.stop.remote(self.stopped[start.name])
-            code = ray.get(actor.run.remote(start.job()))
+            job, batch = start.job(), Batch(Path(start.folder).parent.parent)
+            plan = read_json(batch.plan_json, Plan)
+            paths = [str(batch.job_config(job.name)), *local_tasks(read_json(batch.job_config(job.name)))]
+            if ray.get(actor.sees.remote(self.token, str(batch.place), paths)):
+                code = ray.get(actor.run.remote(job))
+            else:
+                home = Home(job, batch, plan, lambda name, *given: ray.get(getattr(actor, name).remote(*given)))
+                code = home.run(self.token, host)
         except RayTaskError as error:
-            code, said = 1, str(error.cause).splitlines()[0]
+            code, said = NODE_UNFIT, str(error.cause).splitlines()[0]
         except RayError as error:
-            code = -signal.SIGINT if start.name in self.stopped else NODE_LOST
-            said = f"its node was lost: {str(error).splitlines()[0]}"
+            code, said = self._lost(start.name, home, error)
+        except (TbenchError, OSError) as error:
+            code, said = NODE_UNFIT, str(error)
         self.actors.pop(start.name, None)
         with contextlib.suppress(RayError, ValueError):
             ray.kill(actor)
         say(Ended(start.name, code, said))
+
+    def _lost(self, name: str, home: Home | None, error: RayError) -> tuple[int, str]:
+        """The exit code of a job whose actor is gone, and why; one that could not even be made has no code of ours."""
+        text = str(error)
+        if (made := _NOT_MADE.search(text)) is not None:
+            raised = [line.strip() for line in text.splitlines() if line.strip().startswith("ModuleNotFoundError")]
+            why = raised[-1] if raised else "terminalbench cannot be loaded"
+            return NODE_UNFIT, f"node {made[1]} has no terminalbench that can be used: {why}"
+        if name in self.stopped:
+            return -signal.SIGINT, "it was stopped"
+        when = f" while {home.doing}" if home is not None else ""
+        lost = NODE_LOST if home is None else NODE_FENCED
+        return lost, f"its node was lost{when}: {text.splitlines()[0]}"
 
 
 def main() -> None:
@@ -230,6 +275,7 @@ def main() -> None:
             jobs.start(told)
         elif isinstance(told, Stop):
             jobs.stop(told.name, told.now)
+    jobs.leave()
     ray.shutdown()
     os._exit(0)
 

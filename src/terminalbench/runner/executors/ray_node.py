@@ -10,6 +10,10 @@ from terminalbench.errors import TbenchError
 from terminalbench.harbor.jobs import harbor_program
 from terminalbench.runner.executors.base import JobRun
 from terminalbench.runner.executors.local import LocalExecutor
+from terminalbench.runner.executors.ray_apart import Outbox, Questions
+from terminalbench.runner.executors.ray_needs import PROJECT, SOCKET
+from terminalbench.runner.executors.ray_place import Place
+from terminalbench.runner.executors.ray_wire import entries
 from terminalbench.version import __version__
 
 LEASE_SEC = 12.0
@@ -20,33 +24,40 @@ _POLL_SEC = 0.1
 class NodeJob:
     """An actor with one job. Harbor is a child of its process, and ends with it."""
 
-    def __init__(self, version: str) -> None:
-        if version != __version__:
-            raise TbenchError(f"terminalbench is {__version__} on {os.uname().nodename} and {version} at the runner")
+    def __init__(self) -> None:
         self._local = LocalExecutor()
         self._stop: threading.Event = threading.Event()
         self._now = False
+        self._place: Place | None = None
+        self._outbox: Outbox | None = None
         self.renew()
 
     def renew(self) -> None:
         """The runner is there."""
         self._heard_at = time.monotonic()
 
-    def host(self) -> str:
-        """Where it is."""
+    def _end_unheard(self) -> None:
+        if time.monotonic() - self._heard_at > LEASE_SEC:
+            os._exit(1)  # Harbor, which is tied to us, has its time to record
+
+    def host(self, version: str) -> str:
+        """Where it is. An error where terminalbench is another one."""
+        if version != __version__:
+            raise TbenchError(f"terminalbench is {__version__} on {os.uname().nodename} and {version} at the runner")
         return os.uname().nodename
+
+    def sees(self, token: str, file: str, paths: list[str]) -> bool:
+        """Whether it sees the runner's disk: a random text in a file of the batch, and all that the job names."""
+        try:
+            return Path(file).read_text() == token and all(Path(path).exists() for path in paths)
+        except OSError:
+            return False
 
     def run(self, job: JobRun) -> int:
         """Run the job to its end; its exit code."""
-        config = Path(job.argv[job.argv.index("-c") + 1])
-        if not config.is_file():
-            raise TbenchError(
-                f"node {self.host()} does not see {config.parent}: a results folder that all nodes share is needed"
-            )
         worker = self._local.start(replace(job, argv=[harbor_program(), *job.argv[1:]]))
         while (code := self._local.poll(worker)) is None:
-            if time.monotonic() - self._heard_at > LEASE_SEC:
-                os._exit(1)  # Harbor, which is tied to us, has its time to record
+            self._end_unheard()
             if self._stop.wait(_POLL_SEC):
                 self._stop.clear()
                 self._local.stop(worker, now=self._now)
@@ -57,3 +68,57 @@ class NodeJob:
         """Interrupt it, or end it at once."""
         self._now = self._now or now
         self._stop.set()
+
+    def place(self, batch: str) -> str:
+        """Make a place for a job that does not see the runner's disk; its folder."""
+        self._place = Place(batch)
+        return str(self._place.folder)
+
+    def lacking(self, needed: bytes) -> list[str]:
+        """The digests of what is not here yet of a job's files."""
+        return self._there.lacking(entries.decode(needed))
+
+    def put(self, digest: str, data: bytes, more: bool) -> None:
+        """Take the next bytes of such a file."""
+        self._there.put(digest, data, more)
+
+    def run_apart(self, job: JobRun, needed: bytes, moved: dict[str, str]) -> None:
+        """Begin the job in its place, from where everything is fetched by `exchange`."""
+        place = self._there
+        place.build(entries.decode(needed))
+        questions = Questions(place.folder / SOCKET)
+        self._outbox = outbox = Outbox(place.batch, job.name, moved, questions)
+        os.chdir(place.folder / PROJECT)
+        here = replace(
+            job,
+            env=place.environment(job.env, job.name),
+            folder=place.batch.job_folder(job.name),
+            log=place.batch.job_log(job.name),
+        )
+
+        def work() -> None:
+            try:
+                outbox.end(self.run(here))
+            except Exception as error:  # noqa: BLE001  whatever it is, the runner's side waits for it
+                outbox.fail(f"{type(error).__name__}: {error}")
+                outbox.drained.set()
+            while not outbox.drained.wait(_POLL_SEC):
+                self._end_unheard()
+            questions.close()
+            os.chdir("/")
+            place.close()
+            outbox.closed.set()
+
+        threading.Thread(target=work, name="job", daemon=True).start()
+
+    def exchange(self, replies: bytes) -> bytes:
+        """Answers for the job, for what it has to say; see `ray_apart`."""
+        if self._outbox is None:
+            raise TbenchError("the job has not begun")
+        return self._outbox.exchange(replies)
+
+    @property
+    def _there(self) -> Place:
+        if self._place is None:
+            raise TbenchError("the job has no place")
+        return self._place

@@ -97,7 +97,9 @@ def _bears(pid: str, mark: bytes) -> bool:
 
 def _main(parent: int, number: int, argv: list[str]) -> None:
     # What a shell script starts in the background ignores SIGINT, and so would its children: Harbor has to hear it.
+    # A thread that is not Python's own, as those of Ray's workers, starts processes that hold signals back.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, number)
     if os.getppid() != parent:  # it died before we asked for the signal
         os._exit(1)

@@ -1,0 +1,110 @@
+"""What the runner's machine and a node that does not see its disk send each other while a job runs there.
+
+The runner's side asks for everything (`exchange`): a node can neither call it nor reach one of its files. Both encode
+lists of these as MessagePack. What comes from a node may hold what an agent has made up: names, sizes, contents.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from terminalbench.harbor.limits.elsewhere import Question, Reply
+
+CHUNK_BYTES = 2 << 20
+"""How much is sent at once."""
+FOLDER_BYTES = 4 << 30
+"""How much a folder may hold that is sent: a task, or what a trial leaves."""
+FOLDER_ENTRIES = 200_000
+"""The same, of files and folders in it."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """A file (by the digest of its content), a link or a folder that a job needs, by its path below the job's place."""
+
+    path: str
+    mode: int = 0o700
+    digest: str | None = None
+    size: int = 0
+    link: str | None = None
+
+
+class Asked(msgspec.Struct, tag=True, frozen=True):
+    """A question to the gate of the batch."""
+
+    id: int
+    question: Question
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The answer to it."""
+
+    id: int
+    reply: Reply
+
+
+class Printed(msgspec.Struct, tag=True, frozen=True):
+    """What Harbor printed, or what went wrong with its events."""
+
+    file: Literal["log", "errors"]
+    data: bytes
+
+
+class Told(msgspec.Struct, tag=True, frozen=True):
+    """A line of events."""
+
+    line: bytes
+
+
+class Live(msgspec.Struct, tag=True, frozen=True):
+    """A piece of a log of a trial that runs."""
+
+    trial: str
+    name: str
+    offset: int
+    data: bytes
+
+
+class Opened(msgspec.Struct, tag=True, frozen=True):
+    """From here on a folder comes: that of a trial, or of a try of it that was set aside."""
+
+    kind: Literal["trial", "try"]
+    name: str
+
+
+class Piece(msgspec.Struct, tag=True, frozen=True):
+    """A part of what is in it: the next bytes of a file, a link, or a folder. Names are what the system has."""
+
+    path: bytes
+    kind: Literal["file", "link", "folder"] = "file"
+    mode: int = 0o600
+    data: bytes = b""
+    more: bool = False
+
+
+class Closed(msgspec.Struct, tag=True, frozen=True):
+    """The folder is whole, but for so many files that could not be sent."""
+
+    missing: int = 0
+
+
+class JobFile(msgspec.Struct, tag=True, frozen=True):
+    """A file of Harbor's folder of the job."""
+
+    name: str
+    data: bytes
+
+
+class Done(msgspec.Struct, tag=True, frozen=True):
+    """All was sent. The exit code of Harbor."""
+
+    code: int
+
+
+type Message = Asked | Printed | Told | Live | Opened | Piece | Closed | JobFile | Done
+
+messages = msgspec.msgpack.Decoder(list[Message])
+"""What a node has sent."""
+answers = msgspec.msgpack.Decoder(list[Answered])
+"""What it is answered."""
+entries = msgspec.msgpack.Decoder(list[Entry])
+"""What a job needs."""

@@ -1,0 +1,118 @@
+"""Batches on nodes that see neither the project nor the results: real Ray nodes, each in a mount namespace of its own."""
+
+import contextlib
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from test_ray import SIMULATED, _line, on
+from test_run import LIMIT_SEC, scripted, wait_for
+
+from support.aftermath import measured
+from support.ray_nodes import Cluster, kill_node, processes_of
+from support.tasks import write_task
+from terminalbench.live.processes import live_processes
+
+TASKS = tuple(f"t{number}" for number in range(6))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
+    """A head that runs nothing, and one node; neither the projects nor the results of tests are seen there."""
+    with Cluster() as found:
+        found.head(cpus=0)
+        found.node(hides=tmp_path_factory.getbasetemp())
+        yield found
+
+
+def places() -> list[Path]:
+    """Where jobs work on such nodes: their folder for temporary files is that of this machine."""
+    return list(Path(tempfile.gettempdir(), f"tbench-{os.geteuid()}").glob("*/job-*"))
+
+
+def let_go() -> None:
+    """As `lab.go`, there."""
+    for place in places():
+        with contextlib.suppress(FileNotFoundError):  # it is being made, or removed
+            (place / "project" / "go").touch()
+
+
+def at_work(lab) -> list[Path]:
+    """The logs of agents that have begun, as they are seen here."""
+    return list(lab.batch().runs.glob("*/*/agent/log.txt"))
+
+
+def rows(lab, number: int = 0) -> set[tuple[object, ...]]:
+    """What is known of the simulated trials of a batch, but for times."""
+    names = ("task_id", "attempt", "dataset", "profile_id", "outcome", "cost_usd", "accuracy")
+    return {tuple(row[name] for name in names) for row in lab.index(number) if row["agent_key"] == "s"}
+
+
+def told(lab, kind: str) -> list[str]:
+    events = lab.events() if lab.batch().events_jsonl.exists() else []
+    return [event.trial or "" for event in events if event.kind == kind]
+
+
+@pytest.mark.long
+def test_a_node_without_the_disk_is_lost_midway_and_every_trial_is_there_once(lab, cluster, tmp_path_factory) -> None:
+    lab.env |= cluster.env
+    for task in TASKS:
+        write_task(lab.root / "tasks" / task)
+    lost = cluster.node(hides=tmp_path_factory.getbasetemp())
+    profiles = scripted("p", free=1, cost_usd=0.25, files={"log.txt": "hello"}) + SIMULATED
+    file = lab.experiment(profiles, tasks=TASKS, run=on(cluster.address, wave_trials=3))
+    process = lab.start("run", file)
+    wait_for(lambda: len(told(lab, "trial_ended")) >= 2 and len(at_work(lab)) >= 4, process)
+    before = measured(lab.batch().folder)
+    assert before.total() >= 2, "a trial is there when its end is told"
+    assert {file.read_text() for file in at_work(lab)} == {"hello"}, "of those that run, too"
+    kill_node(lost)
+    wait_for(lambda: let_go() or process.poll() is not None)
+    out, err = process.communicate(timeout=LIMIT_SEC)
+    assert process.returncode == 0, out + err
+    folder = lab.batch().folder
+    assert measured(folder) == Counter({(profile, task): 1 for profile in ("p", "s") for task in TASKS})
+    assert before <= measured(folder)
+    assert any(event.kind == "job_died" and "node" in event.error for event in lab.events())
+    assert any("its node was lost while it ran" in log.read_text() for log in lab.batch().runs.glob("*.log"))
+    assert not [name for name in ("arriving", ".place") if (folder / name).exists()]
+    assert places() == []
+    local = lab.experiment(SIMULATED, tasks=TASKS, run="seed = 3", name="local.toml")
+    assert lab.tbench("run", local).returncode == 0
+    assert rows(lab) == rows(lab, 1), "the same experiment gives the same results here"
+    assert len(rows(lab)) == len(TASKS)
+
+
+@pytest.mark.long
+def test_pause_budget_and_kill_act_on_a_node_without_the_disk(lab, cluster) -> None:
+    lab.env |= cluster.env
+    tasks = TASKS[:4]
+    for task in tasks:
+        write_task(lab.root / "tasks" / task)
+    profile = scripted("p", free=0, cost_usd=0.5, files={"log.txt": "hello"})
+    run = on(cluster.address) + "budget_usd = 1.6\n"
+    file = lab.experiment(profile + "likely_cost_usd = 0.5\n", tasks=tasks, run=run)
+    process = lab.start("run", file)
+    wait_for(lambda: len(at_work(lab)) == 2, process)
+    assert lab.tbench("ctl", "pause", "p", "--reason", "lunch", "--in", lab.batch().folder).returncode == 0
+    let_go()
+    wait_for(lambda: len(told(lab, "trial_ended")) == 2, process)
+    wait_for(lambda: len(told(lab, "trial_waiting")) == 2, process)
+    assert "waiting: paused: lunch (2 trials)" in lab.tbench("status", "--results", lab.root / "results").stdout
+    assert lab.tbench("ctl", "resume", "p", "--reason", "eaten", "--in", lab.batch().folder).returncode == 0
+    out, err = process.communicate(timeout=LIMIT_SEC)
+    assert process.returncode == 3, out + err
+    assert "the budget of $1.60 is used up ($1.50 spent" in out + err
+    assert measured(lab.batch().folder).total() == 3
+    file.write_text(file.read_text().replace("budget_usd = 1.6", "budget_usd = 9.0"))
+    again = lab.start("resume", file)
+    wait_for(lambda: len(at_work(lab)) == 4, again)
+    assert lab.tbench("kill", lab.batch().folder, "--yes").returncode == 0
+    again.communicate(timeout=LIMIT_SEC)
+    assert not live_processes(lab.batch())
+    assert not [pid for mark in cluster.marks for pid in processes_of(mark) if "harbor run" in _line(pid)]
+    assert len(told(lab, "trial_cancelled")) == 1
+    assert places() == []

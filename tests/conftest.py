@@ -2,10 +2,10 @@
 
 import contextlib
 import gc
+import importlib
 import io
 import os
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import warm
+from support import warm, workers
 from support.experiments import Project
+from support.workers import pytest_runtestloop  # noqa: F401  a hook
 from terminalbench.cli.main import main
 
 REPO = Path(__file__).parent.parent
@@ -25,10 +26,14 @@ settings.register_profile("tests", deadline=None, derandomize=True, suppress_hea
 settings.load_profile("tests")
 
 
+LOADED = ("harbor.cli.main", "terminalbench.llm.litellm_model", "statsmodels.stats.api")
+"""What takes seconds to load and several tests need: loaded once, before the processes are forked that run all tests."""
+MANY = 1000
 gc.disable()  # until all tests are collected: a third of the time of that would go to looking for garbage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    workers.pytest_addoption(parser)
     parser.addoption("--run-docker", action="store_true", help="run tests that need a Docker engine")
     parser.addoption("--run-paid", action="store_true", help="run tests that spend money on a model provider")
     parser.addoption("--run-model", action="store_true", help="run tests that ask the model $TBENCH_TEST_MODEL")
@@ -37,73 +42,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """A shell that starts the tests in the background lets all they start ignore Ctrl-C; a person's shell does not."""
-    if not hasattr(config, "workerinput"):
-        ours = contextlib.ExitStack()
-        ours.enter_context(warm.session())
-        config.add_cleanup(ours.close)
+    ours = contextlib.ExitStack()
+    ours.enter_context(warm.session(config.getoption("--workers") > 1))
+    config.add_cleanup(ours.close)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("heavy") and "tests/sandbox/" not in item.path.as_posix():
-            raise pytest.UsageError(f"{item.nodeid} is heavy: scripts/tests.sh looks for those in tests/sandbox only")
         for marker, flag in (("docker", "--run-docker"), ("paid", "--run-paid"), ("model", "--run-model")):
             if item.get_closest_marker(marker) and not config.getoption(flag):
                 item.add_marker(pytest.mark.skip(reason=f"needs {flag}"))
-    items[:] = _slow_first(items, getattr(config, "workerinput", {}).get("workercount", 1))
 
 
-def pytest_collection_finish() -> None:
-    """What was collected stays: no search for garbage looks at it again. LiteLLM is not part of it."""
-    if "litellm" in sys.modules:
-        raise pytest.UsageError(
-            "a test module loads LiteLLM, in every worker: import what needs it in tests marked litellm"
-        )
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was collected and loaded stays: no search for garbage looks at it again."""
+    if session.config.getoption("--workers") > 1 and len(session.items) > MANY:
+        for name in LOADED:
+            importlib.import_module(name)
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
     gc.enable()
-
-
-def _slow_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Each worker begins with its share of the tests that run whole batches, the long ones of them first: at the end only
-    short ones are left.
-
-    The starter tasks share a few large batches, which every worker that has one of their tests would run: they are the
-    first of one worker. So are tests of a module that share what a fixture of it makes, and all that load LiteLLM or
-    statsmodels, which takes seconds in each worker. (A worker that is done takes tests from the end of another's.)
-    """
-    blocks: list[list[pytest.Item]] = [[] for _ in range(workers)]
-    rest: list[pytest.Item] = []
-    loading: dict[str, list[pytest.Item]] = {"litellm": [], "statsmodels": []}
-    sharing: dict[Path, list[pytest.Item]] = {}
-    for item in sorted(items, key=lambda item: item.get_closest_marker("long") is None):
-        if item.path.parent.name == "starter":
-            blocks[0].append(item)
-        elif item.path.parent.name in ("e2e", "chaos"):
-            block = sharing.get(item.path) if _shares(item) else None
-            if block is None:
-                block = min(blocks, key=len)
-            if _shares(item):
-                sharing[item.path] = block
-            block.append(item)
-        else:
-            next((found for name, found in loading.items() if item.get_closest_marker(name)), rest).append(item)
-    for place, found in enumerate(loading.values(), 1):
-        blocks[-place % workers] += found
-    size = -(-len(items) // workers)
-    for block in blocks:
-        room = max(0, size - len(block))
-        block += rest[:room]
-        rest = rest[room:]
-    return [item for block in blocks for item in block]
-
-
-def _shares(item: pytest.Item) -> bool:
-    """Whether a test uses what other tests of its module use too."""
-    fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
-    return any(definitions[-1].scope == "module" for definitions in fixtures)
 
 
 @dataclass(frozen=True)

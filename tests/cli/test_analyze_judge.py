@@ -12,8 +12,6 @@ from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import allocate
 from terminalbench.records.trial import Finding
 
-pytestmark = pytest.mark.litellm
-
 FILE = 'schema_version = 2\nslug = "s"\n[tasks]\nitems = [{ id = "a" }]\n' + ORACLE
 ANALYTICS = Path("results/s/0/analytics")
 

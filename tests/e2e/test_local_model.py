@@ -83,7 +83,6 @@ def tiny(lab: Any) -> Path:
     return tiny_gguf(lab.root / "tiny.gguf", context=16384, seed=os.getpid())
 
 
-@pytest.mark.litellm
 def test_each_way_to_ask_it_is_measured_free_and_leaves_nothing(lab: Any, tiny: Path) -> None:
     write_repository_task(lab.root / "tasks" / "calc")
     lab.project.write("small.toml", WORKFLOW)

@@ -14,8 +14,6 @@ from harbor.cli.jobs import _handle_sigterm
 from terminalbench.harbor.agent_watch import AgentWatch
 from terminalbench.harbor.read.seen import Seen
 
-pytestmark = pytest.mark.litellm
-
 type Run = Callable[[], Awaitable[str | None]]
 
 

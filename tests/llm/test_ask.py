@@ -24,8 +24,6 @@ from terminalbench.llm.model import (
 from terminalbench.records.trial import Usage
 from terminalbench.secrets.values import safe_message
 
-pytestmark = pytest.mark.litellm
-
 
 class Verdict(msgspec.Struct, forbid_unknown_fields=True):
     grade: Literal["good", "bad"] | None

@@ -23,8 +23,6 @@ from terminalbench.llm.ollama_server import server_url
 from terminalbench.llm.replay import request_digest
 from terminalbench.locks import start_ticks
 
-pytestmark = pytest.mark.litellm
-
 CANARY = "sk-canary-0123456789abcdef"
 
 

@@ -16,8 +16,6 @@ from terminalbench.llm.ask import Patience, ask
 from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema, chat_model
 from terminalbench.locks import start_ticks
 
-pytestmark = pytest.mark.litellm
-
 ASKED = [Message("user", "Well?")]
 LATE_SEC = 60.0
 """Far less than the five minutes and more that a model is waited for."""

@@ -23,8 +23,6 @@ from terminalbench.overnight.models import (
 from terminalbench.overnight.probe import probe
 from terminalbench.overnight.suite import load_suite
 
-pytestmark = pytest.mark.litellm
-
 
 @pytest.mark.parametrize(
     ("spec", "kind", "key", "model"),

@@ -72,4 +72,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("heavy"):
             params = getattr(getattr(item, "callspec", None), "params", {})
-            item.add_marker(pytest.mark.xdist_group(str(params.get("driver", "root"))))
+            item.add_marker(pytest.mark.alone(str(params.get("driver", "root"))))

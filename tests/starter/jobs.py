@@ -17,6 +17,7 @@ import pytest
 import terminalbench
 from starter.mutants import PLANTED
 from support.warm import Warm
+from support.workers import NUMBER
 from terminalbench.harbor.jobs import VERIFIER
 
 ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.environment:LocalSandbox")
@@ -44,7 +45,7 @@ def environment_config(environment: str = ENVIRONMENT) -> dict[str, str]:
 def session_folder(factory: pytest.TempPathFactory) -> Path:
     """A folder that all workers of this test session share, and nobody else."""
     base = factory.getbasetemp()
-    return base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    return base.parent if os.environ.get(NUMBER) else base
 
 
 def once(folder: Path, produce: Callable[[Path], None]) -> Path:

@@ -45,7 +45,7 @@ LARGE = (
     "harbor.agents.terminus_2", "harbor.trial.sync_trajectory", "terminalbench.harbor.agents.claude_code",
     "terminalbench.harbor.agents.guarded",
 )  # fmt: skip
-"""What only some Harbor processes load, which takes seconds: loaded with the rest where many tests run, in several processes."""
+"""What only some Harbor processes load, which takes seconds: in a process of its own, where many tests run."""
 COMMANDS = (
     "support.warm", "email.iterators", "email.message", "email.parser", "encodings.ascii", "html", "importlib.metadata._adapters",
     "importlib.resources.readers", "sqlite3", "tomllib", "uuid", "zipfile",
@@ -285,7 +285,7 @@ def _load(where: str, door: str) -> Any:
         local.spawn = sys.modules["support.warm"].Warm(where)
         return importlib.import_module("terminalbench.cli.main").entry
     os.environ |= {"HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    for name in (*LOADED, *(LARGE if "PYTEST_XDIST_WORKER" in os.environ else ())):
+    for name in (*LOADED, *(LARGE if door == "harbor-large" else ())):
         importlib.import_module(name)
     sys.path[0] = tests  # instead of the folder of this file, which Python puts there
     warm = importlib.import_module("support.warm")

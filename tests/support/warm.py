@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import selectors
 import shlex
 import signal
@@ -33,8 +34,11 @@ from typing import Any
 
 HARBOR = "harbor"
 """The door of the process that has loaded Harbor; those of attendants are in `support.forks`."""
+LARGE = "harbor-large"
+"""The door of the one that has loaded LiteLLM too, with which a fork takes three times as long."""
 TBENCH = "tbench"
 """The door of the process that has loaded our commands."""
+_LARGE_AGENTS = re.compile(r"terminus|claude|guarded|ollama|litellm")
 OWN_ATTENDANTS = "TBENCH_TESTS_OWN_ATTENDANTS"
 """The variable of a process whose Harbor processes start their attendants themselves: to look at all that is below them."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -140,16 +144,20 @@ class Command(Forked):
 FOLDER = "TBENCH_TESTS_WARM"
 """The variable that names the folder of the loaded process, and the pid of the process that it ends with."""
 
+MANY = "TBENCH_TESTS_MANY"
+"""The variable of a session that runs many tests: what only some jobs load is loaded too, in a process for those."""
 ANSWER_SEC = 180.0
 """A process that is asked for is there long before: the first one waits until Harbor is loaded."""
 _ENV = dict(os.environ)
 
 
 @contextlib.contextmanager
-def session() -> Generator[None]:
-    """Name a folder for the loaded process of a test session to all that this process starts."""
+def session(many: bool = False) -> Generator[None]:
+    """Name a folder for the loaded process of a test session to all that this process starts; `many` run side by side."""
     with tempfile.TemporaryDirectory(prefix="tbench-warm-") as folder:
         os.environ[FOLDER] = _ENV[FOLDER] = f"{os.getpid()}:{folder}"
+        if many:
+            os.environ[MANY] = _ENV[MANY] = "1"
         yield
 
 
@@ -170,6 +178,9 @@ class Warm:
         **files: Any,
     ) -> Forked:
         """Start `argv` as `spawn` does; `channel` is a descriptor that it keeps."""
+        if self._door == HARBOR and MANY in _ENV and _is_large(argv):
+            large = _LARGE_ONES.setdefault(self._where, Warm(self._where, LARGE))
+            return large(argv, env, number, cwd, **files)
         theirs, ours, pipes = [], {}, []
         channel: list[int] = [files["channel"]] if "channel" in files else []
         null = os.open(os.devnull, os.O_RDWR)
@@ -231,6 +242,12 @@ class Warm:
                 ) from error
 
 
+def _is_large(argv: list[str]) -> bool:
+    """Whether it may load LiteLLM: jobs of some agents, and what learns only later what it works on."""
+    return "-c" not in argv or bool(_LARGE_AGENTS.search(Path(argv[argv.index("-c") + 1]).read_text()))
+
+
+_LARGE_ONES: dict[str | None, Warm] = {}
 _COMMANDS = Warm(door=TBENCH)
 """Its connection stays open: what is started by it ends with it."""
 
@@ -268,7 +285,7 @@ def _connect(where: str, door: str) -> socket.socket:
                 listener.bind(str(path))
                 listener.listen(64)
                 flags = (
-                    ["-u"] if door in (HARBOR, TBENCH) else ["-I", "-S", "-B", "-X", "utf8"]
+                    ["-u"] if door in (HARBOR, LARGE, TBENCH) else ["-I", "-S", "-B", "-X", "utf8"]
                 )  # as attendants are started
                 server = [str(Path(__file__).with_name("forks.py")), str(listener.fileno()), where, door]
                 subprocess.Popen(

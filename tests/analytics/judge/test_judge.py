@@ -37,8 +37,6 @@ from terminalbench.llm.ask import Patience
 from terminalbench.llm.model import ModelError
 from terminalbench.records.trial import Finding, Outcome
 
-pytestmark = pytest.mark.litellm
-
 QUICK = Patience(tries=2, sleep=lambda _: None)
 CANARY = "canary-secret-of-no-shape"
 

@@ -175,7 +175,6 @@ def test_a_persons_word_stands_in_the_rules_place() -> None:
 PAIRS = [("a", "a")] * 9 + [("b", "b")] * 6 + [("a", "b")] * 2 + [("b", "c")] * 3 + [("c", "c")] * 4
 
 
-@pytest.mark.statsmodels
 def test_kappa_and_its_error_are_those_of_statsmodels() -> None:
     values = ["a", "b", "c"]
     table = [[sum(pair == (v, w) for pair in PAIRS) for w in values] for v in values]

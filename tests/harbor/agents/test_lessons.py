@@ -142,7 +142,7 @@ def test_lessons_that_are_gone_or_changed_or_of_another_task_break_the_set_up(tm
           "kwargs": {"workflow": read_texts(place("s1_direct"))}}, "GuardedAgent"),
         ({"import_path": "terminalbench.harbor.agents.simulated:SimulatedAgent", "kwargs": {"seed": 3}}, "SimulatedAgent"),
         ({"name": "codex", "model_name": "openai/gpt-5"}, "Codex"),
-        pytest.param({"name": "terminus-2", "model_name": "openai/gpt-5"}, "Terminus2", marks=pytest.mark.litellm),
+        pytest.param({"name": "terminus-2", "model_name": "openai/gpt-5"}, "Terminus2"),
     ],
 )  # fmt: skip
 def test_every_kind_of_agent_stays_itself_and_is_told(

@@ -7,8 +7,6 @@ import pytest
 from support.tiny_gguf import tiny_gguf
 from terminalbench.llm.model import ModelError
 
-pytestmark = pytest.mark.litellm
-
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,74 @@
+"""Tests side by side: what each does is told as if it had run alone, and nothing is lost with a process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+ONES = """
+import os, warnings
+import pytest
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    where = tmp_path_factory.mktemp("made")
+    yield where
+    with open(os.environ["ENDED"], "a") as file:
+        print(where, file=file)
+
+def test_fails():
+    print("said before it failed")
+    assert 0, "told"
+
+def test_ends_its_process():
+    os._exit(7)
+
+def test_warns(tmp_path):
+    (tmp_path / "x").touch()
+    warnings.warn("look here")
+
+@pytest.mark.parametrize("number", range(40))
+def test_many(made, number):
+    assert made.is_dir()
+
+def test_skips():
+    pytest.skip("not here")
+"""
+
+
+@pytest.fixture
+def ran(tmp_path: Path):
+    (tmp_path / "conftest.py").write_text("from support.workers import pytest_addoption, pytest_runtestloop\n")
+    (tmp_path / "test_ones.py").write_text(ONES)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  alone\n  long\n")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": str(TESTS), "ENDED": str(tmp_path / "ended"), "PYTEST_ADDOPTS": ""}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "base")]
+        return subprocess.run(
+            [*command, *arguments], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=240
+        )
+
+    return run
+
+
+def test_every_test_is_told_once_whatever_it_does_to_its_process(ran, tmp_path: Path) -> None:
+    told = ran("--workers", "3")
+    assert told.returncode == 1
+    assert "2 failed, 41 passed, 1 skipped, 1 warning" in told.stdout, told.stdout + told.stderr
+    assert "said before it failed" in told.stdout
+    assert "test_ends_its_process - the process of this test ended: 7" in told.stdout
+    assert "UserWarning: look here" in told.stdout
+    ended = (tmp_path / "ended").read_text().splitlines()
+    assert ended, "fixtures end with the last test that uses them"
+    assert len(set(ended)) == len(ended)
+
+
+def test_the_first_failure_ends_all_when_asked(ran) -> None:
+    told = ran("--workers", "2", "-x", "-k", "fails or many")
+    assert told.returncode == 1
+    assert "1 failed" in told.stdout
+    assert "stopping after 1 failures" in told.stdout

@@ -58,6 +58,7 @@ fi
 echo "setup: installing $(grep -c '==' "$lock") pinned packages" >&2
 # pip where uv cannot be had, or cannot reach what pip is configured for.
 if ! { uv=$(find_uv | tail -n 1) && "$uv" pip install -q --python "$venv/bin/python" --require-hashes -r "$lock"; }; then
+    echo "setup: uv could not; pip installs them, which takes longer" >&2
     "$venv/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$lock"
 fi
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -24,7 +24,7 @@ NAVIGATION = (
     ("Compare", "compare/"),
     ("Nights", "nights/"),
     ("Lessons", "lessons/"),
-    ("Training", "trainings/"),
+    ("Trainings", "trainings/"),
 )
 
 

@@ -30,7 +30,7 @@ DEMO = """\
 # No key, no Docker: two simulated agents on the starter tasks, about half a minute. All keys: docs/experiment-toml.md
 schema_version = 2
 slug = "demo" # results land in results/demo/<batch>/
-name = "A demo: does the stronger of two simulated agents look stronger?"
+name = "A demo: two simulated agents, one of them stronger"
 
 [run]
 attempts = 3 # trials of each task by each profile

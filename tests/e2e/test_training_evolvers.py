@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.experiments import Project
-from support.tasks import write_starter_like
+from support.tasks import SMALL_GYM, write_small_gym
 from support.warm import Warm
 from terminalbench.runner.executors import local
 from terminalbench.trainer.plan import TrainingPlan, load_plan
@@ -17,26 +17,12 @@ from terminalbench.trainer.training import open_training
 PLAN = """
 schema_version = 1
 slug = "{name}"
-environment = "./starter"
+environment = "tasks"
 nights = 3
 [profile]
 agent = "simulated"
 model = "simulated/student"
-options = {{ solve_probability = 0.2, skill_text = {{ "Check the result" = 0.8 }}, delay_sec = [0.0, 0.0] }}
-[run]
-container_env = "local"
-[split]
-train = 0.4
-dev = 0.4
-[budget]
-trials = 30
-control = 0.1
-explore = 0.5
-confirm = 0.4
-[gate]
-alpha = 0.2
-looks = 1
-challengers = 1
+options = {{ solve_probability = 0.2, skill_text = {{ "Check the result" = 0.8 }}, steps_mean = 2, delay_sec = [0.0, 0.0] }}
 [evolver]
 name = "{name}"
 candidates = 2
@@ -45,7 +31,7 @@ candidates = 2
 
 
 def planned(project: Project, name: str, more: str) -> TrainingPlan:
-    return load_plan(project.write(f"{name}.toml", PLAN.format(name=name, more=more)))
+    return load_plan(project.write(f"{name}.toml", PLAN.format(name=name, more=more) + SMALL_GYM))
 
 
 def measured(root: Path, slug: str) -> dict[str, set[str]]:
@@ -61,7 +47,7 @@ def measured(root: Path, slug: str) -> dict[str, set[str]]:
 @pytest.mark.long
 def test_gepa_and_grid_search_with_real_batches(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "spawn", Warm())
-    write_starter_like(project.root / "starter")
+    write_small_gym(project.root / "tasks")
     answer: dict[str, Any] = {
         "contains": ["# The other sections"],
         "text": json.dumps({"reason": "nobody looks", "text": "Check the result."}),

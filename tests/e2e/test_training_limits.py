@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.experiments import Project
-from support.tasks import write_starter_like
+from support.tasks import SMALL_GYM, write_small_gym
 from support.warm import Warm
 from terminalbench.runner.executors import local
 from terminalbench.trainer.plan import load_plan
@@ -15,26 +15,12 @@ from terminalbench.trainer.training import open_training
 PLAN = """
 schema_version = 1
 slug = "bounded"
-environment = "./starter"
+environment = "tasks"
 nights = 2
 [profile]
 agent = "simulated"
 model = "simulated/student"
 options = { solve_probability = 0.3, skill_text = { "Check" = 0.7 }, delay_sec = [0.0, 0.0], cost_per_mtok_usd = 3.0 }
-[run]
-container_env = "local"
-[split]
-train = 0.4
-dev = 0.4
-[budget]
-trials = 24
-control = 0.125
-explore = 0.375
-confirm = 0.5
-[gate]
-alpha = 0.2
-looks = 1
-challengers = 1
 [[variants]]
 reason = "nobody looks again"
 sections = { "End" = "Check the result." }
@@ -53,22 +39,22 @@ def test_a_night_that_trains_spends_one_budget_and_a_resume_goes_on(
 ) -> None:
     monkeypatch.chdir(project.root)
     monkeypatch.setattr(local, "spawn", Warm())
-    write_starter_like(project.root / "starter")
-    file = project.write("plan.toml", PLAN)
+    write_small_gym(project.root / "tasks")
+    file = project.write("plan.toml", PLAN + SMALL_GYM)
     learned = load_plan(file).split.train[0].id
     night = project.root / "results/night"
     asked = ["--learn", file, "--iterations", "1", "--tasks", learned, "--output", night, "--seed", "1"]
 
-    ran = tbench("overnight", *asked, "--budget-usd", "0.5")
+    ran = tbench("overnight", *asked, "--budget-usd", "0.6")
     assert ran.code == 3, ran.out + ran.err
-    assert "the training is not over: the budget of $0.50 of the night is used up" in ran.out
+    assert "the training is not over: the budget of $0.60 of the night is used up" in ran.out
     assert "--resume results/night" in ran.out
     first = trials(project.root)
-    assert 4 < len(first) < 20
-    assert 0.3 < sum(first.values()) <= 0.5  # the next one would not have fitted
+    assert 4 < len(first) < 16
+    assert 0.3 < sum(first.values()) <= 0.6  # the next one would not have fitted
     said = (night / "report.md").read_text()
     assert "## Training bounded, night 1" in said
-    assert "it is not over: the budget of $0.50" in said
+    assert "it is not over: the budget of $0.60" in said
     assert summary_usd(night) == pytest.approx(sum(first.values()))
     assert open_training(file).nights == []
 
@@ -79,7 +65,7 @@ def test_a_night_that_trains_spends_one_budget_and_a_resume_goes_on(
     every = trials(project.root)
     assert every.items() > first.items()
     (entry,) = open_training(file).nights
-    assert (entry.trials, entry.measured, len(every)) == (18, 18, 20)  # each once, with the two of the iteration
+    assert (entry.trials, entry.measured, len(every)) == (14, 14, 16)  # each once, with the two of the iteration
     assert summary_usd(night) == pytest.approx(sum(every.values()))
     assert "it is not over" not in (night / "report.md").read_text()
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from support.experiments import Project
-from support.tasks import write_starter_like
+from support.tasks import SMALL_GYM, write_small_gym
 from support.warm import Warm
 from terminalbench.runner.executors import local
 from terminalbench.trainer.plan import load_plan
@@ -16,26 +16,12 @@ from terminalbench.trainer.training import open_training
 PLAN = """
 schema_version = 1
 slug = "{slug}"
-environment = "./starter"
+environment = "tasks"
 nights = {nights}
 [profile]
 agent = "simulated"
 model = "simulated/student"
-options = {{ {skill}, delay_sec = [0.0, 0.0] }}
-[run]
-container_env = "local"
-[split]
-train = 0.4
-dev = 0.4
-[budget]
-trials = 24
-control = 0.125
-explore = 0.375
-confirm = 0.5
-[gate]
-alpha = 0.2
-looks = 1
-challengers = 1
+options = {{ {skill}, steps_mean = 2, delay_sec = [0.0, 0.0] }}
 [evolver]
 name = "reflect"
 model = "replay:{root}/answers.jsonl"
@@ -45,7 +31,7 @@ CHECKS = {"reason": "nobody looks again", "sections": [{"title": "End", "text": 
 
 
 def trained(project: Project, slug: str, nights: int, skill: str) -> Trained:
-    text = PLAN.format(slug=slug, nights=nights, skill=skill, root=project.root)
+    text = PLAN.format(slug=slug, nights=nights, skill=skill, root=project.root) + SMALL_GYM
     return run_training(load_plan(project.write(f"{slug}.toml", text)))
 
 
@@ -54,7 +40,7 @@ def test_a_reflector_improves_what_depends_on_the_prompt_and_nothing_else(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "spawn", Warm())
-    write_starter_like(project.root / "starter")
+    write_small_gym(project.root / "tasks")
     answers = [
         {"contains": ["night 1: a quick end"], "text": json.dumps(CHECKS), "usage": {"cost_usd": 0.02}},
         {"contains": ["How attempts failed"], "text": json.dumps(QUITS), "usage": {"cost_usd": 0.01}},
@@ -62,9 +48,9 @@ def test_a_reflector_improves_what_depends_on_the_prompt_and_nothing_else(
     project.write("answers.jsonl", "".join(json.dumps(one) + "\n" for one in answers))
 
     better = trained(
-        project, "depends", 4, 'solve_probability = 0.3, skill_text = { "Check the result" = 0.7, "Give up" = -0.3 }'
+        project, "taught", 4, 'solve_probability = 0.3, skill_text = { "Check the result" = 0.7, "Give up" = -0.3 }'
     )
-    training = open_training(project.root / "depends.toml")
+    training = open_training(project.root / "taught.toml")
     first, second, *_ = better.nights
     (quits, champion) = first.explored
     assert (quits.reason, quits.passed, first.winner) == ("a quick end", 0, None)  # giving up early is no way to win
@@ -76,7 +62,7 @@ def test_a_reflector_improves_what_depends_on_the_prompt_and_nothing_else(
     assert (best.why, training.lineage.variants[best.id].reason) == ("promoted", "nobody looks again")
     assert best.evidence["interval"]["low"] <= 0.7 <= best.evidence["interval"]["high"]
     assert training.lineage.variants[best.id].evidence  # the trials that failed
-    assert "promoted" in report(training.lineage, "depends", 4, better.nights)
+    assert "promoted" in report(training.lineage, "taught", 4, better.nights)
 
     same = trained(project, "apart", 2, "solve_probability = 0.5")
     training = open_training(project.root / "apart.toml")

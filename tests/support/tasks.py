@@ -40,6 +40,31 @@ def write_starter_like(folder: Path) -> None:
         write_task(folder / task, environment=f'[metadata]\nfamily = "{family}"')
 
 
+def write_small_gym(folder: Path) -> None:
+    """Eight tasks without a family: three of them to train on, four on dev, the fewest that decide; see `SMALL_GYM`."""
+    for number in range(8):
+        write_task(folder / f"task-{number}")
+
+
+SMALL_GYM = """
+[run]
+container_env = "local"
+[split]
+train = 0.375
+dev = 0.5
+holdout = 0.125
+[budget]
+trials = 16
+control = 0.125
+explore = 0.375
+confirm = 0.5
+[gate]
+alpha = 0.2
+looks = 1
+challengers = 1
+"""
+"""Tables of the plan of a training on such tasks."""
+
 AGENTS = '''
 """Agents for tests: importable from the project root, as a user's own would be."""
 

@@ -57,7 +57,7 @@ root_option: Any = click.option(
     "--root",
     type=PATH,
     metavar="DIR",
-    help="Folder that relative paths start from. Default: the nearest one above with .git or pyproject.toml.",
+    help="Folder that relative paths start from. Default: the nearest one above with .git, pyproject.toml or .tbench.",
 )
 
 

@@ -21,6 +21,8 @@ import pytest
 
 NUMBER = "TBENCH_TESTS_WORKER"
 """The variable of a worker and of all it starts: its number."""
+FINISHED = "_finished"
+"""The fixture of tests/e2e that runs a batch once in each worker that has a test of it."""
 SHARE = 12
 """How many short tests of one module are given to a worker at once."""
 
@@ -29,17 +31,17 @@ def shares(items: list[pytest.Item]) -> list[list[int]]:
     """The tests in parts that one worker runs, by their numbers: those first that take long.
 
     One part are: the starter tasks, which share a few large batches; the tests of a module that share what a fixture of it
-    makes; the heavy ones of one user. Other tests of whole batches go one by one.
+    makes; those of a batch that has finished; the heavy ones of one user. Other tests of whole batches go one by one.
     """
     parts: dict[object, list[int]] = {}
     for number, item in enumerate(items):
         folder = item.path.parent.name
         if group := item.get_closest_marker("alone"):
             key: object = group.args
-        elif folder == "starter" or (folder in ("e2e", "chaos") and _shares(item)):
-            key = folder if folder == "starter" else item.path
+        elif folder in ("starter", "e2e", "chaos"):
+            key = folder if folder == "starter" else _shared(item) or number
         else:
-            key = number if folder in ("e2e", "chaos") else (item.path, number // SHARE)
+            key = (item.path, number // SHARE)
         parts.setdefault(key, []).append(number)
 
     def rank(part: list[int]) -> int:
@@ -51,10 +53,12 @@ def shares(items: list[pytest.Item]) -> list[list[int]]:
     return sorted(parts.values(), key=rank)
 
 
-def _shares(item: pytest.Item) -> bool:
-    """Whether a test uses what other tests of its module use too."""
-    fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
-    return any(definitions[-1].scope == "module" for definitions in fixtures)
+def _shared(item: pytest.Item) -> Path | str | None:
+    """What a test shares with others: what fixtures of its module make, or the finished batch of tests/e2e."""
+    fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    if any(definitions[-1].scope == "module" for definitions in fixtures.values()):
+        return item.path
+    return FINISHED if FINISHED in fixtures else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,33 +2,37 @@
 
     .venv/bin/python benchmarks/ray.py [--trials 500] [--nodes 4]
 
-The orchestrator is `tbench run` with the processes that it starts: by the local executor that includes Harbor, on Ray
-the bridge to the cluster. Harbor on the nodes and Ray's own daemons are told apart: nodes are other machines.
+The orchestrator is the process `tbench run`, on Ray with the bridge to the cluster, as the kernel has counted their CPU
+when they have ended. All else is told apart: by the local executor Harbor and its sandboxes; on Ray the check before
+the run, and on the nodes Harbor, its sandboxes and Ray. That needs a control group of its own: run it as root.
 """
 
 import argparse
+import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.ray_nodes import Cluster, processes_of
+from support.ray_nodes import Cluster
 from support.tasks import write_task
 
 TASKS = 50
+AT_ONCE = 4
+"""Trials at once on each node; by the local executor as many as on all nodes together."""
 EXPERIMENT = """
 schema_version = 2
 slug = "{slug}"
 [run]
 container_env = "local"
 attempts = {attempts}
-parallel = 4
 seed = 1
 {run}
 [tasks]
@@ -38,30 +42,91 @@ items = [{items}]
 agent = "simulated"
 options = {{ solve_probability = 0.5, delay_sec = [0.0, 0.0] }}
 """
-_TICKS = os.sysconf("SC_CLK_TCK")
+COUNTED = """
+import json, os, resource, subprocess, sys
+
+book = {"bridge": 0.0, "Harbor": 0.0}
 
 
-def measured(root: Path, slug: str, run: str, attempts: int, env: dict[str, str]) -> tuple[float, float]:
-    """Wall and CPU seconds of a run and all that it has started and waited for."""
+class Counted(subprocess.Popen):
+    def _try_wait(self, flags):
+        try:
+            pid, status, used = os.wait4(self.pid, flags)
+        except ChildProcessError:
+            return self.pid, 0
+        if pid:
+            kind = "bridge" if any("ray_bridge" in str(argument) for argument in self.args) else "Harbor"
+            book[kind] += used.ru_utime + used.ru_stime
+        return pid, status
+
+
+subprocess.Popen = Counted
+from terminalbench.cli.main import main
+
+code = main(sys.argv[2:])
+own = resource.getrusage(resource.RUSAGE_SELF)
+with open(sys.argv[1], "w") as file:
+    json.dump(book | {"tbench": own.ru_utime + own.ru_stime}, file)
+sys.exit(code)
+"""
+"""`tbench`, which notes the CPU of its own process, and of each child that has ended with all that it waited for."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Seconds: on the clock, and of CPU."""
+
+    wall: float
+    tbench: float
+    bridge: float
+    harbor: float
+
+    @property
+    def orchestrator(self) -> float:
+        """What runs where `tbench run` was typed, but for Harbor."""
+        return self.tbench + self.bridge
+
+
+def measured(root: Path, slug: str, run: str, attempts: int, env: dict[str, str]) -> Run:
+    """Run it to its end."""
     items = ", ".join(f'{{ id = "t{number:02}" }}' for number in range(TASKS))
     (root / f"{slug}.toml").write_text(EXPERIMENT.format(slug=slug, run=run, attempts=attempts, items=items))
-    tbench = [str(Path(sys.executable).with_name("tbench")), "run", f"{slug}.toml"]
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(tbench, cwd=root, env={**os.environ, **env}, check=True, capture_output=True, timeout=3600)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.monotonic() - started, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    command = [sys.executable, "-c", COUNTED, str(root / "cpu.json"), "run", f"{slug}.toml"]
+    started = time.monotonic()
+    ran = subprocess.run(command, cwd=root, env={**os.environ, **env}, capture_output=True, text=True, timeout=3600)
+    wall = time.monotonic() - started
+    if ran.returncode != 0:
+        sys.exit(ran.stdout + ran.stderr)
+    used = json.loads((root / "cpu.json").read_text())
+    return Run(wall, used["tbench"], used["bridge"], used["Harbor"])
 
 
-def used(marks: list[str]) -> float:
-    """CPU seconds of the processes of nodes, and of those of theirs that have ended."""
-    total = 0
-    for pid in {pid for mark in marks for pid in processes_of(mark)}:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        total += sum(int(field) for field in fields[11:15])
-    return total / _TICKS
+class Group:
+    """A control group, which this process is in for the length of a block; what is started there stays in it."""
+
+    def __init__(self) -> None:
+        above = Path("/sys/fs/cgroup/cpuacct")
+        self._above = above if above.is_dir() else Path("/sys/fs/cgroup")
+        self._folder = self._above / f"tbench-benchmark-{os.getpid()}"
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(exist_ok=True)
+        (self._folder / "cgroup.procs").write_text(str(os.getpid()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        (self._above / "cgroup.procs").write_text(str(os.getpid()))
+
+    def seconds(self) -> float:
+        """The CPU of all that was in it so far."""
+        old, new = self._folder / "cpuacct.usage", self._folder / "cpu.stat"
+        return int(old.read_text()) / 1e9 if old.exists() else int(new.read_text().split()[1]) / 1e6
+
+    def remove(self) -> None:
+        """When all that was started has ended."""
+        while (self._folder / "cgroup.procs").read_text():
+            time.sleep(0.1)
+        self._folder.rmdir()
 
 
 def main() -> None:
@@ -71,28 +136,41 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=4)
     options = parser.parse_args()
     attempts = max(1, options.trials // TASKS)
-    root = Path(tempfile.mkdtemp(prefix="tbray", dir="/tmp"))
+    root, group = Path(tempfile.mkdtemp(prefix="tbray", dir="/tmp")), Group()
     try:
         for number in range(TASKS):
             write_task(root / "tasks" / f"t{number:02}")
-        measured(root, "warm", "", 1, {})
-        local = measured(root, "local", "", attempts, {})
+        measured(root, "warm", f"parallel = {AT_ONCE}", 1, {})
+        with group:
+            before = group.seconds()
+            local = measured(root, "local", f"parallel = {AT_ONCE * options.nodes}", attempts, {})
+            harbor = group.seconds() - before - local.orchestrator
         with Cluster() as cluster:
-            cluster.head(cpus=2)
-            for _ in range(options.nodes - 1):
-                cluster.node(cpus=2)
-            run = f'executor = "ray"\nray = {{ address = "{cluster.address}" }}'
-            before = used(cluster.marks)
+            with group:
+                cluster.head(cpus=2)
+                for _ in range(options.nodes - 1):
+                    cluster.node(cpus=2)
+            run = f'parallel = {AT_ONCE}\nexecutor = "ray"\nray = {{ address = "{cluster.address}" }}'
+            before = group.seconds()
             on_ray = measured(root, "ray", run, attempts, cluster.env)
-            nodes = used(cluster.marks) - before
+            nodes = group.seconds() - before
+        group.remove()
     finally:
         shutil.rmtree(root)
     trials = attempts * TASKS
-    print(f"{trials} trials of no work; {options.nodes} nodes on this machine")
-    print(f"{'':<34} {'wall s':>8} {'CPU s':>8} {'CPU ms a trial':>15}")
-    for name, wall, cpu in (("local", *local), ("ray: orchestrator", *on_ray), ("ray: nodes, still alive", 0.0, nodes)):
-        print(f"{name:<34} {wall:>8.1f} {cpu:>8.1f} {cpu / trials * 1000:>15.1f}")
-    print(f"{'orchestrator, ray to local':<34} {on_ray[0] / local[0]:>8.2f} {on_ray[1] / local[1]:>8.2f}")
+    print(f"{trials} trials of no work, {AT_ONCE * options.nodes} at once; {options.nodes} nodes on this machine")
+    print(f"{'CPU ms a trial':<28} {'local':>9} {'ray':>9} {'ray/local':>10}")
+    rows = {
+        "tbench run": (local.tbench, on_ray.tbench),
+        "bridge to the cluster": (local.bridge, on_ray.bridge),
+        "orchestrator: both": (local.orchestrator, on_ray.orchestrator),
+        "Harbor and sandboxes here": (harbor, on_ray.harbor),
+        "nodes: these, and Ray": (0.0, nodes),
+    }
+    for name, (here, there) in rows.items():
+        ratio = f"{there / here:>10.2f}" if here else ""
+        print(f"{name:<28} {here / trials * 1e3:>9.1f} {there / trials * 1e3:>9.1f} {ratio}".rstrip())
+    print(f"{'wall s':<28} {local.wall:>9.0f} {on_ray.wall:>9.0f}")
 
 
 if __name__ == "__main__":

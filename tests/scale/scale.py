@@ -1,11 +1,12 @@
 """A large batch on a Ray cluster that loses a node and its head, and what thousands of trials cost the orchestrator.
 
-    .venv/bin/python tests/scale/scale.py [--nodes 4] [--trials 200] [--simulated-nodes 1000]
+    .venv/bin/python tests/scale/scale.py [--nodes 3] [--trials 200] [--simulated-nodes 1000]
 
-Prints what was found; exit code 1 when a trial is missing or there twice, or when costs do not add up.
+Says how far it is, and what was found; exit code 1 when a trial is missing or there twice, or costs do not add up.
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 
-from support.aftermath import measured, results
+from support.aftermath import cost, measured, results
 from support.ray_nodes import Cluster, kill_node
 from support.tasks import write_task
 from terminalbench.experiments.batch import Batch
@@ -50,8 +51,10 @@ default_dataset = "tasks"
 items = [{items}]
 [profiles.p]
 agent = "simulated"
-options = {{ solve_probability = 0.5, delay_sec = [0.2, 0.2] }}
+options = {{ solve_probability = 0.5, delay_sec = [0.2, 0.2], cost_per_mtok_usd = 50.0 }}
 """
+_STARTED = time.monotonic()
+_TELL_SEC = 15.0
 
 
 def lossy_cluster(root: Path, nodes: int, trials: int) -> bool:
@@ -60,41 +63,57 @@ def lossy_cluster(root: Path, nodes: int, trials: int) -> bool:
     for name in names:
         write_task(root / "tasks" / name)
     attempts = max(1, trials // TASKS)
+    wanted = attempts * TASKS
     with Cluster() as cluster:
-        cluster.head()
-        running = [cluster.node() for _ in range(nodes)]
+        head = cluster.head()
+        lost = [cluster.node() for _ in range(nodes - 1)][-1]
+        say(f"a cluster of {nodes} nodes runs")
         items = ", ".join(f'{{ id = "{name}" }}' for name in names)
         text = EXPERIMENT.format(attempts=attempts, address=cluster.address, items=items, wave=2 * attempts)
         (root / "exp.toml").write_text(text)
         tbench = [str(Path(sys.executable).with_name("tbench")), "run", "exp.toml"]
         env = {**os.environ, **cluster.env, "XDG_STATE_HOME": str(root / "state")}
-        process = subprocess.Popen(tbench, cwd=root, env=env, start_new_session=True)
+        with (root / "said.txt").open("wb") as said:
+            process = subprocess.Popen(
+                tbench, cwd=root, env=env, stdout=said, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True
+            )
         batch = Batch(root / "results" / "s" / "0")
-        wanted = attempts * TASKS
-        _wait(process, batch, wanted // 5)
-        print("a node is lost", flush=True)
-        kill_node(running.pop())
-        _wait(process, batch, wanted // 2)
-        print("the head is lost, with all nodes, and started again", flush=True)
-        for mark in cluster.marks:
-            kill_node(mark)
+        _wait(process, batch, wanted // 5, wanted)
+        say("a node is lost")
+        kill_node(lost)
+        _wait(process, batch, wanted // 2, wanted)
+        say("the head is lost, and started anew with as many nodes; the old ones have to find out")
+        kill_node(head)
         cluster.head()
-        for _ in range(nodes):
+        for _ in range(nodes - 1):
             cluster.node()
+        _wait(process, batch, wanted + 1, wanted)
         code = process.wait()
     there = measured(batch.folder)
     once = there == Counter({("p", name): attempts for name in names})
-    total = sum((result.get("agent_result") or {}).get("cost_usd") or 0.0 for _, result in results(batch.folder))
-    ended = [event for event in read_jsonl(batch.events_jsonl, Event).records if event.kind == "trial_ended"]
-    told = sum(event.usage.cost_usd or 0.0 for event in ended if event.usage is not None)
-    print(f"exit code {code}; {sum(there.values())} of {wanted} trials, each once: {once}")
-    print(f"cost of all results ${total:.4f}, as the events tell it ${told:.4f}")
-    return code == 0 and once and abs(total - told) < 1e-6
+    told = sum(run["cost_usd"] or 0.0 for run in json.loads(batch.index_json.read_text())["runs"])
+    tries, total = len(results(batch.folder)), cost(batch.folder)
+    died = sum(event.kind == "job_died" for event in read_jsonl(batch.events_jsonl, Event).records)
+    say(f"exit code {code}; {sum(there.values())} of {wanted} trials, each once: {'yes' if once else 'NO'}")
+    say(f"{died} waves were lost; {tries} tries cost ${total:.4f}, the index says ${told:.4f}")
+    if code != 0 or not once:
+        print((root / "said.txt").read_text())
+    return code == 0 and once and total > 0 and abs(total - told) < 1e-6
 
 
-def _wait(process: subprocess.Popen[bytes], batch: Batch, trials: int) -> None:
-    while process.poll() is None and sum(measured(batch.folder).values()) < trials:
+def _wait(process: subprocess.Popen[bytes], batch: Batch, trials: int, wanted: int) -> None:
+    """Wait until so many trials are measured, or the run is over; say now and then how many there are."""
+    told = 0.0
+    while process.poll() is None and (there := sum(measured(batch.folder).values())) < trials:
+        if time.monotonic() - told >= _TELL_SEC:
+            say(f"  {there} of {wanted} trials")
+            told = time.monotonic()
         time.sleep(0.5)
+
+
+def say(text: str) -> None:
+    """Print it, with the seconds since the start."""
+    print(f"{time.monotonic() - _STARTED:6.0f} s  {text}", flush=True)
 
 
 def orchestrator(root: Path, nodes: int, trials: int) -> None:
@@ -136,7 +155,7 @@ def orchestrator(root: Path, nodes: int, trials: int) -> None:
 def main() -> int:
     """Do both."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--simulated-nodes", type=int, default=1000)
     options = parser.parse_args()
@@ -145,7 +164,8 @@ def main() -> int:
         orchestrator(root, options.simulated_nodes, 100)
         whole = lossy_cluster(root, options.nodes, options.trials) if options.nodes else True
     finally:
-        shutil.rmtree(root)
+        shutil.rmtree(root, ignore_errors=True)
+    say("all of it holds" if whole else "it does NOT hold")
     return 0 if whole else 1
 
 

@@ -174,6 +174,7 @@ class Jobs:
     actors: dict[str, Any] = field(default_factory=dict)
     began: set[str] = field(default_factory=set)
     stopped: dict[str, bool] = field(default_factory=dict)
+    made_of: Any = field(default_factory=lambda: ray.remote(NodeJob))
 
     def start(self, start: Start) -> None:
         """Place it, as soon as there is room."""
@@ -183,7 +184,7 @@ class Jobs:
             self.batches.add(batch)
             write_text(batch.place, self.token)
             shutil.rmtree(batch.arriving, ignore_errors=True)  # of a bridge that was killed
-        actor = ray.remote(NodeJob).options(max_concurrency=4, max_restarts=0, **asked).remote()
+        actor = self.made_of.options(max_concurrency=4, max_restarts=0, **asked).remote()
         self.actors[start.name] = actor
         threading.Thread(target=self._follow, args=(start, actor), name=start.name, daemon=True).start()
 
@@ -193,7 +194,7 @@ class Jobs:
             for name, actor in list(self.actors.items()):
                 if name in self.began:
                     actor.renew.remote()
-            time.sleep(LEASE_SEC / 6)
+            time.sleep(LEASE_SEC / 4)
 
     def stop(self, name: str, now: bool) -> None:
         """Stop it; one that has not begun is taken back."""

@@ -8,6 +8,7 @@ import pytest
 from servers.base import Refusal, Turn
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
+from support.warm import Warm
 from terminalbench.errors import UserError
 from terminalbench.llm.model import Fault, ModelError
 from terminalbench.overnight import live_check
@@ -22,6 +23,7 @@ from terminalbench.overnight.models import (
 )
 from terminalbench.overnight.probe import probe
 from terminalbench.overnight.suite import load_suite
+from terminalbench.runner.executors import local
 
 
 @pytest.mark.parametrize(
@@ -201,6 +203,7 @@ def test_the_ollama_server_is_where_ollama_host_says() -> None:
 
 
 def test_a_litellm_model_is_asked_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "spawn", Warm())
     model = parse_model("openai/scripted")
     with OpenAIServer([TOKEN]) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")

@@ -42,5 +42,10 @@ def probe(request: ProbeRequest) -> ProbeReport:
     return ProbeReport(model=reply.model)
 
 
+def main() -> int:
+    """Answer one question."""
+    return answer(ProbeRequest, probe)
+
+
 if __name__ == "__main__":
-    sys.exit(answer(ProbeRequest, probe))
+    sys.exit(main())

@@ -162,8 +162,9 @@ class Rule:
         total, square = sum(values), sum(map(mul, values, values))
         if total <= 0 or (total * total < 2 * square and self.level <= 0.1):
             return False
-        surely = 2 * exp(-total * total / square / 2) + signs.skewness_term(values) <= self.level  # Hoeffding's bound
-        if not surely and signs.decision_p(values) > self.level * (1 + 1e-12):
+        skewness, at_most = signs.skewness_term(values), self.level * (1 + 1e-12)
+        surely = 2 * exp(-total * total / square / 2) + skewness <= self.level  # Hoeffding's bound
+        if not surely and (skewness > at_most or signs.sign_flip_p(values) + skewness > at_most):
             return False
         return not self.strict or signs.strict_p(values, most) <= self.level
 
@@ -190,8 +191,12 @@ class Rule:
         ]
         columns = [[evenly[place] for place in order] for order in _orders(count)]
         most, found, missed = units.step * units.largest, 0, 0
-        for sample in zip(*columns, strict=True):
-            shown = self.shows_gain(sample, most)
+        known: dict[tuple[int, ...], bool] = {}  # of results in any order: where attempts are few, most come again
+        for drawn in zip(*columns, strict=True):
+            sample = tuple(sorted(drawn))
+            shown = known.get(sample)
+            if shown is None:
+                shown = known[sample] = self.shows_gain(sample, most)
             found, missed = found + shown, missed + (not shown)
             if missed > (1 - POWER) * _DRAWS or found >= POWER * _DRAWS:
                 break

@@ -7,7 +7,9 @@ differences (`lattice`), added up by unit. See docs/statistics.md.
 from collections import Counter
 from collections.abc import Sequence
 from heapq import merge
+from itertools import repeat
 from math import ceil, exp, fsum, gcd, lcm, log, pi, sqrt
+from operator import mul
 from typing import NamedTuple
 
 from terminalbench.analytics.special import positive_chance
@@ -121,10 +123,10 @@ def skewness_term(values: Sequence[float]) -> float:
     The first Edgeworth term of a self-normalised sum. It never lowers p, and vanishes for a clear result.
     """
     count, total = len(values), fsum(values)
-    second = fsum(value * value for value in values) / count if count else 0.0
+    second = fsum(map(mul, values, values)) / count if count else 0.0
     if second <= 0:
         return 0.0
-    third = fsum(value**3 for value in values) / count
+    third = fsum(map(pow, values, repeat(3))) / count
     against = max(0.0, -(third if total > 0 else -third) / second**1.5) if total else 0.0
     x = abs(total) / sqrt(count * second)
     return against * (2 * x * x + 1) * exp(-x * x / 2) / (3 * sqrt(2 * pi * count))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from math import atan, erfc, exp, fsum, inf, lgamma, log, log1p, pi, sin, sqrt
+from math import erfc, exp, fsum, inf, lgamma, log, log1p, pi, sqrt
 from statistics import NormalDist
 
 _TINY = 1e-300
@@ -86,19 +86,31 @@ def positive_chance(counts: Mapping[float, int]) -> float:
     """The chance that a sum of standard exponentials is positive, `counts` of them with each weight.
 
     Gil-Pelaez' integral on a logarithmic scale, where equal steps converge exponentially. The part below the first
-    step is a geometric series.
+    step is a geometric series; where the product has become large, the rest adds nothing.
     """
     if min(counts) >= 0:
         return 1.0
     scale = sqrt(fsum(count * weight * weight for weight, count in counts.items()))
-    weights = [(weight / scale, count) for weight, count in counts.items()]
-    found, turned, step = 0.0, 0.0, -10.0
-    while step < 80:
-        t = exp(step)
-        size = exp(-fsum(count * log1p((t * weight) ** 2) for weight, count in weights) / 2)
-        turned = size * sin(fsum(count * atan(t * weight) for weight, count in weights))
-        found += turned if step > -10 else turned / (1 - exp(-_STEP))
-        if size < 1e-13:
+    once = [weight / scale for weight, count in counts.items() if count == 1]
+    often = [(weight / scale, count) for weight, count in counts.items() if count > 1]
+    found, share = 0.0, 1 / (1 - exp(-_STEP))
+    for place in _places():
+        try:
+            product = 1 + 0j
+            for weight in once:
+                product *= 1 + place * weight
+            for weight, count in often:
+                product *= (1 + place * weight) ** count
+        except OverflowError:
             break
-        step += _STEP
+        size = product.real * product.real + product.imag * product.imag
+        if not size < 1e26:
+            break
+        found, share = found + share * product.imag / size, 1.0
     return min(1.0, max(0.0, 0.5 + found * _STEP / pi))
+
+
+@lru_cache(maxsize=1)
+def _places() -> tuple[complex, ...]:
+    """Where the integral is taken."""
+    return tuple(1j * exp(place * _STEP - 10) for place in range(int(90 / _STEP)))

@@ -83,11 +83,11 @@ def test_the_mean_interval_is_students() -> None:
 
 
 def test_families_are_clusters() -> None:
-    import statsmodels.api as sm
+    from statsmodels.regression.linear_model import OLS
 
     values = [0.2, -0.4, 0.6, 0.0, 0.2, 1.0, 0.8, -0.2]
     units = list("aabbbcdd")
-    fit = sm.OLS(np.array(values), np.ones(8)).fit(
+    fit = OLS(np.array(values), np.ones(8)).fit(
         cov_type="cluster", cov_kwds={"groups": np.array([ord(u) for u in units]), "use_correction": False}
     )
     error = stats.paired(values, units).standard_error()

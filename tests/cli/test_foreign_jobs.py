@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from results_kit import at, error, rewarded
 
-from support.read_only import tbench_read_only
+from support.read_only import each_read_only
 from support.results import make_plan
 from support.results import make_trial as make_own_trial
 from terminalbench.experiments.batch import allocate
@@ -343,15 +343,14 @@ def test_what_is_indexed_is_not_read_again(jobs: Path) -> None:
 def test_a_folder_that_cannot_be_written(jobs: Path, tmp_path: Path) -> None:
     make_job(jobs, "job-1")
     make_job(jobs, "job-2", another(kwargs={"max_turns": 20}))
-    told = tmp_path / "told"
-    told.mkdir()
     trial = next((jobs / "job-1").glob("a__*"))
     commands = [
         ["compare", str(jobs)],
         ["errors", str(jobs / "job-1")],
         ["show", str(trial)],
-        ["report", str(jobs), "-o", str(told)],
+        ["report", str(jobs), "-o", str(tmp_path / "report")],
     ]
-    ended = tbench_read_only(jobs, told, commands, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    ended = each_read_only(jobs, tmp_path / "told", [(arguments, env) for arguments in commands])
     assert [one.code for one in ended] == [0, 0, 0, 0], ended
     assert not (jobs / "index.db").exists()

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import click
 import pytest
@@ -33,6 +34,7 @@ def texts() -> Iterator[tuple[str, str]]:
         yield str(file.relative_to(SOURCE)), re.sub(r"\{[{%].*?[%}]\}|<[^>]*>", "X", file.read_text())
 
 
+@cache
 def commands() -> list[tuple[str, str]]:
     """Where a command is named, and its words up to the end of what could be typed."""
     named = [(place, found) for place, text in texts() for found in NAMED.findall(" ".join(text.split()))]

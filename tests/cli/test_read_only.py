@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.read_only import run_read_only, tbench_read_only
+from support.read_only import Ended, Run, each_read_only, run_read_only
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.index.scan import scan_all
@@ -13,67 +13,89 @@ from terminalbench.index.store import FILE_NAME
 
 COUNT = """
 import sys, terminalbench
-results = terminalbench.open_results(sys.argv[1])
-print([(row["name"], row["trials"]) for row in results.batches()], len(results.trials()))
+results = terminalbench.open_results(argument)
+found = [(row["name"], row["trials"]) for row in results.batches()]
+sys.stdout.write(f"{found} {len(results.trials())}\\n")  # at once: others write too
 """
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    batch = allocate(tmp_path / "results", "s")
+    return make_root(tmp_path / "results")
+
+
+def make_root(root: Path) -> Path:
+    batch = allocate(root, "s")
     make_plan(batch, ("p", "q"), "ab", 1)
     for number, profile in enumerate("pq"):
         for task in "ab":
             make_trial(batch, f"{task}__{profile}", profile=profile, reward=1.0 - number)
-    return batch.folder.parent.parent
+    return root
 
 
 def files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("cache", ["a folder", "none", "an index in the root"])
-def test_every_command_that_reads_works(root: Path, tmp_path: Path, cache: str) -> None:
-    if cache == "an index in the root":
-        scan_all(root)
-    before = files(root)
-    batch, at, told = str(root / "s" / "0"), ["--results", str(root)], tmp_path / "told"
-    told.mkdir()
-    reading = [
+READING = ("list", "show", "status", "watch", "query", "export", "compare", "errors", "report", "analyze", "query", "view")
+CACHES = ("a folder", "none", "an index in the root")
+
+
+def commands(root: Path, out: Path) -> list[list[str]]:
+    """Those that read, as `READING` names them, and some that write."""
+    batch, at = str(root / "s" / "0"), ["--results", str(root)]
+    return [
         ["list", *at],
         ["show", "a__p", *at],
         ["status", *at],
         ["watch", batch],
         ["query", "SELECT count(*) FROM trials", *at],
-        ["export", batch, "-o", str(tmp_path / "trials.csv")],
+        ["export", batch, "-o", str(out / "trials.csv")],
         ["compare", batch],
         ["errors", batch],
-        ["report", batch, "-o", str(tmp_path / "report")],
-        ["analyze", batch, "--output", str(tmp_path / "analytics")],
+        ["report", batch, "-o", str(out / "report")],
+        ["analyze", batch, "--output", str(out / "analytics")],
         ["query", "SELECT count(*) FROM findings", *at],
-        ["view", str(root), "--export", str(tmp_path / "site")],
+        ["view", str(root), "--export", str(out / "site")],
+        ["index", *at],
+        ["resume", batch],
+        ["analyze", batch],
     ]
-    writing = [["index", *at], ["resume", batch], ["analyze", batch]]
-    home = tmp_path / "cache"
-    env = {"XDG_CACHE_HOME": "/proc/none" if cache == "none" else str(home)}
-    ended = tbench_read_only(root, told, reading + writing, **env)
-    where = "in memory, for this process only" if cache == "none" else f"in {home}/terminalbench/index/"
-    for arguments, found in zip(reading, ended, strict=False):
-        assert (found.code, bool(found.out)) == (0, arguments[0] != "export"), (arguments, found)
+
+
+def test_every_command_that_reads_works(tmp_path: Path) -> None:
+    roots = {cache: make_root(tmp_path / "disk" / cache) for cache in CACHES}
+    scan_all(roots["an index in the root"])
+    before = files(tmp_path / "disk")
+    runs: list[Run] = []
+    for cache, root in roots.items():
+        out = tmp_path / cache
+        env = {"XDG_CACHE_HOME": "/proc/none" if cache == "none" else str(out / "cache")}
+        runs += [(arguments, env) for arguments in commands(root, out)]
+    ended = each_read_only(tmp_path / "disk", tmp_path / "told", runs)
+    assert files(tmp_path / "disk") == before
+    size = len(runs) // len(CACHES)
+    for place, cache in enumerate(CACHES):
+        check_commands(roots[cache], tmp_path / cache, cache, ended[place * size : (place + 1) * size])
+
+
+def check_commands(root: Path, out: Path, cache: str, ended: list[Ended]) -> None:
+    where = "in memory, for this process only" if cache == "none" else f"in {out / 'cache'}/terminalbench/index/"
+    for name, found in zip(READING, ended, strict=False):
+        assert (found.code, bool(found.out)) == (0, name != "export"), (cache, name, found)
         said = [line for line in found.err.splitlines() if "its index is kept" in line]
-        assert [where in line for line in said] == ([] if arguments[0] == "status" else [True]), (arguments, found.err)
+        assert [where in line for line in said] == ([] if name == "status" else [True]), (cache, name, found.err)
     assert "4/4" in ended[0].out
     assert ended[4].out.split() == ["count(*)", "4"]
-    assert (tmp_path / "report" / "report.html").is_file()
-    assert (tmp_path / "analytics" / "findings.jsonl").is_file()
-    assert (tmp_path / "site" / "index.html").is_file()
-    for arguments, found in zip(writing, ended[len(reading) :], strict=True):
-        assert (found.code, found.out) == (1, ""), (arguments, found)
+    assert (out / "report" / "report.html").is_file()
+    assert (out / "analytics" / "findings.jsonl").is_file()
+    assert (out / "site" / "index.html").is_file()
+    for found in ended[len(READING) :]:
+        assert (found.code, found.out) == (1, ""), (cache, found)
         errors = [line for line in found.err.splitlines() if line.startswith("error: ")]
         assert len(errors) == 1, found.err
         assert str(root) in errors[0]
         assert "Traceback" not in found.err
-    assert files(root) == before
 
 
 def spoil(root: Path, how: str) -> None:
@@ -109,29 +131,41 @@ def spoil(root: Path, how: str) -> None:
         file.mkdir()
 
 
-@pytest.mark.parametrize("how", ["stale", "older", "newer", "not merged", "empty", "no database", "a folder"])
-def test_an_index_that_cannot_be_used_as_it_is_is_left_and_another_one_used(
-    root: Path, tmp_path: Path, how: str
-) -> None:
-    spoil(root, how)
-    ran = run_read_only(root, COUNT, str(root), XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert ran.returncode == 0, ran.stderr
-    assert "'s', 4" in ran.stdout
-    assert ran.stderr.count("its index is kept in") == 1
-    assert len(ran.stderr.splitlines()) == 1
-    again = run_read_only(root, COUNT, str(root), XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert again.stdout == ran.stdout
+WAYS = ("stale", "older", "newer", "not merged", "empty", "no database", "a folder")
+
+
+def test_an_index_that_cannot_be_used_as_it_is_is_left_and_another_one_used(tmp_path: Path) -> None:
+    runs: list[Run] = []
+    for how in WAYS:
+        root = make_root(tmp_path / "disk" / how)
+        spoil(root, how)
+        runs += [(["-c", COUNT, str(root)], {"XDG_CACHE_HOME": str(tmp_path / how)})] * 2
+    ended = each_read_only(tmp_path / "disk", tmp_path / "told", runs)
+    for how, ran, again in zip(WAYS, ended[::2], ended[1::2], strict=True):
+        assert ran.code == 0, (how, ran.err)
+        assert "'s', 4" in ran.out, how
+        assert ran.err.count("its index is kept in") == 1, (how, ran.err)
+        assert len(ran.err.splitlines()) == 1, (how, ran.err)
+        assert again.out == ran.out, how
 
 
 def test_processes_at_once_share_one_index_elsewhere(root: Path, tmp_path: Path) -> None:
     scan_all(root)
     make_trial(allocate(root, "t"), "a__new")
     code = f"""
-import subprocess, sys
-command = [sys.executable, "-c", {COUNT!r}, sys.argv[1]]
-many = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-print("".join(one.communicate()[0] for one in many), end="")
-sys.exit(max(one.returncode for one in many))
+import os, sys
+import terminalbench.index.results
+argument, children, start = sys.argv[1], [], os.pipe()
+for _ in range(4):
+    children.append(os.fork())
+    if children[-1] == 0:
+        os.close(start[1])
+        os.read(start[0], 1)  # until all are there
+        exec({COUNT!r})
+        sys.stdout.flush()
+        os._exit(0)
+os.close(start[1])
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 """
     ran = run_read_only(root, code, str(root), XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert ran.returncode == 0, ran.stderr
@@ -166,9 +200,10 @@ def test_a_folder_of_another_user_that_goes_on_is_read_with_what_is_new(root: Pa
         owner.execute("PRAGMA journal_mode = WAL")
         owner.execute("UPDATE batches SET name = 'renamed'")
         owner.commit()
-        ran = run_read_only(root, COUNT, str(root), XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert ran.returncode == 0, ran.stderr
-    assert "'s', 4" in ran.stdout
+        env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+        [ran] = each_read_only(root, tmp_path / "told", [(["-c", COUNT, str(root)], env)])
+    assert ran.code == 0, ran.err
+    assert "'s', 4" in ran.out
 
 
 def test_a_dashboard_on_a_read_only_folder_in_memory(root: Path) -> None:

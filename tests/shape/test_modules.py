@@ -13,9 +13,9 @@ SRC = REPO / "src"
 PACKAGE = "terminalbench"
 
 
-def modules(src: Path) -> dict[str, ast.Module]:
+def modules(src: Path) -> dict[str, Path]:
     return {
-        ".".join(file.relative_to(src).with_suffix("").parts).removesuffix(".__init__"): ast.parse(file.read_bytes())
+        ".".join(file.relative_to(src).with_suffix("").parts).removesuffix(".__init__"): file
         for file in src.glob(f"{PACKAGE}/**/*.py")
         if "starter/tasks" not in file.as_posix()
     }
@@ -23,23 +23,27 @@ def modules(src: Path) -> dict[str, ast.Module]:
 
 def imports(node: ast.AST, *, typing_only: bool) -> Iterator[tuple[str, str]]:
     """(module, name) of every import in a tree; `if TYPE_CHECKING` counts only where it is asked for."""
-    for child in ast.iter_child_nodes(node):
+    for child in statements(node):
         if isinstance(child, ast.Import):
             yield from ((alias.name, "") for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             yield from ((child.module or "", alias.name) for alias in child.names)
-        elif isinstance(child, ast.expr):
-            continue  # no import stands in an expression
         elif typing_only or not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             yield from imports(child, typing_only=typing_only)
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """What stands in the blocks of a statement; no import stands in an expression."""
+    for block in ("body", "orelse", "handlers", "finalbody", "cases"):
+        yield from getattr(node, block, ())
 
 
 def import_graph(src: Path) -> dict[str, set[str]]:
     found = modules(src)
     graph: dict[str, set[str]] = {}
-    for module, tree in found.items():
+    for module, file in found.items():
         # The package root imports by name what it lists for type checkers.
-        pairs = imports(tree, typing_only=module == PACKAGE)
+        pairs = imports(ast.parse(file.read_bytes()), typing_only=module == PACKAGE)
         named = [f"{source}.{name}" if f"{source}.{name}" in found else source for source, name in pairs]
         graph[module] = {name for name in named if name in found}
     return graph

@@ -10,21 +10,30 @@ from pathlib import Path
 import pytest
 
 _MOUNT = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
-_COMMANDS = """
-import json, os, sys
-import terminalbench.analytics.compare, terminalbench.dashboard.export, terminalbench.report.write  # once for all
+_EACH = """
+import importlib, json, os, sys
 from terminalbench.cli.main import main
-folder, commands = sys.argv[1], json.loads(sys.argv[2])
-for number, arguments in enumerate(commands):
+folder, modules, runs = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+for module in modules:  # once for all
+    importlib.import_module(module)
+for number, (arguments, env) in enumerate(runs):
     child = os.fork()
     if child == 0:
+        os.environ.update(env)
         for stream, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(f"{folder}/{number}.{name}", os.O_WRONLY | os.O_CREAT), stream)
-        code = main(arguments)
+        code = main(arguments) if arguments[0] != "-c" else exec(arguments[1], {"argument": arguments[2]}) or 0
         sys.stdout.flush()
         os._exit(code)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+_MODULES = (
+    "terminalbench.analytics.compare", "terminalbench.analytics.run", "terminalbench.cli.app", "terminalbench.cli.line",
+    "terminalbench.cli.select", "terminalbench.dashboard.export", "terminalbench.index.results", "terminalbench.lab.analyze",
+    "terminalbench.lab.compare", "terminalbench.lab.report", "terminalbench.report.export", "terminalbench.report.write",
+    "terminalbench.runner.run", "terminalbench.text.screen", "rich.live",
+)  # fmt: skip
+"""What several commands load."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +57,15 @@ def run_read_only(root: Path, code: str, *arguments: str, **env: str) -> subproc
     )  # fmt: skip
 
 
-def tbench_read_only(root: Path, folder: Path, commands: list[list[str]], **env: str) -> list[Ended]:
-    """Each command in a process of its own that sees `root` as a read-only mount; its words go to `folder`."""
-    ran = run_read_only(root, _COMMANDS, str(folder), json.dumps(commands), **env)
+type Run = tuple[list[str], dict[str, str]]
+"""The arguments of `tbench`, or "-c", Python code and its `argument`; and variables."""
+
+
+def each_read_only(root: Path, folder: Path, runs: list[Run]) -> list[Ended]:
+    """Each in a process of its own that sees `root` as a read-only mount; its words go to `folder`."""
+    folder.mkdir()
+    ran = run_read_only(root, _EACH, str(folder), json.dumps(_MODULES), json.dumps(runs))
     codes = ran.stdout.split()
-    assert len(codes) == len(commands), ran.stdout + ran.stderr
+    assert len(codes) == len(runs), ran.stdout + ran.stderr
     words = [[(folder / f"{number}.{name}").read_text() for name in ("out", "err")] for number in range(len(codes))]
     return [Ended(int(code), out, err) for code, (out, err) in zip(codes, words, strict=True)]

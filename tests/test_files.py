@@ -3,7 +3,7 @@ import fcntl
 import multiprocessing
 import os
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.synchronize import Event
+from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 import pytest
@@ -69,7 +69,7 @@ def test_many_threads_that_write_leave_the_umask_alone(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda n: json_files.write_json(tmp_path / f"{n % 7}.json", n), range(2000)))
+            list(pool.map(lambda n: json_files.write_json(tmp_path / f"{n % 7}.json", n), range(700)))
         left = os.umask(0o027)
     finally:
         os.umask(before)
@@ -120,15 +120,17 @@ def test_tail_gives_each_line_once_and_waits_for_its_end(tmp_path: Path) -> None
     assert json_files.tail_jsonl(path, second.offset).records == [7]
 
 
-def _append_many(path: Path, who: int) -> None:
-    for number in range(200):
+def _append_many(path: Path, who: int, start: Barrier) -> None:
+    start.wait(60)
+    for number in range(1000):
         json_files.append_jsonl(path, {"who": who, "number": number, "pad": "x" * (number % 90)})
 
 
 def test_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl"
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_append_many, args=(path, who)) for who in range(3)]
+    context = multiprocessing.get_context("fork")
+    start = context.Barrier(3)
+    workers = [context.Process(target=_append_many, args=(path, who, start)) for who in range(3)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -136,7 +138,7 @@ def test_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
     found = json_files.read_jsonl(path)
     assert not found.bad
     for who in range(3):
-        assert [r["number"] for r in found.records if r["who"] == who] == list(range(200))
+        assert [r["number"] for r in found.records if r["who"] == who] == list(range(1000))
 
 
 def test_a_lock_names_its_owner_and_is_free_afterwards(tmp_path: Path) -> None:
@@ -191,7 +193,7 @@ def test_a_lock_that_becomes_free_while_its_owner_is_looked_for_is_taken(
 
 def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     ready = context.Event()
     worker = context.Process(target=_hold_and_die, args=(path, ready))
     worker.start()

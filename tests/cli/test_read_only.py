@@ -37,7 +37,20 @@ def files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-READING = ("list", "show", "status", "watch", "query", "export", "compare", "errors", "report", "analyze", "query", "view")
+READING = (
+    "list",
+    "show",
+    "status",
+    "watch",
+    "query",
+    "export",
+    "compare",
+    "errors",
+    "report",
+    "analyze",
+    "query",
+    "view",
+)
 CACHES = ("a folder", "none", "an index in the root")
 
 

@@ -181,7 +181,7 @@ def _spend(path: Path, who: int) -> None:
 
 def test_several_processes_share_one_budget(tmp_path: Path) -> None:
     found = gate(tmp_path, budget_usd=100.0)
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     workers = [context.Process(target=_spend, args=(found.path, who)) for who in range(3)]
     for worker in workers:
         worker.start()

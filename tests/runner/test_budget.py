@@ -49,7 +49,7 @@ def test_processes_side_by_side_keep_the_bound_together(tmp_path: Path, seed: in
     batch.folder.mkdir(parents=True)
     plan = make_plan(batch, ("p0", "p1", "p2"), settings={"budget_usd": 5.0})
     gate = put_up_gate(batch, plan, Spent({"p0": Known(1, 0.25)}), plan.jobs)
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     start = context.Barrier(3)
     workers = [context.Process(target=_spend, args=(gate.path, seed + who, f"p{who}", start)) for who in range(3)]
     for worker in workers:

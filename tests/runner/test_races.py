@@ -42,7 +42,7 @@ def _contend(root: Path, barrier: Barrier, results: "multiprocessing.Queue[list[
 
 
 def _race(work, root: Path) -> list:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     barrier, results = context.Barrier(RUNNERS), context.Queue()
     runners = [context.Process(target=work, args=(root, barrier, results)) for _ in range(RUNNERS)]
     for runner in runners:

@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -349,7 +350,47 @@ async def main() -> None:
     loaded.end()
 
 
+def end_with_parent() -> None:
+    """A killed test run leaves no driver."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def fork_drivers(asked: socket.socket) -> None:
+    """Fork a driver for each request; returns in each. To load Harbor's models takes longer than most tests.
+
+    A request is an environment, with the driver's stdin and stdout, and a pipe that gets its pid and its exit status.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait
+    while True:
+        said, handles, _, _ = socket.recv_fds(asked, 2**16, 3)
+        if not said:
+            sys.exit(0)
+        if os.fork() == 0:
+            end_with_parent()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            asked.close()
+            driver = os.fork()
+            if driver == 0:
+                for number, handle in enumerate(handles[:2]):
+                    os.dup2(handle, number)
+                os.closerange(3, 256)
+                os.setsid()
+                os.environ.clear()
+                os.environ.update(json.loads(said))
+                return
+            os.close(handles[0])
+            os.close(handles[1])
+            os.write(handles[2], f"{driver}\n".encode())
+            os.write(handles[2], f"{os.waitpid(driver, 0)[1]}\n".encode())
+            os._exit(0)
+        for handle in handles:
+            os.close(handle)
+
+
 if __name__ == "__main__":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a killed test run leaves no driver
+    end_with_parent()
+    if sys.argv[1:] == ["fork"]:
+        fork_drivers(socket.socket(fileno=0))
+        end_with_parent()
     os.umask(0o077)  # as a Harbor process has it whose results are private
     asyncio.run(main())

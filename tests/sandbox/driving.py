@@ -1,8 +1,12 @@
 """Driving sandboxes of root and of an ordinary user by the same tests."""
 
+import contextlib
 import json
 import os
+import select
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +26,44 @@ class Raised(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(f"{kind}: {message}")
         self.kind, self.message = kind, message
+
+
+class Forked:
+    """What the tests use of `subprocess.Popen`, of a driver that is forked (see `driver.fork_drivers`)."""
+
+    def __init__(self, loaded: socket.socket, environment: dict[str, str]) -> None:
+        (read, ours), (mine, write), (told, tell) = os.pipe(), os.pipe(), os.pipe()
+        socket.send_fds(loaded, [json.dumps(environment).encode()], [read, write, tell])
+        for handle in (read, write, tell):
+            os.close(handle)
+        self.stdin, self.stdout = os.fdopen(ours, "w"), os.fdopen(mine)
+        self._told = os.fdopen(told)
+        self.pid = int(self._told.readline())
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end."""
+        if self.returncode is None:
+            if not select.select([self._told], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a driver", timeout or 0)
+            self.returncode = os.waitstatus_to_exitcode(int(self._told.readline()))
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+type Process = subprocess.Popen[str] | Forked
+_loaded: dict[str, socket.socket] = {}
+"""The way to the process of each user that has loaded what a driver loads; it ends when this is closed."""
 
 
 class Driver:
@@ -55,15 +97,20 @@ class Driver:
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         }
 
-    def start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.command(sys.executable, str(HERE / "driver.py")),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=self.environment(),
-            start_new_session=True,
-        )
+    def start(self) -> "Process":
+        """A process of its own where a command comes before it, else one that is forked from a loaded one."""
+        if self._before:
+            return self._popen(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if self.user not in _loaded:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self._popen("fork", stdin=theirs.fileno())
+            _loaded[self.user] = ours
+        return Forked(_loaded[self.user], self.environment())
+
+    def _popen(self, *arguments: str, **files: Any) -> subprocess.Popen[str]:
+        command = self.command(sys.executable, str(HERE / "driver.py"), *arguments)
+        return subprocess.Popen(command, env=self.environment(), start_new_session=True, **files)
 
     def __call__(self, do: str, *args: Any, **options: Any) -> Any:
         assert self.process.stdin is not None

@@ -70,6 +70,7 @@ def test_one_line_is_one_bounded_line(text: str) -> None:
     assert one_line(found) == found
 
 
+@pytest.mark.timeout(48)
 @pytest.mark.parametrize(
     "piece",
     [
@@ -105,9 +106,9 @@ def test_one_line_is_one_bounded_line(text: str) -> None:
     ],
 )
 def test_long_texts_of_any_shape_take_no_more_than_linear_time(piece: str) -> None:
-    # Quadratic time would take many minutes here, and end at the test's timeout.
-    assert len(redact(piece * 50_000)) > 0
-    assert len(conceal(piece * 50_000)) > 0
+    # Quadratic time would take minutes here, and end at the test's timeout.
+    assert len(redact(piece * 20_000)) > 0
+    assert len(conceal(piece * 20_000)) > 0
 
 
 def test_a_value_behind_another_name_is_hidden_with_it() -> None:

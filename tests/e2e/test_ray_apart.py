@@ -1,14 +1,12 @@
 """Batches on nodes that see neither the project nor the results: real Ray nodes, each in a mount namespace of its own."""
 
 import contextlib
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from test_ray import SIMULATED, _line, on
+from test_ray import _line, on
 from test_run import LIMIT_SEC, scripted, wait_for
 
 from support.aftermath import measured
@@ -17,6 +15,7 @@ from support.tasks import write_task
 from terminalbench.live.processes import live_processes
 
 TASKS = tuple(f"t{number}" for number in range(6))
+SIMULATED = '[profiles.s]\nagent = "simulated"\noptions = { solve_probability = 0.5, delay_sec = [0.0, 0.0] }\n'
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +27,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
         yield found
 
 
-def places() -> list[Path]:
-    """Where jobs work on such nodes: their folder for temporary files is that of this machine."""
-    return list(Path(tempfile.gettempdir(), f"tbench-{os.geteuid()}").glob("*/job-*"))
+def places(cluster: Cluster) -> list[Path]:
+    """Where jobs work on such nodes."""
+    return list(cluster.temporary.glob("tbench-*/*/job-*"))
 
 
-def let_go() -> None:
+def let_go(cluster: Cluster) -> None:
     """As `lab.go`, there."""
-    for place in places():
+    for place in places(cluster):
         with contextlib.suppress(FileNotFoundError):  # it is being made, or removed
             (place / "project" / "go").touch()
+
+
+def harbors(cluster: Cluster) -> list[int]:
+    return [pid for mark in cluster.marks for pid in processes_of(mark) if "bin/harbor run" in _line(pid)]
 
 
 def at_work(lab) -> list[Path]:
@@ -70,7 +73,7 @@ def test_a_node_without_the_disk_is_lost_midway_and_every_trial_is_there_once(la
     assert before.total() >= 2, "a trial is there when its end is told"
     assert {file.read_text() for file in at_work(lab)} == {"hello"}, "of those that run, too"
     kill_node(lost)
-    wait_for(lambda: let_go() or process.poll() is not None)
+    wait_for(lambda: let_go(cluster) or process.poll() is not None)
     out, err = process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == 0, out + err
     folder = lab.batch().folder
@@ -79,7 +82,7 @@ def test_a_node_without_the_disk_is_lost_midway_and_every_trial_is_there_once(la
     assert any(event.kind == "job_died" and "node" in event.error for event in lab.events())
     assert any("its node was lost while it ran" in log.read_text() for log in lab.batch().runs.glob("*.log"))
     assert not [name for name in ("arriving", ".place") if (folder / name).exists()]
-    assert places() == []
+    assert places(cluster) == []
     local = lab.experiment(SIMULATED, tasks=TASKS, run="seed = 3", name="local.toml")
     assert lab.tbench("run", local).returncode == 0
     assert rows(lab) == rows(lab, 1), "the same experiment gives the same results here"
@@ -98,7 +101,7 @@ def test_pause_budget_and_kill_act_on_a_node_without_the_disk(lab, cluster) -> N
     process = lab.start("run", file)
     wait_for(lambda: len(at_work(lab)) == 2, process)
     assert lab.tbench("ctl", "pause", "p", "--reason", "lunch", "--in", lab.batch().folder).returncode == 0
-    let_go()
+    let_go(cluster)
     wait_for(lambda: len(told(lab, "trial_ended")) == 2, process)
     wait_for(lambda: len(told(lab, "trial_waiting")) == 2, process)
     assert "waiting: paused: lunch (2 trials)" in lab.tbench("status", "--results", lab.root / "results").stdout
@@ -110,9 +113,10 @@ def test_pause_budget_and_kill_act_on_a_node_without_the_disk(lab, cluster) -> N
     file.write_text(file.read_text().replace("budget_usd = 1.6", "budget_usd = 9.0"))
     again = lab.start("resume", file)
     wait_for(lambda: len(at_work(lab)) == 4, again)
+    assert {Path(f"/proc/{pid}/root{lab.root}").exists() for pid in harbors(cluster)} == {False}, "it sees no project"
     assert lab.tbench("kill", lab.batch().folder, "--yes").returncode == 0
     again.communicate(timeout=LIMIT_SEC)
     assert not live_processes(lab.batch())
-    assert not [pid for mark in cluster.marks for pid in processes_of(mark) if "harbor run" in _line(pid)]
+    assert not harbors(cluster)
     assert len(told(lab, "trial_cancelled")) == 1
-    assert places() == []
+    assert places(cluster) == []

@@ -1,6 +1,7 @@
 """A job on a node that does not see the runner's disk: both sides here, without Ray and with a Harbor that is acted."""
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,9 +11,11 @@ from typing import Any, override
 import msgspec
 import pytest
 
+from support.results import make_trial
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan, Provenance
+from terminalbench.harbor.attempts import earlier_trials, first_wave
 from terminalbench.harbor.limits.accounts import Account, Likely, Refusal
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.elsewhere import DoorElsewhere
@@ -25,7 +28,7 @@ from terminalbench.runner.executors.ray_home import Home
 from terminalbench.runner.executors.ray_node import NodeJob
 from terminalbench.runner.executors.ray_wire import Closed, JobFile, Live, Opened, Piece, Told
 
-JOB = "2026-01-01__00-00-00__p"
+JOB = "2026-01-01__00-00-00-w2__p"
 
 
 @dataclass
@@ -164,6 +167,29 @@ def test_a_trial_comes_whole_with_its_links_modes_and_names_and_the_place_is_rem
     assert list((tmp_path / "there").glob("*/*")) == []
 
 
+def test_attempts_are_numbered_beside_earlier_ones_and_a_try_that_is_repeated_is_kept(here: Here) -> None:
+    make_trial(here.batch, "t__0", job=first_wave(JOB), attempt=3)
+
+    def act(node: Acting, job: JobRun) -> int:
+        there = earlier_trials(Batch(node.folder / "batch"), JOB)
+        assert [(one.cell, one.attempt) for one in there] == [(("d", "t"), 3)]
+        node.tell("trial_started", "t__1")
+        for folder in (job.folder / "t__1", node.folder / "batch" / "superseded" / JOB / "t__1-try1"):
+            folder.mkdir(parents=True)
+            (folder / "trial.log").write_text("one")
+        while not here.file("t__1/trial.log").exists():
+            time.sleep(0.01)
+        node.tell("trial_ended", "t__1", detail={"retried": True})
+        while here.file("t__1").exists():
+            time.sleep(0.01)
+        shutil.rmtree(job.folder / "t__1")
+        return 0
+
+    assert here.run(act) == 0
+    assert (here.batch.superseded / JOB / "t__1-try1" / "trial.log").read_text() == "one"
+    assert not here.file("t__1").exists()
+
+
 def test_the_gate_of_the_batch_decides_there_too(here: Here) -> None:
     control = ControlFile(here.batch.control_json)
 
@@ -211,6 +237,9 @@ WRONG = {
     "a log elsewhere": [Live("..", "agent/x", 0, b"x")],
     "a log above": [Live("t", "agent/..", 0, b"x")],
     "an event of another job": [Told(b'{"time":"","kind":"note","job":"other","pid":1,"profile":"p"}')],
+    "an event of a folder elsewhere": [
+        Told(b'{"time":"","kind":"trial_ended","job":"%s","pid":1,"profile":"p","trial":"../x"}' % JOB.encode())
+    ],
     "no event": [Told(b"x")],
 }
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from terminalbench.runner.executors.forked import ADDRESS
+
 MARK = "TBENCH_TEST_NODE"
 STORE_BYTES = 80_000_000
 _TRIES = 4
@@ -64,6 +66,13 @@ class Cluster:
         return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
 
     @property
+    def temporary(self) -> Path:
+        """The folder for temporary files of nodes that hide something."""
+        made = Path(self.folder, "t")
+        made.mkdir(exist_ok=True)
+        return made
+
+    @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
@@ -95,6 +104,9 @@ class Cluster:
             self.marks.append(mark)
             env = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "PYTHONDONTWRITEBYTECODE")}
             env |= {MARK: mark, "RAY_USAGE_STATS_ENABLED": "0"} | self.env
+            if before:
+                env |= {"TMPDIR": str(self.temporary)}
+                env.pop(ADDRESS, None)  # a Harbor that is forked elsewhere would see what is hidden
             command = [*(before or []), ray, "start", *common, "--disable-usage-stats", *arguments]
             said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_START_SEC)
             if said.returncode == 0:

@@ -218,7 +218,7 @@ class Jobs:
             batch.place.unlink(missing_ok=True)
 
     def _follow(self, start: Start, actor: Any) -> None:
-        said, home = "", None
+        said, home, unfenced = "", None, False
         try:
             host = ray.get(actor.host.remote(__version__))
             self.began.add(start.name)
@@ -229,6 +229,7 @@ class Jobs:
             plan = read_json(batch.plan_json, Plan)
             paths = [str(batch.job_config(job.name)), *local_tasks(read_json(batch.job_config(job.name)))]
             if ray.get(actor.sees.remote(self.token, str(batch.place), paths)):
+                unfenced = True
                 code = ray.get(actor.run.remote(job))
             else:
                 home = Home(job, batch, plan, lambda name, *given: ray.get(getattr(actor, name).remote(*given)))
@@ -236,16 +237,18 @@ class Jobs:
         except RayTaskError as error:
             code, said = NODE_UNFIT, str(error.cause).splitlines()[0]
         except RayError as error:
-            code, said = self._lost(start.name, home, error)
-        except (TbenchError, OSError) as error:
-            code, said = NODE_UNFIT, str(error)
+            code, said = self._lost(start.name, f" while {home.doing}" if home is not None else "", error)
+            code = NODE_LOST if code == NODE_FENCED and unfenced else code
+        except Exception as error:  # noqa: BLE001  whatever it is, the runner waits for the end of the job
+            code = NODE_UNFIT
+            said = str(error) if isinstance(error, TbenchError | OSError) else f"{type(error).__name__}: {error}"
         self.actors.pop(start.name, None)
         with contextlib.suppress(RayError, ValueError):
             ray.kill(actor)
         say(Ended(start.name, code, said))
 
-    def _lost(self, name: str, home: Home | None, error: RayError) -> tuple[int, str]:
-        """The exit code of a job whose actor is gone, and why; one that could not even be made has no code of ours."""
+    def _lost(self, name: str, when: str, error: RayError) -> tuple[int, str]:
+        """The exit code of a job whose actor is gone, and why; where none could be made there is no code of ours."""
         text = str(error)
         if (made := _NOT_MADE.search(text)) is not None:
             raised = [line.strip() for line in text.splitlines() if line.strip().startswith("ModuleNotFoundError")]
@@ -253,9 +256,7 @@ class Jobs:
             return NODE_UNFIT, f"node {made[1]} has no terminalbench that can be used: {why}"
         if name in self.stopped:
             return -signal.SIGINT, "it was stopped"
-        when = f" while {home.doing}" if home is not None else ""
-        lost = NODE_LOST if home is None else NODE_FENCED
-        return lost, f"its node was lost{when}: {text.splitlines()[0]}"
+        return NODE_FENCED, f"its node was lost{when}: {text.splitlines()[0]}"
 
 
 def main() -> None:

@@ -139,9 +139,10 @@ class Home:
             raise TbenchError(f"the node sent an event that is none: {error}") from None
         if event.job != self._job.name or event.profile != self._job.profile:
             raise TbenchError(f"the node sent an event of the job {event.job}")
+        trial = _checked(event.trial) if event.trial is not None else None
         append_lines(self._batch.events_jsonl, encode_line(event))
-        if event.kind == EventKind.TRIAL_ENDED and event.detail.get("retried") and event.trial not in self._here:
-            shutil.rmtree(self._folder / _checked(event.trial or ""), ignore_errors=True)  # as Harbor does there
+        if event.kind == EventKind.TRIAL_ENDED and event.detail.get("retried") and trial and trial not in self._here:
+            shutil.rmtree(self._folder / trial, ignore_errors=True)  # as Harbor does there
 
     def _live(self, piece: Live) -> None:
         """A log of a running trial, to look at: it is replaced when the trial comes as a whole."""

@@ -14,6 +14,9 @@ from servers.base import Refusal, Tokens, Turn
 from servers.git_http import GitServer
 from servers.harbor_job import INSTRUCTION, SOLVE, Trial, run_trial
 from servers.mcp_package import LAB, write_package, write_repository
+from terminalbench.harbor.read.results import read_trial
+from terminalbench.records.trial import AgentStatus, Outcome
+from terminalbench.records.trial import Trial as Read
 
 AGENT = "terminalbench.harbor.agents.claude_code:ClaudeCodeAgent"
 CLIENTS = Path(__file__).parents[1] / "clients"
@@ -134,6 +137,46 @@ def test_a_profile_with_everything(tmp_path: Path, claude: Path) -> None:
     calls = [call.function_name for step in trajectory.steps for call in step.tool_calls or []]
     assert calls == ["mcp__lab__whoami", "Bash"]
     assert trajectory.agent.version == VERSION
+    read = read_trial(trial.folder).trial
+    assert read is not None
+    _assert_read_back(read)
+    _assert_told_exactly(read, init_event(trial))
+
+
+def _assert_read_back(trial: Read) -> None:
+    """The record has the outcome, the usage to the token, and that the treatment arrived."""
+    assert (trial.outcome, trial.agent_status, trial.suspect) == (Outcome.PASSED, AgentStatus.COMPLETED, [])
+    assert (trial.agent, trial.agent_version, trial.model) == ("claude-code", VERSION, "claude-sonnet-4-5")
+    usage = trial.usage
+    assert (usage.input_tokens, usage.cache_write_tokens) == (3300, 210)
+    assert (usage.cache_read_tokens, usage.output_tokens) == (1500, 180)
+    assert usage.cost_usd == pytest.approx(COST)
+    assert (usage.source, usage.cost_source) == ("claude-code", "claude-code")
+    delivery = trial.delivery
+    assert (delivery.mcp_configured, delivery.mcp_connected) == (["lab"], ["lab"])
+    assert delivery.mcp_calls == {"mcp__lab__whoami": 1}
+    assert delivery.hooks_fired == {"PreToolUse": 2}
+    assert delivery.prompt_delivered is True
+    assert delivery.cli_version == VERSION
+    assert None not in (delivery.prompt_digest, delivery.hooks_digest, delivery.source_commit)
+    assert trial.tool_calls == 2
+    assert len(trial.trajectory_paths) == 1
+
+
+def _assert_told_exactly(trial: Read, told: dict[str, Any]) -> None:
+    """The record holds what the event `init` of the real CLI says, no more and no less."""
+    had = trial.delivery
+    assert (had.told_by, had.model, had.permission_mode) == ("claude-code", told["model"], told["permissionMode"])
+    assert (had.cli_version, had.model, had.permission_mode) == (VERSION, "claude-sonnet-4-5", "bypassPermissions")
+    builtin = [tool for tool in told["tools"] if not tool.startswith("mcp__")]
+    assert had.tools == sorted(builtin)
+    assert {"Bash", "Edit", "Read", "Write"} < set(builtin)
+    assert had.mcp_tools == {"lab": sorted(t.split("__")[2] for t in told["tools"] if t.startswith("mcp__"))}
+    assert had.mcp_tools["lab"]
+    assert had.mcp_state == {"lab": "connected"} == {one["name"]: one["status"] for one in told["mcp_servers"]}
+    assert (had.mcp_undeclared, had.left_out) == ([], 0)
+    for field in ("slash_commands", "skills", "agents"):
+        assert getattr(had, field) == told.get(field)
 
 
 def test_a_server_from_a_pinned_commit_of_a_private_repository(tmp_path: Path, claude: Path) -> None:

@@ -2,7 +2,7 @@
 
 What stands in for what a person has: a clone whose `make setup` finds the packages of these tests, and scripted servers at
 the addresses of models. The 96 trials of the demo are at tasks of the same names that take no time: luck decides them by the
-name, and that each solution earns 1 is shown by tests/starter. After the first block, the Harbor processes are forked ones.
+name, and that each solution earns 1 is shown by tests/starter. From there on, the Harbor processes are forked ones.
 """
 
 import json
@@ -107,10 +107,11 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Generator[Walked]:
             assert address in tutorial
             tutorial = tutorial.replace(address, stand_in)
         readme = README
+        quick = f'sed -i \'s|"starter"|"{quick_starter(root)}"|\' experiments/demo.toml'
         for command, meant in {
             "git clone ADDRESS": f"git clone -q {REPO}",
             "\nmake setup\n": f"\n{LENT}\nmake setup\n",
-            RUN_DEMO: f'\nsed -i \'s|"starter"|"{quick_starter(root)}"|\' experiments/demo.toml{RUN_DEMO}',
+            RUN_DEMO: f"\n{quick}\nPATH={loaded}:$PATH{RUN_DEMO}",
         }.items():
             assert command in readme
             readme = readme.replace(command, meant)
@@ -118,9 +119,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Generator[Walked]:
         answers = recorded(root / "answers.jsonl", ALL)
         judge = PAGES["judge"].replace(JUDGE, f"{answers} --judge-budget")
         pages = {**PAGES, "judge": judge}.values()
-        blocks = [block for page in (readme, tutorial, *pages) for block in shell_blocks(page)]
-        blocks[1] = f"PATH={loaded}:$PATH\n{blocks[1]}"
-        yield walk(folder, blocks, env)
+        yield walk(folder, [block for page in (readme, tutorial, *pages) for block in shell_blocks(page)], env)
 
 
 def test_every_command_works_in_its_order(walked: Walked) -> None:

@@ -80,7 +80,8 @@ def tokens(lab: Any, entry: dict[str, Any]) -> tuple[int, int]:
 
 @pytest.fixture
 def tiny(lab: Any) -> Path:
-    return tiny_gguf(lab.root / "tiny.gguf", context=16384, seed=os.getpid())
+    """A file, so a server, of this test's process; a model with other weights might answer in no form at all."""
+    return tiny_gguf(lab.root / "tiny.gguf", context=16384, note=str(os.getpid()))
 
 
 def test_each_way_to_ask_it_is_measured_free_and_leaves_nothing(lab: Any, tiny: Path) -> None:

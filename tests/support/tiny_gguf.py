@@ -13,10 +13,14 @@ _UNKNOWN, _CONTROL, _BYTE = 2, 3, 6
 _ALIGNED = 32
 
 
-def tiny_gguf(path: Path, *, context: int = 4096, seed: int = 1) -> Path:
-    """Write the model to `path`: one layer, a token for each byte, a window of `context`. It answers nonsense."""
+def tiny_gguf(path: Path, *, context: int = 4096, seed: int = 1, note: str = "") -> Path:
+    """Write the model to `path`: one layer, a token for each byte, a window of `context`. It answers nonsense.
+
+    Two with the same seed answer alike; with another `note` they are two files.
+    """
     facts: dict[str, Any] = {
         "general.architecture": "llama",
+        "general.description": note,
         "llama.context_length": context,
         "llama.embedding_length": _WIDTH,
         "llama.block_count": 1,

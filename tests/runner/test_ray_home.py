@@ -135,6 +135,7 @@ def test_a_trial_comes_whole_with_its_links_modes_and_names_and_the_place_is_rem
         trial = job.folder / "t__1"
         (trial / "agent").mkdir(parents=True)
         node.tell("trial_started", "t__1")
+        (trial / "agent" / ".log.tmp").write_text("of a writer")
         (trial / "agent" / "log.txt").write_text("one\n")
         seen = here.file("t__1/agent/log.txt")
         while not (seen.exists() and seen.read_text() == "one\n"):
@@ -144,6 +145,8 @@ def test_a_trial_comes_whole_with_its_links_modes_and_names_and_the_place_is_rem
         (trial / "agent" / "out").symlink_to(secret)
         os.mkfifo(trial / "agent" / "pipe")
         (trial / "empty").mkdir()
+        deep = trial / "agent" / "/".join(["d" * 255] * 14)  # a path that no single call opens here
+        deep.mkdir(parents=True)
         (trial / "run.sh").write_text("")
         (trial / "run.sh").chmod(0o755)
         (trial / "result.json").write_text(f'{{"path": "{task}"}}')
@@ -159,10 +162,14 @@ def test_a_trial_comes_whole_with_its_links_modes_and_names_and_the_place_is_rem
     assert here.file("t__1/agent/out").readlink() == secret, "as it was: nobody has followed it"
     assert not here.file("t__1/agent/pipe").exists()
     assert here.file("t__1/empty").is_dir()
+    assert here.file("t__1/agent/.log.tmp").read_text() == "of a writer"
+    assert here.file(f"t__1/agent/{'d' * 255}").is_dir()
+    notes = [event.error for event in read_jsonl(here.batch.events_jsonl, Event).records if event.kind == "note"]
+    assert "t__1: 1 of its files stayed on the node" in (notes[-1] or "")
     assert here.file("t__1/run.sh").stat().st_mode & 0o777 == 0o755
     assert here.batch.job_log(JOB).read_text() == "Harbor says"
     kinds = [event.kind for event in read_jsonl(here.batch.events_jsonl, Event).records]
-    assert kinds == ["note", "trial_started", "trial_ended"]
+    assert kinds == ["note", "trial_started", "note", "trial_ended"]
     assert not here.batch.arriving.exists()
     assert list((tmp_path / "there").glob("*/*")) == []
 

@@ -47,6 +47,7 @@ WAIT_SEC = 1.0
 _LOOK_SEC = 0.1
 _LIVE_SEC = 1.0
 _LIVE_FILES = 20
+_DEEPEST, _LONGEST = 200, 3000
 _SMALL = 64 << 20
 _NAMES_PATHS = frozenset({"config.json", "lock.json", "result.json"})
 """Where Harbor writes paths, which are those of the runner's machine again when they come there."""
@@ -141,12 +142,13 @@ class _Grown:
         return 0, read_plain(self.path, CHUNK_BYTES) or b""
 
 
-def _is_text(name: str) -> bool:
-    """Whether the name of a file can be sent as text."""
+def _is_sent(name: str) -> bool:
+    """Whether a file of that name is sent by itself: it is text, and no temporary one."""
     try:
-        return bool(name.encode())
+        name.encode()
     except UnicodeEncodeError:
         return False
+    return name == ACTIVITY or not name.rpartition("/")[2].startswith(".")
 
 
 class Outbox:
@@ -256,14 +258,14 @@ class Outbox:
         for name in ("trial.log", ACTIVITY, *names):
             grown = known.setdefault(name, _Grown(folder / name))
             offset, data = grown.read_whole() if name.endswith((".json", ACTIVITY)) else grown.read()
-            if data and _is_text(name):
+            if data and _is_sent(name):
                 yield Live(trial, name, offset, data)
 
     def _left(self) -> Iterator[Message]:
         """What no event told of: trials that did not end, and Harbor's files of the job."""
         folder = self._batch.job_folder(self._job)
         for kind, place in (("try", self._batch.superseded / self._job), ("trial", folder)):
-            for name in sorted(entry.name for entry in place.iterdir()) if place.is_dir() else ():
+            for name in sorted(filter(_is_sent, os.listdir(place))) if place.is_dir() else ():  # noqa: PTH208
                 path = place / name
                 if path.is_dir() and not path.is_symlink():
                     yield from self._folder("try" if kind == "try" else "trial", name)
@@ -282,7 +284,13 @@ class Outbox:
         unread: list[OSError] = []
         top = os.fsencode(place / name)
         for root, folders, names, handle in os.fwalk(top, onerror=unread.append):
-            for entry in [*folders, *names]:
+            found = [*folders, *names]
+            below = root[len(top) :]
+            if len(below) > _LONGEST or below.count(b"/") >= _DEEPEST:  # an agent can make folders without end
+                missing += len(found)
+                folders.clear()
+                continue
+            for entry in found:
                 try:
                     status = os.stat(entry, dir_fd=handle, follow_symlinks=False)
                     count += 1

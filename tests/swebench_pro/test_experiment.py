@@ -104,7 +104,6 @@ def test_a_key_is_handed_over_in_this_process_only() -> None:
         hand_over_key("openai", None, {})
 
 
-@pytest.mark.litellm
 @pytest.mark.parametrize(
     ("provider", "hint"), [("openruoter", 'did you mean "openrouter"?'), ("nosuch", "known: openai")]
 )

@@ -185,7 +185,6 @@ def test_kappa_and_its_error_are_those_of_statsmodels() -> None:
     assert (kappa, error) == (pytest.approx(expected.kappa), pytest.approx(expected.std_kappa))
 
 
-@pytest.mark.statsmodels
 def test_agreement_with_intervals_where_the_number_allows() -> None:
     findings = [judged(f"j/{n}", judge) for n, (judge, _) in enumerate(PAIRS)]
     labels = Labels([label(f"j/{n}", person) for n, (_, person) in enumerate(PAIRS)])

@@ -26,7 +26,7 @@ settings.register_profile("tests", deadline=None, derandomize=True, suppress_hea
 settings.load_profile("tests")
 
 
-LOADED = ("harbor.cli.main", "terminalbench.llm.litellm_model", "statsmodels.stats.api")
+LOADED = ("harbor.cli.main", "terminalbench.llm.litellm_model")
 """What takes seconds to load and several tests need: loaded once, before the processes are forked that run all tests."""
 MANY = 1000
 gc.disable()  # until all tests are collected: a third of the time of that would go to looking for garbage

@@ -46,6 +46,7 @@ def test_the_bound_is_close() -> None:
     assert drawn - 0.003 < sign_flip_p(costs) < 1.1 * drawn + 0.003
 
 
+@pytest.mark.alone("statsmodels")
 @pytest.mark.parametrize(
     ("wins", "losses", "both"), [(9, 2, 5), (3, 4, 0), (1, 0, 3), (8, 8, 2), (0, 6, 1), (300, 240, 9)]
 )

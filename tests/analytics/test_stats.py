@@ -16,6 +16,7 @@ from terminalbench.analytics.special import beta_cdf, student_quantile
 from terminalbench.analytics.stats import look_reached, nominal_level, obrien_fleming
 from terminalbench.index.totals import wilson
 
+pytestmark = pytest.mark.alone("statsmodels")  # which takes seconds to load
 COUNTS = [(0, 5), (1, 5), (5, 5), (7, 20), (40, 41), (0, 1)]
 
 

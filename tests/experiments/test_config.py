@@ -81,7 +81,7 @@ def test_one_mistake_gives_one_line(project, text: str, expected: str) -> None:
         ("[]", "tasks.items: must not be empty"),
         ('["a"]', "tasks.items[0]: must be a table, not a string"),
         ('[{ id = "" }]', "tasks.items[0].id: must not be empty"),
-        ("[{}]", "tasks.items[0].id: is required (The task's id within its dataset; or a glob, as `git-*`, where"),
+        ("[{}]", "tasks.items[0].id: is required (Its id within the dataset; or a glob, as `git-*`, where"),
         ('[{ id = "a" }, { id = "a" }]', 'tasks.items[1]: task "a" of terminal-bench@2.0 is already tasks.items[0] (remove one)'),
         ('[{ id = "a", datset = "x@1" }]', 'tasks.items[0].datset: unknown key (did you mean "dataset"?)'),
         ('[{ id = "a", dataset = "nowhere" }]', 'tasks.items[0].dataset: "nowhere" is not a dataset'),

@@ -178,7 +178,7 @@ def test_attempts_are_numbered_beside_earlier_ones_and_a_try_that_is_repeated_is
     make_trial(here.batch, "t__0", job=first_wave(JOB), attempt=3)
 
     def act(node: Acting, job: JobRun) -> int:
-        there = earlier_trials(Batch(node.folder / "batch"), JOB)
+        there = earlier_trials(Batch(node.folder / "batch"), node.folder / "batch/runs" / JOB)
         assert [(one.cell, one.attempt) for one in there] == [(("d", "t"), 3)]
         node.tell("trial_started", "t__1")
         for folder in (job.folder / "t__1", node.folder / "batch" / "superseded" / JOB / "t__1-try1"):

@@ -179,8 +179,7 @@ class Warm:
     ) -> Forked:
         """Start `argv` as `spawn` does; `channel` is a descriptor that it keeps."""
         if self._door == HARBOR and MANY in _ENV and _is_large(argv):
-            large = _LARGE_ONES.setdefault(self._where, Warm(self._where, LARGE))
-            return large(argv, env, number, cwd, **files)
+            return self._large()(argv, env, number, cwd, **files)
         theirs, ours, pipes = [], {}, []
         channel: list[int] = [files["channel"]] if "channel" in files else []
         null = os.open(os.devnull, os.O_RDWR)
@@ -222,6 +221,11 @@ class Warm:
         """Connect to the loaded process, and start it if this is the first use in the session."""
         if self._server is None:
             self._server = _connect(self._where or _ENV[FOLDER], self._door)
+            if self._door == HARBOR and MANY in _ENV:  # else a process that a test watches would start it
+                self._large().connect()
+
+    def _large(self) -> "Warm":
+        return _LARGE_ONES.setdefault(self._where, Warm(self._where, LARGE))
 
     def _ask(self, request: dict[str, Any], descriptors: list[int]) -> int:
         self.connect()

@@ -41,8 +41,8 @@ class Earlier(msgspec.Struct, frozen=True):
     attempt: int | None
 
 
-def earlier_trials(batch: Batch, job: str) -> list[Earlier]:
-    """What earlier jobs of the profile of `job` have finished and is not run again.
+def earlier_trials(batch: Batch, job: Path) -> list[Earlier]:
+    """What earlier jobs of the profile of the job with the folder `job` have finished and is not run again.
 
     Where the batch is on another machine, as that one has told it.
     """
@@ -52,8 +52,8 @@ def earlier_trials(batch: Batch, job: str) -> list[Earlier]:
     found = decode_plain(batch.plan_json, _Superseded, _PLAN_LIMIT) or _Superseded()
     return [
         Earlier(str(trial), task, read_planned(trial).attempt)
-        for folder in sorted(batch.runs.iterdir())
-        if first_wave(folder.name) == first_wave(job)
+        for folder in sorted(job.parent.iterdir())
+        if first_wave(folder.name) == first_wave(job.name)
         for trial, task in finished_folders(folder)
         if f"{folder.name}/{trial.name}" not in found.superseded
     ]
@@ -76,7 +76,7 @@ def numbered[T](items: Iterable[T], known: Callable[[T], int | None], most: int 
 def number_planned(job: Any, batch: Batch) -> dict[str, int]:
     """The attempt of every planned trial of Harbor's `job`, beside what earlier jobs of its profile have finished."""
     own = Path(job.job_dir)
-    earlier = earlier_trials(batch, own.name)
+    earlier = earlier_trials(batch, own)
     cells: dict[Path, Hashable] = {Path(one.folder): (one.cell, 0) for one in earlier}
     known = {Path(one.folder): one.attempt for one in earlier}
     agents: list[str] = []

@@ -175,6 +175,7 @@ def test_a_persons_word_stands_in_the_rules_place() -> None:
 PAIRS = [("a", "a")] * 9 + [("b", "b")] * 6 + [("a", "b")] * 2 + [("b", "c")] * 3 + [("c", "c")] * 4
 
 
+@pytest.mark.alone("statsmodels")
 def test_kappa_and_its_error_are_those_of_statsmodels() -> None:
     values = ["a", "b", "c"]
     table = [[sum(pair == (v, w) for pair in PAIRS) for w in values] for v in values]
@@ -185,6 +186,7 @@ def test_kappa_and_its_error_are_those_of_statsmodels() -> None:
     assert (kappa, error) == (pytest.approx(expected.kappa), pytest.approx(expected.std_kappa))
 
 
+@pytest.mark.alone("statsmodels")
 def test_agreement_with_intervals_where_the_number_allows() -> None:
     findings = [judged(f"j/{n}", judge) for n, (judge, _) in enumerate(PAIRS)]
     labels = Labels([label(f"j/{n}", person) for n, (_, person) in enumerate(PAIRS)])

@@ -4,8 +4,11 @@ Harbor runs `DoorElsewhere`, which asks by a socket of its own machine; whoever 
 the machine of the batch, where `answer` has the batch's own `Admission` decide. Nothing is decided here.
 """
 
+import contextlib
+import os
 import socket
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +23,17 @@ from terminalbench.harbor.limits.control import Control, ControlFile
 from terminalbench.harbor.limits.gate import Gate
 
 _PIECE = 1 << 16
+
+
+@contextlib.contextmanager
+def short_address(path: Path | str) -> Generator[str]:
+    """The address of a socket, however long its path is: the kernel takes at most 107 bytes."""
+    place = Path(path)
+    folder = os.open(place.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{place.name}"
+    finally:
+        os.close(folder)
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -166,7 +180,8 @@ class DoorElsewhere:
 
     def _say(self, question: Question) -> Reply:
         with socket.socket(socket.AF_UNIX) as line:
-            line.connect(self._address)
+            with short_address(self._address) as address:
+                line.connect(address)
             line.sendall(msgspec.json.encode(question) + b"\n")
             if not question.awaited:
                 return Reply(self.now())

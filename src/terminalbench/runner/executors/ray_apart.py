@@ -22,7 +22,7 @@ from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import open_plain, read_plain
-from terminalbench.harbor.limits.elsewhere import Question, Reply
+from terminalbench.harbor.limits.elsewhere import Question, Reply, short_address
 from terminalbench.records.event import Event, EventKind
 from terminalbench.runner.executors.ray_wire import (
     CHUNK_BYTES,
@@ -71,7 +71,8 @@ class Questions:
                     if (reply := asker.ask(question)) is not None:
                         self.wfile.write(msgspec.json.encode(reply) + b"\n")
 
-        self._server = _Server(str(address), Handler)
+        with short_address(address) as short:
+            self._server = _Server(short, Handler)
         threading.Thread(target=self._server.serve_forever, name="gate", daemon=True).start()
 
     def ask(self, question: Question) -> Reply | None:

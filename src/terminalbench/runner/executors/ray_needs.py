@@ -116,7 +116,7 @@ def needs_of(job: JobRun, plan: Plan, batch: Batch, place: str) -> Needs:
         for name, file in own_code(path, root).items():
             needs.add_file(f"{PROJECT}/{name}", file)
     needs.add(f"{BATCH}/runs/{job.name}.job.json", encode_json(_moved(config, agent, places)))
-    needs.add(f"{BATCH}/earlier.json", encode_json(earlier_trials(batch, job.name)))
+    needs.add(f"{BATCH}/earlier.json", encode_json(earlier_trials(batch, job.folder)))
     needs.add_file(f"{BATCH}/plan.json", batch.plan_json)
     needs.entries.setdefault(PROJECT, Entry(PROJECT))
     needs.moved |= {f"{place}/{BATCH}": str(batch.folder), **({f"{place}/{PROJECT}": str(root)} if root else {})}

@@ -8,16 +8,16 @@ from terminalbench.version import __version__
 TYPE_CHECKING = False  # that of `typing` takes longer to load than all the rest
 if TYPE_CHECKING:
     from terminalbench.experiments.config import load
-    from terminalbench.index.results import open_results
     from terminalbench.lab.analyze import analyze
     from terminalbench.lab.compare import compare
     from terminalbench.lab.plan import plan
     from terminalbench.lab.resume import resume
     from terminalbench.lab.run import run
+    from terminalbench.live.status import open_results
 
 __all__ = ["__version__", "analyze", "compare", "load", "open_results", "plan", "resume", "run"]
 
-_MODULES = {"load": "terminalbench.experiments.config", "open_results": "terminalbench.index.results"}
+_MODULES = {"load": "terminalbench.experiments.config", "open_results": "terminalbench.live.status"}
 
 if not TYPE_CHECKING:
 

@@ -246,7 +246,7 @@ def test_a_cost_that_is_unknown_makes_the_cost_of_a_success_unknown() -> None:
 
 
 def test_the_front_is_of_known_prices_on_common_tasks() -> None:
-    def front(marks: Marks | None = None, free: str = "", **costs: tuple[float, int]) -> Comparison:
+    def front(marks: Marks | None = None, free: str = "", **costs: tuple[float | None, int]) -> Comparison:
         data = [
             msgspec.structs.replace(row, spent=Spend(*costs[row.profile]), no_model=row.profile == free)
             for row in rows(marks or table(a="x+ x+", b="++ ++", c="+x +x"))
@@ -257,6 +257,9 @@ def test_the_front_is_of_known_prices_on_common_tasks() -> None:
     assert front(a=(0.5, 0), b=(0.1, 0), c=(0.2, 0)).pareto == ["b"]
     unknown = front(a=(0.5, 0), b=(0.1, 3), c=(0.2, 0))
     assert (unknown.pareto, unknown.pareto_note) == (["c"], "Pareto front without b: a cost is unknown")
+    for marks, cost in (("EE EE", 0.1), (".. ..", None)):
+        broke = front(table(a="x+ x+", b="++ ++", c=marks), a=(0.5, 0), b=(0.6, 0), c=(cost, 0))
+        assert (broke.pareto, broke.pareto_note) == (["a", "b"], "Pareto front without c: nothing was measured")
     free = front(a=(0.5, 0), b=(0.0, 0), c=(0.2, 0), free="b")
     assert (free.pareto, free.pareto_note) == (["c"], "Pareto front without b: no model is called")
     assert [p.no_model for p in free.profiles] == [False, True, False]

@@ -316,9 +316,9 @@ def test_odd_folders(jobs: Path, tbench: Callable[..., Any]) -> None:
     (jobs / "notes").mkdir()
     (jobs / "readme.txt").write_text("mine\n")
     (view,) = select(jobs).views()
-    assert {(cell.profile, cell.outcome.value) for cell in view.cells if cell.task.id not in "abc"} == {
+    assert {(cell.profile, cell.state) for cell in view.cells if cell.task.id not in "abc"} == {
         ("claude-code/claude-sonnet-4-5", "errored"),
-        ("claude-code/claude-sonnet-4-5", "cancelled"),
+        ("claude-code/claude-sonnet-4-5", "running"),
     }
     assert [(job.profile, len(job.tasks)) for job in view.plan.jobs] == [
         ("claude-code/claude-sonnet-4-5", 6),

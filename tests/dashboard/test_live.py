@@ -6,7 +6,7 @@ import time
 import pytest
 
 from support.dashboard import Root, add_trajectory, steps, trial
-from support.results import STAMP
+from support.results import STAMP, make_trial
 from terminalbench.dashboard import site
 from terminalbench.dashboard.pages import verdicts
 from terminalbench.json_files import append_jsonl
@@ -49,6 +49,21 @@ def test_a_running_trial_is_neither_cancelled_nor_not_run(root: Root, folder: bo
     listed = page.split('id="live"')[1].split("Ended last")[0]
     assert f'<a href="./trials/{STAMP}__q/b__4/">b</a> q' in listed
     assert "interrupted" not in page.split('id="reasons"')[1].split("</section>")[0]
+
+
+def test_a_trial_that_a_resume_runs_again_is_not_called_cancelled(root: Root) -> None:
+    make_trial(root.batch, "b__5", profile="q", reward=None, error="CancelledError")
+    root.scan()
+    assert "q, attempt 2: cancelled" in root.text(BATCH)
+    start(root, "b__4")
+    page = root.text(BATCH)
+    assert "q, attempt 2: running, agent" in page
+    assert "0 of 8 trials ended, 1 running" in page.split('id="verdict"')[1].split("</summary>")[0]
+    row = page.split("1 of them running")[1].split("</tr>")[0]
+    assert 'class="running"' in row
+    assert 'class="cancelled"' not in row
+    assert '<td class="num">0<span class="sub">1 running</span></td>' in row
+    assert "study/0 still runs" in page
 
 
 def test_a_live_batch_folds_what_is_not_decided_into_one_line(root: Root) -> None:

@@ -84,3 +84,14 @@ def test_status_lists_this_projects_batches_first(two: tuple[Batch, Batch], tben
     with running(there, here):
         listed = json.loads(tbench("status", "--json").out)
     assert [found["batch"] for found in listed] == [str(here.folder), str(there.folder)]
+
+
+def test_where_the_batches_of_a_night_are_is_said(tbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "results").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert tbench("list").out == "no batches yet\n"
+    assert "tbench run starts one" in tbench("compare").err
+    make_plan(allocate(tmp_path / "results" / "night" / "batches", "s"))
+    for said in (tbench("list").out, tbench("compare").err):
+        assert "--results results/night/batches" in said

@@ -73,8 +73,9 @@ def test_the_time_left_is_unknown_while_a_profile_with_trials_to_start_is_paused
     assert eta_sec(state, START + 12) is None
 
 
-def test_nothing_is_said_of_a_model_by_the_pace_of_an_oracle() -> None:
-    planned = plan(("o", "m"), ("a", "b"), agents={"o": "oracle"}, parallel=1)
+@pytest.mark.parametrize("agent", ["oracle", "simulated"])
+def test_nothing_is_said_of_a_profile_by_the_pace_of_another(agent: str) -> None:
+    planned = plan(("o", "m"), ("a", "b"), agents={"o": agent}, parallel=1)
     state = LiveState()
     state.replan(planned)
     for event in [*Teller("a__1", "a", "o").whole(0, 2), Teller("a__2", "a", "m").started(0)]:
@@ -86,10 +87,10 @@ def test_nothing_is_said_of_a_model_by_the_pace_of_an_oracle() -> None:
 
 def test_the_time_left_knows_what_a_budget_makes_wait_and_how_much_it_lets_start() -> None:
     """Nine trials of 10 s each in three lanes: side by side, alone until the first cost, alone for good, two of them."""
-    tasks = tuple(f"t{n}" for n in range(10))
+    tasks = tuple(f"t{n}" for n in range(11))
     state = LiveState()
     state.replan(plan(("p", "q"), tasks, parallel=3))
-    events = [job_event(0, "job_started", "p"), job_event(0, "job_started", "q")]
+    events = [job_event(0, "job_started", "p"), job_event(0, "job_started", "q"), *Teller("t10__p", "t10").whole(0, 10)]
     for n, task in enumerate(tasks):
         events += Teller(f"{task}__q{n}", task, "q").whole(0, 10)
     events.append(Teller("t0__p", "t0", "p").started(10))

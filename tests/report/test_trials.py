@@ -10,7 +10,8 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Exclusion
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
-from terminalbench.report.trials import Now, trials_text
+from terminalbench.live.status import with_running
+from terminalbench.report.trials import trials_text
 
 LONG = "a-task-whose-name-is-so-long-that-no-terminal-of-eighty-columns-holds-it-and-more"
 
@@ -45,15 +46,15 @@ def test_a_batch_lists_its_trials_with_outcome_steps_and_cost(tbench, batch: Bat
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_the_list_of_trials_fits_the_terminal(batch: Batch, width: int) -> None:
     scan_batch(batch)
-    text = trials_text(view_batch(batch), Now(), width)
+    text = trials_text(view_batch(batch), width)
     assert max(map(len, text.splitlines())) <= width
     assert ("…" in text) == (width < 140)
 
 
 def test_a_trial_that_runs_is_not_called_cancelled(batch: Batch) -> None:
     scan_batch(batch)
-    now = Now(live=True, running={f"2026-01-23__16-26-48__p/{LONG}__3"})
-    lines = trials_text(view_batch(batch), now, 140).splitlines()
+    view = with_running(view_batch(batch), {f"2026-01-23__16-26-48__p/{LONG}__3": ("p", LONG)})
+    lines = trials_text(view, 140).splitlines()
     assert [line.split()[2] for line in lines[3:5]] == ["running", "waiting"]
     assert not any("Not measured" in line for line in lines)
 

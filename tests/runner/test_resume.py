@@ -142,6 +142,14 @@ def test_a_quarantine_counts_as_it_is_now(project: Project, started: Started) ->
     ]
 
 
+def test_a_result_that_cannot_be_read_is_run_again_by_every_resume(project: Project) -> None:
+    batch = planned(experiment(project))
+    for task in ("a", "b"):
+        make_trial(batch, f"{task}__1").joinpath("result.json").write_text("{")
+    scan_batch(batch)
+    assert next_steps(view_batch(batch), "x", interrupted=False) == ["go on with it: tbench resume x"]
+
+
 def test_errors_of_a_quarantined_task_stay_what_they_are(project: Project, started: Started) -> None:
     made = experiment(project)
     batch = planned(made)

@@ -34,7 +34,7 @@ from terminalbench.analytics.missing import (
     undone_in_stages,
 )
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Missing, Row, Verdict
-from terminalbench.analytics.reasons import could_be_undone, still_to_come, too_early, unknown_k
+from terminalbench.analytics.reasons import could_be_undone, still_runs, still_to_come, too_early, unknown_k
 from terminalbench.analytics.rows import repeats_told, rows_of
 from terminalbench.analytics.sample import BOUNDS, WAYS, Sample, Way, sample, task_differences, values_of
 from terminalbench.analytics.sentence import HAS_VALUE, notes, sentence
@@ -51,7 +51,8 @@ def compare_views(views: Sequence[BatchView], asked: Asked | None = None) -> Com
     """What batches say about their profiles: as their plans declare, and as it is asked now."""
     rows = rows_of(views, by_snapshot=asked is not None and asked.by_snapshot)
     comparison = compare(rows, settings_of(views, asked))
-    return msgspec.structs.replace(comparison, warnings=[*comparison.warnings, *_unreadable(views, asked)])
+    running = [line for view in views for line in still_runs(view)]
+    return msgspec.structs.replace(comparison, warnings=[*running, *comparison.warnings, *_unreadable(views, asked)])
 
 
 def _unreadable(views: Sequence[BatchView], asked: Asked | None) -> list[str]:

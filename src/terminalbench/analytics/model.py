@@ -12,6 +12,7 @@ from terminalbench.index.queries import Rerun
 from terminalbench.index.totals import Spend
 from terminalbench.records.trial import Delivery, Outcome, TaskRef
 from terminalbench.text.numbers import Metric
+from terminalbench.text.outcomes import RUNNING
 
 type Verdict = Literal["better", "worse", "equivalent", "inconclusive"]
 type LookMethod = Literal["obrien-fleming", "sign-flips", "growth"]
@@ -25,7 +26,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     its batch runs it again, None when it does not. `last` is how the last try ended where the
     attempt was run again after its verdict: the first verdict counts all the same. `broken` tries before the one that
     counts broke, `redrawn` of them after their agent had begun: what those would have come to is not known. Of these,
-    `crashed` were ended by the agent itself, of which nothing was seen, or by the death of Harbor.
+    `crashed` were ended by the agent itself, of which nothing was seen, or by the death of Harbor. One that is
+    `running` has no outcome yet: it is `NOT_RUN`.
     """
 
     task: TaskRef
@@ -55,6 +57,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     suspect: tuple[str, ...] = ()
     no_model: bool = False
     rerun: Rerun | None = None
+    running: bool = False
+
+    @property
+    def state(self) -> str:
+        """How it stands: its outcome, or that it runs."""
+        return RUNNING if self.running else self.outcome.value
 
     @property
     def measured(self) -> bool:

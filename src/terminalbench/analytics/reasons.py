@@ -6,6 +6,8 @@ from terminalbench.analytics.contrast import PENDING, Looks
 from terminalbench.analytics.model import Missing, ProfileSummary
 from terminalbench.analytics.settings import Settings
 from terminalbench.analytics.summary import ProfileRows
+from terminalbench.index.queries import BatchView
+from terminalbench.records.trial import Outcome
 from terminalbench.text.numbers import noun, p_value, plural
 
 
@@ -34,8 +36,11 @@ def too_early(looks: Looks) -> str | None:
 
 
 def still_to_come(profiles: Mapping[str, ProfileRows]) -> list[str]:
-    """What of the plan is missing."""
-    counts = {name: (sum(row.outcome in PENDING for row in p.rows()), len(p.rows())) for name, p in profiles.items()}
+    """What of the plan is missing, besides what runs."""
+    counts = {
+        name: (sum(row.outcome in PENDING and not row.running for row in p.rows()), len(p.rows()))
+        for name, p in profiles.items()
+    }
     lacking = {name: numbers for name, numbers in counts.items() if numbers[0]}
     what = "planned trials have not run or were cut off"
     if len(lacking) > 3:
@@ -44,6 +49,17 @@ def still_to_come(profiles: Mapping[str, ProfileRows]) -> list[str]:
             f"{missing} of {planned} {what}: {', '.join(f'{name} {count}' for name, (count, _) in lacking.items())}"
         ]
     return [f"{name}: {count} of {planned} {what}" for name, (count, planned) in lacking.items()]
+
+
+def still_runs(view: BatchView) -> list[str]:
+    """That a batch runs, and how far it is."""
+    if not view.live:
+        return []
+    running = sum(cell.running for cell in view.cells)
+    ended = sum(cell.outcome is not Outcome.NOT_RUN for cell in view.cells)
+    waiting = sum(cell.state == Outcome.NOT_RUN and cell.reason is None for cell in view.cells)
+    more = f", {waiting} waiting" if waiting else ""
+    return [f"{view.batch} still runs: {ended} of {plural(len(view.cells), 'trial')} ended, {running} running{more}"]
 
 
 def unknown_k(summaries: Sequence[ProfileSummary], settings: Settings) -> list[str]:

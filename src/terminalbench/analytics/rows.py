@@ -51,6 +51,7 @@ def rows_of(views: Sequence[BatchView], *, by_snapshot: bool = False) -> list[Ro
                 profile=names[view.batch, cell.profile],
                 attempt=cell.attempt,
                 outcome=cell.outcome,
+                running=cell.running,
                 batch=view.batch,
                 reason=cell.reason,
                 environment=environment,

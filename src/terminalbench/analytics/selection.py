@@ -20,7 +20,7 @@ from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.store import open_index
-from terminalbench.index.views import open_views
+from terminalbench.live.status import views_now
 from terminalbench.records.trial import Finding, Outcome, TaskRef
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.names import fits, fits_one, is_task, unknown
@@ -87,7 +87,7 @@ class Picked:
 
 def _opened(batches: Sequence[Batch]) -> list[Picked]:
     """Bring the index of batches up to date and look at them."""
-    views = open_views(batches)
+    views = views_now(batches)
     return [
         Picked(batch, batch.results_root, view, secrets_of(plan_or_none(batch)), view.cells)
         for batch, view in zip(batches, views, strict=True)

@@ -109,7 +109,7 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
         passed=passed,
         coverage=measured / len(rows),
         tasks=tasks,
-        outcomes=dict(Counter(row.outcome.value for row in rows)),
+        outcomes=dict(Counter(row.state for row in rows)),
         errors=dict(Counter(str(row.error_class) for row in rows if row.error_class and not row.measured)),
         rate=rates.rate,
         rate_all=rates.rate_all,
@@ -139,7 +139,7 @@ def _task(ref: TaskRef, rows: list[Row], counts: tuple[int, int, int], settings:
         passed=passed,
         rate=passed / measured if measured else None,
         interval=stats.jeffreys(passed, measured, settings.alpha) if measured else None,
-        outcomes=dict(Counter(row.outcome.value for row in rows)),
+        outcomes=dict(Counter(row.state for row in rows)),
         flaky=0 < passed < measured,
         trials=[row.trial for row in rows if row.trial is not None],
     )
@@ -183,19 +183,25 @@ def pareto_front(profiles: Mapping[str, ProfileRows]) -> Front:
     """The profiles that no other beats at once in passes and in cost, on the tasks that all of them were to attempt.
 
     Both are counted over all planned trials: crashes that are left out of the pass rate neither raise a profile nor
-    make it cheap. A profile that calls no model, or of which a cost is unknown, has no place in it.
+    make it cheap. A profile that calls no model, or of which nothing was measured or a cost is unknown, has no place in
+    it.
     """
     free = [name for name, profile in profiles.items() if all(row.no_model for row in profile.rows())]
     priced = {name: profile for name, profile in profiles.items() if name not in free}
     every = dict.fromkeys(task for profile in priced.values() for task in profile.tasks)
     common = [task for task in every if all(task in profile.tasks for profile in priced.values())]
     placed: list[tuple[float, float, str]] = []
+    unmeasured, unknown = [], []
     for name, profile in priced.items():
         rows = [row for task in common for row in profile.tasks[task]]
-        spent = known_total(row.spent.cost_usd for row in rows)
-        if spent is not None and not any(row.spent.cost_unknown for row in rows):
+        spent = Spend.total(row.spent for row in rows)
+        if not any(row.measured for row in rows):
+            unmeasured.append(name)
+        elif spent.cost_usd is None or spent.cost_unknown:
+            unknown.append(name)
+        else:
             rates = [passed / planned for planned, _, passed in map(profile.counts.__getitem__, common)]
-            placed.append((fsum(rates) / len(rates), spent / len(rows), name))
+            placed.append((fsum(rates) / len(rates), spent.cost_usd / len(rows), name))
     if len(placed) < 2:
         return Front([])
     front = [
@@ -203,13 +209,11 @@ def pareto_front(profiles: Mapping[str, ProfileRows]) -> Front:
         for rate, cost, name in placed
         if not any(r >= rate and c <= cost and (r > rate or c < cost) for r, c, _ in placed)
     ]
-    return Front(
-        front, _front_note(free, [n for n in priced if n not in {p[2] for p in placed}], len(common), len(every))
-    )
+    left_out = {"no model is called": free, "nothing was measured": unmeasured, "a cost is unknown": unknown}
+    return Front(front, _front_note(left_out, len(common), len(every)))
 
 
-def _front_note(free: Sequence[str], unknown: Sequence[str], common: int, every: int) -> str | None:
+def _front_note(left_out: Mapping[str, Sequence[str]], common: int, every: int) -> str | None:
     parts = [f"over the {plural(common, 'task')} of {every} that all of them have"] if common < every else []
-    parts += [f"without {some(free)}: no model is called"] if free else []
-    parts += [f"without {some(unknown)}: a cost is unknown"] if unknown else []
+    parts += [f"without {some(names)}: {why}" for why, names in left_out.items() if names]
     return f"Pareto front {'; '.join(parts)}" if parts else None

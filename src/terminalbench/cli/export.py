@@ -31,8 +31,8 @@ def command(where: Where, form: Any, table: str, everything: bool, output: Path 
     from terminalbench.cli.select import one_batch
     from terminalbench.files import write_bytes
     from terminalbench.index.places import ForeignJobs
-    from terminalbench.index.results import open_results
     from terminalbench.lab.select import results_root
+    from terminalbench.live.status import open_results
     from terminalbench.report.export import encode_table, export_trials
     from terminalbench.text.foreign import printable_json
 

@@ -35,22 +35,23 @@ def command(target: Path | None, results: Path | None, labels: dict[str, str], a
         return
     import json
 
-    from terminalbench.index.results import list_batches
     from terminalbench.index.scan import scan_all
-    from terminalbench.lab.select import results_root
+    from terminalbench.lab.select import no_batch_hint, results_root
+    from terminalbench.live.status import batches_now
     from terminalbench.text.foreign import cut
     from terminalbench.text.numbers import cost, dollars, moment
     from terminalbench.text.table import columns, fitted
 
     root = results_root(results)
     scan_all(root)
-    batches = list_batches(root, labels)
+    batches = batches_now(root, labels)
     if as_json:
         shown = [{**batch, "labels": json.loads(batch["labels"] or "{}")} for batch in batches]
         print_json(shown)
         return
     if not batches:
-        click.echo("no batches with these labels" if labels else "no batches yet")
+        hint = no_batch_hint(root)
+        click.echo(("no batches with these labels" if labels else "no batches yet") + (f" ({hint})" if hint else ""))
         return
     rows = [["batch", "created", "trials", "passed", "failed", "not measured", "cost", "name"]]
     for batch in batches:
@@ -62,7 +63,7 @@ def command(target: Path | None, results: Path | None, labels: dict[str, str], a
                 f"{batch['trials']}/{planned}",
                 str(batch["passed"]),
                 str(batch["failed"]),
-                str(batch["not_measured"]),
+                str(batch["not_measured"]) + (f", {batch['running']} running" if batch["running"] else ""),
                 cost(batch["cost_usd"], batch["cost_unknown"], no_model=batch["no_model"])
                 + (" (simulated)" if batch["simulated"] and not batch["no_model"] else "")
                 + (", with an oracle" if batch["oracle"] else "")
@@ -107,11 +108,11 @@ def _list_trials(name: Path, results: Path | None, *, as_json: bool) -> None:
     from terminalbench.report.trials import state, trials_text
     from terminalbench.text.paths import typed
 
-    view, now = trials_now(name, results)
+    view = trials_now(name, results)
     if as_json:
-        states = [state(cell, now) for cell in view.cells]
+        states = [state(cell, live=view.live) for cell in view.cells]
         rows = trial_records(view)
         print_json([row | {"state": states[place] if place < len(states) else None} for place, row in enumerate(rows)])
         return
-    click.echo(trials_text(view, now, text_width()), nl=False)
+    click.echo(trials_text(view, text_width()), nl=False)
     click.echo(f"\none of them: tbench show {typed(name)} PROFILE TRIAL")

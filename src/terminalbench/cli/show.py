@@ -32,6 +32,7 @@ def command(trial: tuple[str, ...], steps: str | None, full: bool, results: Path
     from terminalbench.lab.trial import find_attempt, find_trial
     from terminalbench.report.trial import Shown, trial_text
     from terminalbench.text.foreign import printable_json
+    from terminalbench.text.outcomes import RUNNING
 
     only = _range(steps)
     if len(trial) not in (1, 3):
@@ -40,11 +41,13 @@ def command(trial: tuple[str, ...], steps: str | None, full: bool, results: Path
     plan = plan_or_none(found.batch)
     secrets = secrets_of(plan)
     if as_json:
-        text = encode_json({"batch": found.batch_key, **msgspec.structs.asdict(found.row)}).decode()
+        row = {**msgspec.structs.asdict(found.row), **({"state": RUNNING} if found.running else {})}
+        text = encode_json({"batch": found.batch_key, **row}).decode()
     else:
         name = found.batch_key if found.batch_key != "." else f"{found.batch.folder.name} (Harbor jobs)"
         oracle = plan is not None and found.row.profile in plan.oracles()
-        text = trial_text(found.folder, name, found.row, Shown(only, full, secrets, found.later, oracle, text_width()))
+        shown = Shown(only, full, secrets, found.later, oracle, text_width(), found.running)
+        text = trial_text(found.folder, name, found.row, shown)
     text = secrets.hide(text)
     click.echo(printable_json(text) if as_json else text, nl=False)
 

@@ -1,11 +1,12 @@
 """Which planned trials of a live batch run now: a state of its own, beside how the others ended. Pure."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from terminalbench.dashboard.live import ShownTrial
 from terminalbench.index.queries import CellState
 from terminalbench.index.totals import ProfileTotals
+from terminalbench.live.status import Running, running_places
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.outcomes import RUNNING
 
@@ -18,25 +19,15 @@ def place(cell: CellState) -> Place:
     return (cell.profile, cell.task, cell.attempt)
 
 
-def running_cells(cells: Iterable[CellState], running: Sequence[ShownTrial]) -> dict[Place, ShownTrial]:
-    """The running trial of each cell that has one.
-
-    By its folder; one that the index does not know yet stands for the first cell of its profile and task that has not
-    run.
-    """
+def running_cells(cells: Sequence[CellState], running: Sequence[ShownTrial]) -> dict[Place, ShownTrial]:
+    """The running trial of each cell that has one."""
     known = {f"{trial.job}/{trial.trial}": trial for trial in running}
-    free: dict[tuple[str, str], list[Place]] = defaultdict(list)
-    found: dict[Place, ShownTrial] = {}
-    for cell in cells if known else ():
-        if cell.row is not None and cell.row.key in known:
-            found[place(cell)] = known.pop(cell.row.key)
-        elif cell.outcome is Outcome.NOT_RUN:
-            free[cell.profile, cell.task.id].append(place(cell))
-    for trial in known.values():
-        places = free[trial.profile, trial.task]
-        if places:
-            found[places.pop(0)] = trial
-    return found
+    return {place(cells[at]): known[key] for at, key in running_places(cells, named(running)).items()}
+
+
+def named(running: Iterable[ShownTrial]) -> Running:
+    """Running trials by their folder."""
+    return {f"{trial.job}/{trial.trial}": (trial.profile, trial.task) for trial in running}
 
 
 def waits(cell: CellState) -> bool:

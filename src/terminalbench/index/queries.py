@@ -20,6 +20,7 @@ from terminalbench.harbor.read.results import ReadState, TrialReading
 from terminalbench.index.store import open_index
 from terminalbench.json_files import read_json
 from terminalbench.records.trial import Outcome, TaskRef, Trial, Usage
+from terminalbench.text.outcomes import RUNNING
 
 
 class TrialRow(msgspec.Struct, frozen=True):
@@ -83,7 +84,10 @@ class Rerun(StrEnum):
 
 
 class CellState(msgspec.Struct, frozen=True):
-    """One planned trial: how it ended, or why it did not run. `row` is the trial that counts for it, if any."""
+    """One planned trial: how it ended, or why it did not run. `row` is the trial that counts for it, if any.
+
+    One that is `running` has no outcome yet: it is `NOT_RUN` without a reason.
+    """
 
     profile: str
     task: TaskRef
@@ -91,6 +95,12 @@ class CellState(msgspec.Struct, frozen=True):
     outcome: Outcome
     row: TrialRow | None = None
     reason: str | None = None
+    running: bool = False
+
+    @property
+    def state(self) -> str:
+        """How it stands: its outcome, or that it runs."""
+        return RUNNING if self.running else self.outcome.value
 
     @property
     def measured(self) -> bool:
@@ -99,7 +109,9 @@ class CellState(msgspec.Struct, frozen=True):
 
     @property
     def rerun(self) -> Rerun | None:
-        """How to run it again, unless its task is quarantined; None when it was measured, or ended by its own fault."""
+        """How to run it again, unless its task is quarantined; None when it runs, was measured or is at fault."""
+        if self.running:
+            return None
         if self.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or self.row is None or self.row.trial is None:
             return Rerun.RESUME
         kind = self.row.trial.error_class
@@ -111,6 +123,7 @@ class BatchView(msgspec.Struct, frozen=True):
 
     `superseded` were run again: they are evidence and cost money, but are not measurements. `picked_of` is how many
     trials were planned when only some of them are looked at. `notes` say what a reader of a comparison must know.
+    `live`: it runs.
     """
 
     batch: str
@@ -119,6 +132,7 @@ class BatchView(msgspec.Struct, frozen=True):
     superseded: list[TrialRow]
     picked_of: int | None = None
     notes: tuple[str, ...] = ()
+    live: bool = False
 
     @property
     def is_foreign(self) -> bool:

@@ -113,6 +113,7 @@ class Results:
 
     root: Path
     _jobs: tuple[str, ...] = ()
+    _open: Callable[[Batch, Path], BatchView] = open_view
 
     def batches(self) -> Table:
         """One row a batch, newest first, with its counts and cost."""
@@ -121,7 +122,7 @@ class Results:
 
     def trials(self, batch: str | None = None) -> Table:
         """One row a planned trial, those that never ran too, then one a superseded try; of `slug/n` or of all."""
-        rows = [row for found in self._batches(batch) for row in trial_records(open_view(found, self.root))]
+        rows = [row for found in self._batches(batch) for row in trial_records(self._open(found, self.root))]
         return Table(TRIALS, rows)
 
     def findings(self, batch: str | None = None) -> Table:
@@ -283,7 +284,7 @@ def _record(batch: str, row: TrialRow | None, cell: CellState | None = None) -> 
         found |= {"reason": trial.error_message, "wall_sec": trial.wall_sec, "measured": trial.measured}
     if cell is not None:
         found |= {"profile": cell.profile, "dataset": cell.task.dataset, "task": cell.task.id}
-        found |= {"attempt": cell.attempt, "outcome": cell.outcome.value, "reason": cell.reason}
+        found |= {"attempt": cell.attempt, "outcome": cell.state, "reason": cell.reason}
         found["measured"] = cell.measured
     found["passed"] = found["outcome"] == "passed" if found.get("measured") else None
     return dict(zip(TRIALS, map(found.get, TRIALS), strict=True))

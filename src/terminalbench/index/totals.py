@@ -248,8 +248,9 @@ def reason(cell: CellState) -> Reason:
     """Why one trial was not measured."""
     trial = cell.row.trial if cell.row else None
     default = "it never started" if cell.row is None else _DEFAULT_REASONS.get(cell.outcome, "it was interrupted")
+    default = "it has not ended" if cell.running else default
     error = trial.error_class.value if trial and trial.error_class else None
-    return Reason(cell.outcome.value, error, cell.reason or default, cell.profile, example=cell.row)
+    return Reason(cell.state, error, cell.reason or default, cell.profile, example=cell.row)
 
 
 def causes(cells: Iterable[CellState]) -> list[tuple[str, dict[str, int]]]:

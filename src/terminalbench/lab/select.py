@@ -13,8 +13,8 @@ from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.places import ForeignJobs, find_batches, find_jobs, root_around
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView
-from terminalbench.index.views import open_views
 from terminalbench.live.processes import announced_batches, live_processes
+from terminalbench.live.status import views_now
 from terminalbench.strict import is_file, is_folder, is_there
 from terminalbench.text.paths import from_here, typed
 
@@ -72,8 +72,8 @@ class Selected:
         return plan.analysis.judge_model if plan is not None else None
 
     def views(self) -> list[BatchView]:
-        """The batches, brought into the index and opened. Two of one name are told apart by their folders."""
-        return open_views(self.batches)
+        """The batches, brought into the index and opened, with what runs. Two of one name are told apart by folder."""
+        return views_now(self.batches)
 
 
 def _each_once(batches: Iterable[Batch]) -> list[Batch]:
@@ -282,8 +282,15 @@ def _newest(folder: Path, *, foreign: bool) -> Batch:
     if not found and foreign and (jobs := find_jobs(folder)) is not None:
         return jobs
     if not found:
-        raise UserError("holds no batch", where=str(folder), hint="tbench run starts one")
+        raise UserError("holds no batch", where=str(folder), hint=no_batch_hint(folder) or "tbench run starts one")
     return Batch(max(found, key=lambda place: (_first_job(place), int(place.name))))
+
+
+def no_batch_hint(root: Path) -> str | None:
+    """How to name the batches of the nights below a results folder, the newest night first; None without any."""
+    nights = {plan.parents[2] for plan in root.glob("*/batches/*/*/plan.json")}
+    newest = sorted(nights, key=lambda place: place.stat().st_mtime, reverse=True)
+    return f"those of a night: --results {typed(newest[0])}" if newest else None
 
 
 def _first_job(batch: Path) -> str:

@@ -1,6 +1,5 @@
 """The one trial that a command works on."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,11 +8,9 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.index.places import ForeignJobs, Place, is_trial
 from terminalbench.index.queries import BatchView, TrialRow, trial_rows, trials_named
 from terminalbench.index.scan import scan_all, scan_batch
-from terminalbench.index.views import open_view
 from terminalbench.lab.select import LIST_HINT, find_target, results_root
-from terminalbench.live.feed import Feed
+from terminalbench.live.status import running_now, view_now
 from terminalbench.records.trial import Trial
-from terminalbench.report.trials import Now
 from terminalbench.strict import is_file
 from terminalbench.text.foreign import printable
 from terminalbench.text.names import is_task, unknown
@@ -50,6 +47,11 @@ class FoundTrial:
         )
 
     @property
+    def running(self) -> bool:
+        """Whether it runs now."""
+        return self.row.trial is None and self.row.key in (running_now(self.batch) or {})
+
+    @property
     def key(self) -> str:
         """What findings and labels call the trial."""
         return f"{self.row.job}/{self.row.name}"
@@ -75,19 +77,15 @@ def find_trial(name: str, results: Path | None = None) -> FoundTrial:
     return FoundTrial(Place(key, str(root / key)).batch, key, row)
 
 
-def trials_now(name: Path, results: Path | None = None) -> tuple[BatchView, Now]:
-    """A batch, and what of it is going on."""
-    batch = find_target(name, results=results, foreign=True).batch
-    feed = Feed(batch)
-    feed.poll(time.time())
-    running = frozenset() if feed.over else frozenset(f"{trial.job}/{trial.name}" for trial in feed.state.running)
-    return open_view(batch), Now(live=not feed.over, running=running)
+def trials_now(name: Path, results: Path | None = None) -> BatchView:
+    """The trials of a batch, with what runs now."""
+    return view_now(find_target(name, results=results, foreign=True).batch)
 
 
 def find_attempt(batch: str, profile: str, task: str, results: Path | None = None) -> FoundTrial:
     """The trial of a batch that counts for an attempt: `task` is as in `fix-git`, `starter/fix-git` or `fix-git#2`."""
     target = find_target(batch, results=results, foreign=True)
-    view = open_view(target.batch)
+    view = view_now(target.batch)
     name, sign, number = task.rpartition("#")
     name, number = (name, number) if sign and number.isdecimal() else (task, "1")
     where = from_here(target.batch.folder)
@@ -103,6 +101,8 @@ def find_attempt(batch: str, profile: str, task: str, results: Path | None = Non
     found = next((cell for cell in cells if cell.attempt == int(number)), None)
     if found is None:
         raise UserError(f"{name} has {plural(len(cells), 'attempt')} by {profile}, none is #{number}", where=where)
+    if found.row is None and found.running:
+        raise UserError(f"{name}#{number} by {profile} has just started", where=where)
     if found.row is None:
         why = f": {found.reason}" if found.reason else ""
         raise UserError(f"{name}#{number} by {profile} has not run{why}", where=where)

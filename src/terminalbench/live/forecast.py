@@ -16,9 +16,10 @@ _GOLDEN = 0.6180339887498949
 
 
 def eta_sec(state: LiveState, now: float) -> float | None:
-    """Seconds until the last trial ends, by this batch's own durations; None while nothing is known of a profile.
+    """Seconds until the last trial ends, by this batch's own durations.
 
-    None too while a profile is paused that has trials to start: a person says when it goes on.
+    None while a profile that has trials to run has ended none: the others do not tell how long they take it. None too
+    while a profile is paused that has trials to start: a person says when it goes on.
 
     A trial takes what its task took this profile so far; else what the task took the others, times how much slower
     this profile is than they on the tasks it has done; else what a trial usually takes it. What ended first is what
@@ -40,18 +41,17 @@ def eta_sec(state: LiveState, now: float) -> float | None:
             continue  # it has nothing left to do
         if to_start and state.limits.told.why_paused(profile.key) is not None:
             return None
-        left = _left_sec(state, profile, mine, now, spread, shut=profile.key in shut)
-        if left is None:
+        if not profile.durations:
             return None
+        left = _left_sec(state, profile, mine, now, spread, shut=profile.key in shut)
         (now_running if mine else later).append(left)
     return _packed(now_running, later, state.plan.settings.profiles_parallel or len(state.profiles))
 
 
-def _typical(state: LiveState, like: LiveProfile) -> float | None:
-    """What a trial takes in the profiles of the same kind: with a model, or without."""
+def _typical(state: LiveState, like: LiveProfile) -> float:
+    """What a trial takes in the profiles of the same kind: with a model, or without. One has ended in `like` itself."""
     timed = [profile for profile in state.profiles.values() if profile.durations and profile.free == like.free]
-    count = sum(len(profile.durations) for profile in timed)
-    return sum(profile.seconds for profile in timed) / count if count else None
+    return sum(profile.seconds for profile in timed) / sum(len(profile.durations) for profile in timed)
 
 
 def _spread(state: LiveState) -> list[float]:
@@ -68,18 +68,16 @@ def _spread(state: LiveState) -> list[float]:
 
 def _left_sec(
     state: LiveState, profile: LiveProfile, running: list[LiveTrial], now: float, spread: list[float], *, shut: bool
-) -> float | None:
+) -> float:
     """Seconds until a profile is through, by its ended trials and by what its running ones already show.
 
-    Nothing new starts in one that is `shut`. None while nothing is known of trials of its kind.
+    Nothing new starts in one that is `shut`.
     """
-    typical, ahead, many = _typical(state, profile), profile.ahead, len(profile.durations)
-    if typical is None:
-        return None
+    typical, ahead = _typical(state, profile), profile.ahead
     ages = [max(0.0, now - trial.started) if trial.started is not None else 0.0 for trial in running]
     tasks = [(trial.dataset, trial.task) for trial in running]
     means = [(state.tally.own_sec(profile.key, task), state.tally.others_sec(profile.key, task)) for task in tasks]
-    usual = (profile.seconds + sum(ages)) / many if many else max([typical, *ages])
+    usual = (profile.seconds + sum(ages)) / len(profile.durations)
     slower = ahead.paced_sec / ahead.same_sec if ahead.same_sec > 0 else 1.0
     known = [(age, others) for age, (_, others) in zip(ages, means, strict=True) if others]
     taken = ahead.paced_sec + sum(max(age, slower * others) for age, others in known)

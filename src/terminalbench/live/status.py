@@ -1,21 +1,35 @@
 """How far the running batches are, from their events: reading only, costs nothing to the run."""
 
+import dataclasses
 import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.index.places import find_batches
+from terminalbench.harbor.read.results import ReadState
+from terminalbench.index.places import ForeignJobs, find_batches
+from terminalbench.index.queries import BatchView, CellState, Rerun
+from terminalbench.index.results import Results, list_batches
+from terminalbench.index.results import open_results as open_index
+from terminalbench.index.views import open_view, open_views
 from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import waiting_lines
 from terminalbench.live.model import Waiting
 from terminalbench.live.notices import Alert
-from terminalbench.live.processes import announced_batches, live_processes
+from terminalbench.live.processes import ForeignRun, announced_batches, live_processes
+from terminalbench.locks import lock_owner
 from terminalbench.records.event import Progress
+from terminalbench.records.trial import Outcome
 
 _SHOWN_STEPS = 8
+
+type Running = Mapping[str, tuple[str, str]]
+"""Trials that run now as `<job>/<trial>`, each with its profile and its task."""
 
 
 class RunningStep(msgspec.Struct, frozen=True):
@@ -105,3 +119,96 @@ def _status(batch: Batch, now: float) -> RunningBatch | None:
             *(f"{step.profile}, {step.task}: {step.at}" for step in steps[:_SHOWN_STEPS]),
         ],
     )
+
+
+def running_now(batch: Batch) -> Running | None:
+    """The trials of a batch that run now; None when nothing of it runs. Cheap where it does not."""
+    now = time.time()
+    if isinstance(batch, ForeignJobs):
+        may_run = ForeignRun(batch.runs).alive(now)
+    else:
+        may_run = bool(live_processes(batch)) or lock_owner(batch.lock) is not None
+    if not may_run:
+        return None
+    feed = Feed(batch)
+    feed.poll(now)
+    return None if feed.over else {f"{one.job}/{one.name}": (one.profile, one.task) for one in feed.state.running}
+
+
+def view_now(batch: Batch, results_root: Path | None = None) -> BatchView:
+    """A batch as `open_view` has it, with what of it runs now."""
+    running = running_now(batch)  # first: what ends in between has its result then
+    return with_running(open_view(batch, results_root), running)
+
+
+def views_now(batches: Iterable[Batch]) -> list[BatchView]:
+    """Several batches as `open_views` has them, with what of them runs now."""
+    every = list(batches)
+    running = [running_now(batch) for batch in every]
+    return [with_running(view, found) for view, found in zip(open_views(every), running, strict=True)]
+
+
+def open_results(root: Path | str = "results") -> Results:
+    """The results folder at `root`, or the Harbor job. A trial that runs has the outcome `running`."""
+    return dataclasses.replace(open_index(root), _open=view_now)
+
+
+def batches_now(root: Path, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """The batches of a results folder as the index has them, and how many trials of each are `running`.
+
+    Those are no trials that have ended, and not among what was not measured.
+    """
+    rows = []
+    for row in list_batches(root, labels):
+        batch = ForeignJobs(root) if row["batch"] == "." else Batch(root / row["batch"])
+        running = running_now(batch)
+        if not running or not (isinstance(batch, ForeignJobs) or batch.plan_json.is_file()):
+            rows.append({**row, "running": 0})
+            continue
+        cells = with_running(open_view(batch, root), running).cells
+        counts = {
+            "running": sum(cell.running for cell in cells),
+            "trials": sum(cell.outcome is not Outcome.NOT_RUN for cell in cells),
+            "not_measured": sum(not cell.measured and not cell.running for cell in cells),
+        }
+        rows.append({**row, **counts})
+    return rows
+
+
+def running_places(cells: Sequence[CellState], running: Running) -> dict[int, str]:
+    """Which cell each running trial stands for: the place of the cell, and the trial.
+
+    By its folder. One that the index does not know yet, or that runs again what was cut off or broke, stands for the
+    first cell of its profile and task without a verdict.
+    """
+    known, found = dict(running), {}
+    free: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for at, cell in enumerate(cells) if known else ():
+        if cell.row is not None and cell.row.key in known:
+            del known[cell.row.key]
+            found[at] = cell.row.key
+        elif not cell.measured:
+            free[cell.profile, cell.task.id].append(at)
+    for places in free.values():
+        places.sort(key=lambda at: cells[at].rerun is not Rerun.RESUME)
+    for key, place in known.items():
+        if free[place]:
+            found[free[place].pop(0)] = key
+    return found
+
+
+def with_running(view: BatchView, running: Running | None) -> BatchView:
+    """A batch with its running trials marked, each as the try that counts; None: nothing of it runs."""
+    if running is None:
+        return view
+    rows = {row.key: row for row in view.rows()}
+    unended = {key: place for key, place in running.items() if key not in rows or rows[key].trial is None}
+    found = running_places(view.cells, unended)
+    cells, over = list(view.cells), []
+    for at, key in found.items():
+        before, row = cells[at].row, rows.get(key)
+        over += [before] if before is not None and before.key != key and before.state != ReadState.HELD else []
+        cells[at] = msgspec.structs.replace(cells[at], outcome=Outcome.NOT_RUN, running=True, row=row, reason=None)
+    keys = set(found.values())
+    aside = [*(row for row in view.superseded if row.key not in keys), *over]
+    return msgspec.structs.replace(view, cells=cells, superseded=aside, live=True)

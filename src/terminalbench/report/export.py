@@ -10,7 +10,7 @@ from terminalbench.index.results import Results, Table
 from terminalbench.json_files import encode_json
 from terminalbench.text.foreign import visible
 
-_SKIPPED = ("cancelled", "not_run")
+_SKIPPED = ("cancelled", "not_run", "running")
 
 type Format = Literal["csv", "json", "parquet", "junit"]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.experiments.plan import ExclusionKind
-from terminalbench.index.queries import BatchView
+from terminalbench.index.queries import BatchView, CellState
 from terminalbench.index.totals import budget_use
 from terminalbench.records.trial import Outcome
 from terminalbench.runner.growth import is_quarantined
@@ -41,10 +41,10 @@ def next_steps(
     """
     ways = ways or Ways.of_batch(place)
     excluded = view.plan.exclusions()
-    not_run = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED)]
+    not_run = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or _unreadable(cell)]
     open_cells = [cell for cell in not_run if not is_quarantined(excluded(cell.profile, cell.task))]
     left_out = len(not_run) - len(open_cells)
-    errored = [cell for cell in view.cells if cell.outcome is Outcome.ERRORED]
+    errored = [cell for cell in view.cells if cell.outcome is Outcome.ERRORED and not _unreadable(cell)]
     broken = sum(not is_quarantined(excluded(cell.profile, cell.task)) for cell in errored)
     lines = ["nothing was missing, so nothing ran"] if nothing_ran and not open_cells else []
     why = {e.kind for cell in open_cells if (e := excluded(cell.profile, cell.task)) is not None}
@@ -64,6 +64,11 @@ def next_steps(
     if broken:
         lines.append(f"run what broke again ({plural(broken, 'trial')}): {ways.retry}")
     return lines
+
+
+def _unreadable(cell: CellState) -> bool:
+    """Whether its result cannot be read: every resume runs it again."""
+    return cell.row is not None and cell.row.unreadable
 
 
 def end_document(view: BatchView, *, interrupted: bool) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import UNKNOWN, count, dollars, duration, plural
 from terminalbench.text.numbers import tokens as token_count
 from terminalbench.text.oracle import named
-from terminalbench.text.outcomes import word
+from terminalbench.text.outcomes import RUNNING, word
 from terminalbench.text.paths import from_here
 from terminalbench.text.wrap import wrapped
 
@@ -38,7 +38,7 @@ class Shown:
     """Which steps, and how much of each. `only` holds the first and the last step id; None means all.
 
     `later` are the tries that were run after the verdict of the trial, which counts. `oracle`: its profile sees the
-    hidden verdict. `width`: of the lines, unless all is shown.
+    hidden verdict. `width`: of the lines, unless all is shown. `running`: the trial runs.
     """
 
     only: tuple[int, int] | None = None
@@ -47,6 +47,7 @@ class Shown:
     later: tuple[Trial, ...] = ()
     oracle: bool = False
     width: int = 100
+    running: bool = False
 
     @property
     def lines(self) -> int | None:
@@ -93,9 +94,12 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = No
         lines.append(f"  attempt   {row.attempt}")
     if row.copy:
         lines.append("  copy      yes: another folder holds the same trial, which counts")
-    lines += _standing(row, shown.later)
-    if row.trial is None:
-        lines.append(f"  state     {row.state}: {row.reason}")
+    lines += _standing(row, shown.later) if not shown.running else []
+    if shown.running:
+        lines.append(f"  state     {RUNNING}")
+    elif row.trial is None:
+        why = "it was interrupted" if row.state == ReadState.UNFINISHED else row.reason
+        lines.append(f"  state     {row.state}: {why}")
     else:
         lines += _ending(row.trial)
     lines += _usage(row.usage) if row.state != ReadState.HELD else ["  usage     none: it never started"]

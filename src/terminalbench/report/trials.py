@@ -1,8 +1,5 @@
 """The trials of a batch as a table: state, outcome, steps, cost. Pure."""
 
-from collections.abc import Container
-from dataclasses import dataclass
-
 from terminalbench.index.queries import BatchView, CellState
 from terminalbench.records.trial import Outcome
 from terminalbench.report.text import cause_lines
@@ -11,33 +8,26 @@ from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, count, duration, 
 from terminalbench.text.outcomes import word
 from terminalbench.text.table import columns
 
-RUNNING = "running"
 WAITING = "waiting"
 
 
-@dataclass(frozen=True)
-class Now:
-    """What of a batch is going on: whether it runs, and its running trials as `<job>/<trial>`."""
-
-    live: bool = False
-    running: Container[str] = ()
+def state(cell: CellState, *, live: bool) -> str:
+    """How a planned trial stands: its outcome, or that it runs, or in a live batch that it waits for its turn."""
+    waits = live and cell.state == Outcome.NOT_RUN and cell.reason is None
+    return WAITING if waits else cell.state
 
 
-def state(cell: CellState, now: Now) -> str:
-    """How a planned trial stands: its outcome, or that it runs, or that it waits for its turn."""
-    if cell.row is not None and cell.row.trial is None and cell.row.key in now.running:
-        return RUNNING
-    if now.live and cell.outcome is Outcome.NOT_RUN and cell.reason is None:
-        return WAITING
-    return cell.outcome.value
-
-
-def trials_text(view: BatchView, now: Now, width: int) -> str:
+def trials_text(view: BatchView, width: int) -> str:
     """One line a planned trial, in the order of the plan; below it each cause of what was not measured, once."""
     free = view.plan.without_model()
     mixed = len({cell.task.dataset for cell in view.cells}) > 1
     rows = [
-        [printable(cell.profile), _place(cell, mixed), *_values(cell, now, cell.profile in free)] for cell in view.cells
+        [
+            printable(cell.profile),
+            _place(cell, mixed),
+            *_values(cell, state(cell, live=view.live), cell.profile in free),
+        ]
+        for cell in view.cells
     ]
     head = ["profile", "trial", "outcome", "steps", "cost", "time"]
     taken = sum(2 + max(map(len, column)) for column in zip(head[2:], *(row[2:] for row in rows), strict=True))
@@ -45,7 +35,7 @@ def trials_text(view: BatchView, now: Now, width: int) -> str:
     room = width - taken - 2 - max(map(len, [head[0], *profiles.values()]))
     places = shortened((row[1] for row in rows), room)
     lines = [columns([head, *([profiles[row[0]], places[row[1]], *row[2:]] for row in rows)], left=(0, 1, 2))]
-    causes = cause_lines(view, width) if not now.live else []
+    causes = cause_lines(view, width) if not view.live else []
     lines += ["", "Not measured", *causes] if causes else []
     if view.superseded:
         lines += ["", f"{plural(len(view.superseded), 'superseded try', 'superseded tries')}: --json lists them"]
@@ -59,8 +49,7 @@ def _place(cell: CellState, mixed: bool) -> str:
     )
 
 
-def _values(cell: CellState, now: Now, free: bool) -> list[str]:
-    stands = state(cell, now)
+def _values(cell: CellState, stands: str, free: bool) -> list[str]:
     row = cell.row
     if row is None or stands == WAITING:
         return [word(stands), NOTHING, NOTHING, NOTHING]

@@ -13,8 +13,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_text
 from terminalbench.index.queries import BatchView
 from terminalbench.index.results import FINDINGS_FILE, read_findings
-from terminalbench.index.views import open_view
 from terminalbench.live.processes import resume_places
+from terminalbench.live.status import view_now
 from terminalbench.report.build import Measured, build_report
 from terminalbench.report.evidence import needed
 from terminalbench.report.html import render_html
@@ -26,7 +26,7 @@ MARKDOWN = "comparison_report.md"
 
 def open_source(batch: Batch) -> Measured:
     """A batch as it is on disk now, compared as its plan declares, with what was found about its trials."""
-    view = open_view(batch)
+    view = view_now(batch)
     return Measured(batch, view, _compared(batch, view), read_findings(batch, keep=needed))
 
 

@@ -14,7 +14,7 @@ from terminalbench.dashboard.live import ShownState
 from terminalbench.dashboard.pages.matrix import ORDERS, SHOWS, MatrixRow, MatrixWanted, matrix
 from terminalbench.dashboard.pages.trials import trial_table
 from terminalbench.dashboard.pages.verdicts import Said, batch_verdict, contrast_table
-from terminalbench.dashboard.running import outcome_bars, place, running_cells, waits
+from terminalbench.dashboard.running import named, outcome_bars, place, running_cells, waits
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profile_changes import differences, value_text
@@ -22,6 +22,7 @@ from terminalbench.index.pages import BatchSummary, Window
 from terminalbench.index.queries import BatchView
 from terminalbench.index.totals import ProfileTotals, not_measured, profile_totals
 from terminalbench.index.trial_pages import TrialFilter, find_trials
+from terminalbench.live.status import with_running
 from terminalbench.report.pictures import forest_chart, front_chart, front_points
 
 TASKS_PER_PAGE = 60
@@ -64,7 +65,7 @@ def batch_page(site: Site, ask: Ask) -> Page:
 
     tables = {"trials": trials}
     if view is not None:
-        values |= _planned(site, ask, summary, view)
+        values |= _planned(site, ask, summary, view, live)
         values |= _running(view, live, values)
         tables |= {
             "profiles": lambda: _profile_table(view),
@@ -93,8 +94,9 @@ def _running(view: BatchView, live: ShownState | None, shown: dict[str, Any]) ->
     return found | {"reasons": not_measured(stopped)[:REASONS]}
 
 
-def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> dict[str, Any]:
-    said = batch_verdict(site, summary, view, wait=ask.static or ask.data)
+def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView, live: ShownState | None) -> dict[str, Any]:
+    now = with_running(view, named(live.running) if live is not None else None)
+    said = batch_verdict(site, summary, now, wait=ask.static or ask.data)
     failures = batch_failures(site, summary, view)
     if not said.waiting and classify_missing(site, summary, failures, now=ask.static):
         failures = batch_failures(site, summary, view)

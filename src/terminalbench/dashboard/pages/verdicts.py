@@ -54,7 +54,8 @@ def batch_verdict(site: Site, summary: BatchSummary, view: BatchView, *, wait: b
         except TbenchError as error:
             return Said(None, str(error))
 
-    key = ("verdict", summary.batch, summary.version, *places.values())
+    running = tuple(place for place, cell in enumerate(view.cells) if cell.running)
+    key = ("verdict", summary.batch, summary.version, view.live, running, *places.values())
     if wait or len(view.cells) <= MANY_TRIALS:
         return site.kept(key, make)
     return site.made_later(summary.batch, key, make, Said(None, waiting=True))

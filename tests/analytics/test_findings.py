@@ -226,6 +226,15 @@ FAILURES: dict[str, tuple[dict[str, Any], Any]] = {
 }  # fmt: skip
 
 
+def test_a_short_work_on_the_named_file_is_not_given_up(tmp_path: Path) -> None:
+    asked = "In `/app` there is a file `numbers.txt`. Write the sum to `/app/sum.txt`."
+    made = trajectory(bash("ls"), bash("echo 141 > /app/sum.txt"), asked=asked)
+    assert analyse(tmp_path / "made", rewarded(0.0), made)["failure_class"].value == "untested"
+    seen = trajectory(bash("ls"), bash("python3 look.py numbers.txt"), asked=asked)
+    found = analyse(tmp_path / "seen", rewarded(0.0), seen)["failure_class"]
+    assert (found.value, found.reason) == ("gave_up_early", "it finished after 2 calls")
+
+
 @pytest.mark.parametrize("name", FAILURES)
 def test_failure_classes(tmp_path: Path, name: str) -> None:
     document, story = FAILURES[name]
@@ -259,6 +268,22 @@ def test_signatures_are_equal_for_equal_causes() -> None:
     one = normalised("Command /tmp/a1b2/x.sh failed at 0x7ffe12 after 12.5 s (id 3f2a9c0d1e)")
     two = normalised("Command /var/q/zz.sh failed at 0x11 after 3 s (id 9c0d1e3f2a)")
     assert one == two == "Command <path> failed at <hex> after N s (id <hex>)"
+
+
+@pytest.mark.parametrize(
+    ("raised", "words", "signature"),
+    [
+        ("KeyError", None, "KeyError: it broke"),
+        ("KeyError", "wanted 142, found nothing", "KeyError: it broke"),
+        ("AgentTimeoutError", "wanted 142, found nothing", "verifier: wanted N, found nothing"),
+        ("AgentTimeoutError", None, "AgentTimeoutError: it broke"),
+    ],
+)
+def test_the_signature_of_a_crash_is_its_error(tmp_path: Path, raised: str, words: str | None, signature: str) -> None:
+    late = rewarded(0.0, exception_info=error(raised, "it broke", when=19.0))
+    said = {"test-stdout__txt": words} if words else {}
+    found = analyse(tmp_path, late, trajectory(bash("ls")), **said)
+    assert found["failure_signature"].value == signature
 
 
 def test_an_analyzer_that_raises_is_a_finding(tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_the_gate(tmp_path: Path, tbench, words: dict[str, str], fail_if: str, c
     assert ran.code == code
     assert "b vs a" in ran.out
     assert bool(ran.err) == (code != 0)
+    assert ran.out.endswith(f"so --fail-if {fail_if} holds\n") == (code == 0)
 
 
 @pytest.mark.parametrize(

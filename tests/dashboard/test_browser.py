@@ -95,6 +95,12 @@ def test_every_page_is_calm_accessible_and_alone(
             seen.page.goto(address + path)
             assert seen.problems() == [], path
             assert seen.width() <= width, path
+        seen.page.goto(address + trial("a__1"))
+        ends = seen.page.locator(".findings td.text").evaluate_all(
+            "all => all.map(a => a.getBoundingClientRect().right)"
+        )
+        assert ends
+        assert max(ends) <= width, "why a finding holds is read without scrolling"
         assert seen.complaints == []
         assert seen.requests == []
 

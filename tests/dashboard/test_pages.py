@@ -298,6 +298,26 @@ def test_profiles_of_two_batches_are_compared(root: Root) -> None:
     assert [(t["task"], t["difference"]) for t in tasks] == [("a", "1.0"), ("b", "0.0")]
 
 
+def test_a_comparison_by_families_says_so_and_that_it_is_simulated(root: Root) -> None:
+    here = "compare/study/0/q/study/0/p/"
+    assert '<td class="num">2</td>' in root.text(here)
+    assert "simulated" not in root.text(here)
+    plan = json.loads(root.batch.plan_json.read_bytes())
+    for task in [task for made in plan["jobs"] for task in made["tasks"]]:
+        task["ref"]["family"] = "f"
+    write_json(root.batch.plan_json, plan)
+    result = root.batch.runs / f"{STAMP}__q" / "a__3" / "result.json"
+    document = json.loads(result.read_bytes())
+    document["agent_info"]["name"] = "simulated"
+    result.write_text(json.dumps(document))
+    root.scan()
+    html = root.text(here)
+    assert '<td class="num">2<span class="sub">in 1 family</span></td>' in html
+    assert "simulated: not a measurement" in html.split("</h1>")[0]
+    [line] = rows(root, f"{here}contrasts.csv")
+    assert (line["tasks"], line["unit"], line["units"]) == ("2", "family", "1")
+
+
 def test_the_trend_of_an_experiment(root: Root) -> None:
     listed = rows(root, "experiments/study/trend.csv")
     assert [(r["batch"], r["profile"], r["passed"], r["measured"]) for r in listed][:2] == [

@@ -1,5 +1,7 @@
 """The page of one trial: what a reader asks first stands first, and steps can be found."""
 
+import json
+
 from support.dashboard import Root, add_trajectory, steps, trial
 from support.results import STAMP
 from terminalbench.dashboard.markdown import rendered
@@ -21,6 +23,12 @@ def test_the_first_failing_check_stands_before_everything_else(root: Root) -> No
     assert "check" not in root.text(trial("a__3", "q")).split("<dl")[0].split("<main")[1]
 
 
+def test_a_verifier_without_a_report_gives_its_last_words_as_the_reason(root: Root) -> None:
+    work(root, steps("ls"), "wanted 142, found nothing\n")
+    page = root.text(trial("a__1"))
+    assert page.index("<b>The verifier</b> said<pre>wanted 142, found nothing</pre>") < page.index("<dl")
+
+
 def test_the_verifier_has_a_box_of_thirty_lines_and_all_of_it(root: Root) -> None:
     work(root, steps("ls"))
     said = root.text(trial("a__1")).split('id="verifier"')[1].split("</section>")[0]
@@ -39,6 +47,16 @@ def test_the_instruction_stands_once_and_is_rendered(root: Root) -> None:
     assert page.count("good") == 1
     assert "<script>no" not in page
     assert '<a href="#instruction">the instruction</a>' in page.split('id="step-1"')[1].split("</article>")[0]
+
+
+def test_without_a_trajectory_the_instruction_is_that_of_the_task(root: Root) -> None:
+    assert "Neither in the trajectory nor in a task on this machine." in root.text(trial("b__2"))
+    task = root.path.parent / "task"
+    task.mkdir()
+    (task / "instruction.md").write_text("Count **all** words.\n")
+    config = root.batch.runs / f"{STAMP}__p" / "b__2" / "config.json"
+    config.write_text(json.dumps({"task": {"path": str(task)}}))
+    assert "Count <strong>all</strong> words." in root.text(trial("b__2"))
 
 
 def test_markdown_leads_nowhere() -> None:

@@ -81,7 +81,8 @@ def test_a_task_and_an_agent_of_ones_own(
     monkeypatch.chdir(tmp_path)
     ran = tbench("init", *arguments)
     assert ran.code == 0, ran.err
-    assert f"next: tbench check experiments/{file}.toml" in ran.out
+    following = "run" if "--agent" in arguments else "check"
+    assert f"next: tbench {following} experiments/{file}.toml" in ran.out
     document = json.loads(tbench("plan", f"experiments/{file}.toml", "--json").out)
     assert [profile["key"] for profile in document["profiles"]] == profiles
     assert len(document["cells"]) == tasks * len(profiles)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from support.results import make_plan, make_trial
+from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.json_files import append_jsonl
 from terminalbench.records.trial import Finding
@@ -61,6 +61,20 @@ def test_junit_never_calls_the_unmeasured_failed(tbench, batch: Batch) -> None:
     assert timed_out.find("error") is not None
     assert timed_out.find("failure") is None
     assert all(suite.get("failures") == str(sum(c.find("failure") is not None for c in suite)) for suite in root)
+
+
+def test_a_junit_failure_says_why(tbench, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "sk-hidden-value-1")
+    verifier = batch.runs / f"{STAMP}__p" / "a__2" / "verifier"
+    verifier.mkdir()
+    said = "FAILED tests/test_x.py::test_sum - AssertionError: 3 != 4 <sk-hidden-value-1>\n"
+    (verifier / "test-stdout.txt").write_text(said)
+    make_trial(batch, "b__3", profile="q", reward=0.0, error="AgentTimeoutError")
+    root = ElementTree.fromstring(tbench("export", batch.folder, "--format", "junit").out)
+    assert [failure.get("message") for failure in root.iter("failure")] == [
+        "tests/test_x.py::test_sum: AssertionError: 3 != 4 <[redacted]>; reward 0.0",
+        "AgentTimeoutError: why; reward 0.0",
+    ]
 
 
 def test_junit_keeps_batches_apart(tbench, batch: Batch, tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def command(
     """Prove an experiment before a run, in its exact environment.
 
     Each task must be solved by its own solution (oracle) and not by doing nothing (nop). Each agent that is
-    installed in the sandbox is installed once, and each model is called once, for one token.
+    installed in the sandbox is installed once, and each model is called once, for one token. A "-" says that there was
+    nothing to run, to install or to call.
     """
     from terminalbench.cli.progress import RunTeller
     from terminalbench.experiments.config import load

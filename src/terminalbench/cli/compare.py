@@ -84,5 +84,5 @@ def command(
         print_json(comparison)
     else:
         click.echo(comparison_text(comparison, text_width()), nl=False)
-    if fail_if is not None and (said := hold_gate(comparison, fail_if, accept)):
-        click.echo(said, err=as_json)
+    if fail_if is not None:
+        click.echo(hold_gate(comparison, fail_if, accept), err=as_json)

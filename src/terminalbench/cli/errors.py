@@ -62,7 +62,11 @@ def _text(report: "ErrorReport") -> str:
     lines = ["; ".join([head, *(f"{count} more {what}" for count, what in other if count)])]
     lines += [f"note: {printable(note)}" for note in report.notes]
     if report.classes:
-        lines += ["", "By class, errors with whose fault they are (docs/results.md)", *_groups(report.classes)]
+        lines += [
+            "",
+            "By class (docs/analysis.md), errors with whose fault they are (docs/results.md)",
+            *_groups(report.classes),
+        ]
         lines += ["", "By signature", *_groups(report.signatures)]
     if report.contrasts:
         lines += ["", "Solved by one profile and not by the other"]

@@ -44,7 +44,7 @@ def command(
     if is_demo:
         files, following = demo(folder), "run"
     elif task or is_new:
-        files, following = own(folder, agent, task), "check"
+        files, following = own(folder, agent, task), "run" if agent else "check"
     else:
         files = scaffold(folder, agent or "claude-code", model, dataset or "starter", slug or "first")
         following = "plan"

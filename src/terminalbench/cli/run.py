@@ -173,7 +173,7 @@ def _write_junit(file: Path, ended: "Ended") -> None:
     from terminalbench.index.results import trial_records
     from terminalbench.report.export import junit_xml
 
-    write_project_file(file, junit_xml(ended.view.batch, trial_records(ended.view)).decode())
+    write_project_file(file, junit_xml(ended.view.batch, trial_records(ended.view), ended.batch.results_root).decode())
 
 
 def show_end(ended: "Ended", *, as_json: bool, watched: bool, ways: "Ways | None" = None) -> int:

@@ -160,7 +160,7 @@ _REFUSED = """<!doctype html>
 <code>tbench view --open</code>. Programs send <code>Authorization: Bearer ...</code>.</p>
 </html>
 """
-_NONE = "This dashboard shows results only to who started it."
+_NONE = "This dashboard shows its results only to the person who started it."
 _WRONG = "The token is not this dashboard's: each start has a new one, unless TERMINALBENCH_VIEW_TOKEN sets it."
 
 

@@ -95,6 +95,7 @@ class {cls}(BaseAgent):
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         steps = [Step(step_id=1, timestamp=_now(), source="user", message=instruction)]
         seen: list[str] = []
+        self._write(environment, steps)
         while len(seen) < self.options.most_steps and (command := self.decide(instruction, seen)) is not None:
             ran = await environment.exec(command, timeout_sec=120)
             seen.append(f"{{ran.stdout or ''}}{{ran.stderr or ''}}")
@@ -110,11 +111,16 @@ class {cls}(BaseAgent):
                     observation=Observation(results=[result]),
                 )
             )
-        # The trajectory is what `tbench show`, the dashboard and the analysis read.
+            self._write(environment, steps)
+        # Where it calls a model, say what that took: context.n_input_tokens, n_output_tokens, cost_usd.
+
+    def _write(self, environment: BaseEnvironment, steps: list[Step]) -> None:
+        """The trajectory, which `tbench show`, the dashboard and the analysis read: after each step, always whole."""
         agent = Agent(name=self.name(), version=self.version())
         trajectory = Trajectory(schema_version="ATIF-v1.7", session_id=environment.session_id, agent=agent, steps=steps)
-        (self.logs_dir / "trajectory.json").write_text(trajectory.model_dump_json(exclude_none=True))
-        # Where it calls a model, say what that took: context.n_input_tokens, n_output_tokens, cost_usd.
+        written = self.logs_dir / "trajectory.json.new"
+        written.write_text(trajectory.model_dump_json(exclude_none=True))
+        written.replace(self.logs_dir / "trajectory.json")
 
 
 def _now() -> str:

@@ -14,6 +14,8 @@ from terminalbench.lab.select import Named, select
 from terminalbench.live.processes import resume_places
 from terminalbench.text.numbers import plural, some
 
+_HOLDS = {"worse": "a loss is excluded", "not-better": "better", "not-equivalent": "equivalent"}
+
 
 @checked
 def compare(
@@ -50,11 +52,11 @@ def compare(
     return compare_views(views, asked)
 
 
-def hold_gate(comparison: Comparison, fail_if: FailIf, accept: Sequence[str] = ()) -> str | None:
-    """Raise GateFailed when a contrast is what it must not be, Incomplete when one is inconclusive.
+def hold_gate(comparison: Comparison, fail_if: FailIf, accept: Sequence[str] = ()) -> str:
+    """That the gate holds, as a sentence; GateFailed when a contrast is what it must not be, Incomplete when undecided.
 
     Departures from the declared plan leave it undecided, whatever the verdicts, unless `accept` names their kinds.
-    A profile that is the same in all batches has no contrast: the answer is a sentence that says so.
+    A profile that is the same in all batches has no contrast, which the sentence says.
     """
     same = unchanged(comparison)
     if same is not None:
@@ -72,7 +74,7 @@ def hold_gate(comparison: Comparison, fail_if: FailIf, accept: Sequence[str] = (
         raise GateFailed(f"{'; '.join(failed)} {'is' if len(failed) == 1 else 'are'} {fail_if.replace('-', ' ')}")
     if undecided:
         raise Incomplete(f"{'; '.join(undecided)}: inconclusive, so --fail-if {fail_if} stays undecided")
-    return None
+    return f"{'; '.join(held)}: {_HOLDS[fail_if]}, so --fail-if {fail_if} holds"
 
 
 def _hold_unchanged(same: ProfileSummary, comparison: Comparison, fail_if: FailIf) -> str:

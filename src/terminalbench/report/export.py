@@ -2,12 +2,19 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
 
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan_secrets import secrets_of
+from terminalbench.index.plans import plan_or_none
 from terminalbench.index.results import Results, Table
 from terminalbench.json_files import encode_json
+from terminalbench.report.checks import failed_check
+from terminalbench.secrets.values import Secrets
 from terminalbench.text.foreign import visible
 
 _SKIPPED = ("cancelled", "not_run", "running")
@@ -21,7 +28,7 @@ def export_trials(results: Results, batches: Sequence[str | None], form: Format)
     table = Table(tables[0].columns, [row for found in tables for row in found])
     if form == "junit":
         name = ", ".join(dict.fromkeys(row["batch"] for row in table)) or str(results.root.name)
-        return junit_xml(name, table.rows)
+        return junit_xml(name, table.rows, results.root)
     return encode_table(table, form)
 
 
@@ -59,12 +66,14 @@ def _field(value: object) -> object:
     return f"'{visible(value)}" if value[:1] in ("=", "@") else visible(value)
 
 
-def junit_xml(name: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
+def junit_xml(name: str, rows: Sequence[Mapping[str, Any]], results: Path) -> bytes:
     """The rows of `trial_records` as JUnit XML: a suite a profile (of each batch), a case a trial.
 
     What was not measured is an error or skipped, never a failure: a broken machine is not a failed test. Superseded
-    tries are no cases.
+    tries are no cases. A failure names the first check that failed, from the trial's folder below `results`.
     """
+    secrets = cache(lambda batch: secrets_of(plan_or_none(Batch(results / batch))))
+    why = partial(_failure, results, secrets)
     root = ElementTree.Element("testsuites", name=_xml(name))
     several = len({row["batch"] for row in rows}) > 1
     suites: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
@@ -75,21 +84,23 @@ def junit_xml(name: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
         shown = f"{batch} {profile}" if several else profile
         suite = ElementTree.SubElement(root, "testsuite", {"name": _xml(shown), **_counts(found)})
         for row in found:
-            _case(suite, row, f"{batch}." if several else "")
+            _case(suite, row, f"{batch}." if several else "", why)
     for key, value in _counts([row for found in suites.values() for row in found]).items():
         root.set(key, value)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
 
 
-def _case(suite: ElementTree.Element, row: Mapping[str, Any], within: str) -> None:
+def _case(
+    suite: ElementTree.Element, row: Mapping[str, Any], within: str, why: Callable[[Mapping[str, Any]], str]
+) -> None:
     seconds = f"{row['wall_sec']:.3f}" if row["wall_sec"] is not None else "0"
     name = f"{row['task']} #{row['attempt']}"
     where = f"{within}{row['profile']}.{row['dataset']}"
     case = ElementTree.SubElement(suite, "testcase", name=_xml(name), classname=_xml(where), time=seconds)
     outcome, reason = row["outcome"], _xml(row["reason"] or "")
     if outcome == "failed":
-        ElementTree.SubElement(case, "failure", type="failed", message=f"reward {row['reward']}")
+        ElementTree.SubElement(case, "failure", type="failed", message=_xml(why(row)))
     elif outcome in _SKIPPED:
         ElementTree.SubElement(case, "skipped", message=reason or outcome)
     elif outcome != "passed":
@@ -97,6 +108,15 @@ def _case(suite: ElementTree.Element, row: Mapping[str, Any], within: str) -> No
         ElementTree.SubElement(case, "error", type=kind, message=reason or outcome)
     if row["folder"]:
         ElementTree.SubElement(case, "system-out").text = _xml(f"{row['batch']}/{row['folder']}")
+
+
+def _failure(results: Path, secrets: Callable[[str], Secrets], row: Mapping[str, Any]) -> str:
+    """Why a trial failed, in a line: its error, its first failing check, its reward."""
+    check = failed_check(results / row["batch"] / row["folder"], secrets(row["batch"])) if row["folder"] else None
+    lines = check.message.splitlines()[: 1 if check.name else None] if check is not None else []
+    checked = (check.name if check is not None else "", " / ".join(line.strip() for line in lines))
+    said = [": ".join(filter(None, parts)) for parts in ((row["error_type"], row["reason"]), checked)]
+    return "; ".join(filter(None, [*said, f"reward {row['reward']}"]))
 
 
 def _counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -298,7 +298,7 @@ def _instruction_lines(folder: Path, found: Sequence[_Read], shown: Shown) -> li
     steps = [step for read in found if read.trajectory for step in read.trajectory.steps]
     text = next((step.text for step in steps if step.source == "user" and step.text.strip()), None)
     if text is None:
-        text = _instruction_file(folder, shown.secrets)
+        text = task_instruction(folder, shown.secrets)
     if text is None:
         return []
     more = Shown(full=True) if shown.full else Shown((0, 0))
@@ -386,7 +386,8 @@ def _result(result: Result, shown: Shown) -> list[str]:
     return ([head] if head else []) + (lines or ([] if head else ["        (no output)"]))
 
 
-def _instruction_file(folder: Path, secrets: Secrets) -> str | None:
+def task_instruction(folder: Path, secrets: Secrets) -> str | None:
+    """The instruction of a trial's task, if that is on this machine, concealed."""
     data = read_plain(folder / "config.json", _CONFIG_LIMIT)
     try:
         config: Any = decode(data or b"null")

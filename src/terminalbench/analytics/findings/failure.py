@@ -48,7 +48,7 @@ class Analyzer:
     """One class and one signature for each trial that did not pass."""
 
     name = "failure"
-    version = "4"
+    version = "5"
 
     def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:
         """The class with its evidence; None for a trial that passed."""
@@ -123,9 +123,7 @@ def _lost_passing_state(actions: tuple[Action, ...], _trajectory: Trajectory) ->
 
 def _wrong_target(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdict | None:
     """The instruction names files, the agent changed others, and no call ever mentions a named one."""
-    asked = next((step.text for step in trajectory.steps if step.source == "user" and step.text), "")
-    paths = _NAMED_FILE.findall(asked[:20_000])
-    named = {path.rsplit("/", 1)[-1] for path in paths if not _TOP_FOLDER.fullmatch(path)}
+    named = _named_files(trajectory)
     changed = [action for action in actions if action.changed]
     if not named or not changed:
         return None
@@ -140,13 +138,27 @@ def _wrong_target(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdic
     )
 
 
-def _gave_up_early(actions: tuple[Action, ...], _trajectory: Trajectory) -> Verdict | None:
+def _named_files(trajectory: Trajectory) -> set[str]:
+    """The names of the files that the instruction names, without their folders."""
+    asked = next((step.text for step in trajectory.steps if step.source == "user" and step.text), "")
+    paths = _NAMED_FILE.findall(asked[:20_000])
+    return {path.rsplit("/", 1)[-1] for path in paths if not _TOP_FOLDER.fullmatch(path)}
+
+
+def _gave_up_early(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdict | None:
+    """Few calls, or none that does anything. Who changed a file that the task names has worked on it, however short."""
     changing = [
         a for a in actions if a.changes or a.kind in ("run", "build", "install", "mcp", "delegate", "test", "other")
     ]
     if changing and len(actions) > FEW_CALLS:
         return None
-    what = f"it finished after {len(actions)} calls" if changing else "it only looked: no call changes or runs anything"
+    if _named_files(trajectory) & {path.rsplit("/", 1)[-1] for action in actions for path in action.changed}:
+        return None
+    what = (
+        f"it finished after {plural(len(actions), 'call')}"
+        if changing
+        else "it only looked: no call changes or runs anything"
+    )
     return Verdict("gave_up_early", what, tuple(action.step for action in actions))
 
 
@@ -201,17 +213,21 @@ def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) ->
 
 
 def signature(trial: TrialFiles, tests: list[CtrfTest] | None) -> str | None:
-    """What went wrong, equal for equal causes: the error, the failing tests, or the verifier's last line."""
+    """What went wrong, equal for equal causes: the error, the failing tests, or the verifier's last line.
+
+    An error that left the agent time to work, as a time-out does, is the last to be named.
+    """
     record = trial.record
     if record is None:
         return normalised(trial.reason or "")[:200] or None
-    if record.outcome is not Outcome.FAILED and (record.error_type or record.error_message):
-        return normalised(": ".join(filter(None, (record.error_type, record.error_message))))[:200]
+    error = normalised(": ".join(filter(None, (record.error_type, record.error_message))))[:200] or None
+    if error and (record.outcome is not Outcome.FAILED or record.error_class is ErrorClass.AGENT_CRASH):
+        return error
     failing = sorted(test.name for test in tests or () if test.status == "failed")
     if failing:
         return f"failing: {some(failing)}"[:300]
     last = _verifier_words(trial)
-    return f"verifier: {normalised(last)}"[:200] if last else None
+    return f"verifier: {normalised(last)}"[:200] if last else error
 
 
 _ERROR_LINE = re.compile(r"(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Failure)\b.*\S")

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
-from terminalbench.dashboard.checks import FailedCheck, first_failed
 from terminalbench.dashboard.findings import trial_findings
 from terminalbench.dashboard.frame import Ask, Crumb, Download, NotFound, Page, Table
 from terminalbench.dashboard.links import batch_path, experiment_path, pair_path, steps_path, trial_path
@@ -16,14 +15,14 @@ from terminalbench.dashboard.site import LIVE_FILES, Site
 from terminalbench.index.queries import TrialRow
 from terminalbench.index.trial_pages import task_trials
 from terminalbench.records.trial import Finding, Outcome
-from terminalbench.report.trial import had, lessons
+from terminalbench.report.checks import REPORT_BYTES, FailedCheck, first_failed
+from terminalbench.report.trial import had, lessons, task_instruction
 from terminalbench.text.egress import egress_lines
 from terminalbench.text.foreign import visible
 from terminalbench.workflow.history import read_history
 
 _VERIFIER_BYTES = 64 * 1024
 _LOG_BYTES = 16 * 1024
-_REPORT_BYTES = 4 << 20
 _SIBLINGS = 60
 _STEP_COLUMNS = (
     "position", "step", "source", "time", "model", "tools", "prompt_tokens", "completion_tokens", "cost_usd",
@@ -85,6 +84,8 @@ def trial_page(site: Site, ask: Ask) -> Page:
     where = places(trajectory) if trajectory else {}
     all_pages = max((page for page, _ in where.values()), default=1)
     own = found[0].trajectory if found else None
+    instruction = next((s for s in own.steps if s.source == "user" and s.text.strip()), None) if own else None
+    told = instruction.text if instruction else task_instruction(site.trial_folder(ask.batch, row), site.secrets)
     left = _left(site, ask.batch, row)
     findings = trial_findings(site, ask.batch, row, left["files"])
     pointed, measured = _findings(findings, path, places(own) if own else {})
@@ -100,7 +101,8 @@ def trial_page(site: Site, ask: Ask) -> Page:
         "steps": steps,
         "elapsed": row.trial.wall_sec if row.trial else None,
         "egress": egress_lines(row.trial.egress) if row.trial else [],
-        "instruction": next((s for s in own.steps if s.source == "user" and s.text), None) if own else None,
+        "instruction": instruction,
+        "told": told,
         "marks": marks,
         "wanted": wanted,
         "only": ONLY,
@@ -139,7 +141,7 @@ def _failed_check(site: Site, batch: str, row: TrialRow, verifier: Excerpt | Non
     if row.trial is None or row.trial.outcome is not Outcome.FAILED:
         return None
     names = (*site.trial_names(batch, row), "verifier", "ctrf.json")
-    report = read_tail(site.root, names, _REPORT_BYTES, site.secrets)
+    report = read_tail(site.root, names, REPORT_BYTES, site.secrets)
     whole = report.text if report is not None and not report.missing else None
     return first_failed(visible(verifier.text) if verifier is not None else "", whole)
 

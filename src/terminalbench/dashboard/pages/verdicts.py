@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 CONTRAST_COLUMNS = {
     "new": "new", "old": "old", "metric": "metric", "rule": "rule", "verdict": "verdict",
     "difference": "estimate.difference", "low": "estimate.interval.low", "high": "estimate.interval.high",
-    "level": "estimate.interval.level", "p": "estimate.p", "p_adjusted": "p_adjusted", "tasks": "estimate.units",
+    "level": "estimate.interval.level", "p": "estimate.p", "p_adjusted": "p_adjusted", "tasks": "estimate.tasks",
+    "unit": "unit", "units": "estimate.units",
     "trials": "estimate.trials", "wins": "estimate.wins", "losses": "estimate.losses", "ties": "estimate.ties",
     "difference_other_way": "other_way.difference", "smallest_detectable": "smallest_detectable",
     "trials_needed": "trials_needed", "sentence": "sentence",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from terminalbench.dashboard.checks import FailedCheck, first_failed
+from terminalbench.report.checks import FailedCheck, first_failed
 
 UNITTEST = """
 ##.
@@ -47,15 +47,16 @@ FAILED tests/test_x.py::test_other - ValueError: no
             "    sum_test.go:7: got 3, want 4",
         ),
         ("Traceback\nValueError: no such file\n", "", "ValueError: no such file"),
+        ("one\ntwo\nthree\n\nwanted 142, found nothing\n\n", "", "two\nthree\nwanted 142, found nothing"),
     ],
 )
 def test_it_is_found_in_the_output(output: str, name: str, message: str) -> None:
     assert first_failed(output) == FailedCheck(name, message)
 
 
-def test_an_output_that_names_none_gives_none() -> None:
-    assert first_failed("all is well\n") is None
+def test_a_verifier_that_says_nothing_gives_none() -> None:
     assert first_failed("") is None
+    assert first_failed("\n \n") is None
 
 
 def test_the_report_counts_first_and_a_broken_one_not_at_all() -> None:

@@ -1,13 +1,19 @@
-"""The first check that failed and what it said, from the verifier's report or its output. Pure."""
+"""The first check that failed and what it said, from the verifier's report or its output."""
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
 from terminalbench.decode import NOT_DECODED, decode
+from terminalbench.files import read_plain
+from terminalbench.report.trial import last_lines
+from terminalbench.secrets.values import Secrets
 
+REPORT_BYTES = 4 << 20
 _MESSAGE_LINES = 6
+_LAST_LINES = 3
 _UNITTEST = re.compile(r"^(?:FAIL|ERROR): (?P<name>\S+)(?P<rest>.*)$")
 _RULE = re.compile(r"^(?:={10,}|-{10,})$")
 _PYTEST = re.compile(r"^(?:FAILED|ERROR) (?P<name>\S+)(?: - (?P<message>.*))?$")
@@ -39,8 +45,18 @@ class _Report(msgspec.Struct):
     results: _Tests
 
 
+def failed_check(folder: Path, secrets: Secrets) -> FailedCheck | None:
+    """The first check that failed in the trial of a folder that failed; None when its verifier left no word."""
+    lines, _ = last_lines(folder / "verifier" / "test-stdout.txt", secrets)
+    report = read_plain(folder / "verifier" / "ctrf.json", REPORT_BYTES)
+    return first_failed("\n".join(lines), secrets.conceal(report.decode(errors="replace")) if report else None)
+
+
 def first_failed(output: str, report: str | None = None) -> FailedCheck | None:
-    """The first check that failed: by the CTRF `report` if there is one that can be read, else by the output."""
+    """The first check that failed: by the CTRF `report` if there is one that can be read, else by the output.
+
+    Where neither names one or an error, the last words of the verifier are the reason.
+    """
     return (_of_report(report) if report else None) or _of_output(output)
 
 
@@ -71,7 +87,8 @@ def _of_output(output: str) -> FailedCheck | None:
     for line in lines:
         if match := _PYTEST.match(line):
             return FailedCheck(match["name"], match["message"] or _error_of(lines))
-    said = _error_of(lines)
+    last = [line for line in lines if line.strip()][-_LAST_LINES:]
+    said = _error_of(lines) or _first_lines("\n".join(last))
     return FailedCheck("", said) if said else None
 
 

@@ -229,6 +229,11 @@ def test_variables_are_secrets_by_their_names_and_by_what_the_starter_said() -> 
     assert "value-of" not in repr(known)
 
 
+def test_the_name_of_a_secret_is_none() -> None:
+    known = Secrets.of_environment({"LEAK_TOKEN": "leak-canary-77", "TERMINALBENCH_SECRETS": "LEAK_TOKEN"})
+    assert known.hide("echo $LEAK_TOKEN: leak-canary-77") == "echo $LEAK_TOKEN: [redacted]"
+
+
 def test_the_longest_value_is_hidden_first_also_in_a_union() -> None:
     short, long = Secrets.of(["abc-def-1"]), Secrets.of(["abc-def-1-and-more", "abc-def-1"])
     assert (short | long).hide("abc-def-1-and-more abc-def-1") == "[redacted] [redacted]"

@@ -51,7 +51,8 @@ class Secrets:
     def of_environment(cls, environ: Mapping[str, str] = os.environ) -> "Secrets":
         """The values of variables that are called like a secret, or that the starter of this process called one."""
         told = environ.get(NAMES_VARIABLE, "").split(",")
-        return cls.of([value for name, value in environ.items() if name in told or is_named_secret(name, value)])
+        rest = ((name, value) for name, value in environ.items() if name != NAMES_VARIABLE)  # names are no secrets
+        return cls.of([value for name, value in rest if name in told or is_named_secret(name, value)])
 
     def __or__(self, other: "Secrets") -> "Secrets":
         """The values of both."""

@@ -285,9 +285,31 @@ def read_toml(file: Path, made_by: str = "tbench init") -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise UserError(f"is not UTF-8 text: {error.reason} at byte {error.start}", where=str(file)) from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"is not valid TOML: {error or 'nested too deep'}", where=str(file)) from None
+        raise _malformed(file, str(error) or "nested too deep") from None
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror or error}", where=str(file)) from None
+
+
+def _malformed(file: Path, said: str) -> UserError:
+    """What the TOML parser says of a file, at its line and with what is probably meant."""
+    place = re.search(r" \(at line (\d+), column (\d+)\)$", said)
+    what = f"{said[: place.start()]} (column {place[2]})" if place else said
+    hint = next((hint for words, hint in _MALFORMED.items() if words in said), "mend it there" if place else None)
+    return UserError(f"is not valid TOML: {what}", where=f"{file}:{place[1]}" if place else str(file), hint=hint)
+
+
+_MALFORMED = {
+    r"Illegal character '\n'": "a quote is not closed in this line",
+    "Unterminated string": "a quote is not closed",
+    "Unclosed array": "a [ is not closed, or a comma is missing",
+    "Unclosed inline table": "a { is not closed, or a comma is missing",
+    "Invalid value": 'a text stands in quotes: key = "text"',
+    "Expected '=' after a key": "write key = value",
+    "Expected newline": "one key = value to a line",
+    "Cannot overwrite a value": "the key is given twice: remove one",
+    "Cannot declare": "the table is given twice: put their keys together",
+}
+"""What is to be done where the TOML parser says so."""
 
 
 def find_path(text: str, root: Path, at: str, problems: Problems) -> Path | None:

@@ -90,6 +90,15 @@ def test_every_other_ending_has_its_code(
     assert "Traceback" not in ran.err
 
 
+def test_an_interrupt_before_a_batch_says_that_nothing_was_started(tbench, monkeypatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("terminalbench.experiments.config.load", interrupt)
+    ran = tbench("run", "x.toml")
+    assert (ran.code, ran.err.strip()) == (130, "interrupted: nothing was started")
+
+
 def run(*argv: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=240, env=env)
 

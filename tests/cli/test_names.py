@@ -36,6 +36,7 @@ def root(project) -> Path:
         (["resume", "demo/0", "--profiles"], "w", ["weak"]),
         (["errors", "demo/0", "--tasks"], "", ["csv-clean", "fix-git"]),
         (["prune", "demo/0"], "other", ["other/0"]),
+        (["run", "--agent"], "o", ["ollama", "openclaw", "opencode", "openhands", "openhands-sdk", "oracle"]),
     ],
 )
 def test_the_shell_completes(root: Path, words: list[str], incomplete: str, expected: list[str]) -> None:

@@ -51,6 +51,10 @@ def test_a_broken_task_folder_is_found(tbench, project, tasks: Path, harm, said:
     assert f'e.toml: task "good" of tasks: {said}' in ran.err
     assert "(mend tasks/good, or leave the task out)" in ran.err
     assert '"other"' not in ran.err
+    planned = tbench("plan", file)
+    assert planned.code == 0
+    assert "2 tasks x 1 profile x 1 attempt = 2, 1 of them left out" in planned.out
+    assert f"good: {said}" in " ".join(planned.out.partition("Left out")[2].split())
 
 
 def test_tests_that_the_verifiers_own_environment_brings_are_not_missed(tbench, project, tasks: Path) -> None:

@@ -73,7 +73,7 @@ def test_the_first_moments_of_a_run(lab, hit, moment: str) -> None:
     for number in numbers:
         ran = hit(moment, number)
         assert (ran.returncode, ran.stdout) == (130, ""), ran.stdout + ran.stderr
-        assert ran.stderr.splitlines()[-1] == "interrupted"
+        assert ran.stderr.splitlines()[-1] == "interrupted: nothing was started"
         assert "Traceback" not in ran.stderr
         assert not list((lab.root / "results").glob("s/*")), "no half batch"
 

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from terminalbench.errors import TbenchError
-from terminalbench.experiments.adhoc import AdHoc, ad_hoc, write_ad_hoc
+from terminalbench.experiments.adhoc import AdHoc, ad_hoc, draft_ad_hoc
+from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.config import load
 
 
 def made(project, agent: str, model: str | None = None, *versus: str, tasks=("starter/csv-*",), **more):
-    return load(write_ad_hoc(AdHoc(agent, model, tasks, versus, **more), project.root))
+    return draft_ad_hoc(AdHoc(agent, model, tasks, versus, **more), project.root).experiment
 
 
 def test_agents_and_tasks_become_an_experiment_that_loads(project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,8 +28,20 @@ def test_agents_and_tasks_become_an_experiment_that_loads(project, monkeypatch: 
 
 def test_the_same_command_is_the_same_experiment(project) -> None:
     asked = AdHoc("oracle", None, ["starter/*"], ["nop"])
-    assert write_ad_hoc(asked, project.root) == write_ad_hoc(asked, project.root)
-    assert len(list((project.root / "experiments" / "adhoc").iterdir())) == 1
+    first, again = draft_ad_hoc(asked, project.root), draft_ad_hoc(asked, project.root)
+    assert first.experiment.file == again.experiment.file
+
+
+def test_the_file_stays_when_a_batch_of_it_was_made(project) -> None:
+    draft = draft_ad_hoc(AdHoc("oracle", None, ["starter/*"]), project.root)
+    file = draft.experiment.file
+    with draft.written():
+        assert load(file).slug == draft.experiment.slug
+    assert not (project.root / "experiments").exists()
+    for _ in range(2):
+        with draft.written():
+            allocate(draft.experiment.results_root, draft.experiment.slug)
+    assert file.exists()
 
 
 def test_the_other_side_takes_what_it_leaves_out_from_the_first(project) -> None:
@@ -51,7 +64,7 @@ def test_the_key_of_the_models_provider_is_named_where_it_is_set(tmp_path) -> No
 def test_a_folder_is_named_from_where_the_command_is_given(project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.task("deep/mine", "a")
     monkeypatch.chdir(project.root / "deep")
-    found = load(write_ad_hoc(AdHoc("oracle", None, ["mine/*"]), Path.cwd()))
+    found = draft_ad_hoc(AdHoc("oracle", None, ["mine/*"]), Path.cwd()).experiment
     assert [(task.dataset, task.id) for task in found.tasks] == [("deep/mine", "a")]
 
 
@@ -61,13 +74,13 @@ def test_a_folder_is_named_from_where_the_command_is_given(project, monkeypatch:
         (AdHoc("oracl", None, ["starter/*"]), 'no agent is called "oracl"'),
         (AdHoc("oracle", "x/y", ["starter/*"]), "oracle takes no model"),
         (AdHoc("oracle", None, ["csv-clean"]), "names no dataset"),
-        (AdHoc("oracle", None, ["starter/zzz*"]), "fits no task of starter"),
+        (AdHoc("oracle", None, ["starter/zzz*"]), '--tasks: "zzz*" fits no task of starter'),
         (AdHoc("oracle", None, ["starter/*"], ["oracle"]), "asked for twice"),
     ],
 )
 def test_what_is_wrong_leaves_no_file(project, asked: AdHoc, told: str) -> None:
     with pytest.raises(TbenchError) as caught:
-        write_ad_hoc(asked, project.root)
+        draft_ad_hoc(asked, project.root)
     assert told in str(caught.value)
     assert not (project.root / "experiments").exists()
 
@@ -76,7 +89,7 @@ def test_the_command(project, tbench) -> None:
     ran = tbench("run", "--agent", "oracle", "--vs", "nop", "--tasks", "starter/csv-*", "--dry-run")
     assert ran.code == 0, ran.err
     assert "1 task x 2 profiles x 1 attempt = 2" in ran.out
-    assert "experiment: experiments/adhoc/oracle__nop__" in ran.err
+    assert not (project.root / "experiments").exists()
     assert "--agent and --tasks" in tbench("run").err
-    file = next((project.root / "experiments" / "adhoc").iterdir())
+    file = project.experiment("")
     assert "says what runs" in tbench("run", str(file), "--agent", "oracle").err

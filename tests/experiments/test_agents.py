@@ -153,6 +153,90 @@ def test_a_class_that_its_module_does_not_hold_is_said_before_a_run(project: Pro
         assert good(project, BASE + asked.format(name)), name
 
 
+TYPED = """
+from typing import Optional
+from harbor.agents.base import BaseAgent
+from harbor.agents.options import AgentOptions
+from pydantic import field_validator
+
+class Options(AgentOptions):
+    most_steps: int = 20
+    share: "float | None" = None
+    quiet: Optional[bool] = None
+    either: int | list[int] = 0
+
+class Converted(AgentOptions):
+    most_steps: int = 20
+
+    @field_validator("most_steps", mode="before")
+    def counted(cls, value):
+        return len(value)
+
+class Mine(BaseAgent):
+    options_model = Options
+
+class Counting(BaseAgent):
+    options_model = Converted
+"""
+
+
+def test_values_that_harbor_would_refuse_for_the_types_of_options(project: Project) -> None:
+    project.write("own.py", TYPED)
+    asked = BASE.replace("{", "{{").replace("}", "}}") + '[profiles.p]\nagent = "{}"\noptions = {{ {} }}\n'
+    for option, told in (
+        ('most_steps = "many"', "most_steps: must be a whole number, not a string"),
+        ("most_steps = 2.5", "most_steps: must be a whole number, not 2.5"),
+        ("share = [1]", "share: must be a number, not a list"),
+        ('quiet = "perhaps"', "quiet: must be true or false, not a string"),
+    ):
+        assert problems(project, asked.format("own:Mine", option)) == [f"profiles.p.options.{told}"]
+    assert problems(project, asked.format("terminus-2", 'max_turns = "many"')) == [
+        "profiles.p.options.max_turns: must be a whole number, not a string"
+    ]
+    assert good(project, asked.format("own:Mine", 'most_steps = "3", share = 1, quiet = "yes", either = [1]'))
+    assert good(project, asked.format("own:Counting", 'most_steps = "many"'))
+
+
+def refused(project: Project, agent: str) -> list[str]:
+    """What `validate` says of a profile with this agent."""
+    try:
+        load(project.experiment(f'{BASE}[profiles.p]\nagent = "{agent}"\n'), thorough=True)
+    except InvalidFile as error:
+        return [f"{problem.key}: {problem.what}" for problem in error.problems]
+    return []
+
+
+def test_a_class_that_is_no_agent_is_refused(project: Project) -> None:
+    project.write(
+        "own.py", f"{MINE}\nclass A:\n    pass\n\nclass B(A, object):\n    pass\n\n@made\nclass C:\n    pass\n"
+    )
+    for name in "AB":
+        assert refused(project, f"own:{name}") == [f"profiles.p.agent: {name} is no Harbor agent (BaseAgent)"]
+    for name in ("Child", "C", "Unknown"):
+        assert refused(project, f"own:{name}") == [], name
+
+
+def test_an_import_that_cannot_be_found_is_refused(project: Project) -> None:
+    head = "from harbor.agents.base import BaseAgent\n"
+    agent = "class A(BaseAgent):\n    pass\n"
+    project.write("direct.py", f"{head}import missing_library.part\n{agent}")
+    project.write("pkg/__init__.py", "")
+    project.write("pkg/helper.py", "import missing_library\n")
+    project.write("pkg/agent.py", f"{head}from .helper import x\n{agent}")
+    guarded = "try:\n    import missing_library\nexcept ImportError:\n    pass\ndef f():\n    import missing_library\n"
+    project.write("guarded.py", f"{head}import json, msgspec\nimport pkg\n{guarded}{agent}")
+    project.write("led.py", f"{head}import sys\nsys.path.append('x')\nimport missing_library\n{agent}")
+    told = "profiles.p.agent: {} imports {}, which is not installed"
+    assert refused(project, "direct:A") == [told.format(project.root / "direct.py", "missing_library.part")]
+    assert refused(project, "pkg.agent:A") == [told.format(project.root / "pkg" / "helper.py", "missing_library")]
+    assert refused(project, "guarded:A") == refused(project, "led:A") == []
+
+
+def test_an_agent_that_needs_a_model_names_the_key(project: Project) -> None:
+    assert refused(project, "terminus-2") == ["profiles.p.model: agent terminus-2 does not start without a model"]
+    assert refused(project, 'terminus-2"\nmodel = "x/y') == []
+
+
 @pytest.mark.parametrize("record", ['{"mpc": True}', "made()"])
 def test_a_record_that_is_wrong_by_now_stops_no_command_that_reads(project: Project, tbench, record: str) -> None:
     batch = allocate(project.root / "results", "s")

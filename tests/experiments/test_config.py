@@ -49,6 +49,8 @@ def test_a_slug_cannot_leave_the_results_folder(project, slug: str) -> None:
         ('[run]\nexecutor = "slurm"\n', 'run.executor: no executor is called "slurm" (known: local, ray)'),
         ('[run]\nharbor_args = ["-k", "3"]\n', "run.harbor_args[0]: -k is not for this list"),
         ('[run]\nharbor_args = "--debug"\n', "run.harbor_args: must be a list of strings, not a string"),
+        ("""[run]\nharbor_args = ["--mounts", '[{"type": "bind", "source": "", "target": "/a"}]']\n""", "run.harbor_args[1]: must be a list of mounts, each with its source and target"),
+        ('[run]\nharbor_args = ["--mounts=[{]"]\n', "run.harbor_args[0]: is not readable as JSON"),
         ('[run]\nharbor_args = ["-k3"]\n', "run.harbor_args[0]: -k3 is not for this list"),
         ('[run]\nharbor_args = ["--verifier", "x:Y"]\n', "run.harbor_args[0]: --verifier is not for this list"),
         ('[run]\nharbor_args = ["--debgu"]\n', 'run.harbor_args[0]: --debgu is not for this list: the plan or a profile decides it (did you mean "--debug"?)'),
@@ -163,7 +165,9 @@ no_mcp = true
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("slug = \nx = 1", "is not valid TOML: Invalid value (at line 1, column 8)"),
+        ("slug = \nx = 1", ":1: is not valid TOML: Invalid value (column 8) (a text stands in quotes"),
+        ('a = 1\nb = "open\n', r":2: is not valid TOML: Illegal character '\n' (column 10) (a quote is not closed"),
+        ("a = 1\na = 2\n", ":2: is not valid TOML: Cannot overwrite a value (column 6) (the key is given twice"),
         ("a = " + "[" * 3000, "is not valid TOML"),
         ("a = " + "9" * 6000, "is not valid TOML"),
         ("\xff", "is not valid TOML"),

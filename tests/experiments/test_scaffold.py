@@ -64,6 +64,10 @@ def test_the_demo_validates_and_says_to_run_it(project, tbench) -> None:
     ran = tbench("init", "--demo")
     assert ran.code == 0, ran.err
     assert "next: tbench run experiments/demo.toml" in ran.out
+    again = tbench("init", "--demo")
+    assert (again.code, "tbench run experiments/demo.toml runs it; or choose another folder" in again.err) == (2, True)
+    nowhere = tbench("init", "--demo", "/proc/x")
+    assert (nowhere.code, "(name another folder: tbench init DIR)" in nowhere.err) == (2, True), nowhere.err
     assert "16 tasks x 2 profiles x 3" in tbench("validate", "experiments/demo.toml").out
 
 
@@ -120,6 +124,8 @@ def test_a_prompt_for_the_template_of_an_agent_says_how_it_could_take_one(tmp_pa
         (("--agent", "claude-cod"), 'did you mean "claude-code"?'),
         (("--agent", "claude"), 'did you mean "claude-code"?'),
         (("--agent", "My Agent"), "a new name is of small letters"),
+        (("--agent", "json"), "json.py would stand in for the module of Python of that name (choose another"),
+        (("--agent", "harbor"), "would stand in for the installed module of that name"),
         (("--task", "../a"), "a new name is of small letters"),
         (("--task", "a", "--agent", "oracle"), "oracle exists"),
     ],

@@ -17,7 +17,8 @@ generator = "patch"
 prompt_file = "prompts/patch.md"
 """
 AGENT = (
-    'class Guided:\n    AGENT_INFO = {"workflow": True, "mcp": False}\n    def __init__(self, workflow, pace=1): ...\n'
+    "from harbor.agents.base import BaseAgent\n"
+    'class Guided(BaseAgent):\n    AGENT_INFO = {"workflow": True, "mcp": False}\n    def __init__(self, workflow, pace=1): ...\n'
 )
 PROFILE = '[profiles.p]\nagent = "own:Guided"\nmodel = "m"\nworkflow = "flows/flow.toml"\n'
 

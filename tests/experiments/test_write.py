@@ -35,7 +35,7 @@ PROFILE = st.fixed_dictionaries(
         "env_file": st.sampled_from([".env", "none.env"]),
         "description": TEXT,
         "options": st.dictionaries(
-            st.sampled_from(["max_turns", "fallback_model"]), st.integers(0, 9) | st.just("x"), max_size=2
+            st.sampled_from(["max_turns", "fallback_model"]), st.integers(0, 9) | st.just("7"), max_size=2
         ),
         "price": st.sampled_from([0, {"input": 3, "output": 15.5}, {"input": 1, "output": 2, "cache_read": 0.1}]),
         "mcp_git_source": st.just("https://example.org/servers.git"),

@@ -65,8 +65,8 @@ def test_nothing_is_wrong_with_a_good_job(project) -> None:
     [
         ('no_mcp = true\nmodel = "anthropic/x"\n', "claude-code needs ANTHROPIC_API_KEY"),
         ('agent = "terminus-2"\nmodel = "openai/x"\n', "terminus-2 needs OPENAI_API_KEY"),
-        ('agent = "oracle"\nenv = ["MISSING_ONE", "AND_TWO"]\n', "MISSING_ONE, AND_TWO are not set"),
-        ('agent = "lab_agents:Scripted"\noptions = { script = [1] }\n', "script"),
+        ('agent = "oracle"\nenv = ["MISSING_ONE", "AND_TWO"]\n', "MISSING_ONE, AND_TWO are not set (put them into "),
+        ('agent = "terminus-2"\n', 'does not start without a model (set model = "provider/name" in its profile)'),
         ('agent = "no_such_module:Agent"\n', "the agent cannot be used"),
         ('agent = "simulated"\noptions = { solve_probability = 7 }\n', "solve_probability"),
     ],

@@ -305,7 +305,7 @@ def _use(command: Any) -> None:
     """Have made here, once, what Harbor and we make at the first use: options, patterns, the read source of agents."""
     for option in command.commands["run"].params:
         option.get_runtime_param()
-    agents: Any = importlib.import_module("terminalbench.experiments.agents")
+    agents: Any = importlib.import_module("terminalbench.experiments.agent_class")
     for path in importlib.import_module("terminalbench.registry").BUILTIN["agents"].values():
         agents.AgentClass.find(path, sys.path).options()
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123

@@ -61,8 +61,9 @@ def run_command(arguments: Sequence[str], prog_name: str) -> int:
     except click.ClickException as error:
         error.show()
         return EXIT_USAGE
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
+    except (KeyboardInterrupt, click.Abort) as error:
+        known = str(error.__cause__ or error) or ("nothing was started" if arguments[:1] == ["run"] else "")
+        click.echo(f"interrupted: {known}" if known else "interrupted", err=True)
         return EXIT_INTERRUPTED
     except (BrokenPipeError, ClosedPipe) as error:
         if not _nobody_reads():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from terminalbench.cli.names import agents
 from terminalbench.cli.options import PATH
 from terminalbench.errors import UserError
 from terminalbench.text.paths import typed
@@ -14,7 +15,10 @@ from terminalbench.text.paths import typed
 @click.option("--demo", "is_demo", is_flag=True, help="One that needs no key, with a difference to be seen.")
 @click.option("--task", metavar="NAME", help="Make a task of your own, tasks/NAME, and an experiment on it.")
 @click.option(
-    "--agent", metavar="NAME", help="Agent of the profiles; a new name makes one of your own. Default: claude-code."
+    "--agent",
+    metavar="NAME",
+    shell_complete=agents,
+    help="Agent of the profiles; a new name makes one of your own. Default: claude-code.",
 )
 @click.option("--model", help="Model of the profiles.")
 @click.option("--dataset", help="Where the tasks come from. Default: starter.")
@@ -76,11 +80,17 @@ def _write(files: dict[Path, str], following: str) -> None:
     experiment, *others = files
     for path in files:
         if path.name not in SHARED and path.exists():
-            raise UserError("exists already", where=str(path), hint="choose another name, or another folder")
+            other = "choose another name, or another folder"
+            hint = f"tbench run {typed(path)} runs it; or choose another folder" if following == "run" else other
+            raise UserError("exists already", where=str(path), hint=hint)
     for path in [*others, experiment]:
         if path.name != GITIGNORE and path.exists():
             continue
-        write_project_file(path, files[path])
+        try:
+            write_project_file(path, files[path])
+        except OSError as error:
+            what = f"cannot be written: {error.strerror or error}"
+            raise UserError(what, where=str(path), hint="name another folder: tbench init DIR") from error
         if path.suffix == ".sh":
             path.chmod(path.stat().st_mode | 0o111)
         click.echo(f"written: {path}")

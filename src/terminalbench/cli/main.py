@@ -28,7 +28,7 @@ def entry(first: Sequence[str] = (), prog_name: str = "tbench") -> None:
         code = main([*first, *sys.argv[1:]], prog_name)
     except KeyboardInterrupt:  # while the command was being loaded
         if sys.stderr is not None:  # it may be closed
-            sys.stderr.write("interrupted\n")
+            sys.stderr.write("interrupted: nothing was started\n")
         code = _INTERRUPTED
     # From here on nothing is to be kept, and there is nobody to catch an exception.
     signals.take(signals.not_ignored(), lambda _number, _frame: os._exit(_INTERRUPTED))

@@ -1,4 +1,4 @@
-"""What a shell completes: batches, trials, profiles and tasks, as far as files tell without work."""
+"""What a shell completes: batches, trials, profiles, tasks and agents, as far as files tell without work."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -61,6 +61,13 @@ def names_of(kind: str) -> Callable[[click.Context, click.Parameter, str], "list
         return _items(found, incomplete)
 
     return complete
+
+
+def agents(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """The names of agents."""
+    from terminalbench.experiments.agents import agent_names
+
+    return _items(agent_names(), incomplete)
 
 
 def _items(names: Iterable[str], incomplete: str) -> "list[CompletionItem]":

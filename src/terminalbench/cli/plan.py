@@ -24,6 +24,7 @@ from terminalbench.text.paths import typed
 from terminalbench.text.wrap import wrapped, wrapped_command
 
 if TYPE_CHECKING:
+    from terminalbench.experiments.experiment import Experiment
     from terminalbench.experiments.plan import JobSpec
     from terminalbench.experiments.planner import Selection
     from terminalbench.experiments.tables import RunTable
@@ -57,28 +58,27 @@ def command(
 
     Needs no key and no network, takes no batch number, and writes nothing (but what --job-configs asks for).
     """
+    from terminalbench.experiments.config import load
     from terminalbench.experiments.planner import Selection
 
     selection = Selection(tasks, profiles, labels, attempts)
-    return show_plan(experiment, root, selection, batch, as_json=as_json, job_configs=job_configs)
+    return show_plan(load(experiment, root), selection, batch, as_json=as_json, job_configs=job_configs)
 
 
 def show_plan(
-    file: Path,
-    root: Path | None,
+    experiment: "Experiment",
     selection: "Selection",
     batch: int | None,
     *,
     as_json: bool,
     job_configs: Path | None = None,
 ) -> int:
-    """Plan an experiment file and print it."""
-    from terminalbench.experiments.config import load
+    """Plan an experiment and print it."""
     from terminalbench.lab.plan import plan_batch
 
     if batch is not None and (selection.labels or selection.attempts):
         raise UserError("--batch plans into a batch that has its own; --label and --attempts do not go with it")
-    planned = plan_batch(load(file, root), selection, batch)
+    planned = plan_batch(experiment, selection, batch)
     if job_configs is not None:
         planned.write_job_configs(job_configs)
     if as_json:

@@ -49,6 +49,7 @@ class RunTeller(Line):
         self.feed: Feed | None = None
         self.watching = _watching(as_json=quiet) if watch else None
         self.later: list[str] = []
+        self.begun = False
 
     def __enter__(self) -> Self:
         return self
@@ -65,6 +66,7 @@ class RunTeller(Line):
         """What the run tells; `doing` says what is done with the batch when it starts."""
 
         def prepared(plan: "Plan", batch: "Batch", trials: int) -> None:
+            self.begun = True
             self.done()
             for line in exclusion_lines(plan.excluded):
                 told = printable(f"left out: {line}")

@@ -1,6 +1,7 @@
 """`tbench run`."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from terminalbench.cli.names import agents
 from terminalbench.cli.options import (
     PATH,
     ListCommand,
@@ -26,6 +28,8 @@ from terminalbench.text.foreign import printable
 from terminalbench.text.paths import from_here, typed
 
 if TYPE_CHECKING:
+    from terminalbench.experiments.adhoc import Draft
+    from terminalbench.experiments.experiment import Experiment
     from terminalbench.lab.run import Ended
     from terminalbench.lab.select import Target
     from terminalbench.report.run_end import Ways
@@ -38,13 +42,19 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
 @click.argument("experiment", type=PATH, metavar="[EXPERIMENT.toml]", required=False)
 @picks
 @attempts_option
-@click.option("--agent", metavar="NAME", help="Without a file: an agent to run. The experiment of it is written down.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=agents,
+    help="Without a file: an agent to run. The experiment of it is written down.",
+)
 @click.option("--model", metavar="M", help="Without a file: its model.")
 @click.option(
     "--vs",
     "versus",
     multiple=True,
     metavar="[AGENT][:MODEL]",
+    shell_complete=agents,
     help="Without a file: another agent, or the same with another model, on the same tasks. Repeatable.",
 )
 @click.option(
@@ -94,16 +104,18 @@ def command(
     all were, and a budget is exceeded; 130: interrupted. In CI, tbench compare --fail-if worse tells a proven loss.
     """
     asked = {"--agent": agent, "--model": model, "--vs": versus, "--container-env": container_env}
+    draft = None
     if experiment is None:
-        experiment = _written(tasks, agent, model, versus, attempts, container_env)
-        tasks = ()
+        draft = _draft(tasks, agent, model, versus, attempts, container_env, root)
+        experiment, tasks = draft.experiment.file, ()
     elif given := [name for name, value in asked.items() if value]:
         raise UserError(f"{given[0]} is for a run without a file; {experiment} says what runs")
     if dry_run:
         from terminalbench.cli.plan import show_plan
         from terminalbench.experiments.planner import Selection
 
-        return show_plan(experiment, root, Selection(tasks, profiles, labels, attempts), batch, as_json=as_json)
+        selection = Selection(tasks, profiles, labels, attempts)
+        return show_plan(_loaded(draft, experiment, root), selection, batch, as_json=as_json)
     if detach:
         if watch:
             raise UserError("--detach and --watch do not go together", hint="start it, then: tbench watch")
@@ -116,32 +128,39 @@ def command(
             given = "--tasks, --profiles, --attempts, --label and --gate"
             raise UserError(f"--batch goes on with a whole batch; {given} do not go with it")
         return resume_batch(one_batch(where), as_json=as_json, watch=watch, junit=junit, strict=strict)
-    from terminalbench.experiments.config import load
     from terminalbench.lab.run import run
 
     picked = {"tasks": tasks, "profiles": profiles, "attempts": attempts, "labels": labels}
-    work = partial(run, load(experiment, root), **picked, strict=strict, gate=gate)
+    work = partial(run, _loaded(draft, experiment, root), **picked, strict=strict, gate=gate)
     first = "checking tasks, profiles and environment ..."
-    return _told(work, first, _STARTED, as_json=as_json, watch=watch, junit=junit)
+    with draft.written() if draft is not None else nullcontext():
+        if draft is not None:
+            click.echo(f"experiment: {from_here(experiment)}", err=True)
+        return _told(work, first, _STARTED, as_json=as_json, watch=watch, junit=junit)
 
 
-def _written(
+def _loaded(draft: "Draft | None", file: Path, root: Path | None) -> "Experiment":
+    from terminalbench.experiments.config import load
+
+    return draft.experiment if draft is not None else load(file, root)
+
+
+def _draft(
     tasks: tuple[str, ...],
     agent: str | None,
     model: str | None,
     versus: tuple[str, ...],
     attempts: int | None,
     container_env: str | None,
-) -> Path:
-    """The file of an experiment that was asked for by options alone."""
-    from terminalbench.experiments.adhoc import AdHoc, write_ad_hoc
+    root: Path | None,
+) -> "Draft":
+    """The experiment that was asked for by options alone."""
+    from terminalbench.experiments.adhoc import AdHoc, draft_ad_hoc
 
     if agent is None or not tasks:
         hint = "tbench init makes one; or tbench run --agent NAME --tasks 'starter/*'"
         raise UserError("name an experiment file, or --agent and --tasks for a run without one", hint=hint)
-    file = write_ad_hoc(AdHoc(agent, model, tasks, versus, attempts, container_env), Path.cwd())
-    click.echo(f"experiment: {from_here(file)}", err=True)
-    return file
+    return draft_ad_hoc(AdHoc(agent, model, tasks, versus, attempts, container_env), Path.cwd(), root)
 
 
 def resume_batch(target: "Target", *, as_json: bool, watch: bool, junit: Path | None = None, **wanted: Any) -> int:
@@ -160,12 +179,15 @@ def _told(
 
     teller = RunTeller(quiet=as_json, watch=watch)
     teller.say(first)
-    with teller:
-        ended = work(listener=teller.listener(doing))
-    teller.done()
-    if junit is not None:
-        _write_junit(junit, ended)
-    return show_end(ended, as_json=as_json, watched=watch)
+    try:
+        with teller:
+            ended = work(listener=teller.listener(doing))
+        teller.done()
+        if junit is not None:
+            _write_junit(junit, ended)
+        return show_end(ended, as_json=as_json, watched=watch)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("what has ended is kept" if teller.begun else "nothing was started") from None
 
 
 def _write_junit(file: Path, ended: "Ended") -> None:

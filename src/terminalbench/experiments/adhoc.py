@@ -6,14 +6,16 @@ import re
 import shlex
 import shutil
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from terminalbench.errors import UserError, did_you_mean
+from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
-from terminalbench.experiments.config import load_tables
+from terminalbench.experiments.config import load, load_tables
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.project import from_root, marked_root
 from terminalbench.experiments.scaffold import MARK
 from terminalbench.experiments.tables import SCHEMA_VERSION
@@ -46,18 +48,52 @@ class AdHoc:
         return given + (["--container-env", self.container_env] if self.container_env else [])
 
 
-def write_ad_hoc(asked: AdHoc, here: Path) -> Path:
-    """Write the experiment to `experiments/adhoc/` of the project around a folder, unless it is there; its file."""
-    project = marked_root(here)
-    root = project or here
+@dataclass(frozen=True)
+class Draft:
+    """An experiment without a file, and the text of the file that a batch of it gets."""
+
+    experiment: Experiment
+    text: str
+
+    @contextmanager
+    def written(self) -> Generator[None]:
+        """Its file is there, and the mark of the project's root; both stay when a batch of it was made meanwhile."""
+        file, root = self.experiment.file, self.experiment.root
+        files = {root / ".tbench": MARK} if marked_root(root) is None else {}
+        made = [] if file.exists() else [*files, file]
+        for path in made:
+            write_project_file(path, {**files, file: self.text}[path])
+        try:
+            yield
+        except UserError as error:
+            error.where = error.where if error.where != str(file) or file not in made else None  # it will be gone
+            raise
+        finally:
+            if not (self.experiment.results_root / self.experiment.slug).exists():
+                for path in made:
+                    path.unlink(missing_ok=True)
+                with suppress(OSError):  # others are in it
+                    file.parent.rmdir()
+                    file.parent.parent.rmdir()
+
+
+def draft_ad_hoc(asked: AdHoc, here: Path, root: Path | None = None) -> Draft:
+    """The experiment, with its place in `experiments/adhoc/` of the project around a folder. Nothing is written."""
+    root = root.absolute() if root is not None else marked_root(here) or here
     slug, text = ad_hoc(asked, root)
     file = root / "experiments" / "adhoc" / f"{slug}.toml"
-    if not file.exists():
-        load_tables(tomllib.loads(text), file, root)  # nothing is written of what is wrong
-        if project is None:
-            write_project_file(root / ".tbench", MARK)
-        write_project_file(file, text)
-    return file
+    if file.exists():
+        return Draft(load(file, root), text)
+    try:
+        return Draft(load_tables(tomllib.loads(text), file, root), text)
+    except InvalidFile as error:
+        raise InvalidFile("", [Problem(_option(p.key), p.what, p.hint) for p in error.problems]) from error
+
+
+def _option(key: str) -> str:
+    """The option of the command line that a key of the file comes from."""
+    options = {"tasks": "--tasks", "model": "--model", "agent": "--agent", "container_env": "--container-env"}
+    return next((option for name, option in options.items() if name in re.split(r"[.\[]", key)), key)
 
 
 def ad_hoc(asked: AdHoc, root: Path, environment: Mapping[str, str] | None = None) -> tuple[str, str]:

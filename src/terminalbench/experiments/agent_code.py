@@ -64,6 +64,66 @@ def own_code(import_path: str, root: Path | None) -> dict[str, Path]:
     return {} if first is None or _distribution(first, module) is not None else _sources(first, root)
 
 
+def missing_import(import_path: str, root: Path) -> str | None:
+    """A module that the code at `module:Class` imports when it is loaded and that is not there, with who imports it.
+
+    Only what surely runs is looked at: statements of the modules themselves, not those in `if`, `try` or a function.
+    None too where the code sees to its search path itself.
+    """
+    if is_released(import_path) or any(is_file(root / f"{name}.py") for name in _BY_ITSELF):
+        return None
+    waiting, seen = [import_path.partition(":")[0]], set()
+    while waiting:
+        module = waiting.pop()
+        for file in () if module in seen else _loaded(module, root):
+            data = file.read_bytes()
+            if b"sys.path" in data or b"meta_path" in data or b"addsitedir" in data:
+                return None
+            package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+            for name in _imports_at_once(data, package):
+                if not _is_there(name.partition(".")[0], root):
+                    return f"{file} imports {name}, which is not installed"
+                waiting.append(name)
+        seen.add(module)
+    return None
+
+
+def _loaded(module: str, root: Path) -> list[Path]:
+    """The files of the project that Python runs to import a module: those of its packages, and its own."""
+    parts = module.split(".")
+    places = [root.joinpath(*parts[:length]) for length in range(1, len(parts) + 1)]
+    files = (file for place in places for file in (place / "__init__.py", place.with_name(f"{place.name}.py")))
+    return [file for file in files if is_file(file)]
+
+
+def _imports_at_once(source: bytes, package: str) -> list[str]:
+    """The modules that a source imports whenever it is run, in order; none of a source that Python cannot read."""
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    found: list[str] = []
+    for node in body:
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            found.append(".".join([*above, *([node.module] if node.module else [])]))
+    return [name for name in found if name]
+
+
+def _is_there(name: str, root: Path) -> bool:
+    """Whether Python would find a top module: its own, of the project, or installed."""
+    from importlib.util import find_spec
+
+    if name in sys.stdlib_module_names or _find(name, [str(root)]) is not None:
+        return True
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        return True  # it is loaded, in an unusual way
+
+
 def _search(root: Path | None) -> list[str]:
     return [*([str(root)] if root is not None else []), *sys.path]
 

@@ -1,35 +1,21 @@
 """One record per agent: what it takes, what it needs, how it is installed.
 
 Harbor's agents come from harbor.json, made by `terminalbench.harbor.describe`. Every other agent is a class: its record
-is the class attribute `AGENT_INFO`, its options those that the class names. Both are read from the source, so that
-validating an experiment imports neither Harbor nor the agent. Base classes are followed, also into other modules, as
-long as their files can be found on the search path.
+is the class attribute `AGENT_INFO`, its options those that the class names. Both are read from the source
+(`agent_class`), so that validating an experiment imports neither Harbor nor the agent.
 """
 
-import ast
 import json
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from terminalbench import registry
-from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
-from terminalbench.frozen import frozen
-from terminalbench.strict import Problems, given, is_file, key, table
-
-RECORD = "AGENT_INFO"
-"""The class attribute by which an agent declares what it takes."""
-
-_HARBORS = {
-    "self", "logs_dir", "model_name", "logger", "mcp_servers", "skills_dir", "extra_env", "load_trajectory",
-    "environment_logs_dir",
-}  # fmt: skip
-"""Parameters that Harbor fills in itself."""
-_FLAGS = ("CLI_FLAGS", "ENV_VARS")
+from terminalbench.errors import InvalidFile, UserError
+from terminalbench.experiments.agent_class import RECORD, AgentClass
+from terminalbench.strict import Problems, given, key, shown, table
 
 
 @table
@@ -79,11 +65,17 @@ class AgentRecord:
 
 @table
 class AgentInfo(AgentRecord):
-    """The record of one agent. `options` are all that it has, with the choices of each; None: any, unchecked."""
+    """The record of one agent. `options` are all that it has, with the choices of each; None: any, unchecked.
+
+    `kinds` has the plain types of those options that take nothing else, as a JSON Schema calls them. `needs_model`: it
+    is not even made without one.
+    """
 
     name: str = field(kw_only=True)
     import_path: str | None = field(default=None, kw_only=True)
     options: dict[str, list[str] | None] | None = None
+    kinds: dict[str, list[str]] = field(default_factory=dict, kw_only=True)
+    needs_model: bool = field(default=False, kw_only=True)
 
     @property
     def seed_option(self) -> str | None:
@@ -95,7 +87,32 @@ class AgentInfo(AgentRecord):
         """The levels of its reasoning effort, where they are known."""
         return (self.options or {}).get(self.reasoning or "")
 
+    def wrong_kind(self, option: str, value: Any) -> str | None:
+        """What a value of an option must be, where Harbor would refuse this one: a text that reads as such is taken."""
+        kinds = self.kinds.get(option, ())
+        if not kinds or any(_takes(kind, value) for kind in kinds):
+            return None
+        return f"must be {' or '.join(_KINDS[kind] for kind in kinds)}, not {shown(value)}"
 
+
+_KINDS = {"boolean": "true or false", "integer": "a whole number", "number": "a number", "string": "a string"}
+_SWITCHES = ("true", "false", "yes", "no", "on", "off", "y", "n", "t", "f", "1", "0")
+
+
+def _takes(kind: str, value: Any) -> bool:
+    """Whether Harbor takes a value for an option of this kind."""
+    if kind == "string":
+        return isinstance(value, str | int | float) and not isinstance(value, bool)
+    if kind == "boolean":
+        return str(value).lower() in _SWITCHES
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return False
+    return kind == "number" or number.is_integer()
+
+
+NO_MODEL, NO_MODEL_HINT = "does not start without a model", 'set model = "provider/name" in its profile'
 RESERVED_OPTIONS = ("mcp_config", "mcp_source", "mcp_extras", "hooks")
 """Options of our Claude Code agent that a profile sets by its own keys."""
 
@@ -129,24 +146,6 @@ def recorded(agent: str | None, root: Path | None = None) -> AgentInfo | None:
         return None
 
 
-def class_problem(path: str, root: Path | None) -> Problem | None:
-    """What is wrong with an agent at `module:Class` whose module is found: it cannot be read, or has no such class."""
-    module, _, name = path.partition(":")
-    file = _file(module, [*([str(root)] if root is not None else []), *sys.path])
-    if file is None:
-        return None
-    try:
-        source = _source(module, file)
-    except SyntaxError as error:
-        return Problem("agent", f"{file} cannot be read as Python: {error.msg} (line {error.lineno})")
-    except (OSError, ValueError, RecursionError):
-        return None
-    if source.binds(name):
-        return None
-    hint = did_you_mean(name, list(source.classes)) or f"{file.name} defines no class"
-    return Problem("agent", f'{file} has no class "{name}"', hint)
-
-
 @cache
 def agent_info(spec: str, root: Path | None = None) -> AgentInfo | None:
     """The record of the agent called `spec`, None when there is no such agent; `root` holds the project's own modules.
@@ -165,6 +164,7 @@ def agent_info(spec: str, root: Path | None = None) -> AgentInfo | None:
     if found is not None:
         values |= _checked(found.record(), path or spec)
         named = found.options() if entry is None else None
+        values["kinds"] = found.kinds() if entry is None else values.get("kinds", {})
         declared = values.get("options") if entry is None else None
         if named is not None or declared:
             options = dict.fromkeys(named or ())
@@ -184,203 +184,3 @@ def _checked(record: dict[str, Any], path: str) -> dict[str, Any]:
     if problems.found:
         raise InvalidFile(path, problems.found)
     return values
-
-
-@frozen
-class AgentClass:
-    """A class in a module whose source was found."""
-
-    source: "_Source"
-    node: ast.ClassDef
-    search: tuple[str, ...]
-
-    @classmethod
-    def find(cls, path: str, search: Sequence[str]) -> "AgentClass | None":
-        """The class at `module:Class`; None when its source cannot be found or read."""
-        module, _, name = path.partition(":")
-        return _class(module, name, tuple(search))
-
-    def record(self) -> dict[str, Any]:
-        """Its `AGENT_INFO`, else that of the first base class with one; empty without."""
-        for found in self._lineage():
-            value = _assigned(found.node, RECORD) if found is not None else None
-            if value is not None and found is not None:
-                return _literal(value, f"{found.source.file}:{value.lineno}")
-        return {}
-
-    def options(self) -> set[str] | None:
-        """The options that it names: in its constructors, its options model, its flags. None: it cannot be told."""
-        named: set[str] = set()
-        model: ast.expr | None = None
-        for found in self._lineage():
-            if found is None:
-                return None
-            if model is None and (model := _assigned(found.node, "options_model")) is not None:
-                fields = found._fields(model)
-                if fields is None:
-                    return None
-                named |= fields
-            named |= {name for flags in _FLAGS for name in _flag_names(_assigned(found.node, flags))}
-            init = _constructor(found.node)
-            if init is not None:
-                arguments = init.args
-                named |= {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
-                if arguments.kwarg is None:
-                    break
-        return named - _HARBORS
-
-    def _fields(self, model: ast.expr) -> set[str] | None:
-        """The fields of an options model; empty for `options_model = None`."""
-        if isinstance(model, ast.Constant):
-            return set()
-        found = self._resolve(model)
-        if found is None:
-            return None
-        names = {_dotted(part.target) for part in found.node.body if isinstance(part, ast.AnnAssign)} - {"model_config"}
-        for base in found.node.bases:
-            inherited = set() if _dotted(base).endswith("BaseModel") else found._fields(base)
-            if inherited is None:
-                return None
-            names |= inherited
-        return names
-
-    def _lineage(self) -> "Iterator[AgentClass | None]":
-        """The class, then its bases, depth first; None stands for one whose source cannot be found."""
-        yield self
-        for base in self.node.bases:
-            found = self._resolve(base)
-            if found is None:
-                yield None
-            else:
-                yield from found._lineage()
-
-    def _resolve(self, expression: ast.expr) -> "AgentClass | None":
-        dotted = _dotted(expression.value if isinstance(expression, ast.Subscript) else expression)
-        return self.source.look_up(dotted, self.search)
-
-
-@frozen
-class _Source:
-    module: str
-    file: Path
-    tree: ast.Module
-
-    @cached_property
-    def classes(self) -> dict[str, ast.ClassDef]:
-        return {node.name: node for node in self.tree.body if isinstance(node, ast.ClassDef)}
-
-    @cached_property
-    def imported(self) -> dict[str, str]:
-        """What each imported name stands for: `module` or `module.name`."""
-        package = self.module if self.file.name == "__init__.py" else self.module.rpartition(".")[0]
-        names: dict[str, str] = {}
-        for node in _statements(self.tree.body):
-            if isinstance(node, ast.Import):
-                names |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
-                          for a in node.names}  # fmt: skip
-            elif isinstance(node, ast.ImportFrom):
-                above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-                base = ".".join([*above, *([node.module] if node.module else [])])
-                names |= {alias.asname or alias.name: f"{base}.{alias.name}" for alias in node.names}
-        return names
-
-    def binds(self, name: str) -> bool:
-        """Whether the module may hold something of this name, however it is made."""
-        made = {node.name for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-        names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
-        made |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
-        hidden = {"globals", "setattr", "exec"} & {node.id for node in names}
-        return bool(hidden) or not made.union(self.imported).isdisjoint({name, "__getattr__", "*"})
-
-    def look_up(self, dotted: str, search: tuple[str, ...]) -> AgentClass | None:
-        """The class that `dotted` means in this module."""
-        if dotted in self.classes:
-            return AgentClass(self, self.classes[dotted], search)
-        first, _, rest = dotted.partition(".")
-        target = ".".join(filter(None, [self.imported.get(first), rest]))
-        module, _, name = target.rpartition(".")
-        return _class(module, name, search) if first in self.imported and module != self.module else None
-
-
-def _source(module: str, file: Path) -> _Source:
-    """A module's source; one that several classes are looked up in is read once, as long as its file stays as it is."""
-    status = file.stat()
-    return _parsed(module, file, status.st_mtime_ns, status.st_size)
-
-
-@cache
-def _parsed(module: str, file: Path, _mtime_ns: int, _size: int) -> _Source:
-    return _Source(module, file, ast.parse(file.read_bytes()))
-
-
-def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """The statements of a block and of the blocks within; expressions, nearly all of a tree, hold no statement."""
-    waiting = deque(body)
-    while waiting:
-        node = waiting.popleft()
-        yield node
-        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
-            waiting.extend(getattr(node, name, ()))
-
-
-def _class(module: str, name: str, search: tuple[str, ...]) -> AgentClass | None:
-    file = _file(module, search)
-    try:
-        source = _source(module, file) if file is not None else None
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
-    return source.look_up(name, search) if source is not None else None
-
-
-def _file(module: str, search: Sequence[str]) -> Path | None:
-    """Where the source of a module is, looked for as a file: packages are not imported on the way."""
-    *packages, name = module.split(".")
-    for place in search:
-        folder = Path(place).joinpath(*packages)
-        for file in (folder / f"{name}.py", folder / name / "__init__.py"):
-            if is_file(file):
-                return file
-    return None
-
-
-def _constructor(node: ast.ClassDef) -> ast.FunctionDef | None:
-    return next((part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
-
-
-def _assigned(node: ast.ClassDef, name: str) -> ast.expr | None:
-    """What the body of a class assigns to a name."""
-    for part in node.body:
-        targets = part.targets if isinstance(part, ast.Assign) else []
-        if isinstance(part, ast.AnnAssign):
-            targets = [part.target]
-        if isinstance(part, ast.Assign | ast.AnnAssign) and name in map(_dotted, targets):
-            return part.value
-    return None
-
-
-def _flag_names(flags: ast.expr | None) -> Iterator[str]:
-    """The options of Harbor's older flag lists: the first argument of each entry."""
-    for call in ast.walk(flags) if flags is not None else ():
-        if isinstance(call, ast.Call):
-            first = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "kwarg")]
-            yield from (
-                value.value for value in first if isinstance(value, ast.Constant) and isinstance(value.value, str)
-            )
-
-
-def _literal(value: ast.expr, where: str) -> dict[str, Any]:
-    try:
-        if isinstance(value, ast.Call) and _dotted(value.func) == "dict" and not value.args:
-            return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in value.keywords}
-        found = ast.literal_eval(value)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise UserError(f"{RECORD} must be a table of plain values: it is read without running the code", where=where)
-    return found
-
-
-def _dotted(expression: ast.expr) -> str:
-    if isinstance(expression, ast.Attribute):
-        return f"{_dotted(expression.value)}.{expression.attr}"
-    return expression.id if isinstance(expression, ast.Name) else ""

@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import did_you_mean
-from terminalbench.experiments.agent_code import agent_code, is_released, option_files
-from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names, class_problem
+from terminalbench.experiments.agent_class import class_problem
+from terminalbench.experiments.agent_code import agent_code, is_released, missing_import, option_files
+from terminalbench.experiments.agents import (
+    NO_MODEL,
+    NO_MODEL_HINT,
+    RESERVED_OPTIONS,
+    AgentInfo,
+    agent_info,
+    agent_names,
+)
 from terminalbench.experiments.mcp import check_code, held_in, read_mcp
 from terminalbench.experiments.model_file import whole_model
 from terminalbench.experiments.profiles import NO_MCP, Folder, McpSetup, Profile, TextFile, WorkflowTexts
@@ -64,6 +72,8 @@ class Inheritance:
             self.problems.add(
                 where, f"no module {module} in {self.root}, nor installed", "mind the name and the folder"
             )
+        elif self.thorough and (missing := missing_import(path, self.root)) is not None:
+            self.problems.add(where, missing, "install it beside terminalbench, or import it within try or a function")
         elif found is None:
             self.notes.append(f"{at}: the code of {what} was not found; its id misses it")
         return found or {}
@@ -80,7 +90,7 @@ class Inheritance:
             self.problems.add(where, f'no agent is called "{name}"', did_you_mean(name, agent_names()))
             return None
         own_class = info.import_path if info.import_path and not is_released(info.import_path) else None
-        problem = class_problem(own_class, self.root) if own_class is not None else None
+        problem = class_problem(own_class, self.root, thorough=self.thorough) if own_class is not None else None
         if problem is not None:
             where = f"{at}.agent" if "agent" in own else "defaults.agent"
             self.problems.add(where, problem.what, problem.hint)
@@ -174,6 +184,8 @@ class _Resolver:
         hooks = self._hooks()
         workflow = self._workflow()
         model = whole_model(self._text("model"), self.info, self.root, self._where("model"), self.problems)
+        if self.shared.thorough and self.info.needs_model and not model and not self.problems.at(self._where("model")):
+            self._wrong("model", f"agent {self.info.name} {NO_MODEL}", NO_MODEL_HINT)
         usage = tuple(t for path in mcp.usage if (t := self._read(path, "mcp_servers")) is not None)
         git_source = self._text("mcp_git_source") if mcp.servers or hooks else None
         return Profile(
@@ -293,6 +305,8 @@ class _Resolver:
                 self.problems.add(join(at, name), f"agent {self.info.name} has no such option", hint)
             elif (choices := (known or {}).get(name)) and isinstance(value, str) and value not in choices:
                 self.problems.add(join(at, name), f"must be one of {', '.join(choices)}")
+            elif (wrong := self.info.wrong_kind(name, value)) is not None:
+                self.problems.add(join(at, name), wrong)
         for secret in secrets_in(options, at):
             self.problems.add(secret, "looks like a secret", "put it in the env file and name the variable in env")
         return options

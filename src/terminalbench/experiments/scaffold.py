@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -139,6 +140,9 @@ def own(folder: Path, agent: str | None, task: str | None) -> dict[Path, str]:
     for what, given in (("--agent", agent), ("--task", task)):
         if given is not None and not re.fullmatch(NAME, given):
             raise UserError(f"{what}: a new name is of small letters, digits and dashes, not {given!r}")
+    if agent is not None and (taken := _taken_module(module_of(agent), folder)) is not None:
+        hint = f"choose another name: --agent my-{agent}"
+        raise UserError(f"--agent: {module_of(agent)}.py would stand in for {taken} of that name", hint=hint)
     root = marked_root(folder.resolve())
     if agent is not None and root not in (None, folder.resolve()):
         raise UserError(
@@ -159,6 +163,23 @@ def own(folder: Path, agent: str | None, task: str | None) -> dict[Path, str]:
     made |= task_files(folder, task) if task else {}
     made |= {folder / f"{module_of(agent)}.py": agent_module(agent)} if agent else {}
     return made | project_files(folder, root)
+
+
+def _taken_module(name: str, folder: Path) -> str | None:
+    """What a module of this name would hide from Python: one of its own, or an installed one."""
+    from importlib.util import find_spec
+
+    if name in sys.stdlib_module_names:
+        return "the module of Python"
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]
+    own = any(Path(place).with_suffix("").resolve() == folder.resolve() / name for place in places)
+    return None if own else "the installed module"
 
 
 def close_to_one(agent: str) -> bool:

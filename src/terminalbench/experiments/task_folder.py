@@ -137,8 +137,8 @@ def undeclared(folder: str | Path, declared: Collection[str], environment: Mappi
         f"{name} ({at})" for name, at, known in found if name in declared and name not in environment and not known
     ]
     if unset:
-        which = "which is" if len(unset) == 1 else "which are"
-        return f"its task.toml takes {', '.join(unset)}, {which} not set (put it into the env file, or export it)"
+        which, it = ("which is", "it") if len(unset) == 1 else ("which are", "them")
+        return f"its task.toml takes {', '.join(unset)}, {which} not set (put {it} into the env file, or export {it})"
     for name, at, has_default in found:
         if name not in declared and (name in environment or not has_default):
             return _not_declared("task.toml", at, name)

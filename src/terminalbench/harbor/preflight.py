@@ -124,6 +124,7 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     from harbor.utils.env import resolve_env_vars
     from pydantic import ValidationError
 
+    from terminalbench.experiments.agents import NO_MODEL, NO_MODEL_HINT
     from terminalbench.experiments.lessons import unwrapped
     from terminalbench.harbor.agents.needs import missing_key, not_installable
     from terminalbench.secrets.find import references
@@ -141,8 +142,8 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
         variables = resolve_env_vars(agent.env)
     except ValueError as error:
         names = list(dict.fromkeys(n for text in agent.env.values() for n in references(text) if n not in os.environ))
-        are = "are" if len(names) > 1 else "is"
-        yield f"{', '.join(names) or error} {are} not set (put it into {job.env_file}, or export it)"
+        are, them = ("are", "them") if len(names) > 1 else ("is", "it")
+        yield f"{', '.join(names) or error} {are} not set (put {them} into {job.env_file}, or export {them})"
         return
     yield from weak_keys({**variables, **parsed.verifier.env})
     try:
@@ -152,6 +153,9 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
         yield f"the agent cannot be used: {_said(error)}"
         return
     info = _info(agent.name, agent.import_path)
+    if info.needs_model and not agent.model_name:
+        yield f"agent {info.name} {NO_MODEL} ({NO_MODEL_HINT})"
+        return
     yield from _unknown_options(kind, agent.kwargs)
     missing = missing_key(kind, info.logins, agent.model_name, agent.kwargs, {**os.environ, **variables})
     if missing is not None:

@@ -1,7 +1,7 @@
 """What would run: an experiment planned into a new batch, or into one that is there."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,16 +13,18 @@ from terminalbench.analytics.plan_forecast import Forecast, forecast
 from terminalbench.errors import TbenchError, UserError, did_you_mean
 from terminalbench.experiments.batch import Batch, next_number
 from terminalbench.experiments.experiment import Experiment, select_profiles
-from terminalbench.experiments.plan import JobSpec, Plan
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan
 from terminalbench.experiments.planner import Selection
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.snapshots import plan_with_lessons
+from terminalbench.experiments.task_folder import broken
 from terminalbench.harbor.jobs import command, job_config
 from terminalbench.harbor.limits.accounts import Likely
 from terminalbench.index.history import PastTrial, likely_costs, past_trials
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.arguments import checked
 from terminalbench.records.values import total
+from terminalbench.text.paths import typed
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,23 @@ def plan_batch(experiment: Experiment, selection: Selection, number: int | None 
         experiment = as_planned(experiment, before) if before is not None else experiment
     taken = number is not None
     experiment, made = plan_with_lessons(experiment, batch, datetime.now(UTC), selection, before=before)
+    made = msgspec.structs.replace(made, excluded=(*made.excluded, *_broken_tasks(experiment, made)))
     reuse = _reuse(made, batch, before) if taken else ()
     finished = {held.profile: held.finished for held in reuse}
     past = past_trials(results, made)
     expected, budget = forecast(made, past, finished), planned_budget(made, past, finished)
     return PlannedBatch(experiment, made, batch, taken, reuse, expected, budget)
+
+
+def _broken_tasks(experiment: Experiment, plan: Plan) -> Iterator[Exclusion]:
+    """The planned tasks whose folders Harbor would refuse, as far as files tell: a run leaves them out."""
+    known = {exclusion.task for exclusion in plan.excluded}
+    folders = {(task.dataset, task.id): task.source.folder for task in experiment.tasks}
+    for task in plan.jobs[0].tasks:
+        folder = folders.get((task.ref.dataset, task.ref.id)) if task.ref not in known else None
+        if folder is not None and (wrong := broken(folder)) is not None:
+            reason = f"{wrong} (mend {typed(folder)}, or leave the task out)"
+            yield Exclusion(reason, task=task.ref, kind=ExclusionKind.TASK_REFUSED)
 
 
 def planned_budget(

@@ -11,9 +11,10 @@ import pytest
 
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.index.results import open_results
 from terminalbench.json_files import append_jsonl
 from terminalbench.records.trial import Finding
-from terminalbench.report.export import csv_bytes
+from terminalbench.report.export import csv_bytes, junit_xml
 
 
 @pytest.fixture
@@ -75,6 +76,10 @@ def test_a_junit_failure_says_why(tbench, batch: Batch, monkeypatch: pytest.Monk
         "tests/test_x.py::test_sum: AssertionError: 3 != 4 <[redacted]>; reward 0.0",
         "AgentTimeoutError: why; reward 0.0",
     ]
+    failed = [row for row in open_results(batch.results_root).trials() if row["outcome"] == "failed"]
+    crashed = junit_xml("s", [{**row, "reward": None, "folder": None} for row in failed], batch.results_root)
+    messages = [failure.get("message") for failure in ElementTree.fromstring(crashed).iter("failure")]
+    assert messages == ["no reward", "AgentTimeoutError: why; no reward"]
 
 
 def test_junit_keeps_batches_apart(tbench, batch: Batch, tmp_path: Path) -> None:

@@ -116,7 +116,8 @@ def _failure(results: Path, secrets: Callable[[str], Secrets], row: Mapping[str,
     lines = check.message.splitlines()[: 1 if check.name else None] if check is not None else []
     checked = (check.name if check is not None else "", " / ".join(line.strip() for line in lines))
     said = [": ".join(filter(None, parts)) for parts in ((row["error_type"], row["reason"]), checked)]
-    return "; ".join(filter(None, [*said, f"reward {row['reward']}"]))
+    said.append(f"reward {row['reward']}" if row["reward"] is not None else "no reward")
+    return "; ".join(filter(None, said))
 
 
 def _counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -134,9 +134,10 @@ def command(
     work = partial(run, _loaded(draft, experiment, root), **picked, strict=strict, gate=gate)
     first = "checking tasks, profiles and environment ..."
     with draft.written() if draft is not None else nullcontext():
-        if draft is not None:
-            click.echo(f"experiment: {from_here(experiment)}", err=True)
-        return _told(work, first, _STARTED, as_json=as_json, watch=watch, junit=junit)
+        code = _told(work, first, _STARTED, as_json=as_json, watch=watch, junit=junit)
+    if draft is not None:
+        click.echo(f"experiment: {from_here(experiment)}", err=True)
+    return code
 
 
 def _loaded(draft: "Draft | None", file: Path, root: Path | None) -> "Experiment":

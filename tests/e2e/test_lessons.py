@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Generator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,11 @@ from servers.base import Turn
 from servers.ollama import OllamaServer
 from support.experiments import Project
 from support.tasks import SOLVE
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import load
+from terminalbench.experiments.lessons import draw
 from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.snapshots import plan_with_lessons
 from terminalbench.index.exposures import exposed_trials
 from terminalbench.json_files import read_json
 
@@ -34,11 +40,34 @@ model = "{model}"
 options = {{ base_url = "{url}" }}
 [profiles.masked]
 extends = "off"
-lessons = {{ mode = "masked", k = 2 }}
+lessons = {{ mode = "masked", k = 2, budget = {budget} }}
 [profiles.recall]
 extends = "off"
-lessons = {{ mode = "recall", k = 2 }}
+lessons = {{ mode = "recall", k = 2, budget = {budget} }}
 """
+
+
+def lucky_experiment(lab: Any, url: str) -> Path:
+    """The experiment, with a budget of tokens by whose luck lessons are both shown and withheld: ids of lessons are drawn."""
+    batch = Batch(lab.root / "results" / "s" / "0")
+    for budget in range(400, 500):
+        file = lab.project.experiment(EXPERIMENT.format(model=MODEL, url=url, budget=budget))
+        with lab.inside():
+            planned = plan_with_lessons(load(file), batch, datetime.now(UTC)).experiment
+        drawn = {
+            one.key: [
+                exposure
+                for place in one.snapshot.tasks
+                for attempt in (1, 2)
+                for exposure in draw(one.snapshot, one.snapshot.digest, place, attempt, "4 s/0").exposures
+            ]
+            for one in planned.profiles
+            if one.snapshot is not None
+        }
+        both = {one.shown for one in drawn["masked"]} == {True, False}
+        if both and any(one.own and one.shown for one in drawn["recall"]):
+            return file
+    raise AssertionError("no luck")
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +85,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, new_lab: Callable[[Project], A
         )
         if second["lesson"]["state"] != "active":
             assert lab.tbench("memory", "approve", second["lesson"]["id"], "--by", "ann").returncode == 0
-        file = lab.project.experiment(EXPERIMENT.format(model=MODEL, url=server.url))
+        file = lucky_experiment(lab, server.url)
         done = lab.tbench("run", file)
         assert done.returncode == 0, done.stdout + done.stderr
         yield lab, server, first["lesson"]["id"]

@@ -19,7 +19,7 @@ TASKS = tuple(f"t{number}" for number in range(6))
 BUDGET_USD = 4.5
 DRAWN = re.compile(r"\w+_sec|\w+_at|batch|batches|job|trial|trials|folder")
 """Names of fields with times, or with names that are of one batch."""
-TIMES = re.compile(r"s/\d, \S+ \S+|\d+\.\d s\b")
+TIMES = re.compile(r"s/\d, \S+ \S+|\d+(?:\.\d+)? (?:s|min|h)\b")
 SIMULATED = """
 [profiles.{key}]
 agent = "simulated"

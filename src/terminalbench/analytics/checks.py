@@ -11,6 +11,7 @@ from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import is_oracle
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.records.trial import Outcome, TaskRef
+from terminalbench.records.values import elapsed_sec
 from terminalbench.text.numbers import plural, some
 from terminalbench.text.oracle import ORACLE
 
@@ -20,6 +21,8 @@ _BROKEN = (Outcome.ERRORED, Outcome.TIMED_OUT, Outcome.CANCELLED)
 ERROR_ALPHA = 0.05
 REDRAWN_ALPHA = 2 * ERROR_ALPHA
 """Of a test of either direction: one profile's tries broke more often, at ERROR_ALPHA."""
+_SAME_TIME_SEC = 600
+"""Profiles that ran one after the other within so long ran at the same time."""
 
 
 @dataclass(frozen=True)
@@ -142,10 +145,11 @@ def _in_time(new: str, old: str, measured: Sequence[Sequence[Row]]) -> list[str]
         ends = [row.finished_at for row in side if row.finished_at]
         spans.append((min(starts), max(ends)) if starts and ends else None)
     ours, theirs = spans
-    if ours and theirs and (ours[1] < theirs[0] or theirs[1] < ours[0]):
+    if not ours or not theirs or max(ours[0], theirs[0]) <= min(ours[1], theirs[1]):
+        return warnings
+    if (elapsed_sec(min(ours[0], theirs[0]), max(ours[1], theirs[1])) or 0) > _SAME_TIME_SEC:
         shown = [f"{start[:16]} to {end[:16]}".replace("T", " ") for start, end in (ours, theirs)]
-        if shown[0] != shown[1]:  # one minute is the same time
-            warnings.append(f"not at the same time: {new} {shown[0]}, {old} {shown[1]}")
+        warnings.append(f"not at the same time: {new} {shown[0]}, {old} {shown[1]}")
     return warnings
 
 

@@ -194,7 +194,7 @@ class Jobs:
             for name, actor in list(self.actors.items()):
                 if name in self.began:
                     actor.renew.remote()
-            time.sleep(LEASE_SEC / 4)
+            time.sleep(LEASE_SEC / 6)
 
     def stop(self, name: str, now: bool) -> None:
         """Stop it; one that has not begun is taken back."""
@@ -256,7 +256,8 @@ class Jobs:
             return NODE_UNFIT, f"node {made[1]} has no terminalbench that can be used: {why}"
         if name in self.stopped:
             return -signal.SIGINT, "it was stopped"
-        return NODE_FENCED, f"its node was lost{when}: {text.splitlines()[0]}"
+        lines = text.splitlines()
+        return NODE_FENCED, f"its node was lost{when}: {' '.join(dict.fromkeys((lines[0], lines[-1])))}"
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from terminalbench.runner.executors.ray_place import Place
 from terminalbench.runner.executors.ray_wire import entries
 from terminalbench.version import __version__
 
-LEASE_SEC = 12.0
+LEASE_SEC = 18.0
 """A node that has not heard of the runner for so long ends its job, which the runner may start elsewhere by then."""
 _POLL_SEC = 0.1
 
@@ -55,6 +55,7 @@ class NodeJob:
 
     def run(self, job: JobRun) -> int:
         """Run the job to its end; its exit code."""
+        self.renew()  # it may have waited for long since it was made
         worker = self._local.start(replace(job, argv=[harbor_program(), *job.argv[1:]]))
         while (code := self._local.poll(worker)) is None:
             self._end_unheard()

@@ -1,12 +1,11 @@
 """One real training, keyless: killed in its first night, resumed, and a profile that is better becomes champion.
 
-It is that of the page, on tasks with the names and families of the starter's that take no time.
+It is that of the page, made smaller; tests/trainer/test_kills.py decides the same as it is, with scripted trials.
 """
 
 import json
 import os
 import signal
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,8 +15,8 @@ import pytest
 from conftest import REPO
 from support.experiments import Project
 from support.pages import commands_of
-from support.tasks import write_starter_like
-from support.warm import Warm
+from support.tasks import write_task
+from support.warm import Warm, start_tbench
 from terminalbench.experiments.config import load
 from terminalbench.runner.executors import local
 from terminalbench.trainer.environments import open_environment
@@ -26,6 +25,12 @@ from terminalbench.trainer.plan import load_plan
 from terminalbench.trainer.training import open_training
 
 PLAN = "experiments/training-quickstart.toml"
+SMALLER = {
+    'environment = "starter"': 'environment = "tasks"',
+    "delay_sec": "steps_mean = 2, delay_sec",
+    "trials = 32\ncontrol = 0.2\nexplore = 0.3\nconfirm = 0.5": "trials = 10\ncontrol = 0.1\nexplore = 0.1\nconfirm = 0.8",
+    "alpha = 0.1": "alpha = 0.4",  # four dev tasks can decide
+}
 
 
 def results(root: Path) -> list[Path]:
@@ -36,13 +41,17 @@ def results(root: Path) -> list[Path]:
 def test_a_training_from_zero_to_a_promoted_profile(project: Project, tbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project.root)
     monkeypatch.setenv("COLUMNS", "80")
-    write_starter_like(project.root / "tasks")
-    file = project.write(PLAN, (REPO / PLAN).read_text().replace('environment = "starter"', 'environment = "tasks"'))
+    for number in range(8):
+        write_task(project.root / f"tasks/task-{number}", environment=f'[metadata]\nfamily = "{number // 2}"')
+    text = (REPO / PLAN).read_text()
+    for old, new in SMALLER.items():
+        assert old in text
+        text = text.replace(old, new)
+    file = project.write(PLAN, text)
     learned = load_plan(file).split.train[0].id
     night = project.root / "results/night"
     options = ["--learn", PLAN, "--iterations", "1", "--tasks", learned, "--output", str(night)]
-    command = [*Warm().tbench(), "overnight", *options]
-    begun = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    begun = start_tbench(["overnight", *options], os.environ, project.root)
     while not results(project.root) and begun.poll() is None:
         time.sleep(0.05)
     os.killpg(begun.pid, signal.SIGKILL)

@@ -2,7 +2,7 @@
 
 What stands in for what a person has: a clone whose `make setup` finds the packages of these tests, and scripted servers at
 the addresses of models. The 96 trials of the demo are at tasks of the same names that take no time: luck decides them by the
-name, and that each solution earns 1 is shown by tests/starter. From there on, the Harbor processes are forked ones.
+name, and that each solution earns 1 is shown by tests/starter. From there on, `tbench` and the Harbor processes are forked ones.
 """
 
 import json

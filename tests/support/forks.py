@@ -205,11 +205,15 @@ def _become_harbor(request: dict[str, Any], asked_by: int) -> Callable[[], int |
     _, *arguments = request["argv"]  # of Python or of `harbor`
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
-        if arguments[1] == "terminalbench.overnight.worker":  # its Harbor processes are forked too
+        if arguments[1] in (
+            "terminalbench.overnight.worker",
+            "terminalbench.cli.main",
+        ):  # their Harbor processes are forked too
             sys.path.insert(0, request["cwd"])
             local: Any = importlib.import_module("terminalbench.runner.executors.local")
             local.spawn = sys.modules["support.warm"].Warm(WHERE)
-        return importlib.import_module(arguments[1]).main
+        module = importlib.import_module(arguments[1])
+        return module.entry if arguments[1] == "terminalbench.cli.main" else module.main
     sys.argv = [Path(request["argv"][0]).name, *arguments]
     return COMMAND
 

@@ -3,8 +3,8 @@
 `Warm` stands in for `runner.executors.local.spawn`. Each process is a real one, in a group of its own, with its own
 environment, folder, files and mounts; it does what `harbor run` or `python -m <module>` does, and gets its signal when the process
 that asked for it ends. One loaded process serves a whole test session: `session` names its folder to all workers.
-`start_tbench` starts `tbench` in the same way, from one that has loaded our commands, and `support.tbench` is a `tbench`
-process for those who need a command line. Some tests start `tbench` with the real `spawn` (see `Lab.fresh`).
+`start_tbench` starts `tbench` in the same way, from one that has loaded our commands; so does the `tbench` that
+`write_tbench` gives to a shell, and `support.tbench` is a Python of its own. Some tests start `tbench` with the real `spawn` (see `Lab.fresh`).
 
 The attendants of such a Harbor process (the helper and the relay of its sandboxes) are forked too, from a second, small
 process that has loaded them: `Attendants` stands in for `sandbox.attendant.spawn`. The tests of the sandbox itself start real
@@ -213,8 +213,11 @@ class Warm:
         return [sys.executable, str(Path(__file__).with_name("tbench.py")), _ENV[FOLDER]]
 
     def write_tbench(self, folder: Path) -> None:
-        """Write that command to a folder, for a shell that has it in its PATH."""
-        (folder / "tbench").write_text(f'#!/bin/sh\nexec {shlex.join(self.tbench())} "$@"\n')
+        """Write a `tbench` to a folder, for a shell that has it in its PATH: a small process that asks for a forked one."""
+        for one in (self, _COMMANDS):
+            one.connect()
+        asks = [sys.executable, "-I", "-S", __file__, _ENV[FOLDER]]
+        (folder / "tbench").write_text(f'#!/bin/sh\nexec {shlex.join(asks)} "$@"\n')
         (folder / "tbench").chmod(0o755)
 
     def connect(self) -> None:
@@ -309,3 +312,16 @@ def _exactly(source: socket.socket, size: int) -> bytes:
             raise EOFError("the other side has ended")
         data += more
     return data
+
+
+def _typed(where: str, arguments: list[str]) -> int:
+    """`tbench` as a shell starts it, with its files; one that asks a model comes from the process with LiteLLM, if there is one."""
+    large = "--model" in arguments and (Path(where.partition(":")[2]) / LARGE).exists()
+    program = [sys.executable, "-m", "terminalbench.cli.main"] if large else [TBENCH]
+    asked = Warm(where, LARGE if large else TBENCH)  # what it starts ends with it
+    files: dict[str, Any] = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
+    return asked([*program, *arguments], os.environ, **files).wait()
+
+
+if __name__ == "__main__":
+    sys.exit(_typed(sys.argv[1], sys.argv[2:]))

@@ -5,8 +5,8 @@
 A round runs a small experiment. Its agent may swallow every cancellation, block Harbor's event loop or move the clock;
 its streams may be closed; the runner, Harbor, a process of a sandbox or all of them are killed, stopped, interrupted,
 while it is run and resumed and while the index, the mirror and `tbench kill` work on it. Then it is left alone to
-finish, and everything on disk is counted without the product's help. Harbor is forked from one that is loaded
-(see `support.warm`), but for every fourth round and with `--fresh`.
+finish, and everything on disk is counted without the product's help. `tbench` and Harbor are forked from processes that have
+loaded them (see `support.warm`), but for every fourth round and with `--fresh`.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -37,7 +38,7 @@ from support.aftermath import (
     orphanage,
 )
 from support.tasks import AGENTS, CLOCK, write_task
-from support.warm import Warm, session
+from support.warm import Forked, fork_tbench, load, session
 
 TBENCH = [sys.executable, "-m", "terminalbench.cli.main"]
 COST = 0.125
@@ -92,6 +93,7 @@ class Ledgered(Scripted):
     async def back(self) -> None:
         move_clock(-7200.0)
 '''
+type Process = subprocess.Popen[bytes] | Forked
 PROFILES, TASKS = ("p",), ("a", "b")
 SHOTS = 1
 EVILS = ("swallow", "block", "ahead", "back")
@@ -139,8 +141,8 @@ class Tally:
 class Round:
     """One project, shot at."""
 
-    def __init__(self, root: Path, seed: int, tally: Tally, home: Orphanage, tbench: list[str]) -> None:
-        self.root, self.seed, self.tally, self.home, self.tbench = root, seed, tally, home, tbench
+    def __init__(self, root: Path, seed: int, tally: Tally, home: Orphanage, fresh: bool) -> None:
+        self.root, self.seed, self.tally, self.home, self.fresh = root, seed, tally, home, fresh
         self.luck = random.Random(seed)
         self.attempts = 1
         self.safe: dict[str, str] = {}
@@ -166,20 +168,29 @@ class Round:
         """Note what went wrong."""
         self.tally.problems.append(f"seed {self.seed}: {text}")
 
-    def start(self, *arguments: str, closed: bool = False) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, closed: bool = False) -> Process:
         """Start a command whose words go to the round's log; or to pipes that are not read any more."""
         if closed:
-            process = subprocess.Popen(
-                [*self.tbench, *arguments], cwd=self.root, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
-            for stream in (process.stdout, process.stderr):
-                assert stream is not None
-                stream.close()
-            return process
+            read, write = os.pipe()
+            os.close(read)
+            with os.fdopen(write, "wb") as pipe:
+                return self._begin(arguments, pipe)
         with (self.root / "log.txt").open("ab") as log:
             log.write(f"== {arguments}\n".encode())
             log.flush()
-            return subprocess.Popen([*self.tbench, *arguments], cwd=self.root, env=self.env, stdout=log, stderr=log)
+            return self._begin(arguments, log)
+
+    def _begin(self, arguments: tuple[str, ...], output: Any) -> Process:
+        files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+        if self.fresh:
+            return subprocess.Popen[bytes]([*TBENCH, *arguments], cwd=self.root, env=self.env, **files)
+        return fork_tbench(arguments, self.env, self.root, **files)
+
+    def ended(self, *arguments: str, seconds: float = LIMIT_SEC) -> tuple[int, str, str]:
+        """Run a command to its end: its exit code, and what it said to both streams."""
+        process = self._begin(arguments, subprocess.PIPE)
+        out, err = process.communicate(timeout=seconds)
+        return process.wait(), out.decode(), err.decode()
 
     def shot(self) -> None:
         """Start something, perhaps a second command beside it, and hit a part of it without a warning."""
@@ -208,12 +219,12 @@ class Round:
         self._nothing_left()
         self.check_safe()
 
-    def _beside(self, name: str) -> subprocess.Popen[bytes]:
+    def _beside(self, name: str) -> Process:
         if name == "requeue":
             return self.start("ctl", "requeue", "p", "--reason", "chaos", "--in", str(self.batch))
         return self.start(name, *{"index": [], "mirror": ["exp.toml"], "kill": ["exp.toml", "--yes"]}[name])
 
-    def _until_at_work(self, runner: subprocess.Popen[bytes]) -> None:
+    def _until_at_work(self, runner: Process) -> None:
         """The moment at which an agent works: most of what can be hit is there."""
         book, deadline = self.root / "ledger.txt", time.monotonic() + 10.0
         before = book.stat().st_size if book.exists() else 0
@@ -223,7 +234,7 @@ class Round:
             time.sleep(0.02)
         self._pause(runner, self.luck.uniform(0.0, 0.6))
 
-    def _wait_or_requeue(self, runner: subprocess.Popen[bytes]) -> None:
+    def _wait_or_requeue(self, runner: Process) -> None:
         """A run that nothing has ended ends by itself, but for a trial that cannot be ended: a person would step in."""
         self._pause(runner, 20.0)
         for _ in range(3):
@@ -232,7 +243,7 @@ class Round:
                 self._pause(runner, 20.0)
         self._wait(runner)
 
-    def _ended_well(self, beside: subprocess.Popen[bytes], name: str, *, shot: bool) -> None:
+    def _ended_well(self, beside: Process, name: str, *, shot: bool) -> None:
         self._wait(beside)
         if beside.returncode not in _GOOD_ENDS[name] and not shot and beside.returncode != 130:
             self.problem(f"tbench {name} ended with {beside.returncode}: {self._last_words()}")
@@ -245,12 +256,12 @@ class Round:
             self.attempts += 1
         return ["resume", "exp.toml", "--attempts", str(self.attempts)]
 
-    def _pause(self, process: subprocess.Popen[bytes], seconds: float) -> None:
+    def _pause(self, process: Process, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
 
-    def _hit(self, runner: subprocess.Popen[bytes], beside: subprocess.Popen[bytes] | None) -> str | None:
+    def _hit(self, runner: Process, beside: Process | None) -> str | None:
         """Choose among what there is to hit, and hit it; None when everything is over already."""
         if runner.poll() is not None and (beside is None or beside.poll() is not None):
             return None
@@ -277,7 +288,7 @@ class Round:
             _send(pid, number)
         return what
 
-    def _stop_for_a_while(self, pid: int, runner: subprocess.Popen[bytes]) -> None:
+    def _stop_for_a_while(self, pid: int, runner: Process) -> None:
         """Stop a process; then it goes on, is killed, or its runner is killed and it stays stopped."""
         _send(pid, signal.SIGSTOP)
         time.sleep(self.luck.uniform(0.2, 3.0))
@@ -300,11 +311,11 @@ class Round:
                 found.append(json.loads(file.read_text())["pid"])
         return [pid for pid in found if place(pid) == str(self.root)]
 
-    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait(self, process: Process) -> None:
         try:
             process.wait(LIMIT_SEC)
         except subprocess.TimeoutExpired:
-            self.problem(f"did not end in {LIMIT_SEC:.0f} s: {process.args}")
+            self.problem(f"did not end in {LIMIT_SEC:.0f} s: {command_line(process.pid)}")
             self.tally.unfinished += 1
             process.kill()
             process.wait()
@@ -347,23 +358,16 @@ class Round:
         going = ["run", "exp.toml"]
         if self.batch is not None:
             going = ["resume", "exp.toml", "--attempts", str(self.attempts), "--retry-errors"]
-        ran = subprocess.run(
-            [*self.tbench, *going, "--json"],
-            cwd=self.root,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SEC,
-        )
+        code, out, err = self.ended(*going, "--json")
         self._nothing_left()
         self.check_safe()
         batch = self.batch
-        if ran.returncode != 0 or batch is None:
+        if code != 0 or batch is None:
             self.tally.unfinished += 1
-            self.problem(f"the last {going[0]} ended with {ran.returncode}: {ran.stderr[-600:]}{ran.stdout[-600:]}")
+            self.problem(f"the last {going[0]} ended with {code}: {err[-600:]}{out[-600:]}")
             return
         self.tally.trials += len(self.safe)
-        self._check_cells(batch, json.loads(ran.stdout)["cells"])
+        self._check_cells(batch, json.loads(out)["cells"])
         self._check_costs(batch)
         self._check_evidence(batch)
 
@@ -385,16 +389,9 @@ class Round:
         listed = sum(e["cost_usd"] or 0 for e in runs)
         if any((e.get("elapsed_sec") or 0.0) > 3600.0 for e in runs):
             self.problem("a trial is said to have taken hours: the clock was set")
-        ran = subprocess.run(
-            [*self.tbench, "list", "--json"],
-            cwd=self.root,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SEC,
-        )
+        _, out, _ = self.ended("list", "--json")
         name = batch.relative_to(self.root / "results").as_posix()
-        shown = next(b["cost_usd"] for b in json.loads(ran.stdout) if b["batch"] == name)
+        shown = next(b["cost_usd"] for b in json.loads(out) if b["batch"] == name)
         on_disk = cost(batch)
         if max(abs(listed - on_disk), abs(shown - on_disk)) > 1e-9:
             self.tally.wrong_costs += 1
@@ -421,10 +418,12 @@ class Round:
             self.problem(f"half a copy was left: {litter}")
 
 
-def play(root: Path, seed: int, tally: Tally, tbench: list[str], shots: int = SHOTS) -> None:
+def play(root: Path, seed: int, tally: Tally, *, fresh: bool = False, shots: int = SHOTS) -> None:
     """One round in an empty folder."""
+    if not fresh:
+        load()
     with orphanage() as home:
-        this = Round(root, seed, tally, home, tbench)
+        this = Round(root, seed, tally, home, fresh)
         for _ in range(shots):
             this.shot()
         this.finish()
@@ -459,17 +458,16 @@ def main() -> int:
     tally = Tally()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also in the background of a script
     with suppress(KeyboardInterrupt), session():
-        forked = Warm().tbench()
         for seed in range(options.seed, options.seed + options.rounds):
-            _play_and_tell(seed, tally, TBENCH if options.fresh or seed % 4 == 0 else forked)
+            _play_and_tell(seed, tally, fresh=options.fresh or seed % 4 == 0)
     print(tally)
     return 1 if tally.problems else 0
 
 
-def _play_and_tell(seed: int, tally: Tally, tbench: list[str]) -> None:
+def _play_and_tell(seed: int, tally: Tally, *, fresh: bool) -> None:
     before, began = len(tally.problems), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tbench-chaos-", ignore_cleanup_errors=True) as folder:
-        play(Path(folder), seed, tally, tbench)
+        play(Path(folder), seed, tally, fresh=fresh)
     took = time.monotonic() - began
     told = f"{tally.kills.total()} hits, {len(tally.problems)} problems, {took:.0f} s"
     print(f"round {tally.rounds} (seed {seed}): {told}", file=sys.stderr, flush=True)

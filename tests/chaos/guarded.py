@@ -9,7 +9,6 @@ can be found again: in exactly one trace, or lost with the process that waited f
 
 import argparse
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,18 +19,18 @@ from typing import override
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[1])
 
-from chaos.chaos import TBENCH, Round, Tally, _send
+from chaos.chaos import Process, Round, Tally, _send
 from servers.workflow import Answer, Asked, WorkflowServer
 from support.aftermath import orphanage
 from support.tasks import write_repository_task
-from support.warm import Warm, session
+from support.warm import load, session
 from terminalbench.harbor.limits.hangs import HELD
 from terminalbench.records.trial import Usage
 from terminalbench.records.values import total
 from terminalbench.swebench_pro.rows import ResultRow, Standing, place, read_results
 from terminalbench.workflow.trace import Ending, Happened, TraceEvent, read_trace
 
-ARMS = ("singleshot", "s1_direct", "s1_tdd_verified")
+ARMS = ("singleshot", "s1_tdd_verified")
 WORKERS = 2
 PACE_SEC = 0.3
 AT_WORK_SEC, FINISH_SEC = 120.0, 1200.0
@@ -108,7 +107,7 @@ class GuardedRound(Round):
         print(told, file=sys.stderr, flush=True)
 
     @override
-    def _until_at_work(self, runner: subprocess.Popen[bytes]) -> None:
+    def _until_at_work(self, runner: Process) -> None:
         """Some moments after the model was asked something new."""
         before, deadline = len(self.server.asked), time.monotonic() + AT_WORK_SEC
         while runner.poll() is None and len(self.server.asked) == before and time.monotonic() < deadline:
@@ -118,20 +117,13 @@ class GuardedRound(Round):
     @override
     def finish(self) -> None:
         """Let it finish, and count."""
-        ran = subprocess.run(
-            [*self.tbench, *self._going()],
-            cwd=self.root,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=FINISH_SEC,
-        )
+        code, out, err = self.ended(*self._going(), seconds=FINISH_SEC)
         self._nothing_left()
         self.check_safe()
         batch = self.batch
-        if ran.returncode != 0 or batch is None:
+        if code != 0 or batch is None:
             self.tally.unfinished += 1
-            self.problem(f"the last resume ended with {ran.returncode}: {ran.stderr[-900:]}{ran.stdout[-900:]}")
+            self.problem(f"the last resume ended with {code}: {err[-900:]}{out[-900:]}")
             return
         found = read_results(self.output / "results.jsonl")
         self.tally.trials += len(found.rows)
@@ -189,11 +181,13 @@ def _attempts(trial: Path) -> list[TraceEvent]:
     return [event for event in read_trace(trial).events if event.kind is Happened.ATTEMPT]
 
 
-def play(root: Path, seed: int, tally: Tally, tbench: list[str], kills: int, instances: int) -> WorkflowServer:
+def play(root: Path, seed: int, tally: Tally, *, fresh: bool = False, kills: int, instances: int) -> WorkflowServer:
     """One round in an empty folder: killed until it has been hit so many times; its server."""
+    if not fresh:
+        load()
     with orphanage() as home, WorkflowServer(answers) as server:
         server.pace_sec = PACE_SEC
-        this = GuardedRound(root, seed, tally, home, tbench, server=server, instances=instances)
+        this = GuardedRound(root, seed, tally, home, fresh, server=server, instances=instances)
         for _ in range(3 * kills):
             if tally.kills.total() < kills:
                 this.shot()
@@ -211,8 +205,8 @@ def main() -> int:
     options = parser.parse_args()
     tally = Tally()
     with session(), tempfile.TemporaryDirectory(prefix="tbench-chaos-", ignore_cleanup_errors=True) as folder:
-        tbench = TBENCH if options.fresh else Warm().tbench()
-        server = play(Path(folder), options.seed, tally, tbench, options.kills, max(2, options.kills // 3))
+        instances = max(2, options.kills // 3)
+        server = play(Path(folder), options.seed, tally, fresh=options.fresh, kills=options.kills, instances=instances)
     print(tally)
     print(f"answers billed: {len(server.bills)}")
     return 1 if tally.problems or tally.kills.total() < options.kills else 0

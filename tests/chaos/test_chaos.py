@@ -6,7 +6,7 @@ import pytest
 
 from chaos import guarded
 from chaos.chaos import Tally, play
-from support.warm import OWN_ATTENDANTS, Warm
+from support.warm import OWN_ATTENDANTS
 
 
 @pytest.mark.long
@@ -14,7 +14,7 @@ from support.warm import OWN_ATTENDANTS, Warm
 def test_nothing_finished_is_lost_or_doubled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setenv(OWN_ATTENDANTS, "1")
     tally = Tally()
-    play(tmp_path, seed, tally, Warm().tbench(), shots=3)
+    play(tmp_path, seed, tally, shots=3)
     assert not tally.problems, str(tally)
     assert tally.rounds == 1
     assert tally.trials
@@ -26,7 +26,7 @@ def test_arms_that_are_killed_and_resumed_count_once_with_the_tokens_of_all_trie
 ) -> None:
     monkeypatch.setenv(OWN_ATTENDANTS, "1")
     tally = Tally()
-    server = guarded.play(tmp_path, 3, tally, Warm().tbench(), kills=2, instances=1)
+    server = guarded.play(tmp_path, 3, tally, kills=2, instances=1)
     assert not tally.problems, str(tally)
     assert tally.trials == len(guarded.ARMS)
     assert server.bills

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -262,7 +262,18 @@ _COMMANDS = Warm(door=TBENCH)
 def start_tbench(arguments: list[str], env: Mapping[str, str], cwd: Path) -> Command:
     """Start `tbench` in a session of its own, as `subprocess.Popen` would."""
     files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return Command(arguments, _COMMANDS([TBENCH, *arguments], env, cwd=cwd, **files))
+    return Command(arguments, fork_tbench(arguments, env, cwd, **files))
+
+
+def fork_tbench(arguments: Sequence[str], env: Mapping[str, str], cwd: Path, **files: Any) -> Forked:
+    """The same with other standard files."""
+    return _COMMANDS([TBENCH, *arguments], env, cwd=cwd, **files)
+
+
+def load() -> None:
+    """Start the loaded processes, for those who look at all that is started later."""
+    _COMMANDS.connect()
+    Warm().connect()
 
 
 @dataclass(frozen=True)

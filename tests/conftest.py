@@ -17,6 +17,7 @@ from support import warm, workers
 from support.experiments import Project
 from support.workers import pytest_runtestloop  # noqa: F401  a hook
 from terminalbench.cli.main import main
+from terminalbench.llm import litellm_model
 
 REPO = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
@@ -26,7 +27,7 @@ settings.register_profile("tests", deadline=None, derandomize=True, suppress_hea
 settings.load_profile("tests")
 
 
-LOADED = ("harbor.cli.main", "terminalbench.llm.litellm_model")
+LOADED = ("harbor.cli.main", "statsmodels.stats.inter_rater", "terminalbench.dashboard.app")
 """What takes seconds to load and several tests need: loaded once, before the processes are forked that run all tests."""
 MANY = 1000
 gc.disable()  # until all tests are collected: a third of the time of that would go to looking for garbage
@@ -59,6 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What was collected and loaded stays: no search for garbage looks at it again."""
     if session.config.getoption("--workers") > 1 and len(session.items) > MANY:
+        litellm_model.load()
         for name in LOADED:
             importlib.import_module(name)
     gc.freeze()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -66,6 +67,7 @@ def _chart(picture: pictures.Picture) -> dict[str, Any]:
     return {"svg": Markup(picture.svg) if picture.svg else None, "note": picture.note}  # noqa: S704
 
 
+@cache
 def _environment(metric: Metric) -> jinja2.Environment:
     environment = templates(
         jinja2.FunctionLoader(template_text), finalize=lambda value: visible(value) if type(value) is str else value

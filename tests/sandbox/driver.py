@@ -175,6 +175,24 @@ async def renew(box: int, view: str) -> None:
     await boxes[box]._running().renew(view)
 
 
+async def renew_while(box: int, command: str, once: str) -> dict[str, Any]:
+    """How a command ends over which its sandbox starts anew, once another one succeeds."""
+    task = asyncio.create_task(boxes[box].exec(command))
+    while (await boxes[box].exec(once)).return_code != 0:
+        assert not task.done(), "it ended by itself"
+    await renew(box, "agent")
+    return (await task).model_dump()
+
+
+async def upload_beside(box: int, command: str, source: str, target: str) -> None:
+    """Upload a file while a command runs, which is cancelled then."""
+    task = asyncio.create_task(boxes[box].exec(command))
+    await asyncio.sleep(0)
+    await boxes[box].upload_file(source, target)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def relay_pid() -> int:
     return client.relay().process.pid
 
@@ -319,6 +337,8 @@ COMMANDS = {
         egress,
         relay_pid,
         renew,
+        renew_while,
+        upload_beside,
         serve,
         hear,
         call,

@@ -123,7 +123,8 @@ def send_request(channel: socket.socket, message: dict[str, Any], descriptors: t
     ours, theirs = wire.socket_pair()
     payload = wire.memory_file(json.dumps(message).encode())
     try:
-        socket.send_fds(channel, [b"r"], [payload, theirs.fileno(), *descriptors], socket.MSG_NOSIGNAL)
+        handles = [payload, theirs.fileno(), *descriptors]
+        socket.send_fds(channel, [message["op"].encode()], handles, socket.MSG_NOSIGNAL)
     except BaseException:
         ours.close()
         raise

@@ -92,7 +92,7 @@ class Sandbox:
         command = {"argv": list(argv), "env": {**env}, "cwd": cwd, "user": user, "homes": self._homes}
         request = {"op": "run", **command, "network": network}
         try:
-            reply = self._request(request, *(pipe[1] for pipe in pipes))
+            reply = self._request(request, *(pipe[1] for pipe in pipes), by_helper=network)
         except BaseException:
             for handle, _ in pipes:
                 os.close(handle)
@@ -167,16 +167,15 @@ class Sandbox:
 
         loop.add_reader(stream.handle, discard)
 
-    def _request(self, message: dict[str, Any], *descriptors: int) -> socket.socket:
+    def _request(self, message: dict[str, Any], *descriptors: int, by_helper: bool = False) -> socket.socket:
         if self._stopped:
             raise SandboxError("the sandbox is not running")
-        message = {**message, "sandbox": self._about, "join": []}
-        if self._door is not None:
+        if self._door is not None and not by_helper:  # the porter is in the sandbox's own network
             try:
                 return helper.send_request(self._door, message, (self._pidfd, *descriptors))
             except OSError:
                 self._door = None  # the porter is gone; the helper can do it, a little slower
-        message["join"] = self._about["procs"]
+        message = {**message, "sandbox": self._about, "join": self._about["procs"]}
         return helper.helper().request(message, (self._pidfd, *descriptors))
 
     async def put(self, target: str, write: Callable[[BinaryIO], None], *, rename: str | None = None) -> None:
@@ -288,7 +287,10 @@ class Sandbox:
             answer, opened = await self._answer({**message, "room_bytes": room_bytes})
             helper.checked(answer)
             os.close(self._pidfd)
-            self._pidfd, told, *sockets = opened
+            if self._door is not None:
+                self._door.close()
+            self._pidfd, told, door, *sockets = opened
+            self._door = wire.adopt(door)
             if self.link is not None:
                 await self.link.renew(answer["way"], sockets)
         self._homes = _HOMES if view == views.VERIFIER else None
@@ -364,7 +366,7 @@ def _link(relay: client.Relay | None, plan: Plan, answer: dict[str, Any], descri
 
 
 async def _next(reply: socket.socket) -> dict[str, Any] | None:
-    """The shim's next message; None when it is gone."""
+    """The next message on a command; None when it is gone."""
     answer, _ = await helper.receive(reply)
     return None if answer is None else helper.checked(answer)
 

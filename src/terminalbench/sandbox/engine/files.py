@@ -11,14 +11,13 @@ import fnmatch
 import itertools
 import json
 import os
-import signal
 import socket
 import stat
 import tarfile
 from collections.abc import Iterator
 from typing import Any
 
-from terminalbench.sandbox.engine import ids, inside, tidy, wire
+from terminalbench.sandbox.engine import inside, tidy, wire
 
 _CHUNK = 1 << 18
 _LOOKED_AT = 2000
@@ -29,32 +28,12 @@ _LONGEST_PATH = 2000
 _MOST_NAMES = 200_000
 
 
-def transfer(request: dict[str, Any], reply: socket.socket, descriptors: list[int], program: bytes) -> None:
-    """Do one transfer as the sandbox's root, within its limits. Descriptors: its pidfd, the tar stream."""
-    pidfd, stream = descriptors
-    procs = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in request["join"]]
-    host_proc = inside.open_proc()
-    inside.enter(pidfd, network=False)
-    os.close(pidfd)
-    child = os.fork()
-    if child == 0:
-        inside.prefer_as_victim(host_proc)
-        _work(request, reply, stream, procs, program)
-    os.close(stream)
-    os.close(host_proc)
-    if inside.wait(child, reply):
-        os.kill(child, signal.SIGKILL)
-    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
-        wire.send(reply, {"error": "the transfer was killed inside the sandbox"})
-
-
-def _work(request: dict[str, Any], reply: socket.socket, stream: int, procs: list[int], program: bytes) -> None:
-    answer: dict[str, Any] = {}
+def transfer(request: dict[str, Any], reply: socket.socket, streams: list[int], sandbox: dict[str, Any]) -> None:
+    """Do one transfer as the sandbox's root, within its limits, by this process inside it. Descriptors: the stream."""
     try:
         os.setsid()
-        inside.join(procs)
-        inside.confine(ids.Account(0, 0, (0,), "/root", "root"), request["sandbox"], program)
-        answer = _OPERATIONS[request["kind"]](request, stream)
+        inside.limit(sandbox)
+        answer = _OPERATIONS[request["kind"]](request, *streams)
     except BaseException as error:  # noqa: BLE001 - told to the caller, who raises
         answer = {"error": f"{error}"}
     try:

@@ -52,30 +52,25 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
     grouped = limits if request["scratch"] == "memory" else limits._replace(scratch_bytes=0)
     group = cgroups.create(f"{cgroups.PREFIX}{request['name']}", grouped) if request["use_groups"] else cgroups.Group()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    helper = guarded = None
+    guarded = None
     try:
         _note_groups(request["run_dir"], group)
-        helper = porter.start(group, request["ids"], program)
         os.unshare(os.CLONE_NEWNS)
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
         scratch = root.make_scratch(request)
-        guarded = _Guarded(request, group, limits, scratch)
+        sandbox = _describe(request, group, limits, scratch)
+        guarded = _Guarded(request, group, limits, sandbox, program)
         if program:  # as `inside.confine` installs them
             guarded.filters = proc.filters("self") + 1 + ("memory" not in group.folders)
-        first = guarded.bring_up(views.AGENT)
-        way, sockets = guarded.open_way(first.pidfd)
-        sandbox = _describe(request, group, limits, scratch)
-        handles = (first.pidfd, helper.door.fileno(), *sockets)
+        handles, way = guarded.bring_up(views.AGENT)
         limits_by = _limits_by(group, counts_sockets=guarded.counts_sockets)
         wire.send(reply, {"sandbox": sandbox, "limits_by": limits_by, "way": way}, handles)
-        helper.door.close()
-        for handle in sockets:  # the relay's
+        for handle in handles[1:]:  # the caller's, and the relay's
             os.close(handle)
         guarded.keep(reply)
     finally:
-        if helper is not None:
-            generation.end(helper.pid)
         if guarded is not None:
+            guarded.end_porter()
             guarded.close_pasta()
         _take_down(guarded.generation if guarded is not None else None, group, request["run_dir"])
 
@@ -83,19 +78,32 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
 class _Guarded:
     """A sandbox and its running generation; none while the next one is brought up, or if that failed."""
 
-    def __init__(self, request: dict[str, Any], group: cgroups.Group, limits: cgroups.Limits, scratch: str) -> None:
+    def __init__(
+        self,
+        request: dict[str, Any],
+        group: cgroups.Group,
+        limits: cgroups.Limits,
+        sandbox: dict[str, Any],
+        program: bytes,
+    ) -> None:
         self._request, self._group, self._limits = request, group, limits
-        disk = [*request["measure"], *([f"{request['run_dir']}/s"] if scratch == "disk" else [])]
+        self._sandbox, self._program = sandbox, program
+        disk = [*request["measure"], *([f"{request['run_dir']}/s"] if sandbox["scratch"] == "disk" else [])]
         self._watch = Watch(-1, None, group, limits, disk)  # follows the first generation
         self.generation: Generation | None = None
         self.counts_sockets = True
         self.filters = sys.maxsize
         self._view = views.AGENT
+        self._porter: porter.Porter | None = None
         self._pasta: pasta.Pasta | None = None
         self._open = request["network"] is not None and request["network"]["open"]
 
-    def bring_up(self, view: str) -> Generation:
-        """Start a generation over `view`, and watch it."""
+    def bring_up(self, view: str) -> tuple[tuple[int, ...], str]:
+        """Start a generation over `view` with its porter, and watch it.
+
+        Handles of its first process, of the porter's door and of its network's sockets; and which way that has.
+        """
+        self._porter = porter.start(self._group, self._sandbox, self._program)  # joins the group meanwhile
         self.generation = started = generation.start(self._request, view)
         self._view = view
         grouped = self._group.folders.keys()
@@ -107,9 +115,18 @@ class _Guarded:
                 inside.go_first()
         self._watch.follow(started.pidfd, meters, count_threads=not held)
         self.counts_sockets = meters is None or sockets.buffer_bytes(meters.sockets) is not None
-        return started
+        way, opened = self._open_way(started.pidfd)
+        self._porter.admit(started.pidfd)
+        return (started.pidfd, self._porter.door.detach(), *opened), way
 
-    def open_way(self, pidfd: int) -> tuple[str, list[int]]:
+    def end_porter(self) -> None:
+        """End the porter, if there is one."""
+        ended, self._porter = self._porter, None
+        if ended is not None:
+            ended.door.close()
+            generation.end(ended.pid)
+
+    def _open_way(self, pidfd: int) -> tuple[str, list[int]]:
         """The way out of a new generation, and the relay's sockets; pasta is started where the phase allows it."""
         way, sockets = net.open_way(pidfd, self._request["network"])
         if self._open and way == "pasta":
@@ -173,12 +190,13 @@ class _Guarded:
     def _renew(self, message: dict[str, Any]) -> tuple[tuple[int, ...], str]:
         """End every process and start anew over the asked view.
 
-        Handles of the first process, of what is told, and of the new network's sockets; and which way that has.
+        Handles of the first process, of what is told, and the others of `bring_up`; and which way the network has.
         """
         old, self.generation = self.generation, None
         self.close_pasta()
         if old is not None and not old.end():
             raise OSError(0, "some of its processes would not end")
+        self.end_porter()  # it has told how they ended
         told: dict[str, Any] = {}
         request, view = self._request, message["view"]
         if message["room_bytes"]:
@@ -190,9 +208,8 @@ class _Guarded:
             told = changes.listed(request["run_dir"], request["mounts"], request["etc"])
             told["left"] = views.left_in(request["run_dir"], message["expected"])
         views.clear_way(request["run_dir"], view, [bind["target"] for bind in request["binds"]])
-        pidfd = self.bring_up(view).pidfd
-        way, sockets = self.open_way(pidfd)
-        return (pidfd, wire.memory_file(json.dumps(told).encode()), *sockets), way
+        (pidfd, *handles), way = self.bring_up(view)
+        return (pidfd, wire.memory_file(json.dumps(told).encode()), *handles), way
 
 
 def _note_groups(run_dir: str, group: cgroups.Group) -> None:

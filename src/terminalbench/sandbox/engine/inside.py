@@ -7,7 +7,6 @@ import errno
 import os
 import re
 import resource
-import select
 import signal
 import socket
 import sys
@@ -31,6 +30,8 @@ _OWN_PID_MAX = (6, 14)
 _ROOM_ROUNDS = 150
 _ROOM_INTERVAL_SEC = 0.02
 _NO_ROOM, _FAILED = 254, 255
+IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that our own code wants to have as errors."""
 
 
 def enter(pidfd: int, *, network: bool) -> None:
@@ -44,21 +45,10 @@ def enter(pidfd: int, *, network: bool) -> None:
     os.chdir("/")
 
 
-def wait(child: int, reply: socket.socket) -> bool:
-    """Until `child` ends; True if the caller let go of `reply` first."""
-    handle = os.pidfd_open(child)
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    poll.register(reply, select.POLLIN | select.POLLHUP)
-    ready = dict(poll.poll())
-    os.close(handle)
-    return handle not in ready
-
-
-def default_signals() -> None:
-    """Undo what Python and the helper ignore: a program started from here would inherit it."""
+def default_signals(but: tuple[int, ...] = ()) -> None:
+    """Undo what Python and the helper ignore, `but` for these: a program started from here would inherit it."""
     for number in signal.valid_signals():
-        if signal.getsignal(number) is signal.SIG_IGN:
+        if signal.getsignal(number) is signal.SIG_IGN and number not in but:
             signal.signal(number, signal.SIG_DFL)
 
 
@@ -80,10 +70,19 @@ def open_proc() -> int:
     return os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def join(procs: list[int]) -> None:
-    """Move this process into the groups whose open `cgroup.procs` files are given."""
-    for handle in procs:
-        os.write(handle, b"0")
+def join(procs: list[str]) -> None:
+    """Move this process into the groups whose `cgroup.procs` files are given."""
+    for path in procs:
+        kernel.write(path, "0")
+
+
+def close_others(*kept: int) -> None:
+    """Close every descriptor but those of the standard streams and these."""
+    first = 3
+    for handle in sorted(kept):
+        os.closerange(first, handle)
+        first = handle + 1
+    os.closerange(first, _MAX_OPEN_FILES)
 
 
 def hide_groups() -> None:
@@ -92,20 +91,38 @@ def hide_groups() -> None:
         os.unshare(os.CLONE_NEWCGROUP)
 
 
-def confine(account: Account, sandbox: dict[str, Any], program: bytes) -> None:
-    """Become `account` with Docker's capabilities at most. What is given up here cannot be had again."""
+def confine(sandbox: dict[str, Any], program: bytes) -> None:
+    """Give up, for this process and its children, what no process of the sandbox may have: it cannot be had again.
+
+    Left are Docker's capabilities, and the one that the first process has too.
+    """
     os.umask(0o022)
     _limit(resource.RLIMIT_CORE, 1)  # 0 would still hand cores to a program the host has set for them
     _limit(resource.RLIMIT_NOFILE, _MAX_OPEN_FILES)
     for kind in (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE):  # counted by user, over all namespaces
         hard = resource.getrlimit(kind)[1]
         _limit(kind, hard // _SHARE if hard != resource.RLIM_INFINITY else 1 << 16)
+    kernel.no_new_privileges()
+    kernel.limit_capabilities()
+    if sandbox["ids"] != "one":
+        os.setgroups([0])
+    kernel.set_capabilities(kernel.allowed_bits() | 1 << kernel.CAP_WAKE_ALARM)
+    kernel.install_filter(program)
+    if program and sandbox["memory_by_process"]:
+        kernel.install_filter(seccomp.without_uncounted_memory())
+
+
+def limit(sandbox: dict[str, Any]) -> None:
+    """Take on the limits that each process of the sandbox has for itself."""
     for name, value in sandbox["rlimits"].items():
         _limit(getattr(resource, name), value)
     if sandbox["processors"]:
         os.sched_setaffinity(0, sandbox["processors"])
-    kernel.no_new_privileges()
-    kernel.limit_capabilities()
+
+
+def become(account: Account, sandbox: dict[str, Any]) -> None:
+    """Become `account` with its limits and Docker's capabilities at most. What is given up cannot be had again."""
+    limit(sandbox)
     if sandbox["ids"] != "one":
         os.setgroups(account.groups)
     elif account.uid or account.gid:
@@ -116,9 +133,6 @@ def confine(account: Account, sandbox: dict[str, Any], program: bytes) -> None:
     os.setresgid(account.gid, account.gid, account.gid)
     os.setresuid(account.uid, account.uid, account.uid)
     kernel.set_capabilities(kernel.allowed_bits() if account.uid == 0 else 0)
-    kernel.install_filter(program)
-    if program and sandbox["memory_by_process"]:
-        kernel.install_filter(seccomp.without_uncounted_memory())
 
 
 def _limit(kind: int, value: int) -> None:

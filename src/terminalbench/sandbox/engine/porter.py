@@ -1,21 +1,24 @@
-"""Fork servers: take a request, fork, let the child answer it. The helper is one, and so is each sandbox's porter.
+"""The porter: a fork server in all of a sandbox's namespaces but that of processes: none of them sees or reaches it.
 
-Moving a process into a control group takes the kernel milliseconds; a child of the porter is born in the sandbox's.
-Should the porter be gone, the helper itself can serve the same operations.
+It is in the sandbox's control group (moving a process into one takes the kernel milliseconds), has given up what no
+command may have, and its children are born in the sandbox's process namespace: each answers one request. They differ
+from the sandbox's other processes by one capability, so that none of those may trace them or take their descriptors.
+Each generation of a sandbox has a porter of its own. Should it be gone, a child of the helper serves in its place.
 """
 
 import contextlib
 import os
+import select
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from terminalbench.sandbox.engine import files, inside, kernel, run, wire
+from terminalbench.sandbox.engine import files, inside, kernel, proc, run, wire
 from terminalbench.sandbox.engine.cgroups import Group
 
-Operation = Callable[[dict[str, Any], socket.socket, list[int], bytes], None]
-OPERATIONS: dict[str, Operation] = {"run": run.run, "transfer": files.transfer}
+Operation = Callable[[dict[str, Any], socket.socket, list[int], dict[str, Any]], None]
+_OPERATIONS: dict[str, Operation] = {"run": run.run, "transfer": files.transfer}
 
 
 class Porter(NamedTuple):
@@ -24,61 +27,153 @@ class Porter(NamedTuple):
     pid: int
     door: socket.socket
 
+    def admit(self, pidfd: int) -> None:
+        """Let it into the generation whose first process `pidfd` holds."""
+        with contextlib.suppress(OSError):  # it is gone, and will be replaced
+            socket.send_fds(self.door, [b"enter"], [pidfd], socket.MSG_NOSIGNAL)
 
-def start(group: Group, ids: str, program: bytes) -> Porter:
-    """Fork a porter that joins `group`. It ends when every copy of its door is closed."""
+
+def start(group: Group, sandbox: dict[str, Any], program: bytes) -> Porter:
+    """Fork a porter that joins `group` and waits to be admitted. It ends when every copy of its door is closed."""
     ours, theirs = wire.socket_pair()
     child = os.fork()
     if child == 0:
         try:
             kernel.set_name("tbench-porter")
-            os.closerange(3, theirs.fileno())  # the guardian's: its caller waits for them to close
-            os.closerange(theirs.fileno() + 1, 1024)
-            inside.join([os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in group.procs()])
-            serve(theirs, ids, program, OPERATIONS)
+            inside.close_others(theirs.fileno())  # the guardian's: its caller waits for them to close
+            inside.join(group.procs())
+            host_proc = inside.open_proc()
+            _, descriptors = wire.take(theirs, 8)
+            if descriptors:
+                _enter(descriptors[0], sandbox, program, network=False)
+                _Desk(sandbox, host_proc).serve(theirs)
         finally:
             os._exit(0)
     theirs.close()
     return Porter(child, ours)
 
 
-def serve(channel: socket.socket, ids: str, program: bytes, operations: Mapping[str, Operation]) -> None:
-    """Answer requests until the caller closes `channel`. Keeps nothing: what a request says dies with its child."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps our children
-    while True:
-        data, descriptors = wire.take(channel, 1)
-        if not data:
-            return
+def once(request: dict[str, Any], reply: socket.socket, descriptors: list[int], program: bytes) -> None:
+    """Serve one request in the porter's place, from a child of the helper. Descriptors: the sandbox's pidfd, others."""
+    kernel.set_name("tbench-porter")
+    inside.join(request["join"])
+    host_proc = inside.open_proc()
+    pidfd, *rest = descriptors
+    _enter(pidfd, request["sandbox"], program, network=request.get("network", False))
+    desk = _Desk(request["sandbox"], host_proc)
+    desk.begin(request["op"], request, reply, rest)
+    desk.serve(None)
+
+
+def _enter(pidfd: int, sandbox: dict[str, Any], program: bytes, *, network: bool) -> None:
+    inside.enter(pidfd, network=network)
+    os.close(pidfd)
+    inside.default_signals(but=inside.IGNORED)
+    inside.hide_groups()
+    inside.confine(sandbox, program)
+
+
+class _Work(NamedTuple):
+    """A process that answers a request, and the socket whose other end is the caller's."""
+
+    kind: str
+    pid: int
+    reply: socket.socket
+
+
+class _Desk:
+    """Takes requests, and keeps an eye on the processes that answer them. Of a request it knows the kind alone."""
+
+    def __init__(self, sandbox: dict[str, Any], host_proc: int) -> None:
+        self._sandbox, self._host_proc = sandbox, host_proc
+        self._works: dict[int, _Work] = {}  # by their pidfds
+        self._replies: dict[int, int] = {}  # descriptors to pidfds
+        self._poll = select.poll()
+
+    def serve(self, channel: socket.socket | None) -> None:
+        """Until the caller has closed `channel`, and nobody works any more."""
+        door = channel.fileno() if channel is not None else -1
+        if channel is not None:
+            self._poll.register(door, select.POLLIN)
+        while self._works or channel is not None:
+            handle, _ = self._poll.poll()[0]  # one at a time: the number of another may be in new hands after it
+            if handle in self._works:
+                self._ended(handle)
+            elif handle in self._replies:
+                self._let_go(handle)
+            elif channel is not None and not self._take(channel):
+                self._poll.unregister(door)
+                channel = None
+
+    def _take(self, channel: socket.socket) -> bool:
+        kind, descriptors = wire.take(channel, 16)
+        if not kind:
+            return False
+        payload, reply, pidfd, *rest = descriptors
+        os.close(pidfd)  # we have been admitted
+        self.begin(kind.decode(), payload, wire.adopt(reply), rest)
+        os.close(payload)
+        for handle in rest:
+            os.close(handle)
+        return True
+
+    def begin(self, kind: str, request: int | dict[str, Any], reply: socket.socket, rest: list[int]) -> None:
+        """Have a new process inside answer a request, which is here already or in a file that is its own to read."""
         try:
             child = os.fork()
-        except OSError as error:  # a sandbox at its process limit
-            _refuse(descriptors, f"cannot start another process: {error.strerror}")
-            child = -1
+        except OSError as error:  # a sandbox at its process limit, or at its end
+            _say(reply, {"error": f"cannot start another process: {error.strerror}"})
+            reply.close()
+            return
         if child == 0:
             try:
-                channel.close()
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                _answer(descriptors, ids, program, operations)
+                self._answer(kind, request, reply, rest)
             finally:
                 os._exit(1)
-        for handle in descriptors:
-            with contextlib.suppress(OSError):
-                os.close(handle)
+        pidfd = os.pidfd_open(child)
+        self._works[pidfd], self._replies[reply.fileno()] = _Work(kind, child, reply), pidfd
+        self._poll.register(pidfd, select.POLLIN)
+        self._poll.register(reply, 0)  # tells when the other end is closed
+
+    def _answer(self, kind: str, request: int | dict[str, Any], reply: socket.socket, rest: list[int]) -> None:
+        given = (request,) if isinstance(request, int) else ()
+        inside.close_others(self._host_proc, reply.fileno(), *given, *rest)
+        try:
+            inside.prefer_as_victim(self._host_proc)
+            wanted = wire.unpack_request(request) if isinstance(request, int) else request
+            _OPERATIONS[kind](wanted, reply, rest, self._sandbox)
+        except BaseException as error:  # noqa: BLE001 - told to the caller, who raises
+            _say(reply, {"error": str(error), "kind": type(error).__name__})
+
+    def _ended(self, pidfd: int) -> None:
+        """Tell how it went, and only then have the process gone: the end of its namespace waits for that."""
+        work = self._works.pop(pidfd)
+        self._replies.pop(work.reply.fileno(), None)
+        found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
+        code = 1 if found is None else found.si_status + (0 if found.si_code == os.CLD_EXITED else 128)
+        if work.kind == "run":
+            _say(work.reply, {"exit": code})
+        elif code != 0:
+            _say(work.reply, {"error": "the transfer was killed inside the sandbox"})
+        os.waitpid(work.pid, 0)
+        self._poll.unregister(pidfd)
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(work.reply)
+        work.reply.close()
+        os.close(pidfd)
+
+    def _let_go(self, reply: int) -> None:
+        """The caller does not want it any more: end a transfer, or a command with its whole tree."""
+        self._poll.unregister(reply)
+        pidfd = self._replies.pop(reply)
+        if self._works[pidfd].kind == "run":
+            root = proc.innermost_pid(pidfd, self._host_proc)
+            with contextlib.suppress(OSError):  # at the process limit we cannot; then the guardian ends everything
+                inside.in_sandbox(lambda: inside.kill_tree(root))
+        else:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
-def _refuse(descriptors: list[int], text: str) -> None:
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptors[1])) as reply:
-        wire.send(reply, {"error": text})
-
-
-def _answer(descriptors: list[int], ids: str, program: bytes, operations: Mapping[str, Operation]) -> None:
-    reply = socket.socket(fileno=descriptors[1])
-    try:
-        request = wire.unpack_request(descriptors[0])
-        request["ids"] = ids
-        operations[request["op"]](request, reply, descriptors[2:], program)
-    except BaseException as error:  # noqa: BLE001 - told to the caller, who raises
-        with contextlib.suppress(OSError):
-            wire.send(reply, {"error": str(error), "kind": type(error).__name__})
-        os._exit(1)
-    os._exit(0)
+def _say(reply: socket.socket, message: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # the caller is gone
+        wire.send(reply, message)

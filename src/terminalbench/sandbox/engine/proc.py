@@ -123,6 +123,11 @@ def pid_of(pidfd: int) -> int:
     return int(read(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split()[0])
 
 
+def innermost_pid(pidfd: int, proc: int) -> int:
+    """The number that a process has in its own namespace; `proc` is the open /proc of this process's."""
+    return int(read(f"self/fdinfo/{pidfd}", proc).partition(b"NSpid:")[2].split(b"\n")[0].split()[-1])
+
+
 def namespace(pid: str | int, kind: str) -> str | None:
     """The namespace of a process, of kind "pid", "net" or "ipc"; None once it is gone."""
     try:

@@ -1,4 +1,4 @@
-"""The shim: runs one command in a sandbox, reports how it ended, and ends it when the caller goes away."""
+"""Running a command in a sandbox, and ending processes there."""
 
 # ruff: noqa: S606, PTH102, PTH103
 
@@ -16,58 +16,32 @@ CANNOT_RUN = 126
 NOT_FOUND = 127
 
 
-def run(request: dict[str, Any], reply: socket.socket, descriptors: list[int], program: bytes) -> None:
-    """Start `argv`, say which process it is, wait for it; the caller letting go of `reply` kills the whole tree.
+def run(request: dict[str, Any], reply: socket.socket, streams: list[int], sandbox: dict[str, Any]) -> None:
+    """Say which process this is, already inside the sandbox, and turn it into the command `argv`. Does not return.
 
-    Descriptors: the sandbox's pidfd, standard output, standard error.
+    Descriptors: standard output, standard error.
     """
-    pidfd, *streams = descriptors
-    procs = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in request["join"]]
-    host_proc = inside.open_proc()
-    inside.enter(pidfd, network=request["network"])
-    status_read, status_write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        reply.close()
-        inside.prefer_as_victim(host_proc)
-        _become(request, streams, procs, status_write, program)
-    for handle in (*streams, *procs, pidfd, status_write, host_proc):
-        os.close(handle)
-    inner = os.read(status_read, 16)
-    os.close(status_read)
-    if inner:
-        wire.send(reply, {"root": int(inner)})
-    if inside.wait(child, reply) and inner:
-        with contextlib.suppress(OSError):  # at the process limit we cannot; then the guardian ends everything
-            inside.in_sandbox(lambda: inside.kill_tree(int(inner)))
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    wire.send(reply, {"exit": code if code >= 0 else 128 - code})
-
-
-def _become(request: dict[str, Any], streams: list[int], procs: list[int], status: int, program: bytes) -> None:
-    """Turn this process, already inside the sandbox, into the command. Does not return."""
     code = CANNOT_RUN
     try:
-        os.write(status, str(os.getpid()).encode())
-        os.setsid()
-        inside.default_signals()
-        inside.join(procs)
-        inside.hide_groups()
         for number, handle in enumerate((os.open("/dev/null", os.O_RDONLY), *streams)):
             os.dup2(handle, number)
+        wire.send(reply, {"root": os.getpid()})
+        os.setsid()
+        for number in inside.IGNORED:
+            signal.signal(number, signal.SIG_DFL)
         account = ids.find_account(request["user"])
         for handle in (1, 2) if account.uid else ():  # so that the command may open /dev/stdout, as under Docker
             with contextlib.suppress(OSError):  # not a pipe of ours: the command can write to it, only not reopen it
                 os.fchown(handle, account.uid, account.gid)
         home = _new_home(request["homes"], account) if request["homes"] else account.home
         # A working folder such as /proc/self/fd/9 must not lead back out: no descriptor may be left.
-        os.closerange(3, 1024)
-        inside.confine(account, request["sandbox"], program)
+        inside.close_others()
+        inside.become(account, sandbox)
         os.chdir(request["cwd"])
         environment = {"PATH": DEFAULT_PATH, "HOME": home, **request["env"]}
         code = NOT_FOUND
         _execute(request["argv"], environment)
-    except BaseException as error:  # noqa: BLE001 - nothing may unwind into the helper from inside a sandbox
+    except BaseException as error:  # noqa: BLE001 - nothing may unwind into the porter from inside a sandbox
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         name = getattr(error, "filename", None)
         os.write(2, f"sandbox: {text}{f': {name}' if name else ''}\n".encode("utf-8", "replace"))

@@ -1,15 +1,19 @@
-"""The helper itself: a fork server that starts guardians, shims and transfers on request."""
+"""The helper itself: a fork server that starts guardians on request."""
 
 import codecs
+import contextlib
 import gc
 import os
 import shutil
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from terminalbench.sandbox.engine import guardian, kernel, porter, seccomp, wire
+
+Operation = Callable[[dict[str, Any], socket.socket, list[int], bytes], None]
 
 
 def serve(control: int, kind: str) -> None:
@@ -29,7 +33,44 @@ def serve(control: int, kind: str) -> None:
     gc.disable()
     gc.freeze()  # forks then share these pages for longer
     wire.send(channel, {"ids": kind})
-    porter.serve(channel, kind, program, _OPERATIONS)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps our children
+    while True:
+        data, descriptors = wire.take(channel, 16)
+        if not data:
+            return
+        try:
+            child = os.fork()
+        except OSError as error:
+            _refuse(descriptors, f"cannot start another process: {error.strerror}")
+            child = -1
+        if child == 0:
+            try:
+                channel.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _answer(descriptors, kind, program)
+            finally:
+                os._exit(1)
+        for handle in descriptors:
+            with contextlib.suppress(OSError):
+                os.close(handle)
+
+
+def _refuse(descriptors: list[int], text: str) -> None:
+    with contextlib.suppress(OSError), wire.adopt(os.dup(descriptors[1])) as reply:
+        wire.send(reply, {"error": text})
+
+
+def _answer(descriptors: list[int], ids: str, program: bytes) -> None:
+    reply = wire.adopt(descriptors[1])
+    try:
+        request = wire.unpack_request(descriptors[0])
+        request["ids"] = ids
+        _OPERATIONS[request["op"]](request, reply, descriptors[2:], program)
+    except BaseException as error:  # noqa: BLE001 - told to the caller, who raises
+        with contextlib.suppress(OSError):
+            wire.send(reply, {"error": str(error), "kind": type(error).__name__})
+        os._exit(1)
+    os._exit(0)
 
 
 def _remove(request: dict[str, Any], reply: socket.socket, _: list[int], __: bytes) -> None:
@@ -39,4 +80,9 @@ def _remove(request: dict[str, Any], reply: socket.socket, _: list[int], __: byt
     wire.send(reply, {"left": [path for path in request["paths"] if os.path.lexists(path)]})
 
 
-_OPERATIONS = {**porter.OPERATIONS, "start": guardian.guard, "remove": _remove}
+_OPERATIONS: dict[str, Operation] = {
+    "start": guardian.guard,
+    "remove": _remove,
+    "run": porter.once,
+    "transfer": porter.once,
+}

@@ -66,6 +66,11 @@ def memory_file(data: bytes) -> int:
     return handle
 
 
+def adopt(handle: int) -> socket.socket:
+    """The channel of packets that is open as `handle`."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, handle)
+
+
 def unpack_request(handle: int) -> dict[str, Any]:
     """The request in a memory file; closes it."""
     size = os.fstat(handle).st_size

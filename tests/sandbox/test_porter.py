@@ -1,0 +1,88 @@
+"""The process that takes requests for a sandbox: out of reach, with few rights, and nothing of one request in another."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from sandbox.driving import PATIENCE_SEC, Driver
+from sandbox.test_attacks import DOCKER_DEFAULT_CAPABILITIES
+from sandbox.test_life import alive, family, name_of
+
+WAKE_ALARM = 1 << 35
+
+
+def porters(driver: Driver) -> set[int]:
+    """The porters of a driver's sandboxes, without the processes that they start."""
+    found = {pid for pid in family(driver) if name_of(pid) == "tbench-porter"}
+    return {pid for pid in alive(found) if _stat(pid)[1] not in found}
+
+
+def _stat(pid: int) -> list[int]:
+    """State (as 0), parent, group, session of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return [0, *map(int, fields[1:4])]
+
+
+def test_it_has_no_rights_beyond_those_of_commands_and_no_process_inside_sees_it(own_driver: Driver) -> None:
+    box = own_driver.box()
+    box.out("true")
+    (porter,) = porters(own_driver)
+    status = dict(
+        line.split(":\t") for line in Path(f"/proc/{porter}/status").read_text().splitlines() if ":\t" in line
+    )
+    for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        extra = WAKE_ALARM if name in ("CapPrm", "CapEff") else 0
+        assert int(status[name], 16) & ~DOCKER_DEFAULT_CAPABILITIES == extra, name
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    first = next(pid for pid in family(own_driver) if name_of(pid) == "bwrap" and name_of(_stat(pid)[1]) == "bwrap")
+    for space in ("user", "mnt", "net", "ipc", "uts", "pid_for_children"):
+        assert _space(porter, space) == _space(first, space), space
+    assert _space(porter, "pid") != _space(first, "pid")
+    assert len(box.out("echo /proc/[0-9]*").split()) == 2  # the first, and the shell
+
+
+def _space(pid: int, kind: str) -> str:
+    return str(Path(f"/proc/{pid}/ns/{kind}").readlink())
+
+
+def test_what_runs_when_a_sandbox_starts_anew_is_told_its_end_and_a_new_porter_serves(own_driver: Driver) -> None:
+    box = own_driver.box()
+    before = porters(own_driver)
+    done = box.do("renew_while", "touch /tmp/runs; sleep 1000", "test -e /tmp/runs")
+    assert done["return_code"] == 128 + signal.SIGKILL
+    after = porters(own_driver)
+    assert len(before) == len(after) == 1
+    assert before != after
+    assert box.out("echo new") == "new"
+
+
+def test_who_answers_one_request_holds_nothing_of_another(own_driver: Driver, work: Path) -> None:
+    box = own_driver.box()
+    (work / "large").write_bytes(bytes(64 << 20))
+    stdin, stdout = own_driver.process.stdin, own_driver.process.stdout
+    assert stdin is not None
+    assert stdout is not None
+    args = [box.number, "sleep 1000", str(work / "large"), "/tmp/large"]
+    stdin.write(json.dumps({"do": "upload_beside", "args": args, "options": {}}) + "\n")
+    stdin.flush()
+    (porter,) = porters(own_driver)
+    held = _files_of_transfer(porter)
+    assert json.loads(stdout.readline()) == {"value": None}
+    assert sum(name.startswith("socket:") for name in held) == 1, held  # the one to answer by
+    assert not [name for name in held if "pidfd" in name or name.startswith("/proc")], held
+
+
+def _files_of_transfer(porter: int) -> list[str]:
+    """What the process that serves a transfer has open, once it is in a session of its own."""
+    deadline = time.monotonic() + PATIENCE_SEC
+    while time.monotonic() < deadline:
+        for pid in map(int, Path(f"/proc/{porter}/task/{porter}/children").read_text().split()):
+            if name_of(pid) == "tbench-porter" and _stat(pid)[3] == pid:
+                os.kill(pid, signal.SIGSTOP)
+                held = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
+                os.kill(pid, signal.SIGCONT)
+                if any(name.startswith("pipe:") for name in held):
+                    return held
+    raise AssertionError("no transfer was seen")

@@ -20,7 +20,7 @@ options = { script = "echo forty-two > /app/answer.txt", sleep_sec = 60.0, cost_
 [profiles.sim]
 agent = "simulated"
 model = "simulated/coin"
-options = { solve_probability = 0.5 }
+options = { solve_probability = 0.5, steps_mean = 2 }
 """
 
 

@@ -9,10 +9,10 @@ from terminalbench.json_files import read_json
 LUCKY = """
 [profiles.steady]
 agent = "simulated"
-options = { solve_probability = 1.0, cost_per_mtok_usd = 50.0 }
+options = { solve_probability = 1.0, cost_per_mtok_usd = 50.0, steps_mean = 2 }
 [profiles.lucky]
 agent = "simulated"
-options = { solve_probability = { a = 0.5, b = 1.0 }, seed = 3, cost_per_mtok_usd = 50.0 }
+options = { solve_probability = { a = 0.5, b = 1.0 }, seed = 3, cost_per_mtok_usd = 50.0, steps_mean = 2 }
 """
 RULE = "[top_up]\ninterval_width = 0.01\nmax_attempts = 3\ntrials_per_round = 4\n"
 

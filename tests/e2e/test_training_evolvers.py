@@ -31,7 +31,8 @@ candidates = 2
 
 
 def planned(project: Project, name: str, more: str) -> TrainingPlan:
-    return load_plan(project.write(f"{name}.toml", PLAN.format(name=name, more=more) + SMALL_GYM))
+    gym = SMALL_GYM.replace("trials = 8", "trials = 10")  # gepa tries out each of two prompts on two tasks
+    return load_plan(project.write(f"{name}.toml", PLAN.format(name=name, more=more) + gym))
 
 
 def measured(root: Path, slug: str) -> dict[str, set[str]]:

@@ -41,8 +41,8 @@ def write_starter_like(folder: Path) -> None:
 
 
 def write_small_gym(folder: Path) -> None:
-    """Eight tasks without a family: three of them to train on, four on dev, the fewest that decide; see `SMALL_GYM`."""
-    for number in range(8):
+    """Six tasks without a family: two of them to train on, three on dev, the fewest that decide; see `SMALL_GYM`."""
+    for number in range(6):
         write_task(folder / f"task-{number}")
 
 
@@ -50,16 +50,16 @@ SMALL_GYM = """
 [run]
 container_env = "local"
 [split]
-train = 0.375
+train = 0.333
 dev = 0.5
-holdout = 0.125
+holdout = 0.167
 [budget]
-trials = 16
+trials = 8
 control = 0.125
-explore = 0.375
-confirm = 0.5
+explore = 0.125
+confirm = 0.75
 [gate]
-alpha = 0.2
+alpha = 0.3
 looks = 1
 challengers = 1
 """

@@ -37,13 +37,32 @@ def test_many(made, number):
 def test_skips():
     pytest.skip("not here")
 """
+HEAVY = """
+import os, time
+import pytest
+
+@pytest.mark.heavy
+def test_waits_for_a_calm_one():
+    while not os.path.exists("niced"):
+        time.sleep(0.01)
+"""
+CALM = """
+import os
+import pytest
+
+@pytest.mark.parametrize("number", range(100))
+def test_many(number):
+    if not os.path.exists("niced"):
+        with open("niced", "w") as file:
+            print(os.nice(0), end="", file=file)
+"""
 
 
 @pytest.fixture
 def ran(tmp_path: Path):
     (tmp_path / "conftest.py").write_text("from support.workers import pytest_addoption, pytest_runtestloop\n")
     (tmp_path / "test_ones.py").write_text(ONES)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  alone\n  long\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  alone\n  heavy\n  long\n")
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PYTHONPATH": str(TESTS), "ENDED": str(tmp_path / "ended"), "PYTEST_ADDOPTS": ""}
@@ -72,3 +91,12 @@ def test_the_first_failure_ends_all_when_asked(ran) -> None:
     assert told.returncode == 1
     assert "1 failed" in told.stdout
     assert "stopping after 1 failures" in told.stdout
+
+
+def test_calm_ones_run_beside_the_heavy_ones_and_all_of_them_once(ran, tmp_path: Path) -> None:
+    (tmp_path / "test_heavy.py").write_text(HEAVY)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "test_calm.py").write_text(CALM)
+    told = ran("--workers", "4", "test_heavy.py", "text")
+    assert "101 passed" in told.stdout, told.stdout + told.stderr
+    assert (tmp_path / "niced").read_text() == "19"

@@ -331,9 +331,11 @@ def _use(command: Any) -> None:
 
 if __name__ == "__main__":
     WHERE, DOOR = sys.argv[2:]
+    gc.disable()
     COMMAND = _load(WHERE, DOOR)
     gc.collect()
     gc.freeze()  # a forked process would copy each page that a collection looks at
+    gc.enable()
     program = serve(socket.socket(fileno=int(sys.argv[1])), int(WHERE.partition(":")[0]))
     try:
         code = program()

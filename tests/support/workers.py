@@ -25,6 +25,8 @@ FINISHED = "_finished"
 """The fixture of tests/e2e that runs a batch once in each worker that has a test of it."""
 SHARE = 12
 """How many short tests of one module are given to a worker at once."""
+CALM = ("analytics", "experiments", "report", "secrets", "simulate", "text")
+"""Folders of tests that only compute: one process runs them, with what the heavy ones leave of the processors."""
 
 
 def shares(items: list[pytest.Item]) -> list[list[int]]:
@@ -81,6 +83,7 @@ class Worker:
 
     pid: int
     pipe: Connection
+    parts: deque[list[int]]
     open: deque[int] = field(default_factory=deque)
 
 
@@ -89,26 +92,24 @@ class Workers:
 
     def __init__(self, session: pytest.Session, count: int) -> None:
         self._session, self._count = session, count
-        self._waiting: deque[list[int]] = deque()
         self._forked = 0
         self._workers: dict[Connection, Worker] = {}
         config: Any = session.config
         self._base = config._tmp_path_factory.getbasetemp()
 
     def run(self) -> None:
-        """Run all of them: the heavy ones first, two at a time."""
+        """Run all of them: the heavy ones first, two at a time, and beside them calm ones."""
         items = self._session.items
-        heavy, others = [], []
+        heavy, calm, others = deque(), deque(), deque()
         for part in shares(items):
-            (heavy if items[part[0]].get_closest_marker("heavy") else others).append(part)
+            first = items[part[0]]
+            is_heavy, is_calm = first.get_closest_marker("heavy"), first.path.parent.name in CALM
+            (heavy if is_heavy else calm if is_calm else others).append(part)
         try:
-            for parts, count in ((heavy, min(2, self._count)), (others, self._count)):
-                self._waiting += parts
-                for _ in parts[:count]:
-                    self._fork()
-                while self._workers:
-                    for pipe in wait(list(self._workers)):
-                        self._hear(self._workers[pipe])  # ty: ignore[invalid-argument-type]
+            if heavy:
+                self._run(heavy, min(2, self._count), beside=calm)
+            others += calm
+            self._run(others, self._count)
         finally:
             for worker in self._workers.values():
                 with contextlib.suppress(ProcessLookupError):
@@ -118,16 +119,29 @@ class Workers:
         if self._session.shouldstop:
             raise self._session.Interrupted(self._session.shouldstop)
 
-    def _fork(self) -> None:
+    def _run(self, parts: deque[list[int]], count: int, beside: deque[list[int]] | None = None) -> None:
+        """Run all parts by so many processes; one more runs those `beside` for as long."""
+        self._first = parts
+        for _ in range(min(count, len(parts))):
+            self._fork(parts)
+        if beside:
+            self._fork(beside)
+        while self._workers:
+            for pipe in wait(list(self._workers)):
+                self._hear(self._workers[pipe])  # ty: ignore[invalid-argument-type]
+
+    def _fork(self, parts: deque[list[int]]) -> None:
         self._forked += 1
         ours, theirs = Pipe()
         pid = os.fork()
         if pid:
             theirs.close()
-            self._workers[ours] = Worker(pid, ours)
+            self._workers[ours] = Worker(pid, ours, parts)
             return
         code = 1
         try:
+            if parts is not self._first:
+                os.nice(19)
             for pipe in [ours, *self._workers]:
                 pipe.close()
             _work(self._session, theirs, self._forked, self._base / f"worker{self._forked}")
@@ -144,7 +158,7 @@ class Workers:
             self._ended(worker)
             return
         if kind == "next":
-            part = self._waiting.popleft() if self._waiting and not self._stopping else []
+            part = worker.parts.popleft() if worker.parts and not self._stopping and self._wanted(worker) else []
             worker.open += part
             worker.pipe.send(part)
         elif kind == "started":
@@ -162,6 +176,10 @@ class Workers:
         else:
             raise RuntimeError(f"a worker ended outside of a test: {told}")
 
+    def _wanted(self, worker: Worker) -> bool:
+        """Whether one of the first still runs, if this one only runs beside them."""
+        return worker.parts is self._first or any(one.parts is self._first for one in self._workers.values())
+
     @property
     def _stopping(self) -> bool:
         return bool(self._session.shouldfail or self._session.shouldstop)
@@ -176,8 +194,8 @@ class Workers:
             report = pytest.TestReport(item.nodeid, item.location, {}, "failed", why, "call")
             self._session.config.hook.pytest_runtest_logreport(report=report)
         if worker.open and not self._stopping:
-            self._waiting.appendleft(list(worker.open))
-            self._fork()
+            worker.parts.appendleft(list(worker.open))
+            self._fork(worker.parts)
 
 
 class Reporter:
@@ -187,6 +205,8 @@ class Reporter:
         self._config, self._pipe = config, pipe
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.passed and report.when != "call" and self._config.getoption("durations") is None:
+            return  # nothing is said of it
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         self._pipe.send(("report", data))
 

@@ -269,6 +269,7 @@ def _run(program: Callable[[], Any]) -> NoReturn:
 
 
 if __name__ == "__main__":
+    gc.disable()  # what is loaded stays
     _HARBOR = load()
     for name in sys.argv[3:]:
         importlib.import_module(name)
@@ -276,4 +277,5 @@ if __name__ == "__main__":
         sys.exit("something that was loaded has started a thread: forks would not be whole")
     gc.collect()
     gc.freeze()  # a forked process would copy each page that a collection looks at
+    gc.enable()
     _run(_Server(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])).serve())

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,20 @@ class Forked:
         return bytes(found["stdout"]), bytes(found["stderr"])
 
 
+class Asked(Forked):
+    """One that is forked when it gets its question, which tells what it will load."""
+
+    def __init__(self, start: Callable[[bytes], Forked]) -> None:
+        self._start = start
+        self.returncode = 0
+
+    def communicate(self, question: bytes = b"", timeout: float = 300) -> tuple[bytes, bytes]:
+        """Start it, write the question, read both answers."""
+        forked = self._start(question)
+        super().__init__(forked.pid, forked._status, forked._files)
+        return super().communicate(question, timeout)
+
+
 class Command(Forked):
     """What tests use of `subprocess.Popen` of a `tbench` whose answers are pipes of text."""
 
@@ -178,8 +192,15 @@ class Warm:
         **files: Any,
     ) -> Forked:
         """Start `argv` as `spawn` does; `channel` is a descriptor that it keeps."""
-        if self._door == HARBOR and MANY in _ENV and _is_large(argv):
-            return self._large()(argv, env, number, cwd, **files)
+        if self._door == HARBOR and MANY in _ENV:
+            if files["stdin"] == subprocess.PIPE:
+                return Asked(lambda question: self._fitting(question.decode())._fork(argv, env, number, cwd, **files))
+            return self._fitting(_told(argv))._fork(argv, env, number, cwd, **files)
+        return self._fork(argv, env, number, cwd, **files)
+
+    def _fork(
+        self, argv: list[str], env: Mapping[str, str], number: int = signal.SIGKILL, cwd: Path | None = None, **files: Any
+    ) -> Forked:  # fmt: skip
         theirs, ours, pipes = [], {}, []
         channel: list[int] = [files["channel"]] if "channel" in files else []
         null = os.open(os.devnull, os.O_RDWR)
@@ -227,6 +248,10 @@ class Warm:
             if self._door == HARBOR and MANY in _ENV:  # else a process that a test watches would start it
                 self._large().connect()
 
+    def _fitting(self, work: str) -> "Warm":
+        """The loaded process for some work: one with LiteLLM where that may need it, which has three times the pages."""
+        return self._large() if _LARGE_AGENTS.search(work) else self
+
     def _large(self) -> "Warm":
         return _LARGE_ONES.setdefault(self._where, Warm(self._where, LARGE))
 
@@ -249,9 +274,9 @@ class Warm:
                 ) from error
 
 
-def _is_large(argv: list[str]) -> bool:
-    """Whether it may load LiteLLM: jobs of some agents, and what learns only later what it works on."""
-    return "-c" not in argv or bool(_LARGE_AGENTS.search(Path(argv[argv.index("-c") + 1]).read_text()))
+def _told(argv: list[str]) -> str:
+    """What a process is told to work on: the file of its job."""
+    return Path(argv[argv.index("-c") + 1]).read_text() if "-c" in argv else ""
 
 
 _LARGE_ONES: dict[str | None, Warm] = {}

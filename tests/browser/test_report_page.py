@@ -59,10 +59,11 @@ def test_no_width_scrolls_sideways(browser: Browser, pages: dict[str, str], name
 def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, str]) -> None:
     """Colours are those of the scheme, so one scheme is enough for foreign names."""
     with watched(browser) as found:
-        for name, scheme in (("small", "light"), ("small", "dark"), ("hostile", "light")):
-            found.page.emulate_media(color_scheme=scheme)
+        for name, schemes in (("small", ("light", "dark")), ("hostile", ("light",))):
             found.page.goto(pages[name])
-            assert found.problems() == [], (name, scheme)
+            for scheme in schemes:
+                found.page.emulate_media(color_scheme=scheme)
+                assert found.problems() == [], (name, scheme)
 
 
 def test_dark_is_dark_and_print_is_light(browser: Browser, pages: dict[str, str]) -> None:

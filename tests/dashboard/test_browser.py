@@ -3,11 +3,12 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from support.browser import browser, watched
+from support.browser import Watched, browser, watched
 from support.dashboard import VIEW_TOKEN, Root, add_trajectory, make_root, served, steps, trial
 from support.lessons_shown import make_lessons, show
 from support.nights import make_night
@@ -81,26 +82,38 @@ def press(page: Page, keys: str) -> None:
     page.keyboard.press(keys)
 
 
-@pytest.mark.parametrize(("width", "scheme", "pages"), [(1440, "light", PAGES), (390, "dark", PAGES[4:7] + PAGES[-4:])])
-def test_every_page_is_calm_accessible_and_alone(
-    browser: Browser, address: str, width: int, scheme: str, pages: tuple[str, ...]
-) -> None:
+SIZES = {"light": 1440, "dark": 390}
+SMALL = PAGES[4:7] + PAGES[-4:]
+"""Pages that are looked at as on a phone too."""
+
+
+def show_as(seen: Watched, width: int, scheme: Any) -> None:
+    seen.page.set_viewport_size({"width": width, "height": 800})
+    seen.page.emulate_media(color_scheme=scheme)
+
+
+def test_every_page_is_calm_accessible_and_alone(browser: Browser, address: str) -> None:
     """No complaint on the console, no request elsewhere, no serious finding of axe, nothing wider than the window."""
-    with watched(browser, width=width, scheme=scheme, own=address) as seen:
+    with watched(browser, own=address) as seen:
         seen.page.goto(address + "batches/study/0/")
         expect(
             seen.page.locator("#failures .list")
         ).to_be_visible()  # classified in the background, and shown by itself
-        for path in pages:
+        for path in PAGES:
             seen.page.goto(address + path)
-            assert seen.problems() == [], path
-            assert seen.width() <= width, path
+            for scheme, width in SIZES.items():
+                if scheme == "light" or path in SMALL:
+                    show_as(seen, width, scheme)
+                    assert seen.problems() == [], (path, scheme)
+                    assert seen.width() <= width, (path, scheme)
         seen.page.goto(address + trial("a__1"))
-        ends = seen.page.locator(".findings td.text").evaluate_all(
-            "all => all.map(a => a.getBoundingClientRect().right)"
-        )
-        assert ends
-        assert max(ends) <= width, "why a finding holds is read without scrolling"
+        for scheme, width in SIZES.items():
+            show_as(seen, width, scheme)
+            ends = seen.page.locator(".findings td.text").evaluate_all(
+                "all => all.map(a => a.getBoundingClientRect().right)"
+            )
+            assert ends
+            assert max(ends) <= width, "why a finding holds is read without scrolling"
         assert seen.complaints == []
         assert seen.requests == []
 
@@ -115,33 +128,38 @@ def test_a_night_is_told_live_and_its_report_is_calm(browser: Browser, address: 
         expect(seen.page.get_by_text("It is morning.")).to_be_visible()
         assert seen.page.title() == "Night tbrun-1 · tbench"
         assert seen.complaints == []
-    for width, scheme in ((1200, "light"), (390, "dark")):
-        with watched(browser, width=width, scheme=scheme) as seen:
-            seen.page.goto(folder.report_html.as_uri())
+    with watched(browser) as seen:
+        seen.page.goto(folder.report_html.as_uri())
+        for width, scheme in ((1200, "light"), (390, "dark")):
+            show_as(seen, width, scheme)
             assert (seen.problems(), seen.complaints, seen.requests) == ([], [], [])
             assert seen.width() <= width
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (820, "dark"), (390, "dark")])
 def test_lessons_are_calm_at_every_width_and_told_live(
-    browser: Browser, address: str, root: Root, lessons: dict[str, str], width: int, scheme: str
+    browser: Browser, address: str, root: Root, lessons: dict[str, str]
 ) -> None:
-    with watched(browser, width=width, scheme=scheme, own=address) as seen:
+    sizes = ((1440, "light"), (820, "dark"), (390, "dark"))
+    with watched(browser, own=address) as seen:
         for path in ("lessons/", *(f"lessons/{lessons[name]}/" for name in ("measured", "hostile"))):
             seen.page.goto(address + path)
-            assert seen.problems() == [], path
-            assert seen.width() <= width, path
+            for width, scheme in sizes:
+                show_as(seen, width, scheme)
+                assert seen.problems() == [], (path, width)
+                assert seen.width() <= width, (path, width)
         expect(seen.page.locator("#lesson .lead").first).to_contain_text("<script>document.title='owned'</script>")
-        seen.page.goto(f"{address}lessons/{lessons['measured']}/")
-        seen.page.get_by_role("link", name="3", exact=True).click()
-        expect(seen.page.locator("#step-3")).to_be_in_viewport()
-        seen.page.goto(f"{address}lessons/")
-        seen.page.wait_for_load_state()
-        text = f"Look at the page that is {width} wide."
-        with open_store(memory_of(root.path), write=True) as store:
-            add(store, Lesson(id="", do=text), by="ann")
-        expect(seen.page.get_by_text(text)).to_be_visible()
-        assert "owned" not in seen.page.title()
+        for width, scheme in sizes:
+            show_as(seen, width, scheme)
+            seen.page.goto(f"{address}lessons/{lessons['measured']}/")
+            seen.page.get_by_role("link", name="3", exact=True).click()
+            expect(seen.page.locator("#step-3")).to_be_in_viewport()
+            seen.page.goto(f"{address}lessons/")
+            seen.page.wait_for_load_state()
+            text = f"Look at the page that is {width} wide."
+            with open_store(memory_of(root.path), write=True) as store:
+                add(store, Lesson(id="", do=text), by="ann")
+            expect(seen.page.get_by_text(text)).to_be_visible()
+            assert "owned" not in seen.page.title()
         assert (seen.complaints, seen.requests) == ([], [])
 
 

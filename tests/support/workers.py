@@ -33,7 +33,7 @@ def shares(items: list[pytest.Item]) -> list[list[int]]:
     """The tests in parts that one worker runs, by their numbers: those first that take long.
 
     One part are: the starter tasks, which share a few large batches; the tests of a module that share what a fixture of it
-    makes; those of a batch that has finished; the heavy ones of one user. Other tests of whole batches go one by one.
+    makes, or a browser; those of a batch that has finished; the heavy ones of one user. Other tests of whole batches go one by one.
     """
     parts: dict[object, list[int]] = {}
     for number, item in enumerate(items):
@@ -43,16 +43,21 @@ def shares(items: list[pytest.Item]) -> list[list[int]]:
         elif folder in ("starter", "e2e", "chaos"):
             key = folder if folder == "starter" else _shared(item) or number
         else:
-            key = (item.path, number // SHARE)
+            key = item.path if _browses(item) else (item.path, number // SHARE)
         parts.setdefault(key, []).append(number)
 
     def rank(part: list[int]) -> int:
         first = items[part[0]]
         if first.path.parent.name not in ("starter", "e2e", "chaos"):
-            return 2
+            return 1 if _browses(first) else 2
         return int(not any(items[number].get_closest_marker("long") for number in part))
 
     return sorted(parts.values(), key=rank)
+
+
+def _browses(item: pytest.Item) -> bool:
+    """Whether a test uses a browser, which takes seconds to start."""
+    return isinstance(item, pytest.Function) and "browser" in item.fixturenames
 
 
 def _shared(item: pytest.Item) -> Path | str | None:

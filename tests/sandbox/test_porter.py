@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sandbox.driving import PATIENCE_SEC, Driver
 from sandbox.test_attacks import DOCKER_DEFAULT_CAPABILITIES
-from sandbox.test_life import alive, family, name_of
+from sandbox.test_life import alive, family, name_of, until
 
 WAKE_ALARM = 1 << 35
 
@@ -56,6 +56,18 @@ def test_what_runs_when_a_sandbox_starts_anew_is_told_its_end_and_a_new_porter_s
     assert len(before) == len(after) == 1
     assert before != after
     assert box.out("echo new") == "new"
+
+
+def test_what_a_lost_porter_left_running_is_ended_too(own_driver: Driver) -> None:
+    """It is alone in the group then, as the porter is where nothing runs."""
+    box = own_driver.box()
+    box.out("setsid sleep 1000 >/dev/null 2>&1 &")
+    box.until("pgrep -c sleep", "1")
+    (porter,) = porters(own_driver)
+    os.kill(porter, signal.SIGKILL)
+    assert until(lambda: not alive({porter}))
+    box.call("kill_processes")
+    assert box.out("pgrep -c -r R,S,D,T sleep || true") == "0"
 
 
 def test_who_answers_one_request_holds_nothing_of_another(own_driver: Driver, work: Path) -> None:

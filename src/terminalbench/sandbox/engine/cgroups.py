@@ -50,6 +50,16 @@ class Group:
         """How many times a fork was refused."""
         return self._number("pids", "pids.events", b"max") or 0
 
+    def processes(self) -> int | None:
+        """How many processes and threads are in the group; None where they are not counted."""
+        if "pids" not in self.folders:
+            return None
+        try:
+            with open(f"{self.folders['pids']}/pids.current", "rb") as stream:
+                return int(stream.read())
+        except (OSError, ValueError):
+            return None
+
     def _number(self, controller: str, file: str, name: bytes) -> int | None:
         """What a file of the group says of `name`; None where the group does not have this controller."""
         if controller not in self.folders:

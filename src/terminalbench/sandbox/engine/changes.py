@@ -10,10 +10,11 @@ a module that Python loads at its start) or in the place of a program of the ima
 import base64
 import contextlib
 import fnmatch
+import functools
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from terminalbench.sandbox.engine import views
@@ -62,7 +63,7 @@ def listed(run_dir: str, mounts: list[dict[str, Any]], etc: dict[str, str]) -> d
     `etc` are files that every sandbox gets: changed where they say something else by now.
     """
     found: list[Change] = []
-    programs = _programs(mounts)
+    programs = functools.cache(lambda: _programs(mounts))  # thousands of names, which are seldom needed
     records = _records(run_dir, mounts)
     for number, mount in enumerate(mounts):
         layers = [*mount["lower"], *([mount["host"]] if mount.get("host") else [])]
@@ -81,7 +82,9 @@ def _text(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _of_overlay(folder: str, at: str, layers: list[str], programs: set[str], records: _Records) -> Iterator[Change]:
+def _of_overlay(
+    folder: str, at: str, layers: list[str], programs: Callable[[], set[str]], records: _Records
+) -> Iterator[Change]:
     for name, status in _walk(folder):
         path = f"{at}{name}"
         if path.split("/")[0] in _OTHERS or "__pycache__" in path or path.endswith(".pyc"):
@@ -182,11 +185,11 @@ def _site_folders(path: str) -> Iterator[str]:
             yield "/".join(parts[: number + 1])
 
 
-def _runs_unasked(file: str, path: str, programs: set[str], records: _Records) -> bool:
+def _runs_unasked(file: str, path: str, programs: Callable[[], set[str]], records: _Records) -> bool:
     """Whether a new file runs without being asked for, or instead of a program of the image."""
     folder, _, name = path.rpartition("/")
     hook = _matches(path, _HOOKS) or (path.endswith(".pth") and _imports(file) and not _matches(name, _KNOWN_PTH))
-    shadow = folder in _FOLDERS and name in programs and not _matches(name, _PIPS_OWN)
+    shadow = folder in _FOLDERS and name in programs() and not _matches(name, _PIPS_OWN)
     return (hook or shadow) and not _packaged(path, file, records)
 
 

@@ -22,7 +22,7 @@ from terminalbench.sandbox.engine import ids, inside, kernel, proc, root, wire
 
 _START_PATIENCE_SEC = 30
 _END_PATIENCE_SEC = 60  # thousands of processes on a busy machine have to run to end
-_LOOK_SEC = 0.0003
+_LOOK_SEC = 0.001
 
 
 class Generation(NamedTuple):

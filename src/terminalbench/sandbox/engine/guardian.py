@@ -161,7 +161,9 @@ class _Guarded:
         answer: dict[str, Any] = {"number": message["number"]}
         handles: tuple[int, ...] = ()
         if message["do"] == "kill" and self.generation is not None:
-            answer["left"] = run.kill(self.generation.pidfd, message["which"], message["root"])
+            answer["left"] = (
+                0 if self._is_idle() else run.kill(self.generation.pidfd, message["which"], message["root"])
+            )
         elif message["do"] == "marked" and self.generation is not None:
             answer["marked"] = inside.visit(self.generation.pidfd, lambda: proc.marked(self.filters))
         elif message["do"] == "network":
@@ -178,6 +180,10 @@ class _Guarded:
             wire.send(reply, {**answer, **self._watch.counts()}, handles)
         for handle in handles[1:]:
             os.close(handle)
+
+    def _is_idle(self) -> bool:
+        """Whether it is known that nothing runs inside: then the porter is alone in the group that all are born in."""
+        return self._porter is not None and self._porter.alive() and self._group.processes() == 1
 
     def _switch(self, *, open: bool) -> None:
         """Have pasta run or not run, as the phase that begins allows."""

@@ -12,6 +12,7 @@ import sys
 from terminalbench.sandbox.engine import kernel
 
 _ENTERED = "--entered="
+_NOT_NEEDED = ("bz2", "grp", "lzma", "pwd", "zlib")  # by `shutil` and `tarfile`, which take them if they are there
 
 
 def main() -> None:
@@ -21,6 +22,8 @@ def main() -> None:
     try:
         if len(sys.argv) < 4:
             _enter(control, bwrap)
+        for name in _NOT_NEEDED:  # every fork would copy their pages
+            sys.modules[name] = None  # ty: ignore[invalid-assignment]
         from terminalbench.sandbox.engine.serve import serve
 
         serve(control, sys.argv[3].removeprefix(_ENTERED))

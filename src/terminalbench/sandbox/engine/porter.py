@@ -27,6 +27,10 @@ class Porter(NamedTuple):
     pid: int
     door: socket.socket
 
+    def alive(self) -> bool:
+        """Whether it still runs; only its parent can tell."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
     def admit(self, pidfd: int) -> None:
         """Let it into the generation whose first process `pidfd` holds."""
         with contextlib.suppress(OSError):  # it is gone, and will be replaced

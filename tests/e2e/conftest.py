@@ -94,8 +94,13 @@ class Lab:
 
         Harbor runs in processes of its own, forked from one that has loaded it (see `support.warm`). What a test does to a command while it runs needs `start`.
         """
-        if self.prefix or self.fresh:
+        if self.fresh:
             return _ended(self.start(*arguments))
+        if self.prefix:
+            argv = [*self.prefix, *WARM.asking(), *map(str, arguments)]
+            return subprocess.run(
+                argv, cwd=self.root, env=self.env, capture_output=True, text=True, timeout=240, check=False
+            )
         out, err = io.StringIO(), io.StringIO()
         with self.inside(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main([str(argument) for argument in arguments])

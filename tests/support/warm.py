@@ -233,12 +233,15 @@ class Warm:
         self.connect()
         return [sys.executable, str(Path(__file__).with_name("tbench.py")), _ENV[FOLDER]]
 
-    def write_tbench(self, folder: Path) -> None:
-        """Write a `tbench` to a folder, for a shell that has it in its PATH: a small process that asks for a forked one."""
+    def asking(self) -> list[str]:
+        """The command `tbench` as a small process that asks for a forked one, in its namespaces, and ends with it."""
         for one in (self, _COMMANDS):
             one.connect()
-        asks = [sys.executable, "-I", "-S", __file__, _ENV[FOLDER]]
-        (folder / "tbench").write_text(f'#!/bin/sh\nexec {shlex.join(asks)} "$@"\n')
+        return [sys.executable, "-I", "-S", __file__, _ENV[FOLDER]]
+
+    def write_tbench(self, folder: Path) -> None:
+        """Write that command to a folder, for a shell that has it in its PATH."""
+        (folder / "tbench").write_text(f'#!/bin/sh\nexec {shlex.join(self.asking())} "$@"\n')
         (folder / "tbench").chmod(0o755)
 
     def connect(self) -> None:

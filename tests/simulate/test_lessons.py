@@ -11,7 +11,7 @@ from simulate.lessons import EFFECTS, KEPT, POLICIES, World, follow, measure, ta
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, dict[str, float]]:
-    return measure(2, nights=10, trials=240)
+    return measure(1, nights=10, trials=240)
 
 
 def test_randomised_utility_beats_keeping_all_and_keeping_what_seems_important(told: dict[str, dict]) -> None:

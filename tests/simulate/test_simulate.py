@@ -91,7 +91,7 @@ def test_looking_five_times(world: World) -> None:
 
 
 def test_looking_early_costs_little() -> None:
-    found = looking(TEN, 80, 5, 25)
+    found = looking(TEN, 80, 5, 12)
     assert min(found["O'Brien-Fleming"], found["at any time"]) > 0.8
 
 

@@ -157,6 +157,8 @@ class _Unpacker:
             os.close(folder)
 
     def _make_links(self, root: int) -> None:
+        if not self._links:
+            return
         known = {**_links_below(self._target), **self._links}
         for parts, target in self._links.items():
             if not stays_inside(parts, target, known):

@@ -30,8 +30,8 @@ _OWN_PID_MAX = (6, 14)
 _ROOM_ROUNDS = 150
 _ROOM_INTERVAL_SEC = 0.02
 _NO_ROOM, _FAILED = 254, 255
-IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that our own code wants to have as errors."""
+# Errors to our own code; and the caller's to handle: we go when it goes.
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def enter(pidfd: int, *, network: bool) -> None:
@@ -45,11 +45,19 @@ def enter(pidfd: int, *, network: bool) -> None:
     os.chdir("/")
 
 
-def default_signals(but: tuple[int, ...] = ()) -> None:
-    """Undo what Python and the helper ignore, `but` for these: a program started from here would inherit it."""
+def ignore_signals() -> None:
+    """Ignore these and no others, whatever this process was started with: all that come from it know which they are."""
     for number in signal.valid_signals():
-        if signal.getsignal(number) is signal.SIG_IGN and number not in but:
+        if number not in _IGNORED and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def default_signals() -> None:
+    """Undo `ignore_signals`: a program started from here would inherit it."""
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def prefer_as_victim(host_proc: int) -> None:

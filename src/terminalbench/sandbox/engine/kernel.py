@@ -1,12 +1,12 @@
-"""System calls that Python's `os` lacks: mounts, capabilities, process controls, seccomp."""
+"""System calls that Python's `os` lacks: mounts, capabilities, process controls, seccomp.
+
+The first step of each helper loads this and no more, so it imports next to nothing itself.
+"""
 
 # ruff: noqa: PTH123
 
-import contextlib
 import ctypes
 import os
-import signal
-from collections.abc import Generator
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC = 32, 1024, 2048, 4096, 16384
@@ -20,6 +20,7 @@ SECCOMP_MODE_FILTER = 2
 CAP_SYS_ADMIN, CAP_WAKE_ALARM = 21, 35
 OTHER_USER = 65534
 _CAP_VERSION_3 = 0x20080522
+_SIGKILL = 9
 
 # Docker's default set without MKNOD: no device can be made in a user namespace anyway.
 ALLOWED_CAPABILITIES = {
@@ -127,7 +128,7 @@ def hide_memory() -> None:
 
 def die_with_parent() -> None:
     """End with the process that forked this one (as long as this one keeps its user and its rights)."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_PDEATHSIG, _SIGKILL)
 
 
 def effective_capabilities() -> int:
@@ -168,24 +169,29 @@ def set_capabilities(bits: int) -> None:
     _check(_capset(ctypes.byref(header), ctypes.byref(data)), "capset")
 
 
-@contextlib.contextmanager
-def as_other_user() -> Generator[None]:
+class AsOtherUser:
     """Look at files as a user who owns none and is in no group, and without the rights over them that root has.
 
     Where this process has one id only, there is no other user: it keeps its own.
     """
-    groups = os.getgroups()
-    with contextlib.suppress(PermissionError):  # a user namespace may forbid it
-        os.setgroups([])
-    _setfsgid(OTHER_USER)
-    _setfsuid(OTHER_USER)
-    try:
-        yield
-    finally:
+
+    def __enter__(self) -> None:
+        self._groups = os.getgroups()
+        _set_groups([])
+        _setfsgid(OTHER_USER)
+        _setfsuid(OTHER_USER)
+
+    def __exit__(self, *_: object) -> None:
         _setfsuid(os.geteuid())
         _setfsgid(os.getegid())
-        with contextlib.suppress(PermissionError):
-            os.setgroups(groups)
+        _set_groups(self._groups)
+
+
+def _set_groups(groups: list[int]) -> None:
+    try:
+        os.setgroups(groups)
+    except PermissionError:
+        pass  # a user namespace may forbid it
 
 
 def allowed_bits() -> int:

@@ -72,7 +72,6 @@ def once(request: dict[str, Any], reply: socket.socket, descriptors: list[int], 
 def _enter(pidfd: int, sandbox: dict[str, Any], program: bytes, *, network: bool) -> None:
     inside.enter(pidfd, network=network)
     os.close(pidfd)
-    inside.default_signals(but=inside.IGNORED)
     inside.hide_groups()
     inside.confine(sandbox, program)
 

@@ -94,7 +94,7 @@ def _host_folder(folder: str, point: str) -> str:
         os.makedirs(path, 0o755, exist_ok=True)  # a sandbox that starts anew has them
     handles = [_folder_handle(path) for path in (folder, f"{point}-empty", point)]
     source, empty, target = (f"/proc/self/fd/{handle}" for handle in handles)
-    with kernel.as_other_user():
+    with kernel.AsOtherUser():
         kernel.mount("overlay", target, "overlay", kernel.MS_NODEV | kernel.MS_RDONLY, f"lowerdir={source}:{empty}")
     for handle in handles:
         os.close(handle)

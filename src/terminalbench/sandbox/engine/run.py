@@ -27,8 +27,7 @@ def run(request: dict[str, Any], reply: socket.socket, streams: list[int], sandb
             os.dup2(handle, number)
         wire.send(reply, {"root": os.getpid()})
         os.setsid()
-        for number in inside.IGNORED:
-            signal.signal(number, signal.SIG_DFL)
+        inside.default_signals()
         account = ids.find_account(request["user"])
         for handle in (1, 2) if account.uid else ():  # so that the command may open /dev/stdout, as under Docker
             with contextlib.suppress(OSError):  # not a pipe of ours: the command can write to it, only not reopen it

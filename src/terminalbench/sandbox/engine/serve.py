@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from terminalbench.sandbox.engine import guardian, kernel, porter, seccomp, wire
+from terminalbench.sandbox.engine import guardian, inside, kernel, porter, seccomp, wire
 
 Operation = Callable[[dict[str, Any], socket.socket, list[int], bytes], None]
 
@@ -22,8 +22,7 @@ def serve(control: int, kind: str) -> None:
     kernel.set_name("tbench-sandbox")
     os.chdir("/")
     program = seccomp.program()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the caller's to handle; we go when it goes
-        signal.signal(number, signal.SIG_IGN)
+    inside.ignore_signals()
     # From here on nothing may be imported: in a child the path may lead into a sandbox.
     for name in ("utf-8", "ascii", "latin-1"):
         codecs.lookup(name)

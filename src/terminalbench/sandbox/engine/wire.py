@@ -19,7 +19,10 @@ def send(channel: socket.socket, message: dict[str, Any], descriptors: tuple[int
     data = json.dumps(message).encode()
     if len(data) > _MAX_PACKET:
         data = json.dumps({"error": data.decode()[: _MAX_PACKET // 4]}).encode()
-    socket.send_fds(channel, [data], list(descriptors), socket.MSG_NOSIGNAL)
+    if descriptors:
+        socket.send_fds(channel, [data], list(descriptors), socket.MSG_NOSIGNAL)
+    else:
+        channel.send(data, socket.MSG_NOSIGNAL)
 
 
 def complain(control: int, error: BaseException) -> None:

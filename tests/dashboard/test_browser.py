@@ -349,8 +349,8 @@ def test_an_export_works_from_the_disk(browser: Browser, root: Root, tmp_path: P
         assert seen.requests == []
 
 
-def test_a_token_is_asked_for_once(browser: Browser, root: Root) -> None:
-    with served(root.path) as address, watched(browser, own=address, known=False) as seen:
+def test_a_token_is_asked_for_once(browser: Browser, address: str) -> None:
+    with watched(browser, own=address, known=False) as seen:
         refused = seen.page.goto(address + "trials/")
         assert refused is not None
         assert refused.status == 401

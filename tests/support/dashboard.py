@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from urllib.parse import unquote, urlencode
 import msgspec
 
 from support.results import STAMP, make_plan, make_trial
+from support.warm import start_tbench
 from terminalbench.dashboard.answers import Reply, answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch, allocate
@@ -195,12 +194,10 @@ class Http:
 
 @contextmanager
 def served(results: Path, *arguments: str, env: dict[str, str] | None = None) -> Generator[str]:
-    """`tbench view` as a real process on a free port: its address, without the token that `watched` brings along."""
-    command = [sys.executable, "-m", "terminalbench.cli.main", "view", str(results), "--port", "0", *arguments]
+    """`tbench view` as a process on a free port: its address, without the token that `watched` brings along."""
     env = {**(env or os.environ), "TERMINALBENCH_VIEW_TOKEN": VIEW_TOKEN}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=env)
+    process = start_tbench(["view", str(results), "--port", "0", *arguments], env, Path.cwd())
     try:
-        assert process.stdout is not None
         lines = [process.stdout.readline(), process.stdout.readline()]
         yield lines[1].split()[0].removesuffix(f"?token={VIEW_TOKEN}")
     finally:

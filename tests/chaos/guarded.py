@@ -21,7 +21,7 @@ if __name__ == "__main__":
 
 from chaos.chaos import Process, Round, Tally, _send
 from servers.workflow import Answer, Asked, WorkflowServer
-from support.aftermath import orphanage
+from support.aftermath import finished, measured, orphanage
 from support.tasks import write_repository_task
 from support.warm import load, session
 from terminalbench.harbor.limits.hangs import HELD
@@ -108,10 +108,13 @@ class GuardedRound(Round):
 
     @override
     def _until_at_work(self, runner: Process) -> None:
-        """Some moments after the model was asked something new."""
+        """Some moments after the model was asked something new; after the first kill, a trial has finished by then."""
         before, deadline = len(self.server.asked), time.monotonic() + AT_WORK_SEC
-        while runner.poll() is None and len(self.server.asked) == before and time.monotonic() < deadline:
-            time.sleep(0.02)
+        while runner.poll() is None and time.monotonic() < deadline:
+            done = self.batch is not None and finished(self.batch)
+            if len(self.server.asked) != before and (done or not self.tally.kills):
+                break
+            time.sleep(0.05)
         self._pause(runner, self.luck.uniform(0.0, 2.0))
 
     @override
@@ -128,6 +131,7 @@ class GuardedRound(Round):
         found = read_results(self.output / "results.jsonl")
         self.tally.trials += len(found.rows)
         self._check_rows(found.rows, found.bad_lines + found.repeated)
+        self._check_once(batch)
         self._check_traces(batch, found.rows)
         self._check_tokens(batch, found.rows)
 
@@ -137,6 +141,13 @@ class GuardedRound(Round):
         if counted != wanted or odd:
             self.tally.unfinished += 1
             self.problem(f"rows are {dict(counted)}, {odd} of them odd; missing {dict(wanted - counted)}")
+
+    def _check_once(self, batch: Path) -> None:
+        """What was measured before a kill is not run again."""
+        twice = measured(batch) - Counter((arm, name) for name in self.names for arm in ARMS)
+        if twice:
+            self.tally.doubled += twice.total()
+            self.problem(f"measured more often than once: {dict(twice)}")
 
     def _check_traces(self, batch: Path, rows: list[ResultRow]) -> None:
         """The trace of every run that counts is whole; those of all other tries are where they were put."""

@@ -15,6 +15,7 @@ from terminalbench.sandbox.engine import kernel
 PREFIX = "tbench-"
 _WANTED = ("memory", "pids", "cpu")
 _PERIOD_USEC = 100_000
+_Mount = tuple[set[str] | None, str, str]
 
 
 class Limits(NamedTuple):
@@ -96,15 +97,16 @@ class Group:
 
 def create(name: str, limits: Limits) -> Group:
     """A group called `name` with these limits; one without folders when this machine lets us make none."""
+    mounts, own = _mounts(), _own_groups()
     for make in (_create_v2, _create_v1):
-        group = make(name, limits)
+        group = make(name, limits, mounts, own)
         if group.folders:
             return group
     return Group()
 
 
-def _create_v2(name: str, limits: Limits) -> Group:
-    base = _v2_parent(_mounts(), _own_groups())
+def _create_v2(name: str, limits: Limits, mounts: list[_Mount], own: dict[str, str]) -> Group:
+    base = _v2_parent(mounts, own)
     if not base:
         return Group()
     folder = f"{base}/{name}"
@@ -127,7 +129,7 @@ def _create_v2(name: str, limits: Limits) -> Group:
     return group
 
 
-def _create_v1(name: str, limits: Limits) -> Group:
+def _create_v1(name: str, limits: Limits, mounts: list[_Mount], own: dict[str, str]) -> Group:
     group = Group(1)
     settings = {
         "memory": {"memory.limit_in_bytes": str(limits.memory_bytes + limits.scratch_bytes)},
@@ -136,7 +138,7 @@ def _create_v1(name: str, limits: Limits) -> Group:
         if limits.cpus
         else {},
     }
-    for controller, base in _v1_parents().items():
+    for controller, base in _v1_parents(mounts, own).items():
         if not settings[controller]:
             continue
         folder = f"{base}/{name}"
@@ -155,10 +157,10 @@ def _create_v1(name: str, limits: Limits) -> Group:
     return group
 
 
-def _v1_parents() -> dict[str, str]:
+def _v1_parents(mounts: list[_Mount], own: dict[str, str]) -> dict[str, str]:
     """Controller to the folder of its version 1 hierarchy under which we may make groups."""
-    found, own = {}, _own_groups()
-    for options, point, root in _mounts():
+    found = {}
+    for options, point, root in mounts:
         for controller in set(_WANTED) & (options or set()):
             path = _below(point, root, own.get(controller, "/"))
             if os.access(path, os.W_OK):
@@ -166,7 +168,7 @@ def _v1_parents() -> dict[str, str]:
     return found
 
 
-def _v2_parent(mounts: list[tuple[set[str] | None, str, str]], own: dict[str, str]) -> str | None:
+def _v2_parent(mounts: list[_Mount], own: dict[str, str]) -> str | None:
     """A folder of the version 2 hierarchy that hands memory and pids down and lets us make groups."""
     for options, point, root in mounts:
         if options is not None:
@@ -196,9 +198,9 @@ def _handed_down(folder: str) -> list[str]:
         return []
 
 
-def _mounts() -> list[tuple[set[str] | None, str, str]]:
+def _mounts() -> list[_Mount]:
     """(controllers or None for version 2, mount point, root) of each control group mount."""
-    found: list[tuple[set[str] | None, str, str]] = []
+    found: list[_Mount] = []
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         for line in stream:
             fields, _, rest = line.partition(" - ")

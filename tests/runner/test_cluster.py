@@ -35,9 +35,11 @@ class Machines:
     afterlife_sec: float = 0.0
     said: list[str] = field(default_factory=list)
     polls: int = 0
+    at_once: int = 0
 
     def ready(self, settings: RunTable) -> None:
         self.said.append("ready")
+        self.at_once = settings.parallel
 
     def wave_trials(self, settings: RunTable) -> int:
         return 1
@@ -85,10 +87,16 @@ def test_when_planning_fails_the_machines_are_let_go(project: Project, monkeypat
     project.task("tasks", "a")
     project.write("broken.env", "no variable\n")
     text = BASE.replace("[tasks]", '[run]\ncontainer_env = "local"\n[tasks]\ndefault_dataset = "tasks"')
-    file = project.experiment(f'{text}[profiles.p]\nagent = "oracle"\nenv_file = "broken.env"\n')
+    profile = '[profiles.{key}]\nagent = "oracle"\nenv_file = "broken.env"\nparallel = {parallel}\n'
+    profiles = profile.format(key="p", parallel=3) + profile.format(key="q", parallel=64)
+    file = project.experiment(f"{text}{profiles}")
     with pytest.raises(UserError, match="nothing can run"):
         run(file)
     assert machines.said == ["ready", "leave"]
+    assert machines.at_once == 64, "a node must have room for the largest job"
+    with pytest.raises(UserError, match="nothing can run"):
+        run(file, profiles=("p",))
+    assert machines.at_once == 3, "of those that run"
 
 
 @pytest.mark.parametrize("afterlife_sec", [0.0, 3600.0])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.experiment import Experiment
+from terminalbench.experiments.experiment import Experiment, select_profiles
 from terminalbench.experiments.planner import Selection
 from terminalbench.harbor.limits.gate import gate_of
 from terminalbench.index.queries import BatchView, view_batch
@@ -98,7 +98,8 @@ def run(
     one deadline, one set of rate limits and orders. `number` is the one that the batch gets if it is free.
     """
     opened, told = open_experiment(experiment, root), listener_of(listener)
-    with cluster(replace(opened.run, executor=executor or opened.run.executor)), harbor_loaded_once():
+    own = [profile.parallel for profile in select_profiles(opened, profiles)]
+    with cluster(replace(opened.run, executor=executor or opened.run.executor), own), harbor_loaded_once():
         prepared = prepare_run(opened, Selection(tasks, profiles, labels or {}, attempts))
         if strict:
             refuse_left_out(prepared.plan.excluded, str(opened.file))

@@ -129,7 +129,7 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
     checked = [_check(model, suite, request) for model in parse_models(request.models)]
     validator, off = _validator(suite, request, [one.model.key for one in checked])
     made = _experiment(suite, checked, validator, request)  # all that is wrong
-    with cluster(made.run):
+    with cluster(made.run, (profile.parallel for profile in made.profiles)):
         pass  # it can be reached; each worker does so by itself
     refuse_unsendable(made.notify, str(suite.file))
     code = pin(suite.root, folder.code, dirty=request.dirty, named=named_files(made))

@@ -143,7 +143,7 @@ def resume(
         if lost:
             listener.note(f"{said(lost)}; compare shows it as a departure")
         view = msgspec.structs.replace(view, plan=with_lost(accepted(plan, changes), lost))
-        with cluster(plan.settings):
+        with cluster(plan.settings, map(plan.own_parallel, missing)):
             return _run(batch, view, missing, request, listener, lost)
 
 

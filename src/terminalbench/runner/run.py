@@ -137,7 +137,8 @@ def run(
         plan = msgspec.structs.replace(plan, settings=dataclasses.replace(plan.settings, executor=executor))
     place = Batch(experiment.results_root / experiment.slug / str(plan.batch))
     configs = (job_config(experiment, prepared.profiles[job.profile], job, place) for job in jobs)
-    with cluster(plan.settings), served(local_models(configs), listener.note):  # before a batch is taken
+    own = [plan.own_parallel(job.profile) for job in jobs]
+    with cluster(plan.settings, own), served(local_models(configs), listener.note):  # before a batch is taken
         return _run(experiment, prepared, plan, jobs, listener, number)
 
 
@@ -263,9 +264,14 @@ def copy_artifacts(batch: Batch, plan: Plan) -> list[str]:
 
 
 @contextmanager
-def cluster(settings: RunTable) -> Generator[None]:
-    """The machines of an executor that has several, as long as the block lasts. A `UserError` when there are none."""
+def cluster(settings: RunTable, own: Iterable[int | None]) -> Generator[None]:
+    """The machines of an executor that has several, as long as the block lasts. A `UserError` when there are none.
+
+    `own` is `parallel` of each profile that runs: one machine must have room for the largest job.
+    """
     found = find_executor(settings.executor)
+    usual = settings.parallel or HARBOR_PARALLEL
+    settings = dataclasses.replace(settings, parallel=max((one or usual for one in own), default=usual))
     if not isinstance(found, ClusterExecutor):
         yield
         return

@@ -74,7 +74,10 @@ class ClusterExecutor(Protocol):
     afterlife_sec: float
 
     def ready(self, settings: RunTable) -> None:
-        """Reach the machines, before a batch is taken. Raises a `UserError` within 30 seconds when no job could run."""
+        """Reach the machines, before a batch is taken. Raises a `UserError` within 30 seconds when a job could not run.
+
+        `settings.parallel` is how many trials the largest job has at once.
+        """
         ...
 
     def wave_trials(self, settings: RunTable) -> int:

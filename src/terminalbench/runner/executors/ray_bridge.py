@@ -161,7 +161,7 @@ def check_room(order: Join) -> None:
     short = next((name for name, amount in wanted.items() if most[name] < amount), "CPU")
     unit = f" of {short}" if short != "CPU" else " CPUs"
     what = f"{order.trials} trials at once take {wanted[short]:g}{unit}, and no node has more than {most[short]:g}"
-    refuse(what, "lower run.parallel or cpus_per_trial in [run.ray]")
+    refuse(what, "lower parallel, of the run or the profile, or cpus_per_trial in [run.ray]")
 
 
 @dataclass

@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 
 from support.experiments import Project
+from support.ray_nodes import Cluster
 from support.tasks import AGENTS, BOTH, write_task
 from support.warm import Command, Warm, start_tbench
 from terminalbench.cli.main import main
@@ -193,3 +194,17 @@ def done(_finished: Finished, monkeypatch: pytest.MonkeyPatch) -> Finished:
     shutil.copytree(_finished.kept, root, symlinks=True)
     monkeypatch.chdir(root)
     return _finished
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Generator[Cluster]:
+    """A head of 3 CPUs. Harbor processes of its nodes are forked from one, unless told otherwise. test_ray_limits ends it."""
+    with Cluster(loaded=True) as found:
+        found.head(3)
+        yield found
+
+
+@pytest.fixture(scope="session")
+def ray_node(ray_cluster: Cluster) -> str:
+    """A node of it, of 4 CPUs: a job that takes 3 has room on both, each has room for one; one that takes 4 on this alone."""
+    return ray_cluster.node(4)

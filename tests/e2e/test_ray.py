@@ -1,25 +1,17 @@
 """Batches on a Ray cluster: real nodes on this machine, of which one is lost midway."""
 
 from collections import Counter
-from collections.abc import Generator
-from pathlib import Path
 
 import pytest
-from test_run import LIMIT_SEC, scripted, wait_for
+from test_run import LIMIT_SEC, alive, at_work, scripted, wait_for
 
-from support.aftermath import measured
+from support.aftermath import cost, measured
 from support.ray_nodes import Cluster, free_port, kill_node, processes_of
 from support.tasks import write_task
 from terminalbench.live.processes import live_processes
 
+pytestmark = pytest.mark.alone("ray")  # one cluster
 TASKS = tuple(f"t{number}" for number in range(6))
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Generator[Cluster]:
-    with Cluster() as found:
-        found.head()
-        yield found
 
 
 def on(cluster_address: str, **table: object) -> str:
@@ -27,45 +19,41 @@ def on(cluster_address: str, **table: object) -> str:
     return f'executor = "ray"\nparallel = 2\nseed = 3\nray = {{ address = "{cluster_address}"{more} }}\n'
 
 
-def ended(lab) -> int:
-    return sum(event.kind == "trial_ended" for event in lab.events()) if lab.batch().events_jsonl.exists() else 0
-
-
 @pytest.mark.long
-def test_a_node_is_lost_midway_and_every_trial_is_there_once(lab, cluster) -> None:
-    lab.env |= cluster.env
+def test_a_killed_runner_and_a_node_that_is_lost_midway_cost_no_trial(lab, ray_cluster: Cluster, request) -> None:
+    lab.env |= ray_cluster.env
     for task in TASKS:
         write_task(lab.root / "tasks" / task)
-    lost = cluster.node()
-    file = lab.experiment(scripted("p", free=2, cost_usd=0.25), tasks=TASKS, run=on(cluster.address, wave_trials=3))
-    process = lab.start("run", file, fresh=True)
-    begun = lab.root / "begun"
-    wait_for(lambda: process.poll() is not None or (begun.exists() and begun.stat().st_size >= 4))
-    assert process.poll() is None, process.communicate()
-    before = measured(lab.batch().folder)
-    children = [pid for pid in processes_of(lost) if "harbor" in _line(pid)]
-    assert children, "a wave runs on the node that is lost"
-    kill_node(lost)
-    lab.go()
-    out, err = process.communicate(timeout=LIMIT_SEC)
-    assert process.returncode == 0, out + err
-    assert measured(lab.batch().folder) == Counter({("p", task): 1 for task in TASKS})
-    assert before <= measured(lab.batch().folder)
-    assert any(event.kind == "job_died" and "node" in (event.error or "") for event in lab.events())
-    assert not live_processes(lab.batch())
-
-
-@pytest.mark.long
-def test_nothing_runs_on_a_node_when_the_run_was_killed(lab, cluster) -> None:
-    lab.env |= cluster.env
-    file = lab.experiment(scripted("p", free=0), run=on(cluster.address))
-    process = lab.start("run", file, fresh=True)
-    wait_for(lambda: process.poll() is not None or (lab.root / "begun").exists())
-    assert process.poll() is None, process.communicate()
-    assert _harbors(cluster), "Harbor runs on the node"
+    lost = ray_cluster.node(4, own=True)
+    run = on(ray_cluster.address, wave_trials=6, cpus_per_trial=2.0)
+    file = lab.experiment(scripted("p", free=1, cost_usd=0.25), tasks=TASKS, run=run)
+    process = lab.start("run", file)
+    wait_for(lambda: at_work(lab) == 3 and measured(lab.batch().folder).total() == 1, process)
+    (harbor,) = ray_cluster.harbors()
+    assert harbor in processes_of(lost)
     process.kill()
     process.communicate()
-    wait_for(lambda: not _harbors(cluster) and not live_processes(lab.batch()))
+    wait_for(lambda: not alive(harbor) and not live_processes(lab.batch()))
+    assert not ray_cluster.harbors()
+
+    request.getfixturevalue("ray_node")
+    (lab.root / "begun").unlink()
+    file.write_text(file.read_text().replace("wave_trials = 6", "wave_trials = 3"))
+    resumed = lab.start("resume", file)
+    wait_for(lambda: at_work(lab) >= 4 and measured(lab.batch().folder).total() == 2, resumed)
+    before = measured(lab.batch().folder)
+    assert len(ray_cluster.harbors()) == 2
+    assert len(ray_cluster.harbors() & processes_of(lost)) == 1, "a wave runs on the node that is lost"
+    kill_node(lost)
+    lab.go()
+    out, err = resumed.communicate(timeout=LIMIT_SEC)
+    assert resumed.returncode == 0, out + err
+    assert before <= measured(lab.batch().folder) == Counter({("p", task): 1 for task in TASKS})
+    assert any(event.kind == "job_died" and "node" in (event.error or "") for event in lab.events())
+    started = Counter(event.job for event in lab.events() if event.kind == "job_started")
+    assert set(started.values()) == {1}, "no two waves have one name"
+    assert sum(entry["cost_usd"] or 0.0 for entry in lab.index()) == pytest.approx(cost(lab.batch().folder))
+    assert not live_processes(lab.batch())
 
 
 def test_a_dead_address_is_one_error_and_no_batch_is_made(lab) -> None:
@@ -76,12 +64,9 @@ def test_a_dead_address_is_one_error_and_no_batch_is_made(lab) -> None:
     assert not lab.batch().folder.exists()
 
 
-def _harbors(cluster: Cluster) -> list[int]:
-    return [pid for mark in cluster.marks for pid in processes_of(mark) if "harbor run" in _line(pid)]
-
-
-def _line(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
+def test_a_profile_that_fits_no_node_is_one_error_and_no_batch_is_made(lab, ray_cluster: Cluster) -> None:
+    lab.env |= ray_cluster.env
+    ran = lab.tbench("run", lab.experiment(scripted("p") + "parallel = 90\n", run=on(ray_cluster.address)))
+    assert ran.returncode == 2
+    assert "90 trials at once take 45 CPUs, and no node has more than " in ran.stderr
+    assert not lab.batch().folder.exists()

@@ -6,25 +6,36 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from test_ray import _line, on
+from test_ray import on
 from test_run import LIMIT_SEC, scripted, wait_for
 
 from support.aftermath import measured
-from support.ray_nodes import Cluster, kill_node, processes_of
+from support.ray_nodes import Cluster, kill_node
 from support.tasks import write_task
 from terminalbench.live.processes import live_processes
 
+pytestmark = pytest.mark.alone("ray")  # one cluster
 TASKS = tuple(f"t{number}" for number in range(6))
 SIMULATED = '[profiles.s]\nagent = "simulated"\noptions = { solve_probability = 0.5, delay_sec = [0.0, 0.0] }\n'
 
 
+CPUS = 8
+"""Of the nodes here; the others of the cluster have no room for two trials of half as many each."""
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
-    """A head that runs nothing, and one node; neither the projects nor the results of tests are seen there."""
-    with Cluster() as found:
-        found.head(cpus=0)
-        found.node(hides=tmp_path_factory.getbasetemp())
-        yield found
+def cluster(ray_cluster: Cluster) -> Generator[Cluster]:
+    """With nodes where neither the projects nor the results of tests are seen, once they are started."""
+    others = len(ray_cluster.marks)
+    yield ray_cluster
+    for mark in ray_cluster.marks[others:]:
+        kill_node(mark)
+
+
+@pytest.fixture(scope="module")
+def apart(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Such a node, for both tests."""
+    return cluster.node(CPUS, hides=tmp_path_factory.getbasetemp())
 
 
 def places(cluster: Cluster) -> list[Path]:
@@ -37,10 +48,6 @@ def let_go(cluster: Cluster) -> None:
     for place in places(cluster):
         with contextlib.suppress(FileNotFoundError):  # it is being made, or removed
             (place / "project" / "go").touch()
-
-
-def harbors(cluster: Cluster) -> list[int]:
-    return [pid for mark in cluster.marks for pid in processes_of(mark) if "bin/harbor run" in _line(pid)]
 
 
 def at_work(lab) -> list[Path]:
@@ -60,17 +67,21 @@ def told(lab, kind: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_a_node_without_the_disk_is_lost_midway_and_every_trial_is_there_once(lab, cluster, tmp_path_factory) -> None:
+def test_a_node_without_the_disk_is_lost_midway_and_every_trial_is_there_once(
+    lab, cluster, tmp_path_factory, request
+) -> None:
     lab.env |= cluster.env
     for task in TASKS:
         write_task(lab.root / "tasks" / task)
-    lost = cluster.node(hides=tmp_path_factory.getbasetemp())
-    profiles = scripted("p", free=1, cost_usd=0.25, files={"log.txt": "hello"}) + SIMULATED
-    file = lab.experiment(profiles, tasks=TASKS, run=on(cluster.address, wave_trials=3))
+    lost = cluster.node(CPUS, hides=tmp_path_factory.getbasetemp(), own=True)
+    profiles = scripted("p", free=2, cost_usd=0.25, files={"log.txt": "hello"}) + SIMULATED
+    file = lab.experiment(profiles, tasks=TASKS, run=on(cluster.address, cpus_per_trial=CPUS / 2))
     process = lab.start("run", file)
-    wait_for(lambda: len(told(lab, "trial_ended")) >= 2 and len(at_work(lab)) >= 4, process)
+    wait_for(lambda: len(told(lab, "trial_ended")) == 2 and len(at_work(lab)) == 4, process)
+    request.getfixturevalue("apart")
+    wait_for(lambda: len(told(lab, "trial_ended")) == 2 + len(TASKS), process)  # the simulated ones, on that node
     before = measured(lab.batch().folder)
-    assert before.total() >= 2, "a trial is there when its end is told"
+    assert before.total() == 2 + len(TASKS), "a trial is there when its end is told"
     assert {file.read_text() for file in at_work(lab)} == {"hello"}, "of those that run, too"
     kill_node(lost)
     wait_for(lambda: let_go(cluster) or process.poll() is not None)
@@ -90,13 +101,13 @@ def test_a_node_without_the_disk_is_lost_midway_and_every_trial_is_there_once(la
 
 
 @pytest.mark.long
-def test_pause_budget_and_kill_act_on_a_node_without_the_disk(lab, cluster) -> None:
+def test_pause_budget_and_kill_act_on_a_node_without_the_disk(lab, cluster, apart) -> None:
     lab.env |= cluster.env
     tasks = TASKS[:4]
     for task in tasks:
         write_task(lab.root / "tasks" / task)
     profile = scripted("p", free=0, cost_usd=0.5, files={"log.txt": "hello"})
-    run = on(cluster.address) + "budget_usd = 1.6\n"
+    run = on(cluster.address, cpus_per_trial=CPUS / 2) + "budget_usd = 1.6\n"
     file = lab.experiment(profile + "likely_cost_usd = 0.5\n", tasks=tasks, run=run)
     process = lab.start("run", file)
     wait_for(lambda: len(at_work(lab)) == 2, process)
@@ -113,10 +124,10 @@ def test_pause_budget_and_kill_act_on_a_node_without_the_disk(lab, cluster) -> N
     file.write_text(file.read_text().replace("budget_usd = 1.6", "budget_usd = 9.0"))
     again = lab.start("resume", file)
     wait_for(lambda: len(at_work(lab)) == 4, again)
-    assert {Path(f"/proc/{pid}/root{lab.root}").exists() for pid in harbors(cluster)} == {False}, "it sees no project"
+    assert {Path(f"/proc/{pid}/root{lab.root}").exists() for pid in cluster.harbors()} == {False}, "it sees no project"
     assert lab.tbench("kill", lab.batch().folder, "--yes").returncode == 0
     again.communicate(timeout=LIMIT_SEC)
     assert not live_processes(lab.batch())
-    assert not harbors(cluster)
+    assert not cluster.harbors()
     assert len(told(lab, "trial_cancelled")) == 1
     assert places(cluster) == []

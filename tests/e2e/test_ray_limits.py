@@ -1,20 +1,22 @@
 """Limits, orders, ends and nights on a Ray cluster of two nodes: what holds for one machine holds for both."""
 
 import json
+import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
 import pytest
-from test_run import LIMIT_SEC, at_work, scripted, wait_for
+from test_run import LIMIT_SEC, alive, at_work, scripted, wait_for
 
 from support.aftermath import command_line, cost, measured
 from support.ray_nodes import Cluster, kill_node, processes_of
 from support.tasks import write_task
 from terminalbench.live.processes import live_processes
-from terminalbench.runner.executors.forked import LoadedHarbor
 
+pytestmark = pytest.mark.alone("ray")  # one cluster
 TASKS = tuple(f"t{number}" for number in range(6))
 BUDGET_USD = 4.5
 DRAWN = re.compile(r"\w+_sec|\w+_at|batch|batches|job|trial|trials|folder")
@@ -42,16 +44,14 @@ class Limited(Scripted):
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Generator[Cluster]:
-    """Two nodes, each with room for one trial at once; their Harbor processes are forked from one."""
-    with LoadedHarbor(), Cluster() as found:
-        found.head()
-        found.node()
-        yield found
+def cluster(ray_cluster: Cluster, ray_node: str) -> Generator[Cluster]:
+    """That of other modules, for the last time: two nodes, each with room for one trial of 3 CPUs at once."""
+    yield ray_cluster
+    ray_cluster.end()
 
 
 def on(cluster: Cluster, more: str = "") -> str:
-    ray = f'{{ address = "{cluster.address}", cpus_per_trial = 1.0, wave_trials = 3 }}'
+    ray = f'{{ address = "{cluster.address}", cpus_per_trial = 3.0, wave_trials = 3 }}'
     return f'executor = "ray"\nparallel = 1\nseed = 3\nray = {ray}\n{more}'
 
 
@@ -64,8 +64,9 @@ def start(lab: Any, cluster: Cluster, profiles: str, more: str = "") -> Any:
 
 
 def jobs_on(cluster: Cluster) -> list[int]:
-    """How many jobs each node has."""
-    return [sum("NodeJob" in command_line(pid) for pid in processes_of(mark)) for mark in cluster.marks]
+    """How many jobs each node has that is there."""
+    nodes = filter(None, map(processes_of, cluster.marks))
+    return [sum("NodeJob" in command_line(pid) for pid in node) for node in nodes]
 
 
 def waiting(lab: Any, reason: str) -> set[str]:
@@ -158,19 +159,21 @@ def test_the_same_experiment_here_and_on_the_cluster_gives_the_same_report(lab: 
 
 
 @pytest.mark.long
-def test_a_killed_runner_and_a_head_that_is_started_anew_cost_no_trial(lab: Any, cluster: Cluster) -> None:
+def test_a_head_that_is_started_anew_costs_no_trial(lab: Any, cluster: Cluster, ray_node: str) -> None:
+    """The last test of the cluster. Its other node is cut off from the new head, and ends its job by itself."""
     process = start(lab, cluster, scripted("p", free=2, cost_usd=0.25))
     wait_for(lambda: at_work(lab) == 4, process)
-    process.kill()
-    process.communicate()
-    resumed = lab.start("resume", lab.batch().folder)
-    wait_for(lambda: at_work(lab) == 6, resumed)
-    before = measured(lab.batch().folder)
+    before, first = measured(lab.batch().folder), cluster.harbors()
+    assert len(first) == 2
+    (raylet,) = (pid for pid in processes_of(ray_node) if command_line(pid).partition(" ")[0].endswith("/raylet"))
+    os.kill(raylet, signal.SIGSTOP)
     kill_node(cluster.marks[0])
-    cluster.head()
+    cluster.head(3)
+    wait_for(lambda: not any(map(alive, first)), process)
+    kill_node(ray_node)
     lab.go()
-    out, err = resumed.communicate(timeout=LIMIT_SEC)
-    assert resumed.returncode == 0, out + err
+    out, err = process.communicate(timeout=LIMIT_SEC)
+    assert process.returncode == 0, out + err
     assert before <= measured(lab.batch().folder) == Counter({("p", task): 1 for task in TASKS})
     started = Counter(event.job for event in lab.events() if event.kind == "job_started")
     assert set(started.values()) == {1}, "no two waves have one name"

@@ -1,5 +1,7 @@
 """Nodes of a Ray cluster on this machine: real ones, small, started and killed as a test needs."""
 
+import contextlib
+import json
 import os
 import secrets
 import signal
@@ -7,11 +9,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, NoReturn, Self
 
-from terminalbench.runner.executors.forked import ADDRESS
+from terminalbench.runner.executors.forked import ADDRESS, LoadedHarbor
 
 MARK = "TBENCH_TEST_NODE"
 STORE_BYTES = 80_000_000
@@ -25,20 +28,25 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def processes_of(mark: str) -> set[int]:
-    """The processes that bear the mark of a node in their environment, and all that descend from them."""
+def _below(found: set[int]) -> set[int]:
+    """These processes, and all that descend from them."""
     parents: dict[int, int] = {}
-    found: set[int] = set()
     for name in (entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
-        try:
+        with contextlib.suppress(OSError):
             parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rsplit(")", 1)[1].split()[1])
-            if f"{MARK}={mark}".encode() in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
-                found.add(int(name))
-        except OSError:
-            continue
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     return found - {os.getpid()}
+
+
+def processes_of(mark: str) -> set[int]:
+    """The processes that bear the mark of a node in their environment, and all that descend from them."""
+    found: set[int] = set()
+    for name in (entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
+        with contextlib.suppress(OSError):
+            if f"{MARK}={mark}".encode() in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                found.add(int(name))
+    return _below(found)
 
 
 def kill_node(mark: str) -> None:
@@ -51,14 +59,45 @@ def kill_node(mark: str) -> None:
                 continue
 
 
+class Starter:
+    """A process that has loaded `ray start`, and forks one for each node: loading it takes longer than a node's start.
+
+    With `loaded` it has loaded Harbor too, from which the Harbor processes of the nodes are forked. With `hides` it has an
+    empty folder in the place of one, as another machine would, and so have its nodes.
+    """
+
+    def __init__(self, env: dict[str, str], *, loaded: bool, hides: Path | None = None) -> None:
+        user = [] if os.getuid() == 0 else ["-U", "-r"]
+        mount = ["sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(hides)]
+        before = ["unshare", *user, "-m", *mount] if hides is not None else []
+        command = [*before, sys.executable, "-P", __file__, *(["loaded"] if loaded else [])]
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def start(self, arguments: list[str], mark: str, own: bool) -> tuple[int, str]:
+        """Start a node; the exit code of `ray start` and what it said. With `own` no Harbor process is forked there."""
+        given, told = self.process.stdin, self.process.stdout
+        assert given is not None
+        assert told is not None
+        print(json.dumps([arguments, mark, own]), file=given, flush=True)
+        code, said = json.loads(told.readline())
+        return code, said
+
+    def end(self) -> None:
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process.wait()
+
+
 @dataclass
 class Cluster:
-    """A head and further nodes. `with Cluster(): ...` leaves nothing."""
+    """A head and further nodes. `with Cluster(): ...` leaves nothing. Harbor is `loaded` once for all nodes, or by each job."""
 
+    loaded: bool = False
     port: int = field(default_factory=free_port)
     folder: str = field(default_factory=lambda: tempfile.mkdtemp(prefix="tbray", dir="/tmp"))
     marks: list[str] = field(default_factory=list)
     token: str = field(default_factory=lambda: secrets.token_hex(32))
+    _starters: dict[Path | None, Starter] = field(default_factory=dict)
 
     @property
     def env(self) -> dict[str, str]:
@@ -81,41 +120,95 @@ class Cluster:
         Path(self.folder, "ray_current_cluster").unlink(missing_ok=True)
         ports = ["--dashboard-port", str(free_port())]
         place = ["--head", "--port", str(self.port), "--temp-dir", self.folder, "--include-dashboard=false"]
-        return self._start(cpus, [*place, *ports])
+        return self._start(cpus, [*place, *ports, "--no-monitor"])
 
-    def node(self, cpus: float = 1, hides: Path | None = None) -> str:
-        """Start a further node; one that `hides` a folder has an empty one in its place, as another machine would."""
-        user = [] if os.getuid() == 0 else ["-U", "-r"]
-        mount = ["sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(hides)]
-        before = ["unshare", *user, "-m", *mount] if hides is not None else []
-        return self._start(cpus, ["--address", self.address], before)
+    def node(self, cpus: float = 1, hides: Path | None = None, own: bool = False) -> str:
+        """Start a further node, see `Starter`; one with its `own` Harbor starts that for each job."""
+        return self._start(cpus, ["--address", self.address], hides, own)
+
+    def harbors(self) -> set[int]:
+        """The Harbor processes of its nodes: those that a node has started, and those that were forked for one."""
+        found = {starter.process.pid for starter in self._starters.values()}
+        found = _below(found).union(*(processes_of(mark) for mark in self.marks))
+        return {pid for pid in found if _name(pid) == "harbor"}
 
     def end(self) -> None:
         for mark in self.marks:
             kill_node(mark)
+        for starter in self._starters.values():
+            starter.end()
+        self._starters.clear()
         subprocess.run(["rm", "-rf", self.folder], check=True)
 
-    def _start(self, cpus: float, arguments: list[str], before: list[str] | None = None) -> str:
+    def _start(self, cpus: float, arguments: list[str], hides: Path | None = None, own: bool = False) -> str:
         """On a busy machine the parts of a node may miss each other, by limits of Ray's own: then once more."""
-        ray = str(Path(sys.executable).with_name("ray"))
+        if hides not in self._starters:
+            env = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "PYTHONDONTWRITEBYTECODE", ADDRESS)}
+            env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_memory_monitor_refresh_ms": "0"} | self.env
+            env |= {"TMPDIR": str(self.temporary)} if hides is not None else {}
+            self._starters[hides] = Starter(env, loaded=self.loaded, hides=hides)
         common = ["--node-ip-address", "127.0.0.1", "--num-cpus", str(cpus), "--object-store-memory", str(STORE_BYTES)]
+        command = ["start", *common, "--disable-usage-stats", "--include-log-monitor=false", *arguments]
+        said = ""
         for number in range(_TRIES):
             mark = f"{self.port}-{len(self.marks)}-{number}"
             self.marks.append(mark)
-            env = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "PYTHONDONTWRITEBYTECODE")}
-            env |= {MARK: mark, "RAY_USAGE_STATS_ENABLED": "0"} | self.env
-            if before:
-                env |= {"TMPDIR": str(self.temporary)}
-                env.pop(ADDRESS, None)  # a Harbor that is forked elsewhere would see what is hidden
-            command = [*(before or []), ray, "start", *common, "--disable-usage-stats", *arguments]
-            said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_START_SEC)
-            if said.returncode == 0:
+            code, said = self._starters[hides].start(command, mark, own)
+            if code == 0:
                 return mark
             kill_node(mark)
-        raise AssertionError(said.stdout + said.stderr)
+        raise AssertionError(said)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+
+def _name(pid: int) -> str:
+    """What the kernel calls a process; nothing when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _serve(ray: Any, loaded: bool) -> None:
+    """Start what is asked for in a line of the input, and answer with a line, until the input ends."""
+    with LoadedHarbor() if loaded else contextlib.nullcontext():
+        for line in sys.stdin:
+            with tempfile.TemporaryFile("w+") as said:
+                pid = os.fork()
+                if pid == 0:
+                    _start_node(ray, *json.loads(line), said.fileno())
+                _, status = os.waitpid(pid, 0)
+                said.seek(0)
+                print(json.dumps([os.waitstatus_to_exitcode(status), said.read()]), flush=True)
+
+
+def _start_node(ray: Any, arguments: list[str], mark: str, own: bool, said: int) -> NoReturn:
+    signal.alarm(_START_SEC)
+    for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), said, said)):
+        os.dup2(file, number)
+    os.environ[MARK] = mark
+    if own:
+        os.environ.pop(ADDRESS, None)
+    sys.argv = ["ray", *arguments]
+    try:
+        ray()
+        code: Any = 0
+    except SystemExit as error:
+        code = error.code
+    except BaseException:  # noqa: BLE001  a copy of the process that serves must not go on
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+if __name__ == "__main__":
+    from ray.scripts.scripts import main
+
+    _serve(main, sys.argv[1:] == ["loaded"])

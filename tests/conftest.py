@@ -27,8 +27,8 @@ settings.register_profile("tests", deadline=None, derandomize=True, suppress_hea
 settings.load_profile("tests")
 
 
-LOADED = ("harbor.cli.main", "statsmodels.stats.inter_rater", "terminalbench.dashboard.app")
-"""What takes seconds to load and several tests need: loaded once, before the processes are forked that run all tests."""
+LOADED = ("harbor.cli.main", "terminalbench.dashboard.app")
+"""What takes long to load, starts no thread and several tests need: loaded once, before the processes are forked."""
 MANY = 1000
 gc.disable()  # until all tests are collected: a third of the time of that would go to looking for garbage
 

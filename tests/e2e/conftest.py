@@ -196,6 +196,13 @@ def done(_finished: Finished, monkeypatch: pytest.MonkeyPatch) -> Finished:
     return _finished
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the Ray cluster follow each other, last those that end it."""
+    ray = [item for item in items if any(mark.args == ("ray",) for mark in item.iter_markers("alone"))]
+    ray.sort(key=lambda item: item.path.name == "test_ray_limits.py")
+    items[:] = [item for item in items if item not in ray] + ray
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Generator[Cluster]:
     """A head of 3 CPUs. Harbor processes of its nodes are forked from one, unless told otherwise. test_ray_limits ends it."""

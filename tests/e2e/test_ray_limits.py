@@ -35,12 +35,14 @@ from harbor.agents.installed.base import ApiRateLimitError
 class Limited(Scripted):
     async def run(self, instruction, environment, context) -> None:
         if begun() == 1:
+            while Path(__file__).with_name("begun").stat().st_size < 2:
+                await asyncio.sleep(0.02)
             (self.logs_dir / "log.txt").write_text("429 Too Many Requests, retry-after: 600")
             raise ApiRateLimitError("429: slow down")
         while not Path(__file__).with_name("go").exists():
             await asyncio.sleep(0.02)
 """
-"""An agent that the provider refuses the first time, of all runs of the project; later it waits for the file `go`."""
+"""An agent that the provider refuses the first time, of all runs of the project, once another has begun; later it waits for the file `go`."""
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from terminalbench.dashboard.security import make_access
 from terminalbench.dashboard.serve import Server, _bind
 
 PATIENCE_SEC = 60
-READ_SEC = 2.0
+READ_SEC = 4.0
 
 
 @dataclass

@@ -92,8 +92,10 @@ def test_attack_gains_nothing(tmp_path: Path, attack: str, environment: str) -> 
 )
 @everywhere
 def test_harbor_alone_would_believe_the_attack(tmp_path: Path, attack: str, environment: str) -> None:
-    agent = scripted(ATTACKS[attack])
-    trial = run_trial(tmp_path, write_task(tmp_path / "answer"), agent, verifier=PLAIN, environment=environment)
+    task = write_task(tmp_path / "answer")
+    with (task / "tests" / "test.sh").open("a") as script:
+        script.write("sleep 0.5\n")  # a writer has its turn before the reward is read
+    trial = run_trial(tmp_path, task, scripted(ATTACKS[attack]), verifier=PLAIN, environment=environment)
     assert trial.outcome is Outcome.PASSED, "the attack no longer works: the tests above prove nothing"
 
 

@@ -226,12 +226,12 @@ class Jobs:
             if start.name in self.stopped:
                 actor.stop.remote(self.stopped[start.name])
             job, batch = start.job(), Batch(Path(start.folder).parent.parent)
-            plan = read_json(batch.plan_json, Plan)
             paths = [str(batch.job_config(job.name)), *local_tasks(read_json(batch.job_config(job.name)))]
             if ray.get(actor.sees.remote(self.token, str(batch.place), paths)):
                 unfenced = True
                 code = ray.get(actor.run.remote(job))
             else:
+                plan = read_json(batch.plan_json, Plan)
                 home = Home(job, batch, plan, lambda name, *given: ray.get(getattr(actor, name).remote(*given)))
                 code = home.run(self.token, host)
         except RayTaskError as error:

@@ -63,6 +63,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         litellm_model.load()
         for name in LOADED:
             importlib.import_module(name)
+        warm.compile_templates()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
     gc.enable()

@@ -17,6 +17,18 @@ results = terminalbench.open_results(argument)
 found = [(row["name"], row["trials"]) for row in results.batches()]
 sys.stdout.write(f"{found} {len(results.trials())}\\n")  # at once: others write too
 """
+DASHBOARD = """
+from pathlib import Path
+from terminalbench.dashboard.answers import answer
+from terminalbench.dashboard.refresh import Refresher
+from terminalbench.dashboard.site import Site
+site = Site(Path(argument))
+refresher = Refresher(site)
+refresher.start()
+pages = [answer(site, path, {}).body.decode() for path in ("", "batches/s/0/", "trials/")]
+refresher.stop()
+print(all("a__p" in page or "s/0" in page for page in pages))
+"""
 
 
 @pytest.fixture
@@ -76,7 +88,7 @@ def commands(root: Path, out: Path) -> list[list[str]]:
     ]
 
 
-def test_every_command_that_reads_works(tmp_path: Path) -> None:
+def test_every_command_that_reads_works_and_so_does_a_dashboard(tmp_path: Path) -> None:
     roots = {cache: make_root(tmp_path / "disk" / cache) for cache in CACHES}
     scan_all(roots["an index in the root"])
     before = files(tmp_path / "disk")
@@ -84,12 +96,14 @@ def test_every_command_that_reads_works(tmp_path: Path) -> None:
     for cache, root in roots.items():
         out = tmp_path / cache
         env = {"XDG_CACHE_HOME": "/proc/none" if cache == "none" else str(out / "cache")}
-        runs += [(arguments, env) for arguments in commands(root, out)]
+        runs += [(arguments, env) for arguments in (*commands(root, out), ["-c", DASHBOARD, str(root)])]
     ended = each_read_only(tmp_path / "disk", tmp_path / "told", runs)
     assert files(tmp_path / "disk") == before
     size = len(runs) // len(CACHES)
     for place, cache in enumerate(CACHES):
-        check_commands(roots[cache], tmp_path / cache, cache, ended[place * size : (place + 1) * size])
+        *found, dashboard = ended[place * size : (place + 1) * size]
+        check_commands(roots[cache], tmp_path / cache, cache, found)
+        assert (dashboard.code, dashboard.out) == (0, "True\n"), (cache, dashboard.err)
 
 
 def check_commands(root: Path, out: Path, cache: str, ended: list[Ended]) -> None:
@@ -217,21 +231,3 @@ def test_a_folder_of_another_user_that_goes_on_is_read_with_what_is_new(root: Pa
         [ran] = each_read_only(root, tmp_path / "told", [(["-c", COUNT, str(root)], env)])
     assert ran.code == 0, ran.err
     assert "'s', 4" in ran.out
-
-
-def test_a_dashboard_on_a_read_only_folder_in_memory(root: Path) -> None:
-    code = """
-import sys
-from pathlib import Path
-from terminalbench.dashboard.answers import answer
-from terminalbench.dashboard.refresh import Refresher
-from terminalbench.dashboard.site import Site
-site = Site(Path(sys.argv[1]))
-refresher = Refresher(site)
-refresher.start()
-pages = [answer(site, path, {}).body.decode() for path in ("", "batches/s/0/", "trials/")]
-refresher.stop()
-print(all("a__p" in page or "s/0" in page for page in pages))
-"""
-    ran = run_read_only(root, code, str(root), XDG_CACHE_HOME="/proc/none")
-    assert (ran.returncode, ran.stdout) == (0, "True\n"), ran.stderr

@@ -14,8 +14,11 @@ _EACH = """
 import importlib, json, os, sys
 from terminalbench.cli.main import main
 folder, modules, runs = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+sys.path.append(sys.argv[4])
 for module in modules:  # once for all
     importlib.import_module(module)
+if [arguments[0] for arguments, _ in runs].count("view") > 1:
+    sys.modules["support.warm"].compile_templates()
 for number, (arguments, env) in enumerate(runs):
     child = os.fork()
     if child == 0:
@@ -31,7 +34,7 @@ _MODULES = (
     "terminalbench.analytics.compare", "terminalbench.analytics.run", "terminalbench.cli.app", "terminalbench.cli.line",
     "terminalbench.cli.select", "terminalbench.dashboard.export", "terminalbench.index.results", "terminalbench.lab.analyze",
     "terminalbench.lab.compare", "terminalbench.lab.report", "terminalbench.report.export", "terminalbench.report.write",
-    "terminalbench.runner.run", "terminalbench.text.screen", "rich.live",
+    "terminalbench.runner.run", "terminalbench.text.screen", "rich.live", "support.warm",
 )  # fmt: skip
 """What several commands load."""
 
@@ -64,7 +67,9 @@ type Run = tuple[list[str], dict[str, str]]
 def each_read_only(root: Path, folder: Path, runs: list[Run]) -> list[Ended]:
     """Each in a process of its own that sees `root` as a read-only mount; its words go to `folder`."""
     folder.mkdir()
-    ran = run_read_only(root, _EACH, str(folder), json.dumps(_MODULES), json.dumps(runs))
+    typed = any(arguments[0] != "-c" for arguments, _ in runs)
+    modules = _MODULES if typed else ("terminalbench.index.results",)
+    ran = run_read_only(root, _EACH, str(folder), json.dumps(modules), json.dumps(runs), str(Path(__file__).parents[1]))
     codes = ran.stdout.split()
     assert len(codes) == len(runs), ran.stdout + ran.stderr
     words = [[(folder / f"{number}.{name}").read_text() for name in ("out", "err")] for number in range(len(codes))]

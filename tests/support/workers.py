@@ -43,7 +43,7 @@ def shares(items: list[pytest.Item]) -> list[list[int]]:
         elif folder in ("starter", "e2e", "chaos"):
             key = folder if folder == "starter" else _shared(item) or number
         else:
-            key = item.path if _browses(item) else (item.path, number // SHARE)
+            key = item.path if _browses(item) or _shared(item) else (item.path, number // SHARE)
         parts.setdefault(key, []).append(number)
 
     def rank(part: list[int]) -> int:

@@ -31,16 +31,16 @@ def decoys(lab, tmp_path):
         process.wait()
 
 
-def start(lab, fresh: bool = False):
+def start(lab):
     lab.env["XDG_STATE_HOME"] = str(lab.root / "state")
     file = lab.experiment(LONG)
-    process = lab.start("run", file, fresh=fresh)
+    process = lab.start("run", file)
     wait_for(lambda: at_work(lab) == 2, process)
     return file, process
 
 
 def test_it_lists_first_then_ends_ours_and_spares_the_rest(lab, decoys) -> None:
-    file, process = start(lab, fresh=True)
+    file, process = start(lab)
     status = json.loads(lab.tbench("status", "--json").stdout)
     assert [(s["state"], s["runner"], s["planned"]) for s in status] == [("running", process.pid, 2)]
     harbor = status[0]["harbor"][0]
@@ -99,6 +99,7 @@ def test_a_recycled_pid_is_a_stranger(lab) -> None:
 
 
 def test_a_detached_run_goes_on_without_its_terminal(lab) -> None:
+    """Its Harbor is a started one, none that was forked: `kill` knows it too."""
     lab.env["XDG_STATE_HOME"] = str(lab.root / "state")
     file = lab.experiment(LONG)
     ran = lab.process("run", file, "--detach")
@@ -107,8 +108,12 @@ def test_a_detached_run_goes_on_without_its_terminal(lab) -> None:
     status = json.loads(lab.tbench("status", "--json").stdout)
     assert [s["state"] for s in status] == ["running"]
     assert os.getsid(status[0]["runner"]) == status[0]["runner"]
+    wait_for(lambda: at_work(lab) == 2)
+    harbor = json.loads(lab.tbench("status", "--json").stdout)[0]["harbor"][0]
+    assert f"harbor {harbor}" in lab.tbench("kill", file).stdout
     assert lab.tbench("kill", file, "--yes").returncode == 0
     assert not alive(status[0]["runner"])
+    assert not alive(harbor)
 
 
 def test_a_detached_run_that_is_refused_says_so(lab) -> None:

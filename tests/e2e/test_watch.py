@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_run import LIMIT_SEC, at_work, scripted
 
 from support.tasks import SOLVE
+from support.warm import Forked, fork_tbench
 from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.locks import start_ticks
 from terminalbench.overnight.folder import NightFolder
@@ -36,7 +38,7 @@ _ALTERNATE, _NORMAL = "\x1b[?1049h", "\x1b[?1049l"
 class Screen:
     """A program on a terminal of its own: what it writes, and the keys it gets."""
 
-    process: subprocess.Popen[bytes]
+    process: Forked | subprocess.Popen[bytes]
     master: int
     slave: int
     before: list
@@ -87,23 +89,23 @@ class Screen:
 
 @pytest.fixture
 def screen(lab, tmp_path: Path):
-    """Start `tbench ...` on a terminal of 100 columns."""
+    """Start `tbench ...` on a terminal of 100 columns; with `own` in a Python that is started for it."""
     lab.env["XDG_STATE_HOME"] = str(tmp_path / "state")
     lab.env["TERM"] = "xterm-256color"
     started: list[Screen] = []
 
-    def start(*arguments: str | Path) -> Screen:
+    def start(*arguments: str | Path, own: bool = False) -> Screen:
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         before = termios.tcgetattr(slave)
-
-        def own_terminal() -> None:
-            os.setsid()
-            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-
-        process = subprocess.Popen(
-            [*lab.command(), *map(str, arguments)], cwd=lab.root, env=lab.env, stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal
-        )  # fmt: skip
+        said = [str(argument) for argument in arguments]
+        with open(slave, closefd=False) as terminal:
+            files: dict[str, Any] = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+            if own:
+                take = lambda: fcntl.ioctl(slave, termios.TIOCSCTTY, 0)  # noqa: E731
+                process = subprocess.Popen([*lab.command(), *said], cwd=lab.root, env=lab.env, start_new_session=True, preexec_fn=take, **files)  # fmt: skip
+            else:
+                process = fork_tbench(said, lab.env, lab.root, **files)
         started.append(Screen(process, master, slave, before))
         return started[-1]
 
@@ -135,7 +137,7 @@ def view_process(lab) -> int:
 
 
 def test_a_run_shows_itself_and_ends_with_its_summary(lab, screen) -> None:
-    run = screen("run", lab.experiment(scripted("p", script=SOLVE, free=1), run="parallel = 1"), "--watch")
+    run = screen("run", lab.experiment(scripted("p", script=SOLVE, free=1), run="parallel = 1"), "--watch", own=True)
     run.shows("Running (1)")
     run.shows("Last finished")
     lab.go()

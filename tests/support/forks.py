@@ -19,6 +19,7 @@ import signal
 import socket
 import struct
 import sys
+import termios
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -146,6 +147,9 @@ def _become(request: dict[str, Any], descriptors: list[int], asked_by: int) -> C
     os.setsid()
     for number, descriptor in enumerate(descriptors[:3]):
         os.dup2(descriptor, number)
+    if os.isatty(0):
+        with contextlib.suppress(PermissionError):  # it is the terminal of another session
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     for kind, descriptor in zip(_NAMESPACES, descriptors[3:5], strict=True):
         if os.fstat(descriptor).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:
             os.setns(descriptor)

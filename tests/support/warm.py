@@ -75,10 +75,14 @@ class Forked:
             self.returncode = os.waitstatus_to_exitcode(_HEAD.unpack(said)[0])
         return self.returncode
 
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
     def kill(self) -> None:
         """End it at once."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
     def communicate(self, question: bytes = b"", timeout: float = 300) -> tuple[bytes, bytes]:
         """Write the question, read both answers to their ends, as far as they are pipes."""
@@ -127,11 +131,6 @@ class Command(Forked):
         self.stdout, self.stderr = (os.fdopen(forked._files[name], encoding="utf-8") for name in ("stdout", "stderr"))
         self._found: dict[str, str] = {}
         self._readers: list[threading.Thread] = []
-
-    def send_signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
 
     def communicate(self, question: Any = None, timeout: float | None = None) -> Any:
         """Read both answers to their ends; after a timeout it can be asked again."""

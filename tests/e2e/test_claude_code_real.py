@@ -14,6 +14,7 @@ from servers.base import Refusal, Tokens, Turn
 from servers.git_http import GitServer
 from servers.harbor_job import INSTRUCTION, SOLVE, Trial, run_trial
 from servers.mcp_package import LAB, write_package, write_repository
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.records.trial import AgentStatus, Outcome
 from terminalbench.records.trial import Trial as Read
@@ -227,46 +228,60 @@ def test_a_server_that_cannot_be_installed_ends_the_trial_before_the_agent(tmp_p
     assert server.main_requests == []
 
 
-def test_two_servers_from_two_folders(tmp_path: Path, claude: Path) -> None:
+def test_two_servers_from_two_folders_and_one_that_does_not_start(tmp_path: Path, claude: Path) -> None:
     package = write_package(tmp_path / "package")
     servers = {
         "lab": {"command": "python", "args": ["server.py"]},
         "packaged": {"command": "uv", "args": ["run", "python", "-m", "tbench_lab.server"], "cwd": "tbench_lab"},
     }
+    broken = {"broken": {"command": "/nonexistent/server"}}
     both = Turn("", [("mcp__lab__whoami", {}), ("mcp__packaged__whoami", {})])
-    with AnthropicServer([both, DO, END]) as server:
+    with AnthropicServer([both, DO, END], pace_sec=0.6) as server:
         trial = run_claude(
             tmp_path,
             claude,
             server,
             {
-                "mcp_config": {"mcpServers": servers},
+                "mcp_config": {"mcpServers": servers | broken},
                 "mcp_source": {"paths": {"lab": str(LAB), "packaged": str(package)}},
             },
         )
     assert trial.reward == 1.0
-    assert {s["name"]: s["status"] for s in init_event(trial)["mcp_servers"]} == dict.fromkeys(servers, "connected")
+    states = {s["name"]: s["status"] for s in init_event(trial)["mcp_servers"]}
+    assert states == {"lab": "connected", "packaged": "connected", "broken": "failed"}
     plain, packaged = lab_answers(server)
     assert plain["file"] == "/opt/tbench-mcp/1-lab/src/server.py"
     assert packaged["python"] == "/opt/tbench-mcp/2-packaged/venv/bin/python"
     assert packaged["folder"] == "/opt/tbench-mcp/2-packaged/src/tbench_lab"
+    read = read_trial(trial.folder).trial
+    assert read is not None
+    assert (read.outcome, read.suspect) == (Outcome.PASSED, ["mcp_not_connected:broken"])
+    assert read.delivery.mcp_configured == ["lab", "packaged", "broken"]
+    assert sorted(read.delivery.mcp_connected or []) == ["lab", "packaged"]
 
 
-def test_tool_search_is_off_unless_the_profile_turns_it_on(tmp_path: Path, claude: Path) -> None:
-    with AnthropicServer([DO, END]) as server:
-        run_claude(
+def test_tool_search_is_off_unless_the_profile_turns_it_on_and_running_out_of_turns_is_the_agents_failure(
+    tmp_path: Path, claude: Path
+) -> None:
+    with AnthropicServer([ASK, DO, END], pace_sec=0.6) as server:
+        trial = run_claude(
             tmp_path,
             claude,
             server,
             {
                 "mcp_config": {"mcpServers": {"lab": {"command": "python", "args": ["server.py"]}}},
                 "mcp_source": {"path": str(LAB)},
+                "max_turns": 1,
             },
             env={"ENABLE_TOOL_SEARCH": "true"},
         )
     offered = [tool["name"] for tool in server.main_requests[0].body["tools"]]
     assert "mcp__lab__whoami" not in offered
     assert "ToolSearch" in offered
+    read = read_trial(trial.folder).trial
+    assert read is not None
+    assert (read.outcome, read.agent_status) == (Outcome.FAILED, AgentStatus.LIMIT_REACHED)
+    assert read.error_class is ErrorClass.AGENT_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -286,3 +301,17 @@ def test_a_refusing_provider_is_named_in_the_result(
     assert (end["type"], end["is_error"], end["api_error_status"]) == ("result", True, status)
     assert "scripted refusal" in end["result"]
     assert len(server.main_requests) == 2, "the first try and one retry"
+
+
+def test_refused_key_is_an_error_and_not_a_failure(tmp_path: Path, claude: Path) -> None:
+    with AnthropicServer(refusal=Refusal(401, "authentication_error", "invalid x-api-key")) as server:
+        ran = run_claude(tmp_path, claude, server, {}, env={"CLAUDE_CODE_MAX_RETRIES": "1"})
+        trial = read_trial(ran.folder).trial
+    assert (ran.reward, ran.error) == (0.0, "AgentAuthenticationError")
+    end = ran.events()[-1]
+    assert (end["type"], end["is_error"], end["api_error_status"]) == ("result", True, 401)
+    assert "Invalid API key" in end["result"]
+    assert len(server.main_requests) == 2, "the first try and one retry"
+    assert trial is not None
+    assert (trial.outcome, trial.error_class, trial.reward) == (Outcome.ERRORED, ErrorClass.AUTH, 0.0)
+    assert (trial.usage.output_tokens, trial.usage.cost_usd) == (0, 0.0)

@@ -38,7 +38,7 @@ _ALTERNATE, _NORMAL = "\x1b[?1049h", "\x1b[?1049l"
 class Screen:
     """A program on a terminal of its own: what it writes, and the keys it gets."""
 
-    process: Forked | subprocess.Popen[bytes]
+    process: Forked | subprocess.Popen[Any]
     master: int
     slave: int
     before: list
@@ -78,7 +78,7 @@ class Screen:
             self.read()
         while select.select([self.master], [], [], 0.1)[0]:
             self.read(0)
-        return self.process.returncode
+        return self.process.wait()
 
     def is_as_before(self) -> bool:
         """Whether the terminal is as it was: its settings, the normal screen, the cursor."""

@@ -1,4 +1,4 @@
-"""The real Claude Code CLI against a provider that refuses, cuts off or hangs until the agent's time is over.
+"""The real Claude Code CLI against a provider that refuses, cuts off or hangs until the agent's time is over; and with a hook that hangs.
 
 One batch: a task for each behaviour of the provider, all at once, so that together they take as long as one.
 """
@@ -23,12 +23,11 @@ from terminalbench.harbor.read.results import read_job
 from terminalbench.records.trial import AgentStatus, Outcome, Trial
 
 AGENT_SEC = 20.0
-"""Long enough for ten CLIs that start at once on a busy machine; nothing computes meanwhile."""
+"""Long enough for nine CLIs that start at once on a busy machine; nothing computes meanwhile."""
 END_BY_THEMSELVES = ("credit", "long", "recovers")
 REFUSALS = {
     "401": Refusal(401, "authentication_error", "invalid x-api-key"),
     "429": Refusal(429, "rate_limit_error", "slow down"),
-    "500": Refusal(500, "api_error", "Internal server error"),
     "529": Refusal(529, "overloaded_error", "Overloaded"),
     "credit": Refusal(400, "invalid_request_error", "Your credit balance is too low to access the Anthropic API."),
     "long": Refusal(400, "invalid_request_error", "prompt is too long: 250000 tokens > 200000 maximum"),
@@ -36,10 +35,12 @@ REFUSALS = {
 OUTAGES = {
     "401": ErrorClass.AUTH,
     "429": ErrorClass.RATE_LIMIT,
-    "500": ErrorClass.PROVIDER,
     "529": ErrorClass.PROVIDER,
     "cut": ErrorClass.NETWORK,
 }
+FIRST = {"529": Refusal(500, "api_error", "Internal server error")}
+"""What is said once before: the last refusal tells whose fault it is, each is counted."""
+HOOK = {"type": "command", "command": "sleep 100000", "timeout": 1}
 EVENT = {"type": "system", "subtype": "api_retry", "error_status": 529, "retry_delay_ms": 9000, "session_id": "s"}
 FORGED = f"echo '{json.dumps(EVENT)}' | tee -a /logs/agent/claude-code.txt; sleep 60"
 TASKS = (*REFUSALS, "cut", "hang", "forged", "recovers")
@@ -72,6 +73,7 @@ class Provider(AnthropicServer):
             to.close_connection = True
             return None
         refusal = REFUSALS.get(how, REFUSALS["429"])
+        refusal = FIRST.get(how, refusal) if self.refusals[how] == 1 else refusal
         error = {"type": refusal.kind, "message": refusal.message}
         return to.send_json({"type": "error", "error": error}, refusal.status)
 
@@ -79,8 +81,8 @@ class Provider(AnthropicServer):
 class Ran:
     """The batch that has run: its trials by task, and what the provider counted."""
 
-    def __init__(self, lab: Any, provider: Provider) -> None:
-        self.lab = lab
+    def __init__(self, lab: Any, provider: Provider, said: str) -> None:
+        self.lab, self.said = lab, said
         self.refusals = provider.refusals
         (job,) = (folder for folder in lab.batch().runs.iterdir() if folder.is_dir())
         self.trials: dict[str, Trial] = {r.trial.task: r.trial for r in read_job(job) if r.trial is not None}
@@ -96,9 +98,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory, new_lab: Callable[[Project], A
         limit = 600.0 if task in END_BY_THEMSELVES else AGENT_SEC
         folder = write_task(root / "tasks" / task, agent_sec=limit)
         (folder / "instruction.md").write_text(f"Write the answer. behave: {task}.\n")
+    lab.project.write("hooks.json", json.dumps({"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [HOOK]}]}}))
     with Provider() as provider:
         profile = (
-            f'[profiles.cc]\nno_mcp = true\nmodel = "claude-sonnet-4-5"\nagent_version = "{VERSION}"\n'
+            f'[profiles.cc]\nno_mcp = true\nhooks = "hooks.json"\nmodel = "claude-sonnet-4-5"\nagent_version = "{VERSION}"\n'
             f'env = {{ ANTHROPIC_API_KEY = "${{ANTHROPIC_API_KEY}}", ANTHROPIC_BASE_URL = "{provider.url}" }}\n'
         )
         mount = {"type": "bind", "source": str(claude_binary()), "target": "/usr/local/bin/claude", "read_only": True}
@@ -107,7 +110,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, new_lab: Callable[[Project], A
         done = lab.tbench("run", lab.experiment(profile, tasks=TASKS, run=run))
         provider.gone.set()
     assert done.returncode == 3, done.stdout + done.stderr
-    yield Ran(lab, provider)
+    yield Ran(lab, provider, done.stdout)
     lab.end()
 
 
@@ -119,7 +122,8 @@ def an_outage_until_the_agents_time_is_over_is_the_providers(ran: Ran, task: str
     status = "none" if task == "cut" else task
     told = trial.wait.retries
     assert ran.refusals[task] - 1 <= told <= ran.refusals[task], "the last one may have met an agent at its end"
-    assert trial.wait.refused == {status: told}, "every refusal counts once"
+    first = {str(FIRST[task].status): 1} if task in FIRST else {}
+    assert trial.wait.refused == {**first, status: told - len(first)}, "every refusal counts once"
     assert trial.wait.at_end == told > 0
     ended = next(e for e in ran.lab.events() if e.kind == "trial_ended" and e.task == task)
     assert (ended.outcome, ended.detail["error_class"]) == ("errored", OUTAGES[task])
@@ -160,7 +164,11 @@ def a_provider_that_comes_back_leaves_a_measurement_and_the_evidence_of_waiting(
 
 def the_batch_measures_only_what_the_profile_did(ran: Ran) -> None:
     counts = Counter(trial.outcome for trial in ran.trials.values())
-    assert counts == {Outcome.ERRORED: 7, Outcome.FAILED: 2, Outcome.PASSED: 1}
+    assert counts == {Outcome.ERRORED: 6, Outcome.FAILED: 2, Outcome.PASSED: 1}
+
+
+def a_hook_that_hangs_is_given_up_and_named(ran: Ran) -> None:
+    assert "passed, but hook_timed_out:PreToolUse [cc]" in ran.said
 
 
 def test_whose_fault_it_is_when_a_provider_fails(ran: Ran) -> None:
@@ -171,4 +179,5 @@ def test_whose_fault_it_is_when_a_provider_fails(ran: Ran) -> None:
     what_the_agent_prints_or_writes_into_its_log_buys_nothing(ran)
     used_up_credit_and_context_are_told_by_their_words(ran)
     a_provider_that_comes_back_leaves_a_measurement_and_the_evidence_of_waiting(ran)
+    a_hook_that_hangs_is_given_up_and_named(ran)
     the_batch_measures_only_what_the_profile_did(ran)

@@ -61,11 +61,17 @@ targets = ["notes"]
 """
 
 
-def _assert_analysed(lab) -> None:
+def _found(lab, trial: str) -> dict[str, Finding]:
+    """The findings about one trial by their names."""
+    said = read_jsonl(lab.batch().analytics / "findings.jsonl", Finding).records
+    return {finding.name: finding for finding in said if finding.trial.endswith(f"/{trial}")}
+
+
+def _assert_analysed(lab, trial: str) -> None:
     """What `tbench analyze` finds in the trajectory of the real client."""
     done = lab.tbench("analyze", lab.root / "experiments" / "exp.toml")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {f.name: f for f in read_jsonl(lab.batch().analytics / "findings.jsonl", Finding).records}
+    found = _found(lab, trial)
     names = ("success", "tool_calls", "mcp_calls", "mcp_tools", "native_calls", "tool_errors", "files_written")
     assert [found[name].value for name in names] == [True, 2, 1, "mcp__notes__write_note", 1, 0, 1]
     assert (found["cost_source"].value, found["output_tokens"].value) == ("claude-code", 180)
@@ -74,7 +80,7 @@ def _assert_analysed(lab) -> None:
     assert found["context_peak_tokens"].value == 1200
 
 
-def _assert_judged(lab) -> None:
+def _assert_judged(lab, trial: str) -> None:
     """What the tools of the real client returned reaches the judge: a quote of it is found in its step."""
     said = {
         "mcp_use": point("helpful", (2, '"text": "noted"')),
@@ -85,22 +91,43 @@ def _assert_judged(lab) -> None:
     file = lab.root / "experiments" / "exp.toml"
     done = lab.tbench("analyze", file, "--llm-only", "--model", model, "--rubric", "mcp_use")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {f.name: f for f in read_jsonl(lab.batch().analytics / "findings.jsonl", Finding).records}
+    found = _found(lab, trial)
     assert (found["mcp_use"].value, found["mcp_use"].steps) == ("helpful", [2])
     assert found["mcp_first_use"].value == "early"
     assert found["tool_calls"].value == 2, "the analyzers' findings stay"
 
 
-def test_claude_code_with_the_examples_server(lab, mounts: str) -> None:
+def _assert_same_built_in_tools(lab, file: Path, server: AnthropicServer) -> None:
+    """What differs between the profiles is the treatment: the server's tools, and nothing of Claude Code or the workspace."""
+    offered = [sorted(tool["name"] for tool in request.body["tools"]) for request in server.main_requests]
+    with_server = [tools for tools in offered if any(name.startswith("mcp__notes__") for name in tools)]
+    without = [tools for tools in offered if tools not in with_server]
+    assert with_server
+    assert without
+    assert {tuple(n for n in tools if not n.startswith("mcp__notes__")) for tools in offered} == {tuple(without[0])}
+    shown = lab.tbench("diff", file, "plain", "notes").stdout
+    assert "mcp_servers.notes" in shown
+    assert "conditions" not in shown
+    assert "built-in tools" not in lab.tbench("compare", file).stdout
+
+
+def test_claude_code_with_and_without_the_examples_server(lab, mounts: str) -> None:
+    """In a workspace with a server of its own, which nobody asked for."""
+    place = lab.root / "tasks" / "a" / "environment"
+    (place / ".mcp.json").write_text('{"mcpServers": {"found": {"command": "python3", "args": ["/app/server.py"]}}}')
+    shutil.copy(LAB / "server.py", place / "server.py")
+    (place / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\nCOPY .mcp.json server.py /app/\n")
     shutil.copytree(
         REPO / "examples" / "notes_server", lab.root / "notes_server", ignore=shutil.ignore_patterns("__pycache__")
     )
     lab.env["ANTHROPIC_API_KEY"] = "sk-ant-scripted"
     with AnthropicServer(SCRIPT, pace_sec=0.6) as server:
         run = f"harbor_args = ['--mounts', '{mounts}']"
-        ran = lab.tbench("run", lab.experiment(claude_profiles(server.url), tasks=("a",), run=run))
+        profiles = claude_profiles(server.url) + "[profiles.plain]\nno_mcp = true\n"
+        file = lab.experiment(profiles, tasks=("a",), run=run)
+        ran = lab.tbench("run", file)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    job = next(p for p in lab.batch().runs.iterdir() if p.is_dir())
+    (job,) = (folder for folder in lab.batch().runs.glob("*__notes") if folder.is_dir())
     trial = next(r.trial for r in read_job(job) if r.trial)
     assert (trial.outcome, trial.agent, trial.agent_version) == ("passed", "claude-code", VERSION)
     assert (trial.usage.input_tokens, trial.usage.output_tokens) == (3300, 180)
@@ -112,42 +139,15 @@ def test_claude_code_with_the_examples_server(lab, mounts: str) -> None:
     assert trial.delivery.prompt_delivered
     assert not trial.suspect
     assert (lab.batch().artifacts / "notes" / trial.name / "notes.md").read_text() == "- found it\n"
-    _assert_analysed(lab)
-    _assert_judged(lab)
+    _assert_same_built_in_tools(lab, file, server)
+    _assert_analysed(lab, trial.name)
+    _assert_judged(lab, trial.name)
     shown = lab.tbench("show", trial.name).stdout
     assert "MCP       notes; connected: notes; calls: 1" in shown
     assert f"had       model claude-sonnet-4-5, CLI {VERSION}, permission mode bypassPermissions (told by" in shown
     assert "tools of notes: " in shown
     for file in (lab.root / "results").rglob("*"):
         assert not file.is_file() or b"sk-ant-scripted" not in file.read_bytes(), file
-
-
-def test_profiles_with_and_without_servers_have_the_same_built_in_tools(lab, mounts: str) -> None:
-    """What differs between them is the treatment: the server's tools, and nothing of Claude Code or the workspace."""
-    place = lab.root / "tasks" / "a" / "environment"
-    (place / ".mcp.json").write_text('{"mcpServers": {"found": {"command": "python3", "args": ["/app/server.py"]}}}')
-    shutil.copy(LAB / "server.py", place / "server.py")
-    (place / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\nCOPY .mcp.json server.py /app/\n")
-    shutil.copytree(
-        REPO / "examples" / "notes_server", lab.root / "notes_server", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    lab.env["ANTHROPIC_API_KEY"] = "sk-ant-scripted"
-    with AnthropicServer(SCRIPT[1:]) as server:
-        run = f"harbor_args = ['--mounts', '{mounts}']"
-        profiles = claude_profiles(server.url) + "[profiles.plain]\nno_mcp = true\n"
-        file = lab.experiment(profiles, tasks=("a",), run=run)
-        ran = lab.tbench("run", file)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    offered = [sorted(tool["name"] for tool in request.body["tools"]) for request in server.main_requests]
-    with_server = [tools for tools in offered if any(name.startswith("mcp__notes__") for name in tools)]
-    without = [tools for tools in offered if tools not in with_server]
-    assert with_server
-    assert without
-    assert {tuple(n for n in tools if not n.startswith("mcp__notes__")) for tools in offered} == {tuple(without[0])}
-    shown = lab.tbench("diff", file, "plain", "notes").stdout
-    assert "mcp_servers.notes" in shown
-    assert "conditions" not in shown
-    assert "built-in tools" not in lab.tbench("compare", file).stdout
 
 
 def test_check_installs_the_agent_and_asks_the_model(lab, mounts: str) -> None:

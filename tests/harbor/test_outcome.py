@@ -3,6 +3,7 @@
 import ast
 import builtins
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ NOT_IN_TRIALS = frozenset(
     }
 )
 """Harbor's exceptions of its hub, registry, viewer and login: they end a command, never a trial."""
+
+HEADER = re.compile(r"\bclass\s+(\w+)([^:]*)")
+WORD = re.compile(r"\w+")
 
 NOT_VERIFIED = {"verifier_result": None, "verifier": None}
 NO_AGENT = {**NOT_VERIFIED, "agent_execution": None, "agent_result": None}
@@ -493,12 +497,21 @@ def harbor_exceptions() -> set[str]:
     spec = importlib.util.find_spec("harbor")
     assert spec is not None
     assert spec.submodule_search_locations is not None
+    texts = [path.read_text() for path in Path(next(iter(spec.submodule_search_locations))).rglob("*.py")]
+    headers = [HEADER.findall(text) for text in texts]
+    may_be = _exceptions({name: set(WORD.findall(header)) for found in headers for name, header in found})
     bases: dict[str, set[str]] = {}
-    for path in Path(next(iter(spec.submodule_search_locations))).rglob("*.py"):
-        text = path.read_text()
-        for node in _classes(ast.parse(text)) if "class " in text else ():
+    for text, found in zip(texts, headers, strict=True):
+        if may_be.isdisjoint(name for name, _ in found):
+            continue  # whatever its classes inherit from, it is no exception: most files are not worth parsing
+        for node in _classes(ast.parse(text)):
             names = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
             bases.setdefault(node.name, set()).update(names)
+    return _exceptions(bases)
+
+
+def _exceptions(bases: dict[str, set[str]]) -> set[str]:
+    """Those that inherit from a built-in exception, directly or by way of others."""
     found: set[str] = set()
     builtin = {name for name, value in vars(builtins).items() if _is_exception(value)}
     grown = True

@@ -61,17 +61,20 @@ agent = "lab_agents:Limited"
 agent = "lab_agents:Late"
 """
     lab.project.write("lab_agents.py", AGENTS)
-    process = lab.start("run", lab.experiment(limited, tasks=("a", "b"), run="parallel = 1\nseed = 3"))
+    process = lab.start("run", lab.experiment(limited, tasks=("a", "b"), run="parallel = 1\nseed = 3\nretries = 0"))
     shown: list[tuple[str, str]] = []
 
     def status_says_why() -> bool:
         """Asked in this process, which is quick enough for what lasts a few seconds on any machine."""
-        if not (lab.root / "results").is_dir():
-            return False
         status = json.loads(tbench("status", "--json", "--results", lab.root / "results").out)
         shown.extend((waiting["profile"], waiting["reason"]) for batch in status for waiting in batch["waiting"])
         return ("other", "rate limit of some/model") in shown
 
+    def it_waits() -> bool:
+        events = lab.batch().events_jsonl
+        return events.exists() and any(e.kind == "trial_waiting" and e.profile == "other" for e in lab.events())
+
+    wait_for(it_waits, process)
     wait_for(status_says_why, process)
     out, err = process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == 3, out + err

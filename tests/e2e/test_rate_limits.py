@@ -45,6 +45,13 @@ def test_a_rate_limited_trial_waits_as_asked_is_tried_again_and_its_evidence_is_
     kept = list(lab.batch().superseded.rglob("claude-code.txt"))
     assert len(kept) == 1
     assert '"retry_delay_ms":2000' in kept[0].read_text()
+    end = json.loads(kept[0].read_text().splitlines()[-1])
+    assert (end["type"], end["is_error"], end["api_error_status"]) == ("result", True, 429)
+    assert "slow down" in end["result"]
+    result = json.loads((kept[0].parents[1] / "result.json").read_text())
+    assert result["exception_info"]["exception_type"] == "ApiRateLimitError"
+    assert result["verifier_result"]["rewards"]["reward"] == 0.0
+    assert len(server.main_requests) == 2 + len(SCRIPT), "the first try and one retry, then the trial that passed"
     lanes = json.loads(lab.batch().gate_json.read_text())["lanes"]
     assert lanes["anthropic/claude-sonnet-4-5"].get("level", 0) == 0, "a success resets the pressure"
     assert "1 superseded trial was run again" in ran.stdout

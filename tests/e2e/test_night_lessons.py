@@ -70,7 +70,7 @@ def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_whatever_i
         lab.env["OLLAMA_HOST"] = server.url
         asked = ("--iterations", "2", "--lessons", "--reflect-model", f"ollama:{MODEL}", "--seed", "3")
         running = lab.start("overnight", "--suite", suite, "--output", night.folder, *asked)
-        wait_for(memory.log.exists)
+        wait_for(lambda: memory.log.exists() and read_jsonl(memory.log, Entry).records)
         kill_all(night, running)
         (first_entry,) = read_jsonl(memory.log, Entry).records
 

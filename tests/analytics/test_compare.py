@@ -184,7 +184,7 @@ def test_other_batches_and_other_hours_are_warned_of() -> None:
 @pytest.mark.parametrize(("minutes", "warned"), [(9, 0), (11, 1)])
 def test_one_after_the_other_within_ten_minutes_is_the_same_time(minutes: int, warned: int) -> None:
     data = mixed(
-        a={"started_at": "2026-01-01T09:59:50Z", "finished_at": "2026-01-01T10:00:00Z"},
+        a={"started_at": "2026-01-01T09:59:50.5", "finished_at": "2026-01-01T10:00:00"},
         b={"started_at": "2026-01-01T10:00:20Z", "finished_at": f"2026-01-01T10:{minutes:02}:00Z"},
     )
     assert len(compare(data, settings()).contrasts[0].warnings) == warned

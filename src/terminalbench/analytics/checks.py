@@ -147,7 +147,8 @@ def _in_time(new: str, old: str, measured: Sequence[Sequence[Row]]) -> list[str]
     ours, theirs = spans
     if not ours or not theirs or max(ours[0], theirs[0]) <= min(ours[1], theirs[1]):
         return warnings
-    if (elapsed_sec(min(ours[0], theirs[0]), max(ours[1], theirs[1])) or 0) > _SAME_TIME_SEC:
+    first, last = min(ours[0], theirs[0])[:19], max(ours[1], theirs[1])[:19]  # some name their zone, others do not
+    if (elapsed_sec(first, last) or 0) > _SAME_TIME_SEC:
         shown = [f"{start[:16]} to {end[:16]}".replace("T", " ") for start, end in (ours, theirs)]
         warnings.append(f"not at the same time: {new} {shown[0]}, {old} {shown[1]}")
     return warnings

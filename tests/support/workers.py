@@ -25,8 +25,8 @@ FINISHED = "_finished"
 """The fixture of tests/e2e that runs a batch once in each worker that has a test of it."""
 SHARE = 12
 """How many short tests of one module are given to a worker at once."""
-CALM = ("analytics", "experiments", "report", "secrets", "simulate", "text")
-"""Folders of tests that only compute: one process runs them, with what the heavy ones leave of the processors."""
+CALM = ("analytics", "archivist", "experiments", "judge", "lab", "live", "report", "secrets", "simulate", "text", "trainer")
+"""Folders of tests that only compute: they run with what the others, most of which wait for something, leave of the processors."""
 
 
 def shares(items: list[pytest.Item]) -> list[list[int]]:
@@ -98,23 +98,27 @@ class Workers:
     def __init__(self, session: pytest.Session, count: int) -> None:
         self._session, self._count = session, count
         self._forked = 0
+        self._calm: deque[list[int]] = deque()
         self._workers: dict[Connection, Worker] = {}
         config: Any = session.config
         self._base = config._tmp_path_factory.getbasetemp()
 
     def run(self) -> None:
-        """Run all of them: the heavy ones first, two at a time, and beside them calm ones."""
+        """Run all of them: the heavy ones first, two at a time, then the others, and beside them a calm one on each processor."""
         items = self._session.items
-        heavy, calm, others = deque(), deque(), deque()
+        heavy, others = deque(), deque()
         for part in shares(items):
             first = items[part[0]]
             is_heavy, is_calm = first.get_closest_marker("heavy"), first.path.parent.name in CALM
-            (heavy if is_heavy else calm if is_calm else others).append(part)
+            (heavy if is_heavy else self._calm if is_calm else others).append(part)
         try:
-            if heavy:
-                self._run(heavy, min(2, self._count), beside=calm)
-            others += calm
-            self._run(others, self._count)
+            self._start(self._calm, len(os.sched_getaffinity(0)))
+            for parts, count in ((heavy, min(2, self._count)), (others, self._count)):
+                self._start(parts, count)
+                while any(worker.parts is parts for worker in self._workers.values()):
+                    self._listen()
+            while self._workers:
+                self._listen()
         finally:
             for worker in self._workers.values():
                 with contextlib.suppress(ProcessLookupError):
@@ -124,16 +128,13 @@ class Workers:
         if self._session.shouldstop:
             raise self._session.Interrupted(self._session.shouldstop)
 
-    def _run(self, parts: deque[list[int]], count: int, beside: deque[list[int]] | None = None) -> None:
-        """Run all parts by so many processes; one more runs those `beside` for as long."""
-        self._first = parts
+    def _start(self, parts: deque[list[int]], count: int) -> None:
         for _ in range(min(count, len(parts))):
             self._fork(parts)
-        if beside:
-            self._fork(beside)
-        while self._workers:
-            for pipe in wait(list(self._workers)):
-                self._hear(self._workers[pipe])  # ty: ignore[invalid-argument-type]
+
+    def _listen(self) -> None:
+        for pipe in wait(list(self._workers)):
+            self._hear(self._workers[pipe])  # ty: ignore[invalid-argument-type]
 
     def _fork(self, parts: deque[list[int]]) -> None:
         self._forked += 1
@@ -145,8 +146,8 @@ class Workers:
             return
         code = 1
         try:
-            if parts is not self._first:
-                os.nice(19)
+            if parts is self._calm:
+                os.nice(10)
             for pipe in [ours, *self._workers]:
                 pipe.close()
             _work(self._session, theirs, self._forked, self._base / f"worker{self._forked}")
@@ -163,7 +164,7 @@ class Workers:
             self._ended(worker)
             return
         if kind == "next":
-            part = worker.parts.popleft() if worker.parts and not self._stopping and self._wanted(worker) else []
+            part = worker.parts.popleft() if worker.parts and not self._stopping else []
             worker.open += part
             worker.pipe.send(part)
         elif kind == "started":
@@ -180,10 +181,6 @@ class Workers:
             hook.pytest_warning_recorded.call_historic(kwargs=told)
         else:
             raise RuntimeError(f"a worker ended outside of a test: {told}")
-
-    def _wanted(self, worker: Worker) -> bool:
-        """Whether one of the first still runs, if this one only runs beside them."""
-        return worker.parts is self._first or any(one.parts is self._first for one in self._workers.values())
 
     @property
     def _stopping(self) -> bool:

@@ -50,14 +50,14 @@ fi
 
 echo "setup: $("$python" --version) in $venv" >&2
 rm -rf "$venv"
-if ! "$python" -m venv "$venv" >/dev/null 2>&1; then
+uv=$(find_uv | tail -n 1)
+if [ -z "$uv" ] || ! "$uv" venv --quiet --seed --python "$python" "$venv"; then
     rm -rf "$venv"
-    uv=$(find_uv | tail -n 1)
-    "$uv" venv --quiet --seed --python "$python" "$venv"
+    "$python" -m venv "$venv"
 fi
 echo "setup: installing $(grep -c '==' "$lock") pinned packages" >&2
 # pip where uv cannot be had, or cannot reach what pip is configured for.
-if ! { uv=$(find_uv | tail -n 1) && "$uv" pip install -q --python "$venv/bin/python" --require-hashes -r "$lock"; }; then
+if [ -z "$uv" ] || ! "$uv" pip install -q --python "$venv/bin/python" --require-hashes -r "$lock"; then
     echo "setup: uv could not; pip installs them, which takes longer" >&2
     "$venv/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$lock"
 fi

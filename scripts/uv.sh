@@ -11,9 +11,11 @@ find_uv() {
     fi
     if [ ! -x "$home/bin/uv" ]; then
         mkdir -p "${home%/*}" && { [ -d "$home" ] || mkdir -m 700 "$home"; } || return 1
+        # By a pip that is there, if one is: to make an environment for it takes longer than to install it.
         # shellcheck disable=SC2086  several options
-        { python3 -m venv "$home" && "$home/bin/python" -m pip install -q $hashed; } >&2 \
-            || python3 -m pip install -q --target "$home" $hashed >&2 || return 1
+        { "${python:-python3}" -c 'import pip' 2>/dev/null && PIP_ROOT_USER_ACTION=ignore \
+            "${python:-python3}" -m pip install -q --target "$home" $hashed; } >&2 \
+            || { python3 -m venv "$home" && "$home/bin/python" -m pip install -q $hashed; } >&2 || return 1
     fi
     echo "$home/bin/uv"
 }

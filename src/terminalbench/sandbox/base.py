@@ -7,7 +7,7 @@ var, run, tmp, opt and srv are new and empty.
 """
 
 # Strings where others have paths: hundreds of files are looked at, by every Harbor process.
-# ruff: noqa: PTH112, PTH114, PTH116, PTH207
+# ruff: noqa: PTH101, PTH102, PTH112, PTH114, PTH116, PTH207
 
 import hashlib
 import json
@@ -244,12 +244,17 @@ def _own_folders(source: Path, target: Path) -> None:
     root could add a file. Laid above, these make root the owner; the files below stay nobody's until replaced.
     """
     target.mkdir(parents=True)
-    for folder, names, _ in os.walk(source):
-        here = target / Path(folder).relative_to(source)
-        names[:] = [name for name in names if _enterable(Path(folder, name))]
+    target.chmod(0o755)
+    stack = [""]
+    while stack:  # tens of thousands
+        inner = stack.pop()
+        with os.scandir(f"{source}{inner}") as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and _enterable(entry.path)]
         for name in names:
-            (here / name).mkdir()
-    _readable(target)
+            made = f"{inner}/{name}"
+            os.mkdir(f"{target}{made}")
+            os.chmod(f"{target}{made}", 0o755)  # noqa: S103
+            stack.append(made)
 
 
 def _readable(folder: Path) -> None:
@@ -273,8 +278,8 @@ def _hide(source: Path, names: list[str], target: Path) -> None:
         os.mknod(target / name, stat.S_IFCHR, 0)  # what overlays take for "removed"
 
 
-def _enterable(path: Path) -> bool:
-    return not path.is_symlink() and not str(path).endswith(_NEVER_CHANGED) and os.access(path, os.R_OK | os.X_OK)
+def _enterable(folder: str) -> bool:
+    return not folder.endswith(_NEVER_CHANGED) and os.access(folder, os.R_OK | os.X_OK)
 
 
 def _etc_files() -> Iterator[str]:

@@ -24,8 +24,12 @@ if [ "${free:-0}" -gt $enough ] && [ "${room:-0}" -gt $enough ] && ! grep -q ' /
     base="--basetemp=$TMPDIR/t"  # short: some tables hold paths
 fi
 
+# What many tests load is compiled by another processor than the one that collects them.
+load='import importlib, support.forks as forks; [importlib.import_module(name) for name in (*forks.LOADED, *forks.LARGE)]'
+
 checks() {
     failed=0
+    PYTHONPATH=tests "$bin/python" -c "$load"
     for check in "ruff format --check ." "ruff check ." "ty check --quiet" "lint-imports --no-cache"; do
         echo "$check"
         # shellcheck disable=SC2086

@@ -25,8 +25,11 @@ FINISHED = "_finished"
 """The fixture of tests/e2e that runs a batch once in each worker that has a test of it."""
 SHARE = 12
 """How many short tests of one module are given to a worker at once."""
-CALM = ("analytics", "archivist", "experiments", "judge", "lab", "live", "report", "secrets", "simulate", "text", "trainer")
-"""Folders of tests that only compute: they run with what the others, most of which wait for something, leave of the processors."""
+CALM = (
+    "analytics", "archivist", "cli", "experiments", "index", "judge", "lab", "live", "overnight", "report", "secrets",
+    "simulate", "swebench_pro", "text", "trainer", "watch", "workflow",
+)  # fmt: skip
+"""Folders of tests that wait for little: they run with what the others, which wait for much, leave of the processors."""
 
 
 def shares(items: list[pytest.Item]) -> list[list[int]]:
@@ -147,7 +150,7 @@ class Workers:
         code = 1
         try:
             if parts is self._calm:
-                os.nice(10)
+                os.nice(5)
             for pipe in [ours, *self._workers]:
                 pipe.close()
             _work(self._session, theirs, self._forked, self._base / f"worker{self._forked}")

@@ -48,7 +48,7 @@ def lock(path: Path, what: str = "") -> Generator[Owner]:
     The kernel releases the lock when its holder dies, so a lock file left behind is taken over.
     """
     with opened(path) as handle:
-        _take(handle, path)
+        _take(handle, path, _NAME_SEC)
         since = datetime.now(UTC).isoformat(timespec="seconds")
         owner = Owner(os.getpid(), socket.gethostname(), since, what, start_ticks(os.getpid()))
         with naming(path):
@@ -98,7 +98,7 @@ def start_ticks(pid: int) -> int | None:
         return None
 
 
-def _take(handle: int, path: Path, patience_sec: float = _NAME_SEC) -> None:
+def _take(handle: int, path: Path, patience_sec: float) -> None:
     """Lock `handle`, or say who holds it.
 
     Its new owner may not have written its name yet, and one that ends takes it out first: who is not named is waited

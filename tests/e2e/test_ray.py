@@ -33,8 +33,7 @@ def test_a_killed_runner_and_a_node_that_is_lost_midway_cost_no_trial(lab, ray_c
     assert harbor in processes_of(lost)
     process.kill()
     process.communicate()
-    wait_for(lambda: not alive(harbor) and not live_processes(lab.batch()))
-    assert not ray_cluster.harbors()
+    wait_for(lambda: not alive(harbor) and not live_processes(lab.batch()) and not ray_cluster.harbors())
 
     request.getfixturevalue("ray_node")
     (lab.root / "begun").unlink()

@@ -15,6 +15,7 @@ import pytest
 from sandbox.driving import Driver
 from terminalbench.harbor.read.results import read_trial
 
+pytestmark = pytest.mark.long  # whole runs
 TASK = """schema_version = "1.4"
 {top}
 [task]

@@ -26,7 +26,7 @@ FINISHED = "_finished"
 SHARE = 12
 """How many short tests of one module are given to a worker at once."""
 CALM = (
-    "analytics", "archivist", "cli", "experiments", "index", "judge", "lab", "live", "overnight", "report", "secrets",
+    "analytics", "archivist", "cli", "experiments", "index", "judge", "live", "overnight", "report", "secrets",
     "simulate", "swebench_pro", "text", "trainer", "watch", "workflow",
 )  # fmt: skip
 """Folders of tests that wait for little: they run with what the others, which wait for much, leave of the processors."""
@@ -50,10 +50,10 @@ def shares(items: list[pytest.Item]) -> list[list[int]]:
         parts.setdefault(key, []).append(number)
 
     def rank(part: list[int]) -> int:
+        if any(items[number].get_closest_marker("long") for number in part):
+            return 0
         first = items[part[0]]
-        if first.path.parent.name not in ("starter", "e2e", "chaos"):
-            return 1 if _browses(first) else 2
-        return int(not any(items[number].get_closest_marker("long") for number in part))
+        return 1 if first.path.parent.name in ("starter", "e2e", "chaos", "lab") or _browses(first) else 2
 
     return sorted(parts.values(), key=rank)
 
@@ -107,7 +107,7 @@ class Workers:
         self._base = config._tmp_path_factory.getbasetemp()
 
     def run(self) -> None:
-        """Run all of them: the heavy ones first, two at a time, then the others, and beside them a calm one on each processor."""
+        """Run all of them: the heavy ones first, two at a time, then the others; calm ones beside all of them."""
         items = self._session.items
         heavy, others = deque(), deque()
         for part in shares(items):
@@ -115,7 +115,7 @@ class Workers:
             is_heavy, is_calm = first.get_closest_marker("heavy"), first.path.parent.name in CALM
             (heavy if is_heavy else self._calm if is_calm else others).append(part)
         try:
-            self._start(self._calm, len(os.sched_getaffinity(0)))
+            self._start(self._calm, self._count // 2)
             for parts, count in ((heavy, min(2, self._count)), (others, self._count)):
                 self._start(parts, count)
                 while any(worker.parts is parts for worker in self._workers.values()):

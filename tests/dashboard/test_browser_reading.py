@@ -90,9 +90,11 @@ def test_a_trial_is_read_from_its_end_and_its_steps_are_found(browser: Browser, 
         expect(page.locator("#steps .step")).to_have_count(1)
         page.locator("[name=find]").fill("")
         page.locator("[name=only]").select_option("errors")
-        expect(page.locator("#steps .step")).to_have_attribute("id", "step-61")
+        expect(page.locator("#steps .step").first).to_have_attribute("id", "step-61")
+        expect(page.locator("#steps .step")).to_have_count(1)
         page.locator("[name=only]").select_option("edits")
-        expect(page.locator("#steps .step")).to_have_attribute("id", "step-120")
+        expect(page.locator("#steps .step").first).to_have_attribute("id", "step-120")
+        expect(page.locator("#steps .step")).to_have_count(1)
         page.get_by_role("link", name="last", exact=True).click()
         expect(page.locator("#step-121")).to_be_focused()
         assert seen.problems() == []

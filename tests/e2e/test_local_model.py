@@ -115,7 +115,7 @@ def test_a_night_has_one_server_and_leaves_nothing_when_all_of_it_is_killed(lab:
     night = NightFolder(lab.root / "night")
     suite = lab.experiment('[profiles.none]\nagent = "nop"\n', tasks=("a",))
     model = f"local:{tiny},max_turns=1,answer_tokens=64"
-    begun = ("--suite", suite, "--output", night.folder, "--model", model, "--iterations", "2", "--workers", "1")
+    begun = ("--suite", suite, "--output", night.folder, "--model", model, "--iterations", "50", "--workers", "1")
     process = lab.start("overnight", *begun)
 
     def happened(kind: Happening, cause: str | None = None) -> bool:

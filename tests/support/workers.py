@@ -51,7 +51,7 @@ def shares(items: list[pytest.Item]) -> list[list[int]]:
 
     def rank(part: list[int]) -> int:
         if any(items[number].get_closest_marker("long") for number in part):
-            return 0
+            return 0 if len(part) == 1 else -1
         first = items[part[0]]
         return 1 if first.path.parent.name in ("starter", "e2e", "chaos", "lab") or _browses(first) else 2
 

@@ -25,6 +25,8 @@ FINISHED = "_finished"
 """The fixture of tests/e2e that runs a batch once in each worker that has a test of it."""
 SHARE = 12
 """How many short tests of one module are given to a worker at once."""
+DRIVEN = 100
+"""How many tests of sandboxes are."""
 CALM = (
     "analytics", "archivist", "cli", "experiments", "index", "judge", "live", "overnight", "report", "secrets",
     "simulate", "swebench_pro", "text", "trainer", "watch", "workflow",
@@ -36,7 +38,8 @@ def shares(items: list[pytest.Item]) -> list[list[int]]:
     """The tests in parts that one worker runs, by their numbers: those first that take long.
 
     One part are: the starter tasks, which share a few large batches; the tests of a module that share what a fixture of it
-    makes, or a browser; those of a batch that has finished; the heavy ones of one user. Other tests of whole batches go one by one.
+    makes, or a browser; a hundred of sandboxes; those of a batch that has finished; the heavy ones of one user. Other tests
+    of whole batches go one by one.
     """
     parts: dict[object, list[int]] = {}
     for number, item in enumerate(items):
@@ -45,22 +48,25 @@ def shares(items: list[pytest.Item]) -> list[list[int]]:
             key: object = group.args
         elif folder in ("starter", "e2e", "chaos"):
             key = folder if folder == "starter" else _shared(item) or number
+        elif _uses(item, "driver"):
+            key = ("driver", number // DRIVEN)
         else:
-            key = item.path if _browses(item) or _shared(item) else (item.path, number // SHARE)
+            key = item.path if _uses(item, "browser") or _shared(item) else (item.path, number // SHARE)
         parts.setdefault(key, []).append(number)
 
     def rank(part: list[int]) -> int:
         if any(items[number].get_closest_marker("long") for number in part):
             return 0 if len(part) == 1 else -1
         first = items[part[0]]
-        return 1 if first.path.parent.name in ("starter", "e2e", "chaos", "lab") or _browses(first) else 2
+        whole = first.path.parent.name in ("starter", "e2e", "chaos", "lab")
+        return 1 if whole or _uses(first, "browser") or _uses(first, "driver") else 2
 
     return sorted(parts.values(), key=rank)
 
 
-def _browses(item: pytest.Item) -> bool:
-    """Whether a test uses a browser, which takes seconds to start."""
-    return isinstance(item, pytest.Function) and "browser" in item.fixturenames
+def _uses(item: pytest.Item, fixture: str) -> bool:
+    """Whether a test uses one of what takes seconds to start: a browser, or what drives sandboxes."""
+    return isinstance(item, pytest.Function) and fixture in item.fixturenames
 
 
 def _shared(item: pytest.Item) -> Path | str | None:

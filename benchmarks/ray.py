@@ -166,6 +166,7 @@ def main() -> None:
         "orchestrator: both": (local.orchestrator, on_ray.orchestrator),
         "Harbor and sandboxes here": (harbor, on_ray.harbor),
         "nodes: these, and Ray": (0.0, nodes),
+        "all of it": (local.orchestrator + harbor, on_ray.orchestrator + on_ray.harbor + nodes),
     }
     for name, (here, there) in rows.items():
         ratio = f"{there / here:>10.2f}" if here else ""

@@ -53,20 +53,23 @@ class Provider(AnthropicServer):
         super().__init__([Turn("done")])
         self.refusals: Counter[str] = Counter()
         self.gone = threading.Event()
+        self._turn = threading.Lock()
 
     @override
     def reply(self, to: Handler, request: Request) -> None:
         told = json.dumps(request.body)
         how = next((task for task in TASKS if f"behave: {task}." in told), None)
         if request.method != "POST" or how is None or not request.body.get("tools"):
-            return super().reply(to, request)
+            with self._turn:
+                return super().reply(to, request)
         if how == "hang":
             self.gone.wait(60)
             return None
         if how in ("forged", "recovers") and not (how == "recovers" and self.refusals[how] < 2):
             command = FORGED if how == "forged" else SOLVE
-            self.script = (Turn("", [("Bash", {"command": command, "description": "Work"})]), Turn("Done."))
-            return super().reply(to, request)
+            with self._turn:  # several tasks ask at once
+                self.script = (Turn("", [("Bash", {"command": command, "description": "Work"})]), Turn("Done."))
+                return super().reply(to, request)
         self.refusals[how] += 1
         if how == "cut":
             to.start_chunks("text/event-stream")

@@ -136,15 +136,14 @@ def test_bad_tasks_and_profiles_are_left_out_and_the_rest_runs(lab) -> None:
     assert outcomes["oracle", "gpu"] == outcomes["nop", "hollow"] == ["not_run"]
     for profile in ("keyless", "fileless", "nameless", "typo"):
         assert outcomes[profile, "a"] == ["not_run"]
-    assert "left out: gpu: " in ran.stderr
-    assert "left out: hollow: " in ran.stderr
+    said = " ".join(ran.stderr.split())
+    assert "left out: gpu: " in said
+    assert "left out: hollow: " in said
     reasons = {entry["task_id"]: entry["reason"] for entry in lab.index() if entry["agent_key"] == "oracle"}
     assert "gpu" in reasons["gpu"].lower()
     assert "not a valid Harbor task" in reasons["hollow"]
-    assert "broken.env:1: is not NAME=value" in " ".join(ran.stderr.split())
-    assert "ANTHROPIC_API_KEY" in ran.stderr
-    assert "NOT_SET_ANYWHERE" in ran.stderr
-    assert "solve_probability" in ran.stderr
+    for part in ("broken.env:1: is not NAME=value", "ANTHROPIC_API_KEY", "NOT_SET_ANYWHERE", "solve_probability"):
+        assert part in said
     strict = lab.tbench("run", "--strict", file)
     assert strict.returncode == 2
     assert not lab.batch(1).folder.exists()

@@ -159,7 +159,7 @@ class Workers:
                 os.nice(5)
             for pipe in [ours, *self._workers]:
                 pipe.close()
-            _work(self._session, theirs, self._forked, self._base / f"worker{self._forked}")
+            _work(self._session, theirs, self._forked, self._base / f"w{self._forked}")
             code = 0
         except BaseException:  # noqa: BLE001  whatever ends it is told, and never goes on in the copy of the session
             theirs.send(("crashed", traceback.format_exc()))

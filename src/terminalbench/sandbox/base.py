@@ -248,8 +248,11 @@ def _own_folders(source: Path, target: Path) -> None:
     stack = [""]
     while stack:  # tens of thousands
         inner = stack.pop()
-        with os.scandir(f"{source}{inner}") as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and _enterable(entry.path)]
+        try:
+            with os.scandir(f"{source}{inner}") as entries:
+                names = [one.name for one in entries if one.is_dir(follow_symlinks=False) and _enterable(one.path)]
+        except OSError:  # gone by now, or cannot be listed: nothing is below it
+            continue
         for name in names:
             made = f"{inner}/{name}"
             os.mkdir(f"{target}{made}")

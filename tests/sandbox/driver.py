@@ -197,6 +197,23 @@ async def relay_pid() -> int:
     return client.relay().process.pid
 
 
+async def relay_ends(when_told: bool) -> None:
+    """Let the relay end, now or with the next sandbox that it is told of, and look alive until then."""
+    server = client.relay()
+    send, server.alive = server.send, lambda: True
+
+    def send_and_end(message: dict[str, Any], handles: tuple[int, ...]) -> None:
+        os.kill(server.process.pid, signal.SIGSTOP)
+        send(message, handles)
+        server.process.kill()
+
+    if when_told:
+        server.send = send_and_end
+    else:
+        server.process.kill()
+        server.process.wait()
+
+
 async def serve(port: int) -> None:
     """Answer on every address of the machine that this process runs on, by TCP and UDP."""
 
@@ -336,6 +353,7 @@ COMMANDS = {
         tells_phases,
         egress,
         relay_pid,
+        relay_ends,
         renew,
         renew_while,
         upload_beside,

@@ -355,6 +355,17 @@ def test_a_relay_that_dies_is_an_error_of_the_bench(own_driver: Driver, site: in
     assert another.out(f"curl -fsS http://{SITE}:{site}/") == f"{SITE}:{site} /"
 
 
+@pytest.mark.parametrize("ends", ["before it is told of the sandbox", "when it is told"])
+def test_a_relay_that_is_gone_when_a_sandbox_needs_it_is_replaced(own_driver: Driver, site: int, ends: str) -> None:
+    """Whether or not its process looks alive: a process that is killed ends a while after it cannot be reached any more."""
+    own_driver.box(network="public", way=way())
+    first = own_driver("relay_pid")
+    own_driver("relay_ends", ends == "when it is told")
+    box = own_driver.box(network="public", way=way())
+    assert box.out(f"curl -fsS http://{SITE}:{site}/") == f"{SITE}:{site} /"
+    assert own_driver("relay_pid") != first
+
+
 def test_the_relay_ends_with_the_process_that_holds_the_sandboxes(own_driver: Driver) -> None:
     own_driver.box(network="public")
     relay = Path(f"/proc/{own_driver('relay_pid')}")

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -43,8 +44,18 @@ class Attendant:
         atexit.register(self.close)
 
     def alive(self) -> bool:
-        """Whether it still serves this very process (not a fork of it)."""
-        return self.pid == os.getpid() and self.process.poll() is None
+        """Whether it still serves this very process (not a fork of it).
+
+        A process that is killed lets go of its channel a little before its parent can know that it has ended.
+        """
+        return self.pid == os.getpid() and self.process.poll() is None and not self._hung_up()
+
+    def _hung_up(self) -> bool:
+        handle = self.channel.fileno()
+        asked = select.poll()
+        if handle >= 0:
+            asked.register(handle, 0)  # the end of the other side is told unasked
+        return handle < 0 or bool(asked.poll(0))
 
     def close(self) -> None:
         """Let it go and wait for it."""

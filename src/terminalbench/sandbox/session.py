@@ -55,7 +55,8 @@ class Sandbox:
     async def start(cls, plan: Plan) -> "Sandbox":
         """Bring a sandbox up; when this returns, commands can be run in it."""
         server = helper.running() or await asyncio.to_thread(helper.helper)
-        relay = await client.running() if plan.way is not None else None
+        if plan.way is not None:
+            await client.running()  # it starts beside the sandbox
         claimed = cache.claim("run")
         reply = None
         try:
@@ -63,7 +64,7 @@ class Sandbox:
             answer, descriptors = await helper.receive(reply)
             if answer is None or "error" in answer:
                 raise SandboxError(f"the sandbox did not start: {(answer or {}).get('error', 'no answer')}")
-            return cls(plan, claimed, reply, descriptors, answer, _link(relay, plan, answer, descriptors))
+            return cls(plan, claimed, reply, descriptors, answer, await _link(plan, answer, descriptors))
         except BaseException:
             if reply is not None:
                 reply.close()
@@ -353,13 +354,11 @@ class Sandbox:
             cache.release(self._claimed)
 
 
-def _link(relay: client.Relay | None, plan: Plan, answer: dict[str, Any], descriptors: list[int]) -> client.Link | None:
+async def _link(plan: Plan, answer: dict[str, Any], descriptors: list[int]) -> client.Link | None:
     """Let the relay serve the sockets that were made inside."""
     sockets = descriptors[2:]
     try:
-        if relay is None or plan.way is None:
-            return None
-        return client.Link(relay, plan.way, answer["way"], sockets)
+        return await client.connect(plan.way, answer["way"], sockets) if plan.way is not None else None
     finally:
         for handle in sockets:
             os.close(handle)

@@ -20,7 +20,12 @@ from terminalbench.sandbox.network.policy import OPEN, Policy
 
 MOST_FORWARDS = 8
 _PATIENCE_SEC = 10.0
+_START_PATIENCE_SEC = 60.0
 _ENDED = "the relay of the sandbox's network has ended"
+
+
+class _RelayGone(Exception):
+    """The relay ended before it served a sandbox; another one may."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Relay(Attendant):
             with self._lock:
                 wire.send(self.channel, message, handles)
         except OSError as error:
-            raise SandboxNetworkError(f"the relay of the sandboxes' network is gone: {error}") from error
+            raise _RelayGone(str(error)) from error
 
 
 _guard = threading.Lock()
@@ -75,7 +80,7 @@ _current: Relay | None = None
 
 
 def relay() -> Relay:
-    """The relay of this process, started at the first call; it need not be up yet to be told something."""
+    """Return the relay of this process, started at the first call; it need not be up yet to be told something."""
     global _current
     with _guard:
         if _current is None or not _current.alive():
@@ -83,11 +88,45 @@ def relay() -> Relay:
         return _current
 
 
+def _retire(server: Relay) -> None:
+    """Give no further sandbox to a relay that did not take one; those that it serves keep it."""
+    global _current
+    with _guard:
+        if _current is server:
+            _current = None
+
+
+async def connect(way: Way, kind: str, sockets: list[int]) -> "Link":
+    """Return the way of a sandbox once the relay serves the `sockets` that were made inside.
+
+    A relay that is gone by then is replaced, once.
+    """
+    server = await running()
+    try:
+        return await _connect(server, way, kind, sockets)
+    except _RelayGone:
+        _retire(server)
+    try:
+        return await _connect(await running(), way, kind, sockets)
+    except _RelayGone as error:
+        raise SandboxNetworkError(f"the relay of the sandboxes' network is gone, twice in a row: {error}") from error
+
+
+async def _connect(server: Relay, way: Way, kind: str, sockets: list[int]) -> "Link":
+    link = Link(server, way, kind, sockets)
+    try:
+        await link.served()
+    except BaseException:
+        link.drop()
+        raise
+    return link
+
+
 class Link:
     """The open way of one sandbox."""
 
     def __init__(self, server: Relay, way: Way, kind: str, sockets: list[int]) -> None:
-        """Hand the `sockets` that were made inside to the relay, which serves them from now on."""
+        """Hand the `sockets` that were made inside to the relay, which says when it serves them."""
         self.kind = kind
         self.gone = False
         self._ends: set[Callable[[], None]] = set()
@@ -151,6 +190,15 @@ class Link:
         finally:
             self._ends.discard(end)
 
+    async def served(self) -> None:
+        """Wait until the relay, which may still be starting, serves the sandbox."""
+        try:
+            answer = await asyncio.wait_for(self._answers.get(), _START_PATIENCE_SEC)
+        except TimeoutError as error:
+            raise SandboxNetworkError("the relay of the sandboxes' network does not start") from error
+        if answer is None:
+            raise _RelayGone(_ENDED)
+
     async def enter(self, policy: Policy, phase: str) -> None:
         """A new phase; when this returns, connections that it does not allow are cut."""
         await self._ask({"policy": policy.plain(), "phase": phase})
@@ -180,6 +228,10 @@ class Link:
         with contextlib.suppress(SandboxNetworkError):
             if not self.gone:
                 await self._ask({"close": True})
+        self.drop()
+
+    def drop(self) -> None:
+        """Let go of the relay without waiting for it."""
         asyncio.get_running_loop().remove_reader(self._channel)
         self._channel.close()
 
@@ -202,6 +254,6 @@ def environment(kind: str) -> dict[str, str]:
 
 
 async def running() -> Relay:
-    """The relay of this process, started without blocking the event loop."""
+    """Return the relay of this process, started without blocking the event loop."""
     current = _current
     return current if current is not None and current.alive() else await asyncio.to_thread(relay)

@@ -72,6 +72,7 @@ async def _keep(about: dict[str, Any], handles: list[int], upstream: Upstream) -
         channel.setblocking(False)
         box = Box(about, [socket.socket(fileno=handle) for handle in rest], log, upstream)
         try:
+            wire.send(channel, {"done": True})
             while True:
                 message, handles = await _receive(channel)
                 if message is None:

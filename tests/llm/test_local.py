@@ -383,6 +383,20 @@ class TestTheServer:
         leases.remove_unused(folder)
         assert not folder.exists()
 
+    def test_a_server_whose_folder_was_removed_leaves_that_of_the_next_one_alone(self, tmp_path: Path) -> None:
+        """Each run removes the folders of other models that are not used, also of one whose server is just ending."""
+        spec = LocalSpec(tiny_gguf(tmp_path / "own.gguf", note="removed"), WINDOW)
+        before = leases.lease(spec)
+        before.close()
+        (folder,) = leases.models_folder().glob(f"{file_digest(spec.path)[:16]}-*")
+        leases.remove_unused(folder)
+        after = leases.lease(spec)
+        assert after.served.pid != before.served.pid
+        wait_for(lambda: start_ticks(before.served.pid) != before.served.ticks, "it does not end")
+        assert leases.running(folder) == after.served
+        assert leases.is_there(after.users, folder / "users")
+        after.close()
+
     def test_who_waits_for_a_folder_that_is_removed_makes_it_anew(self, tmp_path: Path) -> None:
         folder, taken = tmp_path / "0123-512", []
         spec, until = LocalSpec(tmp_path / "m.gguf"), time.monotonic() + 60

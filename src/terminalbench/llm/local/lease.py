@@ -169,7 +169,7 @@ def _lock(folder: Path, until: float, spec: LocalSpec) -> FileIO:
             continue
         try:
             _take(starting, fcntl.LOCK_EX, until, spec)
-            if _is_there(starting, folder / "start.lock"):
+            if is_there(starting, folder / "start.lock"):
                 return starting
         except BaseException:
             starting.close()
@@ -177,7 +177,8 @@ def _lock(folder: Path, until: float, spec: LocalSpec) -> FileIO:
         starting.close()
 
 
-def _is_there(file: FileIO, path: Path) -> bool:
+def is_there(file: FileIO, path: Path) -> bool:
+    """Return whether an open file is still the one at its path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -194,7 +195,7 @@ def remove_unused(folder: Path, users: FileIO | None = None) -> None:
         with (folder / "users").open("ab", buffering=0) as ours:
             if users is None:
                 fcntl.flock(ours, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_there(starting, folder / "start.lock"):
+            if not is_there(starting, folder / "start.lock"):
                 return
             for file in sorted(folder.iterdir(), key=lambda file: file.name == "start.lock"):
                 file.unlink()

@@ -17,7 +17,7 @@ from typing import Any
 
 from terminalbench.json_files import read_json, write_json
 from terminalbench.llm.local.front import Front
-from terminalbench.llm.local.lease import ENGINE, Order, Served, remove_unused
+from terminalbench.llm.local.lease import ENGINE, Order, Served, is_there, remove_unused
 from terminalbench.locks import start_ticks
 
 _LOOK_SEC = 0.5
@@ -39,6 +39,7 @@ def main(folder: Path) -> None:
 
 
 def _end_with_users(folder: Path) -> None:
+    """End this process when it was not used for a while; a folder that was made anew meanwhile is another server's."""
     unused = 0
     with (folder / "users").open("ab", buffering=0) as users:
         while True:
@@ -48,6 +49,8 @@ def _end_with_users(folder: Path) -> None:
                 unused = 0
             else:
                 unused += 1
+                if not is_there(users, folder / "users"):
+                    os._exit(0)
                 if unused >= _UNUSED_LOOKS:
                     (folder / "server.json").unlink(missing_ok=True)
                     remove_unused(folder, users)

@@ -197,15 +197,15 @@ def done(_finished: Finished, monkeypatch: pytest.MonkeyPatch) -> Finished:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the Ray cluster follow each other, last those that end it."""
+    """Tests of the Ray cluster follow each other, last the one that ends it."""
     ray = [item for item in items if any(mark.args == ("ray",) for mark in item.iter_markers("alone"))]
-    ray.sort(key=lambda item: item.path.name == "test_ray_limits.py")
+    ray.sort(key=lambda item: "head" in item.name)
     items[:] = [item for item in items if item not in ray] + ray
 
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Generator[Cluster]:
-    """A head of 3 CPUs. Harbor processes of its nodes are forked from one, unless told otherwise. test_ray_limits ends it."""
+    """A head of 3 CPUs. Harbor processes of its nodes are forked from one, unless told otherwise. Its last test kills it."""
     with Cluster(loaded=True) as found:
         found.head(3)
         yield found

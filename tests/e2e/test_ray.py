@@ -1,11 +1,13 @@
-"""Batches on a Ray cluster: real nodes on this machine, of which one is lost midway."""
+"""Batches on a Ray cluster: real nodes on this machine, of which one is lost midway, and then the head."""
 
+import os
+import signal
 from collections import Counter
 
 import pytest
 from test_run import LIMIT_SEC, alive, at_work, scripted, wait_for
 
-from support.aftermath import cost, measured
+from support.aftermath import command_line, cost, measured
 from support.ray_nodes import Cluster, free_port, kill_node, processes_of
 from support.tasks import write_task
 from terminalbench.live.processes import live_processes
@@ -69,3 +71,30 @@ def test_a_profile_that_fits_no_node_is_one_error_and_no_batch_is_made(lab, ray_
     assert ran.returncode == 2
     assert "90 trials at once take 45 CPUs, and no node has more than " in ran.stderr
     assert not lab.batch().folder.exists()
+
+
+@pytest.mark.long
+def test_a_head_that_is_started_anew_costs_no_trial(lab, ray_cluster: Cluster, ray_node: str) -> None:
+    """The last test of the cluster. Its other node is cut off from the new head, and ends its job by itself."""
+    lab.env |= ray_cluster.env
+    for task in TASKS:
+        write_task(lab.root / "tasks" / task)
+    run = on(ray_cluster.address, wave_trials=3, cpus_per_trial=3.0).replace("parallel = 2", "parallel = 1")
+    process = lab.start("run", lab.experiment(scripted("p", free=2, cost_usd=0.25), tasks=TASKS, run=run))
+    wait_for(lambda: at_work(lab) == 4, process)
+    before, first = measured(lab.batch().folder), ray_cluster.harbors()
+    assert len(first) == 2
+    (raylet,) = (pid for pid in processes_of(ray_node) if command_line(pid).partition(" ")[0].endswith("/raylet"))
+    os.kill(raylet, signal.SIGSTOP)
+    kill_node(ray_cluster.marks[0])
+    ray_cluster.head(3)
+    wait_for(lambda: not any(map(alive, first)), process)
+    kill_node(ray_node)
+    lab.go()
+    out, err = process.communicate(timeout=LIMIT_SEC)
+    assert process.returncode == 0, out + err
+    assert before <= measured(lab.batch().folder) == Counter({("p", task): 1 for task in TASKS})
+    started = Counter(event.job for event in lab.events() if event.kind == "job_started")
+    assert set(started.values()) == {1}, "no two waves have one name"
+    assert sum(entry["cost_usd"] or 0.0 for entry in lab.index()) == pytest.approx(cost(lab.batch().folder))
+    assert not live_processes(lab.batch())

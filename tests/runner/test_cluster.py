@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from support.experiments import BASE, Project
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.experiments.tables import RunTable
+from terminalbench.experiments.plan import ExclusionKind
+from terminalbench.experiments.tables import RayTable, RunTable
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.lab.run import run
 from terminalbench.live import processes
@@ -22,9 +24,11 @@ from terminalbench.live.processes import Worker
 from terminalbench.records.event import Event
 from terminalbench.runner import kill, supervise
 from terminalbench.runner import run as runner
-from terminalbench.runner.executors.base import NODE_LOST, JobRun
+from terminalbench.runner.executors import ray_executor
+from terminalbench.runner.executors.base import CLUSTER_GONE, NO_ROOM, NODE_FENCED, NODE_LOST, JobRun
+from terminalbench.runner.executors.ray_executor import RayExecutor
 from terminalbench.runner.executors.ray_messages import Join
-from terminalbench.runner.supervise import Launch, Supervisor
+from terminalbench.runner.supervise import MAX_LOST, Launch, Supervisor
 
 
 @dataclass
@@ -113,6 +117,87 @@ def test_a_lost_job_runs_again_when_it_must_have_ended_or_says_so(
     assert left_over == {}
     assert machines.said == ["start", "start"]
     assert (machines.polls >= 5) == (afterlife_sec > 0), "not before it has said its end"
+
+
+@dataclass
+class Losing(Machines):
+    """A cluster whose jobs end with one code; those of `fruitful` number leave a trial."""
+
+    code: int = NODE_FENCED
+    fruitful: int = -1
+
+    def start(self, job: JobRun) -> Worker:
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        job.log.write_text("why it ended\n")
+        return super().start(job)
+
+    def poll(self, worker: Worker) -> int:
+        if self.batch is not None and self.said.count("start") == self.fruitful:
+            make_trial(self.batch, f"a__{self.fruitful}", job=worker.job)
+        return self.code
+
+
+def supervised(machines: Losing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempts: int = 2) -> Supervisor:
+    """Two profiles of one task, run by these machines."""
+    machines.batch = batch = allocate(tmp_path, "s")
+    plan = make_plan(batch, ("p", "q"), "a", attempts)
+    use(machines, monkeypatch)
+    monkeypatch.setattr(supervise, "_POLL_SEC", 0.0)
+    launches = [Launch(job, lambda _job: {}, lambda _job: [], {}) for job in plan.jobs]
+    return Supervisor(batch, launches, 1, lambda _event: None, lambda: None)
+
+
+def test_waves_that_are_lost_in_a_row_end_a_profile_and_a_trial_in_between_begins_the_count_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = Losing(fruitful=2)
+    left_over = supervised(machines, tmp_path, monkeypatch).run()
+    assert {why.kind for why in left_over.values()} == {ExclusionKind.CLUSTER_LOST}
+    assert all("was lost, 3 times in a row without a trial that ended" in why.reason for why in left_over.values())
+    assert {profile for profile, _ in left_over} == {"p", "q"}
+    assert machines.said.count("start") == (2 + MAX_LOST) + MAX_LOST
+
+
+def test_without_room_a_profile_ends_and_without_a_cluster_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = Losing(code=NO_ROOM)
+    left_over = supervised(machines, tmp_path / "room", monkeypatch).run()
+    assert {(profile, why.reason, why.kind) for (profile, _), why in left_over.items()} == {
+        (profile, "why it ended", ExclusionKind.CLUSTER_LOST) for profile in ("p", "q")
+    }
+    assert machines.said.count("start") == 2, "the next profile is tried: it may be smaller"
+    machines = Losing(code=CLUSTER_GONE)
+    supervisor = supervised(machines, tmp_path / "gone", monkeypatch)
+    assert {why.reason for why in supervisor.run().values()} == {"why it ended"}
+    assert supervisor.stop is not None
+    assert machines.said.count("start") == 1
+
+
+def test_a_cluster_that_cannot_be_joined_again_is_given_up_once_for_all_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a real bridge, to an address where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    monkeypatch.setattr(ray_executor, "AGAIN_SEC", 6.0)
+    executor = RayExecutor()
+    executor._settings = RunTable(executor="ray", ray=RayTable(address))
+
+    def start(name: str) -> Worker:
+        write_json(tmp_path / "config.json", {})
+        argv = ["harbor", "run", "-c", str(tmp_path / "config.json")]
+        return executor.start(JobRun(name, "p", argv, {}, tmp_path / name, tmp_path / f"{name}.log"))
+
+    first = start("first")
+    while (code := executor.poll(first)) is None:
+        time.sleep(0.05)
+    assert code == CLUSTER_GONE
+    bridge = executor._bridge
+    assert executor.poll(start("second")) == CLUSTER_GONE, "at once"
+    assert executor._bridge is bridge
+    assert f"no Ray cluster can be joined at {address}: " in (tmp_path / "second.log").read_text()
+    executor.leave()
 
 
 def test_what_a_killed_runner_had_elsewhere_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,7 +148,9 @@ class Cluster:
             env |= {"TMPDIR": str(self.temporary)} if hides is not None else {}
             self._starters[hides] = Starter(env, loaded=self.loaded, hides=hides)
         common = ["--node-ip-address", "127.0.0.1", "--num-cpus", str(cpus), "--object-store-memory", str(STORE_BYTES)]
-        command = ["start", *common, "--disable-usage-stats", "--include-log-monitor=false", *arguments]
+        # Nodes of one machine would draw the ports of their workers from the same list, each without asking the others.
+        ports = ["--min-worker-port", "0", "--max-worker-port", "0"]
+        command = ["start", *common, *ports, "--disable-usage-stats", "--include-log-monitor=false", *arguments]
         said = ""
         for number in range(_TRIES):
             mark = f"{self.port}-{len(self.marks)}-{number}"

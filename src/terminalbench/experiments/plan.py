@@ -121,6 +121,8 @@ class ExclusionKind(StrEnum):
     """The run ended while the trial waited for its turn."""
     DISK_FULL = "disk_full"
     """The disk was full before their turn came."""
+    CLUSTER_LOST = "cluster_lost"
+    """The machines of the run were lost, or none had room, before their turn came."""
     NOT_STARTED = "not_started"
     """Their turn did not come, for a reason that a plan of an earlier version has only as a sentence."""
 

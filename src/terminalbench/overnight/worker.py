@@ -56,7 +56,13 @@ from terminalbench.text.foreign import printable
 
 BEAT_SEC = 1.0
 _MOVES = (EventKind.TRIAL_STARTED, EventKind.TRIAL_PHASE, EventKind.TRIAL_ENDED, EventKind.TRIAL_HELD)
-_MAY_PASS = (None, ExclusionKind.DISK_FULL, ExclusionKind.INTERRUPTED, ExclusionKind.NOT_STARTED)
+_MAY_PASS = (
+    None,
+    ExclusionKind.DISK_FULL,
+    ExclusionKind.INTERRUPTED,
+    ExclusionKind.CLUSTER_LOST,
+    ExclusionKind.NOT_STARTED,
+)
 """Why a trial did not run that another try may find changed; what a gate or an order holds back is not among them."""
 
 

@@ -247,14 +247,15 @@ def run_jobs(
         guard.begin()
         left_over = supervisor.run()
         guard.end()
-    if supervisor.stop_reason is not None:
-        listener.stopped(supervisor.stop_reason)
+    stopped = supervisor.stop.reason if supervisor.stop is not None else None
+    if stopped is not None:
+        listener.stopped(stopped)
     scrub_leftovers(batch, secrets)
     plan = msgspec.structs.replace(plan, died=(*plan.died, *supervisor.died))
     plan = _with_left_overs(plan, {place: _as_of_now(gate, place[0], why) for place, why in left_over.items()})
     write_json(batch.plan_json, plan)
     problems = (*copy_artifacts(batch, plan), *notifier.finish())
-    return RunResult(batch, plan, bool(supervisor.signals), problems, stopped=supervisor.stop_reason)
+    return RunResult(batch, plan, bool(supervisor.signals), problems, stopped=stopped)
 
 
 def copy_artifacts(batch: Batch, plan: Plan) -> list[str]:

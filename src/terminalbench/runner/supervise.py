@@ -19,7 +19,16 @@ from terminalbench.live.processes import Worker, executor
 from terminalbench.locks import is_stopped
 from terminalbench.records.event import COMPLETED_JOB, HUNG_JOB, Event, EventKind
 from terminalbench.runner.deaths import blame
-from terminalbench.runner.executors.base import NODE_FENCED, NODE_LOST, NODE_UNFIT, ClusterExecutor, Executor, JobRun
+from terminalbench.runner.executors.base import (
+    CLUSTER_GONE,
+    NO_ROOM,
+    NODE_FENCED,
+    NODE_LOST,
+    NODE_UNFIT,
+    ClusterExecutor,
+    Executor,
+    JobRun,
+)
 from terminalbench.runner.kill import when_orphaned
 from terminalbench.runner.last_words import how_it_ended, log_tail
 from terminalbench.runner.signals import heard
@@ -28,6 +37,14 @@ from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import duration
 
 MAX_WAVES = 10
+MAX_LOST = 3
+"""How many waves of a line may be lost with their machines, one after the other, without a trial that ended."""
+_KINDS = {
+    NODE_UNFIT: ExclusionKind.ABORTED,
+    NO_ROOM: ExclusionKind.CLUSTER_LOST,
+    CLUSTER_GONE: ExclusionKind.CLUSTER_LOST,
+}
+"""Exit codes of jobs that another wave would end with too."""
 SILENT_SEC = 300.0
 """A Harbor that has said nothing for so long, not even a heartbeat, hangs: it is ended, and the rest runs anew.
 
@@ -38,6 +55,7 @@ longer.
 START_SEC = 1800.0
 """The same before its first word, when it looks up and downloads tasks."""
 
+_LOST = "its node, or the cluster, was lost"
 _POLL_SEC = 0.1
 _LOOK_SEC = 1.0
 _GRACE_SEC = 30.0
@@ -102,6 +120,7 @@ class _Line:
     hung: bool = False
     over: bool = False
     lost_at: float | None = None
+    lost: int = 0
     fruitful: int = 0
     revived: bool = False
 
@@ -169,7 +188,7 @@ class Supervisor:
     secrets: Secrets = field(default_factory=Secrets.of_environment)
     executor: str = "local"
     signals: int = 0
-    stop_reason: str | None = None
+    stop: Refusal | None = None
     died: list[str] = field(default_factory=list)
     _offset: int = 0
     _looked_at: float = 0.0
@@ -179,9 +198,7 @@ class Supervisor:
 
     def why_over(self, profile: str) -> Refusal | None:
         """Why nothing of a profile may start any more: nothing at all may, or the profile was stopped."""
-        if self.stop_reason is not None:
-            return Refusal(self.stop_reason, ExclusionKind.DISK_FULL)
-        return self.closed(profile)
+        return self.stop or self.closed(profile)
 
     def run(self) -> dict[tuple[str, Cell], Refusal]:
         """Run everything to its end; why each cell that is left over did not run to its end, by profile and cell.
@@ -207,8 +224,8 @@ class Supervisor:
     def _run(self, waiting: deque[_Line], running: list[_Line], ended: list[_Line]) -> None:
         self._running = running
         limit = self.side_by_side or len(waiting)
-        while running or (waiting and not self.signals and self.stop_reason is None):
-            while waiting and _room(running, waiting[0], limit) and not self.signals and self.stop_reason is None:
+        while running or (waiting and not self.signals and self.stop is None):
+            while waiting and _room(running, waiting[0], limit) and not self.signals and self.stop is None:
                 line = waiting.popleft()
                 if reason := self.why_over(line.profile):
                     line.left_over = dict.fromkeys(wanted(line.launch.job), reason)
@@ -274,9 +291,10 @@ class Supervisor:
 
     def _look(self) -> None:
         now = time.monotonic()
-        if self.stop_reason is None and now - self._looked_at >= _LOOK_SEC:
+        if self.stop is None and now - self._looked_at >= _LOOK_SEC:
             self._looked_at = now
-            self.stop_reason = self.stopped()
+            if (reason := self.stopped()) is not None:
+                self.stop = Refusal(reason, ExclusionKind.DISK_FULL)
 
     def _start(self, line: _Line, job: JobSpec) -> None:
         config = line.launch.config(job)
@@ -344,8 +362,7 @@ class Supervisor:
         elif line.held:  # a job that is held to its end interrupts itself; what held it was lifted meanwhile
             why, line.fruitful = "what held it back was lifted", line.fruitful + bool(line.started)
         elif code in (NODE_LOST, NODE_FENCED):
-            why = "its node, or the cluster, was lost"
-            line.fruitful += bool(finished_trials(self.batch.job_folder(wave.name)))
+            why = _LOST
             self._tell_death(line, why, code)
         elif code == 0 and line.completed:
             why = "Harbor finished its job and left no readable result"
@@ -368,13 +385,28 @@ class Supervisor:
         return True
 
     def _why_unfit(self, line: _Line, code: int) -> Refusal | None:
-        """Why no machine that it would be given to can run it, or None."""
-        if code != NODE_UNFIT:
+        """Return why no machine that it would be given to can run it, or None; nothing runs when none is left."""
+        if code in (NODE_LOST, NODE_FENCED):
+            return self._why_lost(line, code)
+        if code not in _KINDS:
             return None
         said = (tail_plain(self.batch.job_log(line.waves[-1].name), _SAID_BYTES) or "").splitlines()
         why = self.secrets.one_line(said[-1] if said else "its node cannot run it")
         self._tell_death(line, why, code)
-        return Refusal(why, ExclusionKind.ABORTED)
+        refusal = Refusal(why, _KINDS[code])
+        if code == CLUSTER_GONE:
+            self.stop = refusal
+        return refusal
+
+    def _why_lost(self, line: _Line, code: int) -> Refusal | None:
+        """Count a wave that was lost with its machine; return why no further one is started, or None."""
+        fruitful = bool(finished_trials(self.batch.job_folder(line.waves[-1].name)))
+        line.fruitful, line.lost = line.fruitful + fruitful, 0 if fruitful else line.lost + 1
+        if line.lost < MAX_LOST:
+            return None
+        self._tell_death(line, _LOST, code)
+        why = f"{_LOST}, {MAX_LOST} times in a row without a trial that ended"
+        return Refusal(why, ExclusionKind.CLUSTER_LOST)
 
     def _beside(self, line: _Line) -> list[JobSpec]:
         """The jobs of its profile that run in other lines."""
@@ -426,7 +458,7 @@ class Supervisor:
                 self._stop(line, now=True)
 
     def _forward_signals(self, running: list[_Line]) -> None:
-        if not self.signals and self.stop_reason is None:
+        if not self.signals and self.stop is None:
             return
         now = time.monotonic()
         first = self._asked_at is None

@@ -20,6 +20,12 @@ NODE_FENCED = -1002
 NODE_UNFIT = -1001
 """The exit code of a job that cannot run on the machine it was given to: another try would end in the same way."""
 
+NO_ROOM = -1003
+"""The exit code of a job for which no machine is left that has room."""
+
+CLUSTER_GONE = -1004
+"""The exit code of a job that did not begin because no machine can be reached any more: no other one would."""
+
 
 @dataclass(frozen=True)
 class JobRun:

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,7 +31,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import write_text
 from terminalbench.json_files import read_json
-from terminalbench.runner.executors.base import NODE_FENCED, NODE_LOST, NODE_UNFIT
+from terminalbench.runner.executors.base import NO_ROOM, NODE_FENCED, NODE_LOST, NODE_UNFIT
 from terminalbench.runner.executors.ray_home import Home
 from terminalbench.runner.executors.ray_messages import (
     HOW_TO_JOIN,
@@ -53,6 +54,10 @@ SLOTS = ("sandboxes", "models")
 _STORE_BYTES = 80_000_000
 _REACH_SEC = 5.0
 _SILENT_SEC = 40.0
+UNHEARD_SEC = 60.0
+"""A node that has not answered for so long is lost, whether or not Ray has noticed."""
+NO_ROOM_SEC = 90.0
+"""A job waits for so long while no node of the cluster could ever have room for it: another node may come."""
 _MB = 1 << 20
 _NOT_MADE = re.compile(r"error raised in its creation task.*?\bip=([^,)\s]+)", re.DOTALL)
 """What Ray says of an actor that could not be made. What ours does when it is made cannot fail."""
@@ -113,10 +118,10 @@ def _try(address: str | None) -> str | None:
     return None
 
 
-def watch(address: str) -> None:
+def watch(address: str, jobs: "Jobs") -> None:
     """End this process when its cluster is gone, or is another one by now: what it asks would never be answered.
 
-    A head that was started anew does not know the node that we joined.
+    A head that was started anew does not know the node that we joined. Jobs that wait are told which nodes there are.
     """
     node, seen = ray.get_runtime_context().get_node_id(), time.monotonic()
 
@@ -124,7 +129,9 @@ def watch(address: str) -> None:
         nonlocal seen
         while True:
             try:
-                known = any(one["NodeID"] == node and one["Alive"] for one in ray.nodes())
+                nodes = [one for one in ray.nodes() if one["Alive"]]
+                known = any(one["NodeID"] == node for one in nodes)
+                jobs.see([one["Resources"] for one in nodes])
             except Exception:  # noqa: BLE001  whatever it is, this cluster does not answer
                 known = False
             if not known:
@@ -150,18 +157,41 @@ def needs(order: Join, trials: int) -> dict[str, Any]:
     }
 
 
-def check_room(order: Join) -> None:
-    """Refuse a job that fits no node: it would wait for ever."""
-    asked = needs(order, order.trials)
+def why_no_room(order: Join, trials: int, nodes: Sequence[Mapping[str, float]]) -> str | None:
+    """Return why a job of so many trials at once fits no node, of these resources; None when it fits one."""
+    asked = needs(order, trials)
     wanted = {"CPU": asked["num_cpus"], "memory": asked["memory"] or 0, **asked["resources"]}
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
-        return
+        return None
     most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in wanted}
     short = next((name for name, amount in wanted.items() if most[name] < amount), "CPU")
     unit = f" of {short}" if short != "CPU" else " CPUs"
-    what = f"{order.trials} trials at once take {wanted[short]:g}{unit}, and no node has more than {most[short]:g}"
-    refuse(what, "lower parallel, of the run or the profile, or cpus_per_trial in [run.ray]")
+    return f"{trials} trials at once take {wanted[short]:g}{unit}, and no node has more than {most[short]:g}"
+
+
+def check_room(order: Join) -> None:
+    """Refuse a job that fits no node: it would wait for ever."""
+    why = why_no_room(order, order.trials, [node["Resources"] for node in ray.nodes() if node["Alive"]])
+    if why is not None:
+        refuse(why, "lower parallel, of the run or the profile, or cpus_per_trial in [run.ray]")
+
+
+@dataclass
+class NodeLease:
+    """The renewals of a job: the answer that is awaited, and when the last one came."""
+
+    answer: Any = None
+    heard_at: float = field(default_factory=time.monotonic)
+
+    def renew(self, actor: Any) -> bool:
+        """Tell the node that its job is wanted; False when it has not answered for too long."""
+        if self.answer is not None and ray.wait([self.answer], timeout=0)[0]:
+            with contextlib.suppress(RayError):  # who follows the job is told too
+                ray.get(self.answer)
+                self.heard_at = time.monotonic()
+        with contextlib.suppress(RayError):
+            self.answer = actor.renew.remote()
+        return time.monotonic() - self.heard_at < UNHEARD_SEC
 
 
 @dataclass
@@ -169,6 +199,8 @@ class Jobs:
     """The jobs of the runner: each has an actor on some node, and a thread here that follows it."""
 
     order: Join
+    waiting: dict[str, Start] = field(default_factory=dict)
+    homeless_since: dict[str, float] = field(default_factory=dict)
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     batches: set[Batch] = field(default_factory=set)
     actors: dict[str, Any] = field(default_factory=dict)
@@ -185,16 +217,35 @@ class Jobs:
             write_text(batch.place, self.token)
             shutil.rmtree(batch.arriving, ignore_errors=True)  # of a bridge that was killed
         actor = self.made_of.options(max_concurrency=4, max_restarts=0, **asked).remote()
+        self.waiting[start.name] = start
         self.actors[start.name] = actor
         threading.Thread(target=self._follow, args=(start, actor), name=start.name, daemon=True).start()
 
     def renew(self) -> None:
-        """Tell every node, again and again, that its job is wanted: by actor, which needs no head."""
+        """Renew the leases of all jobs that have begun, for ever: by actor, which needs no head."""
+        leases: dict[str, NodeLease] = {}
         while True:
             for name, actor in list(self.actors.items()):
-                if name in self.began:
-                    actor.renew.remote()
+                if name in self.began and not leases.setdefault(name, NodeLease()).renew(actor):
+                    self._end(name, NODE_LOST, f"its node was lost: no answer for {UNHEARD_SEC:g} s")
             time.sleep(LEASE_SEC / 6)
+
+    def see(self, nodes: Sequence[Mapping[str, float]]) -> None:
+        """End jobs that wait while no node, of which these resources are known, could ever have room for them."""
+        for name, start in list(self.waiting.items()):
+            why = why_no_room(self.order, start.trials, nodes)
+            since = self.homeless_since.setdefault(name, time.monotonic())
+            if why is None:
+                del self.homeless_since[name]
+            elif time.monotonic() - since > NO_ROOM_SEC and (actor := self.actors.get(name)) is not None:
+                self._end(name, NO_ROOM, f"{why} since {NO_ROOM_SEC:g} s")
+                ray.kill(actor)
+
+    def _end(self, name: str, code: int, said: str) -> None:
+        """Tell the end of a job, once: what is heard of it later does not count."""
+        self.waiting.pop(name, None)
+        if self.actors.pop(name, None) is not None:
+            say(Ended(name, code, said))
 
     def stop(self, name: str, now: bool) -> None:
         """Stop it; one that has not begun is taken back."""
@@ -222,6 +273,7 @@ class Jobs:
         try:
             host = ray.get(actor.host.remote(__version__))
             self.began.add(start.name)
+            self.waiting.pop(start.name, None)
             say(Began(start.name, host))
             if start.name in self.stopped:
                 actor.stop.remote(self.stopped[start.name])
@@ -242,10 +294,9 @@ class Jobs:
         except Exception as error:  # noqa: BLE001  whatever it is, the runner waits for the end of the job
             code = NODE_UNFIT
             said = str(error) if isinstance(error, TbenchError | OSError) else f"{type(error).__name__}: {error}"
-        self.actors.pop(start.name, None)
         with contextlib.suppress(RayError, ValueError):
             ray.kill(actor)
-        say(Ended(start.name, code, said))
+        self._end(start.name, code, said)
 
     def _lost(self, name: str, when: str, error: RayError) -> tuple[int, str]:
         """The exit code of a job whose actor is gone, and why; where none could be made there is no code of ours."""
@@ -271,7 +322,7 @@ def main() -> None:
     threading.Thread(target=jobs.renew, name="lease", daemon=True).start()
     say(Joined(sum(node["Alive"] for node in ray.nodes())))
     if order.address is not None:
-        threading.Thread(target=watch, args=(order.address,), name="head", daemon=True).start()
+        threading.Thread(target=watch, args=(order.address, jobs), name="head", daemon=True).start()
     for line in lines:
         told = decode(line, Order)
         if isinstance(told, Start):

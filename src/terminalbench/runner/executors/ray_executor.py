@@ -31,7 +31,7 @@ from terminalbench.locks import start_ticks
 from terminalbench.modes import make_folder
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.executors import tie
-from terminalbench.runner.executors.base import NODE_LOST, JobRun
+from terminalbench.runner.executors.base import CLUSTER_GONE, NODE_FENCED, NODE_LOST, JobRun
 from terminalbench.runner.executors.local import LocalExecutor, tied
 from terminalbench.runner.executors.ray_messages import (
     HOW_TO_JOIN,
@@ -51,7 +51,7 @@ ADDRESS = "RAY_ADDRESS"
 """The variable that names a cluster where the experiment names none."""
 JOIN_SEC = 18.0
 AGAIN_SEC = 90.0
-"""For how long a run that had a cluster tries to join it again: its head may be starting anew."""
+"""For how long a run that had a cluster tries to join it again: its head may be starting anew. It tries once."""
 WAVES_OF = 8
 _LOCAL_SEC = 90.0
 _BRIDGE = "terminalbench.runner.executors.ray_bridge"
@@ -111,6 +111,8 @@ class Bridge:
 
     def end(self) -> None:
         """End it, and with it all that it runs; a cluster of its own too."""
+        if self.joined is None:
+            self.process.kill()
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError, ValueError):
                 self.process.stdin.close()
@@ -181,9 +183,7 @@ class RayExecutor:
     def start(self, job: JobRun) -> Worker:
         """Have it begin as soon as a node has room for it."""
         make_folder(job.log.parent)
-        if self._bridge is None or not self._bridge.alive:
-            self._bridge = Bridge(self._join(AGAIN_SEC, again=True))
-        bridge = self._bridges[job.name] = self._bridge
+        bridge = self._bridges[job.name] = self._current()
         self._logs[job.name] = job.log
         config = decode_plain(Path(job.argv[job.argv.index("-c") + 1]), _JobConfig, _CONFIG_LIMIT) or _JobConfig()
         trials = config.n_concurrent_trials
@@ -201,14 +201,18 @@ class RayExecutor:
         )
 
     def poll(self, worker: Worker) -> int | None:
-        """The exit code of a job that has ended; `NODE_LOST` when its node, or the cluster, is gone."""
+        """Return the exit code of a job that has ended; `NODE_LOST` when its node, or the cluster, is gone.
+
+        The cluster is joined again at once; when it cannot be, jobs that were to run there end with `CLUSTER_GONE`.
+        """
         bridge = self._bridges[worker.job]
         found = bridge.ended.get(worker.job)
         if found is None and bridge.alive:
             return None
         if found is None:
-            said = bridge.refused.what if bridge.refused is not None else "the Ray cluster is gone"
-            found = bridge.ended[worker.job] = Ended(worker.job, NODE_LOST, said)
+            found = bridge.ended[worker.job] = _fate(bridge, worker.job)
+            if bridge is self._bridge:
+                self._current()
         if found.said and (log := self._logs.pop(worker.job, None)) is not None:
             append_lines(log, f"{found.said}\n".encode())
         return found.code
@@ -240,6 +244,12 @@ class RayExecutor:
             self._bridge.end()
             self._bridge = None
 
+    def _current(self) -> Bridge:
+        """Return the bridge: another one where it had joined and is gone, not where it could not join."""
+        if self._bridge is None or (self._bridge.joined is not None and not self._bridge.alive):
+            self._bridge = Bridge(self._join(AGAIN_SEC, again=True))
+        return self._bridge
+
     @property
     def _address(self) -> str | None:
         table = self._settings.ray or RayTable()
@@ -250,3 +260,11 @@ class RayExecutor:
         at_once = self._settings.parallel or HARBOR_PARALLEL
         taken = (table.cpus_per_trial, table.memory_mb_per_trial)
         return Join(self._address, *taken, at_once, patience_sec, again)
+
+
+def _fate(bridge: Bridge, job: str) -> Ended:
+    """Return how a job ended whose bridge is gone and has not said so."""
+    said = bridge.refused.what if bridge.refused is not None else "the Ray cluster is gone"
+    if bridge.joined is None:
+        return Ended(job, CLUSTER_GONE, said)
+    return Ended(job, NODE_LOST if job in bridge.began else NODE_FENCED, said)

@@ -17,7 +17,7 @@ demo: setup  ## Run the quickstart experiment: no Docker, no key, about a minute
 	@echo && $(BIN)/tbench compare experiments/quickstart.toml
 
 test:  ## Set up, then run every check and test
-	@sh scripts/test-clients.sh & sh scripts/setup.sh $(VENV) && wait $$!
+	@sh scripts/test-clients.sh $(VENV) & sh scripts/setup.sh $(VENV) && wait $$!
 	@$(MAKE) --no-print-directory check
 
 check:  ## Every check and test, without set-up

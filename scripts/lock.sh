@@ -5,17 +5,19 @@ venv=${1:-.venv}
 tool=$(mktemp -d)
 trap 'rm -rf "$tool"' EXIT
 "$venv/bin/python" -m venv "$tool"
-. scripts/uv.sh
+. scripts/wheels.sh
 # shellcheck disable=SC2086  several options
-"$tool/bin/python" -m pip install -qq $hashed
+"$tool/bin/python" -m pip install -qq $hashed -r requirements-uv.lock
 compile() {
     "$tool/bin/uv" pip compile --quiet --universal --python-version 3.12 --generate-hashes --no-emit-index-url \
         --no-header --no-annotate ${UPGRADE:+--upgrade} pyproject.toml "$@"
 }
 if [ -n "${UPGRADE:-}" ]; then
-    echo uv >"$tool/uv.in"
-    "$tool/bin/uv" pip compile --quiet --universal --python-version 3.12 --generate-hashes --no-emit-index-url \
-        --no-header --no-annotate "$tool/uv.in" -o requirements-uv.lock
+    for wheel in uv node; do
+        sed 's/=.*//; q' "requirements-$wheel.lock" >"$tool/wheel.in"
+        "$tool/bin/uv" pip compile --quiet --universal --python-version 3.12 --generate-hashes --no-emit-index-url \
+            --no-header --no-annotate "$tool/wheel.in" -o "requirements-$wheel.lock" --upgrade
+    done
 fi
 compile -o requirements.lock
 compile --extra dev -c requirements.lock -o requirements-dev.lock

@@ -6,9 +6,14 @@ venv=${1:-.venv}
 lock=requirements-dev.lock
 wanted='import sys; sys.exit(not ((3, 12) <= sys.version_info[:2] < (3, 15)))'
 
-fingerprint() { cat "$lock" pyproject.toml src/terminalbench/version.py requirements-uv.lock scripts/uv.sh "$0" | cksum | cut -d' ' -f1; }
+fingerprint() { cat "$lock" pyproject.toml src/terminalbench/version.py requirements-uv.lock scripts/wheels.sh "$0" | cksum | cut -d' ' -f1; }
 works() { [ -n "$1" ] && "$1" -c "$wanted" >/dev/null 2>&1; }
 
+# One at a time: a second `make` waits, and finds what the first has made.
+if command -v flock >/dev/null 2>&1; then
+    exec 8>"$venv.lock"
+    flock 8
+fi
 print="$(pwd) $(fingerprint)"
 if [ "$(cat "$venv/.ready" 2>/dev/null || true)" = "$print" ] && works "$venv/bin/python"; then
     exit 0
@@ -36,7 +41,7 @@ find_python() {
     done
 }
 
-. scripts/uv.sh
+. scripts/wheels.sh
 
 python=$(find_python)
 if [ -z "$python" ]; then
@@ -49,6 +54,7 @@ if [ -z "$python" ]; then
 fi
 
 echo "setup: $("$python" --version) in $venv" >&2
+rm -f "$venv/.ready"  # first: what is removed halfway is not ready
 rm -rf "$venv"
 uv=$(find_uv | tail -n 1)
 if [ -z "$uv" ] || ! "$uv" venv --quiet --seed --python "$python" "$venv"; then
@@ -63,4 +69,5 @@ if [ -z "$uv" ] || ! "$uv" pip install -q --python "$venv/bin/python" --require-
 fi
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 "$venv/bin/python" -m compileall -q -x 'starter/tasks' src/terminalbench || true
-echo "$print" >"$venv/.ready"
+echo "$print" >"$venv/.ready.new"
+mv "$venv/.ready.new" "$venv/.ready"

@@ -1,29 +1,58 @@
 #!/bin/sh
 # What the end-to-end tests use besides Python: the real Claude Code CLI and axe (npm, pinned), tmux and Chromium (Debian).
-# A no-op when they are there.
+# Usage: scripts/test-clients.sh VENV        A no-op when they are there.
+# npm is that of the PATH or a wheel; where Debian's packages cannot be installed, Playwright gets the browser. What cannot be
+# had is said in one line, and the tests that need it are skipped by name (tests/support/tools.py).
 set -eu
-lock=tests/clients/package-lock.json
-mark=tests/clients/node_modules/.installed
-if [ "$(cat "$mark" 2>/dev/null || true)" != "$(cksum <"$lock")" ]; then
-    if command -v npm >/dev/null 2>&1; then
-        echo "setup: installing the pinned test clients (npm)" >&2
-        install="npm ci --prefix tests/clients --ignore-scripts --no-audit --no-fund --loglevel=error"
-        $install >/dev/null || $install >/dev/null
-        cksum <"$lock" >"$mark"
-    else
-        echo "setup: no npm here: the tests with the real Claude Code CLI will fail; install Node.js" >&2
-    fi
+venv=${1:-.venv}
+clients=tests/clients
+mark=$clients/node_modules/.installed
+log=$clients/setup.log
+. scripts/wheels.sh
+
+# One at a time: a second `make test` waits, and finds what the first has installed.
+if command -v flock >/dev/null 2>&1; then
+    exec 9>"$clients/.lock"
+    flock 9
 fi
-debian() { # debian COMMAND PACKAGE WHOSE-TESTS
-    [ ! -x "/usr/bin/$1" ] && [ ! -x "/bin/$1" ] || return 0
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-        echo "setup: installing $2 (Debian)" >&2
-        install="apt-get install -y -qq --no-install-recommends $2"
-        { $install || { apt-get update -qq && $install; }; } >/dev/null 2>&1 ||
-            echo "setup: $2 could not be installed; the $3 tests will fail" >&2
-    else
-        echo "setup: no $1 here: the $3 tests will fail; install the package $2" >&2
+: >"$log"
+failed() { echo "setup: $1; $log says why" >&2; }
+
+npm_clients() {
+    [ "$(cat "$mark" 2>/dev/null || true)" != "$(cksum <"$clients/package-lock.json")" ] || return 0
+    rm -f "$mark"
+    if ! command -v npm >/dev/null 2>&1; then
+        echo "setup: no npm here: taking that of a wheel" >&2
+        sh scripts/setup.sh "$venv" && python="$venv/bin/python" # which has a pip
     fi
+    npm=$(find_npm 2>>"$log") || return 1
+    echo "setup: installing the pinned test clients (npm)" >&2
+    quick="--fetch-retries=1 --fetch-retry-maxtimeout=5000 --fetch-timeout=60000"
+    install="$npm ci --prefix $clients --ignore-scripts --no-audit --no-fund --loglevel=error $quick"
+    $install >>"$log" 2>&1 || $install >>"$log" 2>&1 || return 1
+    cksum <"$clients/package-lock.json" >"$mark"
 }
-debian tmux tmux Terminus-2
-debian chromium chromium browser
+
+debian() { # debian PACKAGE
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || return 1
+    echo "setup: installing $1 (Debian)" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    install="apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 -o Acquire::Retries=1 $1"
+    { $install || { dpkg --configure -a; apt-get update -qq; $install; }; } >>"$log" 2>&1
+}
+
+browser() {
+    for name in chromium chromium-browser google-chrome; do
+        ! command -v "$name" >/dev/null 2>&1 || return 0
+    done
+    [ -z "$(find "${PLAYWRIGHT_BROWSERS_PATH:-$HOME/.cache/ms-playwright}" -name chrome -type f 2>/dev/null)" ] || return 0
+    debian chromium || {
+        sh scripts/setup.sh "$venv"
+        echo "setup: getting Chromium by Playwright" >&2
+        timeout 300 "$venv/bin/playwright" install chromium >>"$log" 2>&1
+    }
+}
+
+npm_clients || failed "the clients of npm could not be installed: tests with Claude Code and axe will be skipped"
+[ -x /usr/bin/tmux ] || [ -x /bin/tmux ] || debian tmux || failed "no tmux could be installed: its tests will be skipped"
+browser || failed "no Chromium could be installed: the tests in a browser will be skipped"

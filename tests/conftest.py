@@ -9,11 +9,12 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import warm, workers
+from support import tools, warm, workers
 from support.experiments import Project
 from support.workers import pytest_runtestloop  # noqa: F401  a hook
 from terminalbench.cli.main import main
@@ -67,6 +68,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what was not tested, and how to have it tested."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    if lines := tools.lacking(str(report.longrepr) for report in skipped):
+        terminalreporter.section("not tested here")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 @dataclass(frozen=True)

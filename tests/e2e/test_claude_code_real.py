@@ -1,7 +1,6 @@
 """The real Claude Code CLI in the local sandbox against a scripted Anthropic server, through real Harbor."""
 
 import json
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,13 @@ from servers.base import Refusal, Tokens, Turn
 from servers.git_http import GitServer
 from servers.harbor_job import INSTRUCTION, SOLVE, Trial, run_trial
 from servers.mcp_package import LAB, write_package, write_repository
+from support.tools import CLAUDE, CLIENTS
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.records.trial import AgentStatus, Outcome
 from terminalbench.records.trial import Trial as Read
 
 AGENT = "terminalbench.harbor.agents.claude_code:ClaudeCodeAgent"
-CLIENTS = Path(__file__).parents[1] / "clients"
 VERSION = json.loads((CLIENTS / "package.json").read_text())["optionalDependencies"][
     "@anthropic-ai/claude-code-linux-x64"
 ]
@@ -34,12 +33,8 @@ COST = (3300 * 3 + 210 * 3.75 + 1500 * 0.3 + 180 * 15) / 1e6
 
 @pytest.fixture(scope="session")
 def claude() -> Path:
-    """The pinned CLI; its absence is a failure, not a reason to skip."""
-    machine = {"x86_64": "x64", "aarch64": "arm64"}[platform.machine()]
-    binary = CLIENTS / "node_modules" / "@anthropic-ai" / f"claude-code-linux-{machine}" / "claude"
-    if not binary.is_file():
-        pytest.fail("no Claude Code client; run: npm ci --prefix tests/clients --ignore-scripts")
-    return binary
+    """The pinned CLI."""
+    return CLAUDE.path()
 
 
 def run_claude(

@@ -19,10 +19,10 @@ from servers.anthropic import AnthropicServer
 from servers.base import Turn
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
-from support.claude import claude_binary
 from support.judging import ALL, recorded
 from support.pages import shell_blocks, typed
 from support.tasks import write_starter_like
+from support.tools import CLAUDE
 from support.walk import Walked, walk
 from support.warm import Warm
 
@@ -48,14 +48,14 @@ SERVED = [
     Turn(act(task_complete=True)),
     Turn(act(task_complete=True)),
 ]
-CLAUDE = [
+TURNS = [
     Turn("", [("mcp__adder__add_file", {"path": "/app/numbers.txt"})]),
     Turn("", [("Bash", {"command": SUM, "description": "Add them"})]),
     Turn("Done."),
 ]
 
 # What `make setup` leaves, with the packages of these tests: nothing is downloaded.
-PARTS = "requirements-dev.lock pyproject.toml src/terminalbench/version.py requirements-uv.lock scripts/uv.sh scripts/setup.sh"
+PARTS = "requirements-dev.lock pyproject.toml src/terminalbench/version.py requirements-uv.lock scripts/wheels.sh scripts/setup.sh"
 LENT = (
     f"mkdir .venv && ln -s {sys.prefix}/bin .venv/bin\n"
     f'echo "$(pwd) $(cat {PARTS} | cksum | cut -d " " -f 1)" > .venv/.ready'
@@ -87,7 +87,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Generator[Walked]:
     for place in (folder, programs, loaded):
         place.mkdir()
     Warm().write_tbench(loaded)
-    (programs / "claude").symlink_to(claude_binary())
+    (programs / "claude").symlink_to(CLAUDE.path())
     env = {
         "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin",
         "OPENAI_API_KEY": "sk-scripted-0123456789",
@@ -96,7 +96,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Generator[Walked]:
     with (
         OllamaServer(OLLAMA, model="qwen3:8b") as ollama,
         OpenAIServer(SERVED) as served,
-        AnthropicServer(CLAUDE) as claude,
+        AnthropicServer(TURNS) as claude,
     ):
         tutorial = TUTORIAL
         for address, stand_in in {

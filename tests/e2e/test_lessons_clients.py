@@ -8,8 +8,8 @@ import pytest
 from servers.anthropic import AnthropicServer
 from servers.base import Turn
 from servers.workflow import Asked, WorkflowServer
-from support.claude import claude_binary
 from support.tasks import write_repository_task
+from support.tools import CLAUDE
 from terminalbench.index.exposures import exposed_trials
 
 LESSON = 'Read {{ the }} first error, `then` "the last": naïve café $HOME 100% it\'s <b>not</b> the {same}.'
@@ -51,7 +51,7 @@ def texts(content: Any) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_a_lesson_stands_verbatim_in_what_claude_code_and_a_workflow_send(lab: Any) -> None:
-    binary = claude_binary()
+    binary = CLAUDE.path()
     version = json.loads((binary.parent / "package.json").read_text())["version"]
     mount = {"type": "bind", "source": str(binary), "target": "/usr/local/bin/claude", "read_only": True}
     folder = write_repository_task(lab.root / "tasks" / "calc")

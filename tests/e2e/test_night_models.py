@@ -12,8 +12,8 @@ from test_run_clients import VERSION
 from servers.anthropic import AnthropicServer
 from servers.base import Turn
 from servers.ollama import OllamaServer
-from support.claude import claude_binary
 from support.tasks import SOLVE
+from support.tools import CLAUDE
 from terminalbench.experiments.write import write_experiment
 from terminalbench.json_files import read_jsonl
 from terminalbench.overnight.models import check_model, parse_model, profile_of
@@ -74,10 +74,10 @@ def test_nothing_of_the_users_own_reaches_claude_code(lab: Any, tmp_path: Path) 
             (folder / name).write_text(text)
     with AnthropicServer([Turn(tools=[("Bash", {"command": SOLVE})]), Turn("Done.")]) as provider:
         lab.env |= {"HOME": str(home), "ANTHROPIC_API_KEY": "sk-ant-scripted", "ANTHROPIC_BASE_URL": provider.url}
-        mount = {"type": "bind", "source": str(claude_binary()), "target": "/usr/local/bin/claude", "read_only": True}
+        mount = {"type": "bind", "source": str(CLAUDE.path()), "target": "/usr/local/bin/claude", "read_only": True}
         suite = load_suite(_suite(lab, {"harbor_args": ["--mounts", json.dumps([mount])]}), root=lab.root)
         model = parse_model("claude-code:claude-sonnet-4-5")
-        environment = {**lab.env, "PATH": f"{claude_binary().parent}{os.pathsep}{os.environ['PATH']}"}
+        environment = {**lab.env, "PATH": f"{CLAUDE.path().parent}{os.pathsep}{os.environ['PATH']}"}
         facts = check_model(model, harbor_args=suite.tables["run"]["harbor_args"], environment=environment)
         assert facts["login"] == "ANTHROPIC_API_KEY"
         assert "sonnet" in facts["answered"]

@@ -15,9 +15,9 @@ from test_run_clients import VERSION
 
 from servers.anthropic import AnthropicServer
 from servers.base import Handler, Refusal, Request, Turn
-from support.claude import claude_binary
 from support.experiments import Project
 from support.tasks import SOLVE, write_task
+from support.tools import CLAUDE
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.results import read_job
 from terminalbench.records.trial import AgentStatus, Outcome, Trial
@@ -107,7 +107,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, new_lab: Callable[[Project], A
             f'[profiles.cc]\nno_mcp = true\nhooks = "hooks.json"\nmodel = "claude-sonnet-4-5"\nagent_version = "{VERSION}"\n'
             f'env = {{ ANTHROPIC_API_KEY = "${{ANTHROPIC_API_KEY}}", ANTHROPIC_BASE_URL = "{provider.url}" }}\n'
         )
-        mount = {"type": "bind", "source": str(claude_binary()), "target": "/usr/local/bin/claude", "read_only": True}
+        mount = {"type": "bind", "source": str(CLAUDE.path()), "target": "/usr/local/bin/claude", "read_only": True}
         arguments = f"harbor_args = ['--mounts', '{json.dumps([mount])}']"
         run = f"parallel = {len(TASKS)}\non_auth_failure = 'continue'\n{arguments}"
         done = lab.tbench("run", lab.experiment(profile, tasks=TASKS, run=run))

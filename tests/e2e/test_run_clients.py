@@ -1,7 +1,6 @@
 """Real clients through `tbench`: Claude Code with the example's MCP server, models that answer or do not, Harbor's viewer."""
 
 import json
-import platform
 import shutil
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from servers.mcp_package import LAB
 from servers.openai import OpenAIServer
 from support.judging import point, recorded
 from support.tasks import SOLVE
+from support.tools import CLAUDE
 from terminalbench.harbor.read.results import read_job
 from terminalbench.json_files import read_jsonl
 from terminalbench.records.trial import Finding
@@ -38,11 +38,8 @@ SCRIPT = [
 @pytest.fixture
 def mounts() -> str:
     """The argument that puts the pinned CLI into the sandbox."""
-    machine = {"x86_64": "x64", "aarch64": "arm64"}[platform.machine()]
-    binary = REPO / f"tests/clients/node_modules/@anthropic-ai/claude-code-linux-{machine}/claude"
-    if not binary.is_file():
-        pytest.fail("no Claude Code client; run: npm ci --prefix tests/clients --ignore-scripts")
-    return json.dumps([{"type": "bind", "source": str(binary), "target": "/usr/local/bin/claude", "read_only": True}])
+    binary = str(CLAUDE.path())
+    return json.dumps([{"type": "bind", "source": binary, "target": "/usr/local/bin/claude", "read_only": True}])
 
 
 def claude_profiles(url: str) -> str:

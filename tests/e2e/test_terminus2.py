@@ -1,7 +1,6 @@
 """Harbor's Terminus-2 in the local sandbox against scripted OpenAI-compatible and Ollama servers."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from servers.base import Refusal, Tokens, Turn
 from servers.harbor_job import SOLVE, Trial, run_trial
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
+from support.tools import TMUX
 from terminalbench.analytics.run import AnalysisRequest, run_analysis
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.json_files import read_jsonl
@@ -43,9 +43,8 @@ INPUT, CACHED, OUTPUT = 3200, 600, 90
 
 @pytest.fixture(autouse=True)
 def tmux() -> None:
-    """Terminus-2 works through tmux; its absence is a failure, not a reason to skip."""
-    if shutil.which("tmux", path="/usr/bin:/bin") is None:
-        pytest.fail("no /usr/bin/tmux for the sandbox; install the package tmux")
+    """Terminus-2 works through tmux."""
+    TMUX.path()
 
 
 def run_terminus(folder: Path, model: str, api_base: str, **kwargs: Any) -> Trial:

@@ -7,11 +7,11 @@ import pytest
 
 from servers.anthropic import AnthropicServer
 from servers.base import Turn
-from support.claude import claude_binary
 from support.experiments import Project
 from support.judging import STEPS
 from support.reflecting import batch_of
 from support.searches import Batches, search_of
+from support.tools import CLAUDE
 from support.warm import Warm
 from terminalbench.harbor.limits.gate import share_gate
 from terminalbench.overnight import limits
@@ -79,7 +79,7 @@ def attack(root: Path) -> list[Turn]:
 def test_claude_code_edits_the_profile_and_neither_evaluator_nor_holdout(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    binary = claude_binary()
+    binary = CLAUDE.path()
     mount = {"type": "bind", "source": str(binary), "target": "/usr/local/bin/claude", "read_only": True}
     version = json.loads((binary.parent / "package.json").read_text())["version"]
     monkeypatch.setattr(local, "spawn", Warm())

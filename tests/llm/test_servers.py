@@ -14,7 +14,7 @@ from servers.anthropic import AnthropicServer
 from servers.base import Handler, Refusal, Request, Tokens, Turn
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
-from support.claude import claude_binary
+from support.tools import CLAUDE
 from terminalbench.llm.ask import Patience, ask
 from terminalbench.llm.claude_code import ClaudeCodeModel
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError, Options, chat_model, schema_of
@@ -212,7 +212,7 @@ def test_ollama_host_in_all_its_forms(host: str | None, url: str) -> None:
 
 @pytest.fixture
 def claude(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[AnthropicServer], ClaudeCodeModel]:
-    monkeypatch.setenv("PATH", f"{claude_binary().parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{CLAUDE.path().parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
 
     def at(server: AnthropicServer) -> ClaudeCodeModel:

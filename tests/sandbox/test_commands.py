@@ -3,6 +3,7 @@
 import pytest
 
 from sandbox.driving import Box, Driver, Raised
+from support.tools import TMUX
 
 
 def test_a_command_has_docker_like_defaults(box: Box) -> None:
@@ -74,6 +75,7 @@ def test_a_background_process_does_not_hold_the_command(box: Box) -> None:
 
 
 def test_tmux_works(box: Box) -> None:
+    TMUX.path()
     box.out("tmux new-session -d -s work -x 80 -y 24")
     box.out("tmux send-keys -t work 'echo $((6*7)) > /tmp/answer' Enter")
     box.until("cat /tmp/answer", "42")

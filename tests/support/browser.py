@@ -4,7 +4,6 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from support.dashboard import VIEW_TOKEN
+from support.tools import AXE, CHROMIUM
 
-CHROMIUM = "/usr/bin/chromium"
 PATIENCE_MS = 120_000
 FLAGS = ("--no-sandbox", "--disable-gpu", "--in-process-gpu", "--renderer-process-limit=1")
 """A page takes a quarter less of the processor without processes of its own."""
@@ -21,7 +20,6 @@ _LOOK = """impacts => axe.run(document, {
   resultTypes: ['violations'],
   rules: Object.fromEntries(axe._audit.rules.filter(r => r.enabled && !impacts.includes(r.impact)).map(r => [r.id, {enabled: false}])),
 })"""
-AXE = Path(__file__).parents[1] / "clients" / "node_modules" / "axe-core" / "axe.min.js"
 
 
 @dataclass
@@ -35,7 +33,7 @@ class Watched:
     def problems(self, rules: tuple[str, ...] = ("serious", "critical")) -> list[str]:
         """Accessibility violations of that impact, by axe; rules of another are not looked at, for they take time."""
         if not self.page.evaluate("'axe' in window"):
-            self.page.evaluate(AXE.read_text(encoding="utf-8"))
+            self.page.evaluate(AXE.path().read_text(encoding="utf-8"))
         found: dict[str, Any] = self.page.evaluate(_LOOK, list(rules))
         return [
             f"{v['id']}: {v['help']}: {json.dumps([node['html'][:160] for node in v['nodes'][:4]])}"
@@ -51,8 +49,9 @@ class Watched:
 @pytest.fixture(scope="module")
 def browser() -> Generator[Browser]:
     """Chromium, one for each test module. `make test` installs it."""
+    program = CHROMIUM.path()
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE_MS)
+        started = playwright.chromium.launch(executable_path=program, args=FLAGS, timeout=PATIENCE_MS)
         yield started
         started.close()
 

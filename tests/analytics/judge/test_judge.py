@@ -11,7 +11,6 @@ from servers.anthropic import AnthropicServer
 from servers.base import Handler, Refusal, Request, Tokens, Turn
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
-from support.claude import claude_binary
 from support.judging import (
     ALL,
     COMPARISON,
@@ -27,6 +26,7 @@ from support.judging import (
     trajectory_of,
     write_trial,
 )
+from support.tools import CLAUDE
 from terminalbench.analytics.judge.output import estimate_lines, read_result
 from terminalbench.analytics.judge.questions import Pair, pairs
 from terminalbench.analytics.judge.request import JudgeProgress, JudgeRequest, JudgeTrial
@@ -473,7 +473,7 @@ def test_claude_code_as_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     class Server(AnthropicServer):
         tools_expected = False
 
-    monkeypatch.setenv("PATH", f"{claude_binary().parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{CLAUDE.path().parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-scripted-key-000")
     with Server([Turn(json.dumps(ROOT_CAUSE), tokens=Tokens(input=5000, output=300))]) as server:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)

@@ -1,0 +1,71 @@
+"""What tests use besides Python: where it is. A test that lacks it is skipped by its name, or fails under `CI=true`."""
+
+import os
+import platform
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+CLIENTS = Path(__file__).parents[1] / "clients"
+SYSTEM = "/usr/local/bin:/usr/bin:/bin"
+"""Where programs are that a sandbox on the host's folders has."""
+_MISSING = "missing tool "
+_NPM = "npm ci --prefix tests/clients --ignore-scripts, with Node.js of any source"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One of them: where it is, if it is there, and how to get it."""
+
+    name: str
+    find: Callable[[], Path | None]
+    get: str
+
+    def path(self) -> Path:
+        """Return where it is, or end the test."""
+        found = self.find()
+        return found if found is not None else self._lack()
+
+    def _lack(self) -> NoReturn:
+        reason = f"{_MISSING}{self.name}: {self.get}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+def _file(path: Path) -> Path | None:
+    return path if path.is_file() else None
+
+
+def _program(*names: str, path: str | None = None) -> Path | None:
+    found = next(filter(None, (shutil.which(name, path=path) for name in names)), None)
+    return Path(found) if found is not None else None
+
+
+def _claude() -> Path | None:
+    machine = {"x86_64": "x64", "aarch64": "arm64"}[platform.machine()]
+    return _file(CLIENTS / "node_modules" / "@anthropic-ai" / f"claude-code-linux-{machine}" / "claude")
+
+
+def _chromium() -> Path | None:
+    """Return a browser of the PATH, or Playwright's own."""
+    own = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
+    made = sorted(own.glob("chromium-*/chrome-linux*/chrome"))
+    return _program("chromium", "chromium-browser", "google-chrome") or (made[-1] if made else None)
+
+
+CLAUDE = Tool("Claude Code", _claude, _NPM)
+AXE = Tool("axe", lambda: _file(CLIENTS / "node_modules" / "axe-core" / "axe.min.js"), _NPM)
+CHROMIUM = Tool("Chromium", _chromium, "apt-get install chromium, or .venv/bin/playwright install chromium")
+TMUX = Tool("tmux", lambda: _program("tmux", path=SYSTEM), "apt-get install tmux")
+
+
+def lacking(reasons: Iterable[str]) -> list[str]:
+    """Return a line for each tool for whose lack tests were skipped, of the reasons of all that were."""
+    counted = Counter(reason.partition(_MISSING)[2] for reason in reasons if _MISSING in reason)
+    return [f"{number} skipped without {told}" for told, number in sorted(counted.items())]

@@ -27,7 +27,7 @@ npm_clients() {
     fi
     npm=$(find_npm 2>>"$log") || return 1
     echo "setup: installing the pinned test clients (npm)" >&2
-    quick="--fetch-retries=1 --fetch-retry-maxtimeout=5000 --fetch-timeout=60000"
+    quick="--fetch-retries=1 --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=5000 --fetch-timeout=60000"
     install="$npm ci --prefix $clients --ignore-scripts --no-audit --no-fund --loglevel=error $quick"
     $install >>"$log" 2>&1 || $install >>"$log" 2>&1 || return 1
     cksum <"$clients/package-lock.json" >"$mark"

@@ -73,7 +73,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say what was not tested, and how to have it tested."""
     skipped = terminalreporter.stats.get("skipped", ())
-    if lines := tools.lacking(str(report.longrepr) for report in skipped):
+    if lines := tools.lacking(report.longrepr[2] for report in skipped):
         terminalreporter.section("not tested here")
         for line in lines:
             terminalreporter.write_line(line)

@@ -46,7 +46,8 @@ find_python() {
 python=$(find_python)
 if [ -z "$python" ]; then
     echo "setup: no Python 3.12 to 3.14 here; getting 3.13 through uv" >&2
-    if ! uv=$(find_uv | tail -n 1) || ! "$uv" python install 3.13 >&2; then
+    uv=$(find_uv | tail -n 1)
+    if [ -z "$uv" ] || ! "$uv" python install 3.13 >&2; then
         echo "setup: could not get a Python. Install Python 3.12 or newer and run: make PYTHON=/path/to/python3.13 setup" >&2
         exit 1
     fi

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import tools, warm, workers
+from support import pace, tools, warm, workers
 from support.experiments import Project
 from support.workers import pytest_runtestloop  # noqa: F401  a hook
 from terminalbench.cli.main import main
@@ -42,13 +42,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """A shell that starts the tests in the background lets all they start ignore Ctrl-C; a person's shell does not."""
+    """A shell that starts the tests in the background lets all they start ignore Ctrl-C; a person's shell does not.
+
+    The limit of a test follows the machine.
+    """
+    if config.option.timeout is None:
+        config.option.timeout = pace.seconds(float(config.getini("timeout")))
     ours = contextlib.ExitStack()
     ours.enter_context(warm.session(config.getoption("--workers") > 1))
     config.add_cleanup(ours.close)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header() -> str | None:
+    return f"limits: times {pace.slowness:g}, as slow as this machine is" if pace.slowness > 1 else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -12,6 +12,7 @@ from support.browser import Watched, browser, watched
 from support.dashboard import VIEW_TOKEN, Root, add_trajectory, make_root, served, steps, trial
 from support.lessons_shown import make_lessons, show
 from support.nights import make_night
+from support.pace import seconds
 from support.results import STAMP, make_plan, make_trial
 from support.trainings import make_training
 from terminalbench.archivist.memory import add
@@ -28,7 +29,7 @@ from terminalbench.records.trial import Exposure
 
 __all__ = ["browser"]
 
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=seconds(60) * 1000)
 
 PAIR = f"side-by-side/study/0/{STAMP}__p/a__1/study/0/{STAMP}__q/a__3/"
 PAGES = (

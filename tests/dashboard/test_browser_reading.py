@@ -7,13 +7,14 @@ from playwright.sync_api import Browser, expect
 
 from support.browser import browser, watched
 from support.dashboard import Root, add_trajectory, make_root, served, steps, trial
+from support.pace import seconds
 from support.results import STAMP
 from terminalbench.json_files import append_jsonl
 from terminalbench.locks import lock
 
 __all__ = ["browser"]
 
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=seconds(60) * 1000)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import pytest
 
 from support.dashboard import Root, add_trajectory, steps, trial
 from support.live import START, Teller, job, job_event
+from support.pace import seconds
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.analytics.labels import add_label, make_label
 from terminalbench.dashboard import refresh
@@ -141,7 +142,7 @@ def test_the_batch_page_says_it_all(root: Root) -> None:
 
 def test_failures_are_classified_in_the_background(root: Root) -> None:
     assert "0 of 3 trials that did not pass are classified" in root.text("batches/study/0/")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + seconds(60)
     while "study/0" not in root.site.analyses and time.monotonic() < deadline:
         time.sleep(0.05)
     html = root.text("batches/study/0/")

@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 
 from support.experiments import Project
+from support.pace import seconds
 from support.ray_nodes import Cluster
 from support.tasks import AGENTS, BOTH, write_task
 from support.warm import Command, Warm, start_tbench
@@ -100,7 +101,7 @@ class Lab:
         if self.prefix:
             argv = [*self.prefix, *WARM.asking(), *map(str, arguments)]
             return subprocess.run(
-                argv, cwd=self.root, env=self.env, capture_output=True, text=True, timeout=240, check=False
+                argv, cwd=self.root, env=self.env, capture_output=True, text=True, timeout=seconds(240), check=False
             )
         out, err = io.StringIO(), io.StringIO()
         with self.inside(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -138,7 +139,7 @@ class Lab:
 
 
 def _ended(process: subprocess.Popen[str] | Command) -> subprocess.CompletedProcess[str]:
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=seconds(240))
     return subprocess.CompletedProcess(process.args, process.wait(), out, err)
 
 

@@ -20,6 +20,7 @@ from servers.base import Turn
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
 from support.judging import ALL, recorded
+from support.pace import seconds
 from support.pages import shell_blocks, typed
 from support.tasks import write_starter_like
 from support.tools import CLAUDE
@@ -184,7 +185,7 @@ def test_the_pictures_of_the_readme_are_small_and_our_own() -> None:
 def test_the_pictures_can_be_made_anew(walked: Walked, tmp_path: Path) -> None:
     batch = walked.folder / "lab" / "results" / "demo" / "0"
     argv = [sys.executable, REPO / "scripts" / "pictures.py", batch, "-o", tmp_path]
-    subprocess.run(argv, check=True, timeout=300, capture_output=True)
+    subprocess.run(argv, check=True, timeout=seconds(300), capture_output=True)
     assert {path.name: path.stat().st_size < 150_000 for path in tmp_path.iterdir()} == {
         "live.svg": True, "batch.png": True, "report.png": True,
     }  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 from test_run import at_work, scripted, wait_for
 
 from support.aftermath import cost, results
+from support.pace import seconds
 from support.tasks import AGENTS
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
@@ -138,7 +139,7 @@ def test_what_a_killed_harbor_had_reserved_does_not_hold_the_others(lab) -> None
     (worker,) = (lab.batch().folder / "workers").glob("*.json")
     os.kill(json.loads(worker.read_text())["pid"], signal.SIGKILL)
     lab.go()
-    out, err = process.communicate(timeout=200)
+    out, err = process.communicate(timeout=seconds(200))
     assert process.returncode == 3, out + err
     state = gate(lab)
     assert (state.account("p").running, state.unknown, state.known_usd) == ({}, 1, 1.0)

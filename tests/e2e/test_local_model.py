@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from support.aftermath import descendants
+from support.pace import seconds
 from support.tasks import write_repository_task
 from support.tiny_gguf import tiny_gguf
 from terminalbench.json_files import read_jsonl
@@ -62,7 +63,7 @@ def place(model: Path) -> Path:
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + seconds(120)
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.1)

@@ -11,6 +11,7 @@ from test_run import wait_for
 
 from servers.base import Turn
 from servers.ollama import OllamaServer
+from support.pace import seconds
 from support.tasks import write_task
 from terminalbench.archivist.effects import count_trials
 from terminalbench.archivist.entries import Entry
@@ -55,7 +56,7 @@ def kill_all(night: NightFolder, process: Any) -> None:
     for pid in filter(None, pids):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=seconds(60))
 
 
 def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_whatever_is_killed(lab: Any) -> None:
@@ -81,7 +82,7 @@ def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_whatever_i
         planned = batch.plan_json.read_bytes()
 
         running = lab.start("overnight", "--resume", night.folder)
-        out, err = running.communicate(timeout=240)
+        out, err = running.communicate(timeout=seconds(240))
         assert running.returncode == 0, out + err
         assert len(server.native_chats) == 2, "each iteration was asked about once"
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from support.experiments import Project
+from support.pace import seconds
 from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.summary import project_night
@@ -34,7 +35,7 @@ def night(tmp_path_factory: pytest.TempPathFactory, new_lab) -> NightFolder:
     suite = lab.experiment(PROFILES, tasks=("a",), run="parallel = 2\nagent_timeout_sec = 3")
     arguments = ("--suite", suite, "--iterations", "2", "--seed", "5", "--output", root / "night")
     process = lab.start("iterate", *arguments)
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=seconds(240))
     assert process.returncode == 0, out + err
     return NightFolder(root / "night")
 

@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 from test_run import wait_for
 
+from support.pace import seconds
 from support.tasks import AGENTS
 from support.warm import Warm
 from terminalbench.experiments.batch import Batch
@@ -114,7 +115,7 @@ def nights(lab: Any) -> Nights:
 
 
 def ended(process) -> tuple[int, str]:
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=seconds(240))
     return process.returncode, out + err
 
 
@@ -138,7 +139,7 @@ def test_a_night_whose_worker_supervisor_and_all_are_killed_goes_on_as_if_nothin
 
     workers = [pid for number in (1, 2) if (one := nights.beat(number)) is not None for pid in [one.pid]]
     first.kill()
-    first.communicate(timeout=60)
+    first.communicate(timeout=seconds(60))
     (nights.lab.root / "go").touch()
     code, said = ended(nights.start("--resume", nights.folder.state_json, "--iterations", "3"))
     assert code == 0, said
@@ -246,7 +247,7 @@ def test_orders_reach_a_live_night_and_whatever_is_killed_it_goes_on_and_tells_i
         assert beat is not None
         for pid in (running.pid, beat.pid, *harbors(batch)):
             os.kill(pid, signal.SIGKILL)
-        running.communicate(timeout=60)
+        running.communicate(timeout=seconds(60))
         (lab.root / "go").touch()
         assert not got
         code, said = ended(nights.start("--resume", nights.folder.state_json))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.pace import seconds
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.runner.executors.forked import OWN_PROCESSES
 
@@ -27,7 +28,7 @@ def test_every_command_of_a_page_runs(pages: tuple[str, ...], lab) -> None:
         program, *arguments = shlex.split(line)
         assert program == "tbench"
         process = lab.start(*arguments)
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=seconds(240))
         assert process.returncode == 0, f"{line}\n{out}\n{err}"
 
 

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import tomlkit
 
+from support.pace import seconds
 from support.tasks import BOTH, SOLVE, write_task
 from support.warm import Warm
 from terminalbench.experiments.plan import Declared, Plan
@@ -17,7 +18,7 @@ from terminalbench.json_files import read_json
 from terminalbench.locks import start_ticks
 
 WARM = Warm()
-LIMIT_SEC = 240.0
+LIMIT_SEC = seconds(240.0)
 """How long anything may take on any machine; the limit of a whole test comes soon after."""
 
 

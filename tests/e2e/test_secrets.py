@@ -9,6 +9,7 @@ from pathlib import Path
 
 from test_run import wait_for
 
+from support.pace import seconds
 from terminalbench.live.feed import Feed
 from terminalbench.watch.logs import log_names, read_tail
 
@@ -114,7 +115,7 @@ def test_no_secret_of_the_env_file_is_shown_or_left(lab) -> None:
         run.send_signal(signal.SIGSTOP)  # it would begin another wave
         os.killpg(worker["group"], signal.SIGKILL)
         run.kill()
-        out, err = run.communicate(timeout=60)
+        out, err = run.communicate(timeout=seconds(60))
     assert leaks((out + err).encode()) == []
     lab.project.write("go", "")
     shown(lab, "resume", file)

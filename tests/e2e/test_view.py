@@ -7,10 +7,11 @@ from playwright.sync_api import Browser, expect
 
 from support.browser import browser, watched
 from support.dashboard import served
+from support.pace import seconds
 
 __all__ = ["browser"]
 
-expect.set_options(timeout=120_000)
+expect.set_options(timeout=seconds(120) * 1000)
 
 PROFILES = """
 [profiles.sim]
@@ -54,7 +55,7 @@ def test_a_page_follows_a_real_run(lab, browser: Browser) -> None:
             expect(page.locator("#matrix a.mark.passed")).to_have_count(0)
             lab.project.write("go", "")
             expect(page.locator("#matrix a.mark.passed")).to_have_count(2)
-            assert run.wait(timeout=240) == 0
+            assert run.wait(timeout=seconds(240)) == 0
         finally:
             _end(run)
         expect(page.locator("#state")).to_contain_text("complete")
@@ -68,4 +69,4 @@ def test_a_page_follows_a_real_run(lab, browser: Browser) -> None:
 def _end(run: subprocess.Popen[str]) -> None:
     if run.poll() is None:
         os.killpg(run.pid, 15)
-        run.wait(timeout=60)
+        run.wait(timeout=seconds(60))

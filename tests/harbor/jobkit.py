@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import terminalbench
+from support.pace import seconds
 from support.warm import Forked, Warm
 from terminalbench.harbor.read.results import TrialReading, read_job, read_trial
 from terminalbench.json_files import read_jsonl
@@ -28,7 +29,7 @@ from terminalbench.records.trial import Trial
 ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.environment:LocalSandbox")
 SAFE = "terminalbench.harbor.verifier:SafeVerifier"
 PLUGIN = "terminalbench.harbor.plugin:EventPlugin"
-TIMEOUT_SEC = 240
+TIMEOUT_SEC = seconds(240)
 WARM = Warm()
 
 # Passes when /app/answer.txt holds what the tests expect; writes 0 otherwise.

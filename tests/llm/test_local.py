@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from support.pace import seconds
 from support.tiny_gguf import tiny_gguf
 from terminalbench.errors import UserError
 from terminalbench.llm.local import lease as leases
@@ -109,7 +110,7 @@ def open_files() -> list[Path]:
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + seconds(120)
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.05)

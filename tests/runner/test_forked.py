@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support.pace import seconds
 from terminalbench.locks import start_ticks
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.executors import forked, local
@@ -84,7 +85,7 @@ def started(*arguments: str, number: int = signal.SIGKILL, env: dict[str, str] |
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + seconds(60)
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

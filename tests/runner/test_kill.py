@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.pace import seconds
 from support.results import STAMP, make_plan
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.json_files import append_jsonl, write_json
@@ -276,7 +277,7 @@ def test_a_killed_runner_leaves_no_containers(host: Callable[[str], Host], engin
         assert made.calls == []
         return
     gone = {"c3"} if engine == "docker" else set()  # the one with a folder in that job
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + seconds(60)
     while not any(call.startswith(f"{engine} ps") for call in made.calls) or gone & made.running(engine):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from support.pace import seconds
 from terminalbench.runner.executors.local import tied
 from terminalbench.runner.last_words import log_tail
 from terminalbench.secrets.values import NONE
@@ -51,7 +52,7 @@ def test_what_an_agent_left_in_another_session_ends_with_its_harbor() -> None:
             return False
 
     assert runs(), "it has to outlive its parent to prove anything"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + seconds(60)
     while runs() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not runs()

@@ -14,10 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from support.pace import seconds
+
 HERE = Path(__file__).parent
 SECRET = "tbench-test-secret-7f3a"  # in the environment of the process that holds the sandboxes
 ORDINARY_UID = 65534
-PATIENCE_SEC = 120
+PATIENCE_SEC = seconds(120)
 
 
 class Raised(Exception):
@@ -149,13 +151,13 @@ class Driver:
 
     def restart(self) -> None:
         """A new process in place of one that was killed."""
-        self.process.wait(30)
+        self.process.wait(seconds(30))
         self.process = self.start()
 
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(60)
+        self.process.wait(seconds(60))
         shutil.rmtree(self.folder)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sandbox.driving import Driver
+from support.pace import seconds
 from terminalbench.harbor.read.results import read_trial
 
 pytestmark = pytest.mark.long  # whole runs
@@ -81,7 +82,7 @@ def run(driver: Driver, config: Path, *, fresh: bool = False) -> str:
         code = "import sys; from harbor.cli.main import app; sys.argv = ['harbor', *sys.argv[1:]]; app()"
         command = driver.command(sys.executable, "-c", code, "run", "-c", str(config), "-y")
         done = subprocess.run(
-            command, env=driver.environment(), capture_output=True, text=True, timeout=200, check=False
+            command, env=driver.environment(), capture_output=True, text=True, timeout=seconds(200), check=False
         )
         status, printed = done.returncode, done.stdout + done.stderr
     else:

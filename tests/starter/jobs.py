@@ -16,6 +16,7 @@ import pytest
 
 import terminalbench
 from starter.mutants import PLANTED
+from support.pace import seconds
 from support.warm import Warm
 from support.workers import NUMBER
 from terminalbench.harbor.jobs import VERIFIER
@@ -23,7 +24,7 @@ from terminalbench.harbor.jobs import VERIFIER
 ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.environment:LocalSandbox")
 """Where the trials run: "module:Class", or one of Harbor's types, such as "docker"."""
 
-JOB_TIMEOUT_SEC = 540
+JOB_TIMEOUT_SEC = seconds(540)
 WARM = Warm()
 
 

@@ -11,9 +11,10 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from support.dashboard import VIEW_TOKEN
+from support.pace import seconds
 from support.tools import AXE, CHROMIUM
 
-PATIENCE_MS = 120_000
+PATIENCE_MS = seconds(120) * 1000
 FLAGS = ("--no-sandbox", "--disable-gpu", "--in-process-gpu", "--renderer-process-limit=1")
 """A page takes a quarter less of the processor without processes of its own."""
 _LOOK = """impacts => axe.run(document, {

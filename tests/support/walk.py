@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.pace import seconds
+
 _MARK = "@@ block "
-LIMIT_SEC = 600
+LIMIT_SEC = seconds(600)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ load='import importlib, support.forks as forks; [importlib.import_module(name) f
 
 checks() {
     failed=0
-    PYTHONPATH=tests "$bin/python" -c "$load" || failed=1
+    LITELLM_LOCAL_MODEL_COST_MAP=True PYTHONPATH=tests "$bin/python" -c "$load" || failed=1
     for check in "ruff format --check ." "ruff check ." "ty check --quiet" "lint-imports --no-cache"; do
         echo "$check"
         # shellcheck disable=SC2086

@@ -272,7 +272,7 @@ def test_a_guard_of_an_installed_package_is_known_by_its_name(
 
 
 def test_guards_leave_the_tree_as_it_was(shop) -> None:
-    asyncio.run(shop.run(["true"], timeout_sec=10))
+    asyncio.run(shop.run(["true"], timeout_sec=60))
     for name, text in PYTHON.items():
         assert (shop.root / name).read_text() == text
 

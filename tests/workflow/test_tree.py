@@ -64,7 +64,7 @@ def test_a_run_sees_the_files_and_leaves_nothing(space: FolderWorkspace) -> None
         "mkdir made && git -C made init -q; echo x > empty/file; rm run.sh; rm -r sub; exit 7"
     )
     files = {"a.txt": b"two\n", "new/deep/f.txt": b"new\n", "crlf.txt": None, "run.sh": b"#!/bin/sh\nexit 0\n"}
-    ran = asyncio.run(space.run(["sh", "-c", command], timeout_sec=20, files=files))
+    ran = asyncio.run(space.run(["sh", "-c", command], timeout_sec=60, files=files))
     assert (ran.code, ran.stdout.split("\n")[:4]) == (7, ["two", "new", "gone", "executable"])
     assert content(space.root) == before | {"node_modules/y/z": b"kept\n"}
     assert (space.root / "run.sh").stat().st_mode & 0o111
@@ -97,7 +97,7 @@ def test_a_diff_applies_with_git_and_keeps_ends_of_lines(space: FolderWorkspace)
 def test_the_repositorys_own_git_is_neither_used_nor_changed(space: FolderWorkspace) -> None:
     git = ["git", "status", "--porcelain", "--ignored"]
     before = subprocess.run(git, cwd=space.root, env=GIT_ENV, capture_output=True, check=True).stdout
-    asyncio.run(space.run(["sh", "-c", "rm -rf .git"], timeout_sec=20, files={"a.txt": b"two\n"}))
+    asyncio.run(space.run(["sh", "-c", "rm -rf .git"], timeout_sec=60, files={"a.txt": b"two\n"}))
     assert content(space.root)["a.txt"] == b"one\n"
     assert b"untracked.cfg" in before
 
@@ -106,7 +106,7 @@ def test_no_file_of_an_attempt_is_written_through_a_link(space: FolderWorkspace,
     outside = tmp_path / "outside"
     outside.mkdir()
     (space.root / "node_modules/out").symlink_to(outside)
-    asyncio.run(space.run(["true"], timeout_sec=20, files={"node_modules/out/f": b"x", "link/f": b"x"}))
+    asyncio.run(space.run(["true"], timeout_sec=60, files={"node_modules/out/f": b"x", "link/f": b"x"}))
     assert not list(outside.iterdir())
     with pytest.raises(BadPath):
-        asyncio.run(space.run(["true"], timeout_sec=20, files={".git/hooks/x": b"x"}))
+        asyncio.run(space.run(["true"], timeout_sec=60, files={".git/hooks/x": b"x"}))

@@ -153,8 +153,9 @@ def _become(request: dict[str, Any], descriptors: list[int], asked_by: int) -> C
     for kind, descriptor in zip(_NAMESPACES, descriptors[3:5], strict=True):
         if os.fstat(descriptor).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:
             os.setns(descriptor)
-    kept = [fcntl.fcntl(descriptors[5 + place], fcntl.F_DUPFD, 1024) for place in range(len(request["channel"]))]
-    os.closerange(3, 1024)
+    top = min(1024, os.sysconf("SC_OPEN_MAX") - 64)  # of an ordinary user it is 1024
+    kept = [fcntl.fcntl(descriptors[5 + place], fcntl.F_DUPFD, top) for place in range(len(request["channel"]))]
+    os.closerange(3, top)
     for number, handle in zip(request["channel"], kept, strict=True):
         os.dup2(handle, number)
         os.close(handle)
@@ -302,7 +303,8 @@ def _load(where: str, door: str) -> Any:
         warm.Warm(where, attendants).connect()
     attendant: Any = importlib.import_module("terminalbench.sandbox.attendant")
     global REAL
-    REAL, attendant.spawn = attendant.spawn, warm.Attendants(where)
+    REAL = attendant.spawn
+    attendant.spawn = warm.Attendants(where, REAL)
     app = importlib.import_module("harbor.cli.main").app
     command = importlib.import_module("typer").main.get_command(app)  # made anew by every `app()`
     _use(command)

@@ -12,6 +12,7 @@ from test_run import LIMIT_SEC, scripted, wait_for
 from support.aftermath import measured
 from support.ray_nodes import Cluster, kill_node
 from support.tasks import write_task
+from support.tools import need_root
 from terminalbench.live.processes import live_processes
 
 pytestmark = pytest.mark.alone("ray")  # one cluster
@@ -26,6 +27,7 @@ CPUS = 8
 @pytest.fixture(scope="module")
 def cluster(ray_cluster: Cluster) -> Generator[Cluster]:
     """With nodes where neither the projects nor the results of tests are seen, once they are started."""
+    need_root("a node that sees other files is in a mount namespace, and of an ordinary user no sandbox starts there")
     others = len(ray_cluster.marks)
     yield ray_cluster
     for mark in ray_cluster.marks[others:]:

@@ -1,5 +1,6 @@
 """Finding and filling control groups, on folders that look like them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +19,16 @@ def group(folder: Path, controllers: str) -> Path:
 
 
 @pytest.fixture
-def version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A session deep in the tree; the user's own part of it hands memory and pids down."""
-    group(tmp_path, "cpu memory pids").chmod(0o555)
     group(tmp_path / "user", "cpu memory pids")
     group(tmp_path / "user" / "app", "memory pids")
     group(tmp_path / "user" / "app" / "terminal", "")
+    group(tmp_path, "cpu memory pids").chmod(0o555)
     monkeypatch.setattr(cgroups, "_mounts", lambda: [(None, str(tmp_path), "/")])
     monkeypatch.setattr(cgroups, "_own_groups", lambda: {"": "/user/app/terminal"})
-    return tmp_path
+    yield tmp_path
+    tmp_path.chmod(0o755)
 
 
 def made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ REPO = Path(__file__).parents[2]
 def checkout(tmp_path: Path) -> Path:
     """A checkout with what finds a uv, and a package index with a forged one."""
     (tmp_path / "scripts").mkdir()
-    shutil.copy(REPO / "scripts" / "uv.sh", tmp_path / "scripts")
+    shutil.copy(REPO / "scripts" / "wheels.sh", tmp_path / "scripts")
     shutil.copy(REPO / "requirements-uv.lock", tmp_path)
     version = (REPO / "requirements-uv.lock").read_text().split()[0].removeprefix("uv==")
     wheel = tmp_path / "index" / f"uv-{version}-py3-none-any.whl"
@@ -37,7 +37,7 @@ def find_uv(checkout: Path) -> subprocess.CompletedProcess[str]:
     script = f"""
         command() {{ return 1; }}
         python3() {{ [ "$2" != venv ] && {sys.executable} "$@"; }}
-        . scripts/uv.sh; find_uv"""
+        . scripts/wheels.sh; find_uv"""
     return subprocess.run(
         ["sh", "-c", script], cwd=checkout, env=env, capture_output=True, text=True, timeout=100, check=False
     )

@@ -67,9 +67,8 @@ class Starter:
     """
 
     def __init__(self, env: dict[str, str], *, loaded: bool, hides: Path | None = None) -> None:
-        user = [] if os.getuid() == 0 else ["-U", "-r"]
         mount = ["sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(hides)]
-        before = ["unshare", *user, "-m", *mount] if hides is not None else []
+        before = ["unshare", "-m", *mount] if hides is not None else []
         command = [*before, sys.executable, "-P", __file__, *(["loaded"] if loaded else [])]
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

@@ -65,6 +65,12 @@ CHROMIUM = Tool("Chromium", _chromium, "apt-get install chromium, or .venv/bin/p
 TMUX = Tool("tmux", lambda: _program("tmux", path=SYSTEM), "apt-get install tmux")
 
 
+def need_root(why: str) -> None:
+    """Skip a test that an ordinary user cannot run."""
+    if os.getuid() != 0:
+        pytest.skip(f"needs root: {why}")
+
+
 def lacking(reasons: Iterable[str]) -> list[str]:
     """Return a line for each tool for whose lack tests were skipped, of the reasons of all that were."""
     counted = Counter(reason.partition(_MISSING)[2] for reason in reasons if _MISSING in reason)

@@ -28,6 +28,7 @@ from terminalbench.sandbox import cache, environment, handover, helper
 from terminalbench.sandbox.activity import MOST_BYTES, count_hits, live_hits, parse
 from terminalbench.sandbox.environment import LocalSandbox
 from terminalbench.sandbox.errors import SandboxError
+from terminalbench.sandbox.images.store import ImageStore
 from terminalbench.sandbox.network import client
 from terminalbench.sandbox.network import trial as trial_network
 from terminalbench.sandbox.network.client import Way
@@ -214,6 +215,11 @@ async def relay_ends(when_told: bool) -> None:
         server.process.wait()
 
 
+async def load_image(place: str, name: str) -> str:
+    """Take an image in; its digest."""
+    return (await asyncio.to_thread(ImageStore().load, Path(place), name)).digest
+
+
 async def serve(port: int) -> None:
     """Answer on every address of the machine that this process runs on, by TCP and UDP."""
 
@@ -354,6 +360,7 @@ COMMANDS = {
         egress,
         relay_pid,
         relay_ends,
+        load_image,
         renew,
         renew_while,
         upload_beside,

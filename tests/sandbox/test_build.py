@@ -212,11 +212,11 @@ def test_a_build_is_limited_too(driver: Driver) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"files": {"Dockerfile": "FROM alpine:3\n"}}, "alpine:3 is not mapped"),
+        ({"files": {"Dockerfile": "FROM alpine:3\n"}}, "the image alpine:3 is not here"),
         ({"files": {"Dockerfile": "FROM a AS b\nFROM debian:12\n"}}, "several stages"),
         ({"files": {"docker-compose.yaml": "services: {}\n", "Dockerfile": "FROM debian:12\n"}}, "Docker Compose"),
         ({"config": {"gpus": 1}}, "needs 1 GPU"),
-        ({"config": {"docker_image": "org/image:1"}, "files": {"readme": ""}}, "org/image:1 is not mapped"),
+        ({"config": {"docker_image": "org/image:1"}, "files": {"readme": ""}}, "the image org/image:1 is not here"),
         ({"mounts": [{"type": "volume", "source": "v", "target": "/v"}]}, "a mount of type volume"),
         (
             {

@@ -1,6 +1,7 @@
 """The commands with their help lines, by what a person wants to do; each is `terminalbench.cli.<name>.command`.
 
-A hyphen in the name of a command is an underscore in that of its module. A group is a package of its own.
+A hyphen in the name of a command is an underscore in that of its module. A group is a module with its commands as
+`NAME_command`, or a package with a module for each.
 """
 
 SECTIONS = {
@@ -13,6 +14,7 @@ SECTIONS = {
     "Run it": {
         "check": "Prove tasks, environment, agents and models before a run.",
         "models": "Say whether models answer, how fast, and with tools or not.",
+        "images": "Fetch the images of tasks, without Docker; see and remove them.",
         "run": "Run an experiment: one Harbor job per profile, in a new batch.",
         "resume": "Go on with a batch: finish it, add to it, retry errors.",
         "watch": "Watch a batch live, from any terminal.",
@@ -73,6 +75,19 @@ GROUPS = {
         },
         "Decide": {
             "split": "Give each family of an environment its part.",
+        },
+    },
+    "images": {
+        "Take in": {
+            "pull": "Fetch images from their registries.",
+            "import": "Take an image of an archive or a folder in.",
+        },
+        "Look": {
+            "list": "List the images of this machine.",
+            "show": "Show one image: its layers, settings and names.",
+        },
+        "Remove": {
+            "prune": "Remove images that are not used.",
         },
     },
     "memory": {

@@ -55,9 +55,12 @@ class CommandTable(click.Group):
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command called `cmd_name`, imported now."""
-        module = f"{self.package}.{cmd_name.replace('-', '_')}"
-        return import_module(module).command if cmd_name in self.names else None
+        """Return the command called `cmd_name`, imported now: `NAME_command` of a group's one module, or a module."""
+        if cmd_name not in self.names:
+            return None
+        name = cmd_name.replace("-", "_")
+        own = getattr(import_module(self.package), f"{name}_command", None)
+        return own if own is not None else import_module(f"{self.package}.{name}").command
 
     @override
     def resolve_command(

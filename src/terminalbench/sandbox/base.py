@@ -24,6 +24,7 @@ from terminalbench.sandbox import cache as store
 from terminalbench.sandbox.errors import Refused, SandboxError
 
 HOST = "host"
+IMAGE = "image:"
 
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _EMPTY = {
@@ -108,13 +109,31 @@ class Base:
     def has_program(self, name: str) -> bool:
         """Whether a program of that name is in one of the usual folders."""
         folders = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
-        root = Path("/") if self.name == HOST else Path(self.name)
-        return any(os.path.lexists(root / folder / name) for folder in folders)
+        roots = ["/"] if self.name == HOST else self.overlays[0].lower
+        return any(os.path.lexists(f"{root}/{folder}/{name}") for root in roots for folder in folders)
 
 
 def open_base(name: str, ids: str) -> Base:
-    """The base called `name`: "host", or the path of a rootfs folder. `ids` is what the helper may map."""
+    """Return the base called `name`: "host", "image:<digest>" of the store, or a rootfs folder.
+
+    `ids` is what the helper may map.
+    """
+    if name.startswith(IMAGE):
+        return _image(name, ids)
     return _host(ids) if name == HOST else _rootfs(name)
+
+
+@cache
+def _image(name: str, ids: str) -> Base:
+    """Return an image of the store, which is held for as long as this process lives."""
+    from terminalbench.sandbox.images.store import ImageStore
+
+    images, digest = ImageStore(ids=ids), name.removeprefix(IMAGE)
+    images.hold(digest)
+    found = images.image(digest)
+    if found is None:
+        raise SandboxError(f"the image {digest} is not here any more", hint="fetch it again: tbench images pull NAME")
+    return Base(name, (Overlay("", tuple(map(str, images.folders(found)))),), digest)
 
 
 def _rootfs(name: str) -> Base:

@@ -30,7 +30,8 @@ from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.handover import Handed, Place, to_verifier
 from terminalbench.sandbox.image import build
-from terminalbench.sandbox.image.builder import ImageConfig, ImageTable
+from terminalbench.sandbox.image.builder import ImageTable
+from terminalbench.sandbox.images.manifest import ImageConfig
 from terminalbench.sandbox.network.trial import TrialNetwork
 from terminalbench.sandbox.plan import MEGABYTE, Bind, Limits, Plan, limits_for
 from terminalbench.sandbox.probe import probe

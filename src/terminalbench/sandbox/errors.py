@@ -1,5 +1,7 @@
 """How a sandbox says no: `Refused` before anything started, `SandboxError` when something broke."""
 
+from enum import StrEnum
+
 from terminalbench.errors import TbenchError, UserError
 
 DOCKER_HINT = 'run this task with container_env = "docker"'
@@ -22,3 +24,24 @@ class SandboxNetworkError(SandboxError):
 
 class BrokenContent(SandboxError):
     """The sandbox stands, and what the agent left in it cannot be worked with."""
+
+
+class ImageFault(StrEnum):
+    """Why an image cannot be had. Code acts on this; the sentence beside it is for people."""
+
+    NOT_FOUND = "not_found"
+    DENIED = "denied"
+    RATE_LIMITED = "rate_limited"
+    UNREACHABLE = "unreachable"
+    REFUSED = "refused"
+    DAMAGED = "damaged"
+    PLATFORM = "platform"
+    UNSUPPORTED = "unsupported"
+
+
+class ImageError(SandboxError):
+    """An image cannot be had, or cannot be used here."""
+
+    def __init__(self, fault: ImageFault, what: str, *, hint: str | None = None) -> None:
+        super().__init__(what, hint=hint)
+        self.fault = fault

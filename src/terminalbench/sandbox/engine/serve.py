@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from terminalbench.sandbox.engine import guardian, inside, kernel, porter, seccomp, wire
+from terminalbench.sandbox.engine import guardian, inside, kernel, porter, seccomp, unpack, wire
 
 Operation = Callable[[dict[str, Any], socket.socket, list[int], bytes], None]
 
@@ -84,4 +84,5 @@ _OPERATIONS: dict[str, Operation] = {
     "remove": _remove,
     "run": porter.once,
     "transfer": porter.once,
+    "unpack": unpack.unpack,
 }

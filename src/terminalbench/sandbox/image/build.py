@@ -21,13 +21,13 @@ from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.image.builder import (
     Builder,
     Definition,
-    ImageConfig,
     ImageTable,
     declared,
     platform_arguments,
 )
 from terminalbench.sandbox.image.context import Context
 from terminalbench.sandbox.image.dockerfile import Instruction, expand, parse
+from terminalbench.sandbox.images.manifest import ImageConfig
 from terminalbench.sandbox.network.client import Way
 from terminalbench.sandbox.plan import Limits, Plan
 from terminalbench.sandbox.session import Sandbox

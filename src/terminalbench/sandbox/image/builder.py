@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
-import msgspec
-
 from terminalbench.sandbox import helper
-from terminalbench.sandbox.base import HOST
+from terminalbench.sandbox.base import HOST, IMAGE
 from terminalbench.sandbox.engine.run import DEFAULT_PATH
 from terminalbench.sandbox.errors import DOCKER_HINT, Refused, SandboxError
 from terminalbench.sandbox.image.context import Context, Entry, archive_entries, write_entries
 from terminalbench.sandbox.image.dockerfile import Instruction, expand, fill, words
+from terminalbench.sandbox.images.manifest import ImageConfig
 from terminalbench.sandbox.network.policy import CLOSED, OPEN
 from terminalbench.sandbox.session import Sandbox
 
@@ -26,6 +25,9 @@ BUILTIN: dict[str, str] = {
     "python:3*": HOST,
 }
 """Images whose everyday commands (sh, coreutils, python3, ...) the host's system folders can stand for."""
+
+STORE = "store"
+"""What an image is mapped to that is to be itself, where the host would stand for it."""
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _SHELL = ("/bin/sh", "-c")
@@ -48,16 +50,25 @@ class ImageTable:
     rootfs: str | None = None
 
     def base_for(self, image: str, *, where: str | None = None) -> str:
-        """ "host" or the rootfs folder for `image`; an image that is not mapped is refused."""
+        """Return what stands for `image`: "host", a rootfs folder, or the image itself, if the store has it."""
         wanted = normalized(image)
         if image == "scratch":
             raise Refused("FROM scratch starts from an empty file system", where=where)
         for pattern, base in {**self.entries, **{k: v for k, v in BUILTIN.items() if k not in self.entries}}.items():
             if fnmatchcase(wanted, pattern) or fnmatchcase(image, pattern):
+                if base == STORE:
+                    return self._stored(image, where)
                 return self.rootfs if base == HOST and self.rootfs else base
-        known = ", ".join([*self.entries, *BUILTIN])
-        hint = f'{DOCKER_HINT}, or map it: images = {{"{wanted}" = "/path/to/rootfs"}}; mapped so far: {known}'
-        raise Refused(f"the image {image} is not mapped to a base file system", where=where, hint=hint)
+        return self._stored(image, where)
+
+    def _stored(self, image: str, where: str | None) -> str:
+        from terminalbench.sandbox.images.store import ImageStore
+
+        found = ImageStore().find(image)
+        if found is None:
+            hint = f"fetch it: tbench images pull {image}; or {DOCKER_HINT}"
+            raise Refused(f"the image {image} is not here", where=where, hint=hint)
+        return f"{IMAGE}{found.digest}"
 
 
 @dataclass(frozen=True)
@@ -73,19 +84,19 @@ class Definition:
     where: str
 
     @property
+    def settings(self) -> ImageConfig:
+        """What the image that it starts from says about commands."""
+        if not self.base.startswith(IMAGE):
+            return ImageConfig(self.image)
+        from terminalbench.sandbox.images.store import ImageStore
+
+        found = ImageStore().image(self.base.removeprefix(IMAGE))
+        return found.settings if found is not None else ImageConfig(self.image)
+
+    @property
     def is_python(self) -> bool:
         """Whether it starts from a python image, which has programs that a host may lack."""
         return normalized(self.image).startswith("python:")
-
-
-class ImageConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an image says about the commands run in it."""
-
-    image: str
-    workdir: str = "/"
-    env: dict[str, str] = msgspec.field(default_factory=dict)
-    user: str | None = None
-    entrypoint: list[str] = msgspec.field(default_factory=list)
 
 
 def platform_arguments() -> dict[str, str]:
@@ -123,6 +134,9 @@ class Builder:
 
     async def build(self) -> ImageConfig:
         """Every instruction in order; the configuration the image ends up with."""
+        start = self.definition.settings
+        self.workdir, self.user, self.env = start.workdir, start.user, dict(start.env)
+        self.entrypoint, self.shell = list(start.entrypoint), start.shell or self.shell
         # The one thing a python image has that a host may lack under that name.
         if self.definition.is_python and not self.sandbox.plan.base.has_program("python"):
             await self._must(["/bin/sh", "-c", "ln -s $(command -v python3) /usr/local/bin/python"], "FROM")

@@ -1,0 +1,196 @@
+"""`tbench images`: the images that the local sandbox has, fetched from registries or taken from archives."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from terminalbench.cli.commands import GROUPS
+from terminalbench.cli.lazy import CommandTable
+from terminalbench.cli.line import Line
+from terminalbench.cli.options import PATH, json_option
+from terminalbench.cli.output import print_json
+from terminalbench.errors import EXIT_FAILURE, EXIT_OK, TbenchError
+
+if TYPE_CHECKING:
+    from terminalbench.sandbox.images.store import ImageRecord, NameRecord, PullProgress
+
+
+@click.group("images", cls=CommandTable, sections=GROUPS["images"], package=__name__, no_args_is_help=True)
+def command() -> None:
+    """The images of this machine for tasks with container_env = "local": no Docker, no daemon, no root.
+
+    They are kept in the cache folder of this user, each layer once. Logins are those of docker login and podman login;
+    mirrors and registries without TLS are those of containers-registries.conf.
+    """
+
+
+class _PullLine(Line):
+    """How far a pull is."""
+
+    def tell(self, progress: "PullProgress") -> None:
+        """Show bytes, rate and layers."""
+        import time
+
+        from terminalbench.text.numbers import duration, size
+
+        spent = time.monotonic() - progress.started_at
+        rate = progress.done / spent if spent > 0 else 0.0
+        left = f", about {duration((progress.bytes - progress.done) / rate)} left" if rate and progress.done else ""
+        self.renew(
+            f"{progress.name}: {size(progress.done)} of {size(progress.bytes)}, {size(rate)}/s{left}; "
+            f"{progress.ready} of {progress.layers} layers ready"
+        )
+
+
+def _document(image: "ImageRecord", names: list["NameRecord"]) -> dict[str, Any]:
+    return {
+        "digest": image.digest,
+        "names": [{"name": one.name, "seen_at": one.seen_at} for one in names],
+        "size": image.size,
+        "layers": len(image.layers),
+        "architecture": image.architecture,
+        "stored_at": image.stored_at,
+    }
+
+
+@click.command("pull")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@json_option
+def pull_command(names: tuple[str, ...], as_json: bool) -> int:
+    """Ask registries for images, and fetch what is missing of them.
+
+    \b
+    NAME is as in a Dockerfile:
+      ubuntu:24.04                    of Docker Hub
+      ghcr.io/owner/name:tag          of another registry
+      name@sha256:...                 exactly this one
+
+    Exit code 1: one could not be fetched; the others were.
+    """
+    from terminalbench.sandbox.images.store import ImageStore
+    from terminalbench.text.numbers import size
+
+    store, line, code, told = ImageStore(), _PullLine(quiet=as_json), EXIT_OK, []
+    for name in names:
+        try:
+            image = store.pull(name, line.tell)
+        except TbenchError as error:
+            line.done()
+            click.echo(f"error: {error}", err=True)
+            told.append({"name": name, "error": str(error)})
+            code = max(code, error.exit_code)
+            continue
+        line.done()
+        told.append({"name": name, **_document(image, [])})
+        if not as_json:
+            click.echo(f"{name}: {image.digest}, {len(image.layers)} layers, {size(image.size)} fetched")
+    if as_json:
+        print_json(told)
+    return code
+
+
+@click.command("import")
+@click.argument("place", metavar="PATH", type=PATH)
+@click.argument("name", metavar="NAME")
+@click.option("--tag", help="Which image of an archive of several.")
+@json_option
+def import_command(place: Path, name: str, tag: str | None, as_json: bool) -> int:
+    """Take the image of an archive or a folder in, as NAME.
+
+    \b
+    PATH is an OCI layout (a folder or a tar), an archive of docker save,
+    or a folder with a root file system.
+    """
+    from terminalbench.sandbox.images.store import ImageStore
+    from terminalbench.text.numbers import size
+
+    line = _PullLine(quiet=as_json)
+    image = ImageStore().load(place, name, tag, line.tell)
+    line.done()
+    if as_json:
+        print_json(_document(image, []))
+    else:
+        click.echo(f"{name}: {image.digest}, {len(image.layers)} layers, {size(image.size)}")
+    return EXIT_OK
+
+
+@click.command("list")
+@json_option
+def list_command(as_json: bool) -> int:
+    """List the images of this machine, by name."""
+    from terminalbench.sandbox.images.store import ImageStore
+    from terminalbench.text.numbers import moment, size
+    from terminalbench.text.table import columns
+
+    found = list(ImageStore().images())
+    if as_json:
+        print_json([_document(image, names) for image, names in found])
+        return EXIT_OK
+    rows = [
+        [name, image.digest[7:19], size(image.size), moment(image.stored_at)]
+        for image, names in found
+        for name in [one.name for one in names] or ["(no name)"]
+    ]
+    if rows:
+        click.echo(columns([["image", "digest", "fetched", "stored"], *sorted(rows)], left=(0, 1, 3)))
+    else:
+        click.echo("no image is here; tbench images pull NAME fetches one")
+    return EXIT_OK
+
+
+@click.command("show")
+@click.argument("name", metavar="NAME")
+@json_option
+def show_command(name: str, as_json: bool) -> int:
+    """Show one image of this machine: its layers, its settings, and its folder."""
+    from terminalbench.sandbox.images.store import ImageStore
+    from terminalbench.text.numbers import size
+    from terminalbench.text.table import columns
+
+    store = ImageStore()
+    image = store.find(name)
+    if image is None:
+        click.echo(f"error: {name} is not here (tbench images pull {name})", err=True)
+        return EXIT_FAILURE
+    if as_json:
+        print_json(image)
+        return EXIT_OK
+    settings = image.settings
+    lines = {
+        "digest": image.digest,
+        "for": f"linux/{image.architecture}",
+        "working folder": settings.workdir,
+        "user": settings.user or "root",
+        "entrypoint": " ".join(settings.entrypoint) or "none",
+        "variables": ", ".join(sorted(settings.env)) or "none",
+        "stored": image.stored_at,
+    }
+    click.echo("\n".join(f"{key:<15} {value}" for key, value in lines.items()))
+    rows = [[layer.digest[7:19], size(layer.size)] for layer in image.layers]
+    click.echo(columns([["layer", "fetched"], *rows], left=(0,)))
+    return EXIT_OK
+
+
+@click.command("prune")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--days", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Not used for so long.")
+@click.option("--yes", is_flag=True, help="Do it. Without this, only list what would be removed.")
+@json_option
+def prune_command(names: tuple[str, ...], days: float, yes: bool, as_json: bool) -> int:
+    """Remove images that were not used for long, or those that are named; without --yes only say which.
+
+    Layers go that no image has any more. An image that a sandbox uses stays.
+    """
+    from terminalbench.sandbox.images.store import ImageStore
+    from terminalbench.text.numbers import plural, size
+
+    gone = ImageStore().prune(list(names) or None, unused_days=None if names else days, dry=not yes)
+    if as_json:
+        print_json({"images": gone.images, "layers": gone.layers, "bytes": gone.bytes, "removed": yes})
+        return EXIT_OK
+    for name in gone.images:
+        click.echo(name)
+    what = f"{plural(len(gone.images), 'image')} and {plural(gone.layers, 'layer')}, {size(gone.bytes)}"
+    click.echo(f"removed: {what}" if yes else f"would remove: {what} (--yes does it)")
+    return EXIT_OK

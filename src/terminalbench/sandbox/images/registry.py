@@ -1,0 +1,283 @@
+"""Asking a registry for manifests and blobs: protocol v2, as OCI's distribution specification has it.
+
+Tokens are asked for as the registry says, with the keys that Docker or Podman keep for it or without any. A blob whose
+connection is cut goes on where it ended. What is wrong is said in words, with what to do about it.
+"""
+
+import contextlib
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+from urllib.parse import urlencode
+
+import httpx
+import msgspec
+
+from terminalbench.decode import NOT_DECODED, decode
+from terminalbench.sandbox.errors import ImageError, ImageFault
+from terminalbench.sandbox.images.credentials import Credentials, credentials_for
+from terminalbench.sandbox.images.endpoints import Endpoint, endpoints_of
+from terminalbench.sandbox.images.reference import ImageReference
+
+MANIFESTS = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+INDEXES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+_TRIES = 5
+_FIRST_PAUSE_SEC = 0.5
+_MOST_PAUSE_SEC = 60.0
+_TIMEOUT = httpx.Timeout(30.0, connect=15.0)
+_MOST_MANIFEST_BYTES = 8 << 20
+_CHALLENGE = re.compile(r'([a-zA-Z]+)="([^"]*)"')
+_AGENT = "terminalbench"
+
+
+class _Token(msgspec.Struct):
+    token: str = ""
+    access_token: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A manifest or an index as the registry has it."""
+
+    digest: str
+    media_type: str
+    data: bytes
+
+
+@dataclass
+class RegistryClient:
+    """Asks for one image, at its mirrors and at its own registry."""
+
+    reference: ImageReference
+    pause: Callable[[float], None] = time.sleep
+    _endpoint: Endpoint | None = None
+    _tokens: dict[str, str] = field(default_factory=dict)
+    _scheme: str = "https"
+
+    def __post_init__(self) -> None:
+        self._endpoints = endpoints_of(self.reference)
+        checked = not any(endpoint.insecure for endpoint in self._endpoints)
+        self._http = httpx.Client(
+            timeout=_TIMEOUT, follow_redirects=True, headers={"User-Agent": _AGENT}, verify=checked
+        )
+
+    def close(self) -> None:
+        """Let go of its connections."""
+        self._http.close()
+
+    def manifest(self, wanted: str | None = None) -> Document:
+        """Return the manifest or index of a tag or digest, the image's own unless another is wanted."""
+        asked = wanted or self.reference.wanted
+        accepted = ", ".join((*MANIFESTS, *INDEXES))
+        with self._asked(f"manifests/{asked}", {"Accept": accepted}) as answer:
+            data = _read(answer, _MOST_MANIFEST_BYTES)
+            kind = answer.headers.get("Content-Type", "").partition(";")[0].strip()
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        if asked.startswith("sha256:") and digest != asked:
+            raise ImageError(
+                ImageFault.DAMAGED, f"{self.reference}: the registry gave {digest} for {asked}", hint=_AGAIN
+            )
+        return Document(digest, kind, data)
+
+    def blob(self, digest: str, size: int, into: BinaryIO, done: int, told: Callable[[int], None]) -> None:
+        """Write the bytes of a blob from `done` on; a cut connection is continued. They are checked by the caller."""
+        left = _TRIES
+        while True:
+            before = done
+            try:
+                self._blob(digest, size, into, done, told)
+                return
+            except httpx.TransportError as error:
+                done = into.tell()
+                left = _TRIES if done > before else left - 1
+                if not left:
+                    raise self._unreachable(error) from error
+                self.pause(_FIRST_PAUSE_SEC * 2 ** (_TRIES - left))
+
+    def _blob(self, digest: str, size: int, into: BinaryIO, done: int, told: Callable[[int], None]) -> None:
+        headers = {"Range": f"bytes={done}-"} if done else {}
+        with self._asked(f"blobs/{digest}", headers) as answer:
+            if done and answer.status_code != 206:  # it cannot go on: from the beginning
+                into.seek(0)
+                into.truncate()
+                done = 0
+            told(done)
+            for part in answer.iter_raw():
+                done += len(part)
+                if done > size:
+                    raise ImageError(
+                        ImageFault.DAMAGED, f"{self.reference}: {digest} has more than {size} bytes", hint=_AGAIN
+                    )
+                into.write(part)
+                told(done)
+        if done < size:
+            raise httpx.ReadError(f"{digest} ended after {done} of {size} bytes")
+
+    # One question
+
+    @contextlib.contextmanager
+    def _asked(self, path: str, headers: dict[str, str]) -> Iterator[httpx.Response]:
+        """Ask, with a token if it takes one, as often as it makes sense, and at the next address."""
+        problem: ImageError | None = None
+        for endpoint in [self._endpoint] if self._endpoint is not None else self._endpoints:
+            try:
+                answer = self._ask(endpoint, path, headers)
+            except ImageError as error:
+                if not endpoint.mirror:
+                    raise error from problem
+                problem = error
+                continue
+            self._endpoint = endpoint
+            try:
+                yield answer
+            finally:
+                answer.close()
+            return
+        raise problem or ImageError(ImageFault.UNREACHABLE, f"{self.reference}: no registry")
+
+    def _ask(self, endpoint: Endpoint, path: str, headers: dict[str, str]) -> httpx.Response:
+        credentials = (
+            credentials_for(self.reference.registry, self.reference.repository) if not endpoint.mirror else None
+        )
+        if endpoint.mirror:
+            credentials = credentials_for(endpoint.host, endpoint.repository)
+        waited = 0
+        while True:
+            answer = self._send(endpoint, path, headers)
+            if answer.is_success:
+                return answer
+            answer.read()
+            answer.close()
+            if answer.status_code in (401, 403) and self._authorise(endpoint, answer, credentials):
+                continue
+            again = answer.status_code == 429 or answer.status_code >= 500
+            pause = _pause(answer, waited)
+            if not again or waited >= _TRIES - 1 or pause > _MOST_PAUSE_SEC:
+                raise self._problem(endpoint, answer)
+            waited += 1
+            self.pause(pause)
+
+    def _send(self, endpoint: Endpoint, path: str, headers: dict[str, str]) -> httpx.Response:
+        told = dict(headers)
+        if token := self._tokens.get(endpoint.host):
+            told["Authorization"] = token
+        error: httpx.TransportError | None = None
+        for scheme in endpoint.schemes:
+            url = f"{scheme}://{endpoint.host}/v2/{endpoint.repository}/{path}"
+            for left in reversed(range(_TRIES)):
+                try:
+                    return self._http.send(self._http.build_request("GET", url, headers=told), stream=True)
+                except httpx.ConnectError as problem:
+                    error = problem
+                    break  # nobody is there, or not by this protocol
+                except httpx.TransportError as problem:
+                    error = problem
+                    if left:
+                        self.pause(_FIRST_PAUSE_SEC * 2 ** (_TRIES - 1 - left))
+        raise self._unreachable(error, endpoint) from error
+
+    def _authorise(self, endpoint: Endpoint, answer: httpx.Response, credentials: Credentials | None) -> bool:
+        """Take what the registry asks for; False when it was given that, or says no."""
+        challenge = answer.headers.get("WWW-Authenticate", "")
+        before = self._tokens.get(endpoint.host)
+        kind, _, rest = challenge.partition(" ")
+        if kind.lower() == "basic" and credentials is not None:
+            self._tokens[endpoint.host] = credentials.basic
+        elif kind.lower() == "bearer":
+            token = self._token(dict(_CHALLENGE.findall(rest)), endpoint, credentials)
+            if token is None:
+                return False
+            self._tokens[endpoint.host] = f"Bearer {token}"
+        return self._tokens.get(endpoint.host) not in (None, before)
+
+    def _token(self, told: dict[str, str], endpoint: Endpoint, credentials: Credentials | None) -> str | None:
+        asked = {
+            "service": told.get("service", ""),
+            "scope": told.get("scope") or f"repository:{endpoint.repository}:pull",
+        }
+        realm = told.get("realm", "")
+        if not realm.startswith(("https://", *(("http://",) if "http" in endpoint.schemes else ()))):
+            raise ImageError(
+                ImageFault.REFUSED, f"{endpoint.host} wants its tokens asked for at {realm or 'no address'}"
+            )
+        try:
+            if credentials is not None and credentials.identity_token:
+                form = {
+                    **asked,
+                    "grant_type": "refresh_token",
+                    "client_id": _AGENT,
+                    "refresh_token": credentials.identity_token,
+                }
+                answer = self._http.post(realm, data=form)
+            else:
+                headers = {"Authorization": credentials.basic} if credentials is not None else {}
+                answer = self._http.get(f"{realm}?{urlencode(asked)}", headers=headers)
+        except httpx.TransportError as error:
+            raise self._unreachable(error, endpoint) from error
+        if answer.status_code == 429:
+            raise self._problem(endpoint, answer)
+        if not answer.is_success:
+            return None
+        try:
+            found = decode(answer.content, _Token)
+        except NOT_DECODED:
+            return None
+        return found.token or found.access_token or None
+
+    def _problem(self, endpoint: Endpoint, answer: httpx.Response) -> ImageError:
+        """Return what an answer other than the wanted one means."""
+        image, said = str(self.reference), _first_message(answer)
+        if answer.status_code == 429 or "toomanyrequests" in said:
+            what = f"{endpoint.host} takes no more questions for now (its rate limit) while {image} is asked for"
+            return ImageError(
+                ImageFault.RATE_LIMITED, what, hint="log in with docker login, use a mirror, or try later"
+            )
+        if answer.status_code in (401, 403):
+            what = f"{endpoint.host} does not give {image}: it does not exist, or needs a login"
+            return ImageError(
+                ImageFault.DENIED, what, hint=f"docker login {self.reference.registry}, or correct the name"
+            )
+        if answer.status_code == 404:
+            return ImageError(ImageFault.NOT_FOUND, f"{endpoint.host} has no {image}", hint="correct its name or tag")
+        what = f"{endpoint.host} answers {answer.status_code} for {image}" + (f": {said}" if said else "")
+        return ImageError(ImageFault.REFUSED, what, hint=_AGAIN)
+
+    def _unreachable(self, error: Exception | None, endpoint: Endpoint | None = None) -> ImageError:
+        host = (endpoint or self._endpoint or self._endpoints[-1]).host
+        what = f"{host} cannot be reached for {self.reference}: {error}"
+        return ImageError(
+            ImageFault.UNREACHABLE, what, hint="check the network or the proxy, or import the image from an archive"
+        )
+
+
+_AGAIN = "try again; if it stays so, tell who runs that registry"
+
+
+def _pause(answer: httpx.Response, waited: int) -> float:
+    asked = answer.headers.get("Retry-After", "")
+    return float(asked) if asked.isdecimal() else _FIRST_PAUSE_SEC * 2**waited
+
+
+def _first_message(answer: httpx.Response) -> str:
+    with contextlib.suppress(ValueError, KeyError, IndexError, TypeError, AttributeError):
+        error = answer.json()["errors"][0]
+        return f"{error.get('code', '')} {error.get('message', '')}".strip().lower()[:200]
+    return ""
+
+
+def _read(answer: httpx.Response, most: int) -> bytes:
+    data = bytearray()
+    for part in answer.iter_bytes():
+        data += part
+        if len(data) > most:
+            raise ImageError(ImageFault.DAMAGED, f"a manifest of {answer.url.host} has more than {most} bytes")
+    return bytes(data)

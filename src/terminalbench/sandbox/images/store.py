@@ -1,0 +1,514 @@
+"""The images of this machine: each layer unpacked once, each image a list of layers, all known by their digests.
+
+<cache>/terminalbench/sandbox-<uid>/images/
+  names/<hash>.json      a name that was pulled or imported, and the digest it had then
+  records/<digest>.json  an image: its layers and settings; <digest>.lock is held by every process that uses it
+  blobs/<digest>         a layer as it was fetched, until it is unpacked; .partial while it is fetched, with .lock
+  <ids>/<chain>/         a layer unpacked above those below it: root/, meta.json; <ids> says which ids the files have
+
+A blob counts when its digest is right, a layer when all of it is unpacked and its own digest is right, an image when
+all of its layers are there: each appears by one renaming. Whoever fetches or unpacks one keeps others waiting for it.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import secrets
+import sys
+import time
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+from typing import Any, BinaryIO
+
+import msgspec
+
+from terminalbench.json_files import decode_plain, write_json
+from terminalbench.sandbox import cache, helper
+from terminalbench.sandbox.engine import wire
+from terminalbench.sandbox.errors import ImageError, ImageFault, SandboxError
+from terminalbench.sandbox.images.archives import ImageSource, RegistrySource, SourcedImage, open_source
+from terminalbench.sandbox.images.manifest import Descriptor, ImageConfig, settings_of
+from terminalbench.sandbox.images.reference import parse_reference
+from terminalbench.sandbox.images.registry import RegistryClient
+
+MOST_ENTRIES = 10_000_000
+KEEP_FREE_BYTES = 512 << 20
+_SIDE_BY_SIDE = 3
+_CHUNK = 1 << 20
+_PIPE_BYTES = 1 << 20
+_RECORD_BYTES = 4 << 20
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+class LayerRecord(msgspec.Struct, frozen=True):
+    """A layer of an image: its digests as it is fetched and as it is unpacked, its place among others, its size."""
+
+    digest: str
+    diff_id: str
+    chain: str
+    size: int
+
+
+class ImageRecord(msgspec.Struct, frozen=True):
+    """An image of the store."""
+
+    digest: str
+    layers: tuple[LayerRecord, ...]
+    settings: ImageConfig
+    architecture: str
+    stored_at: str
+    created: str | None = None
+
+    @property
+    def size(self) -> int:
+        """How much was fetched for it, what it shares with others included."""
+        return sum(layer.size for layer in self.layers)
+
+
+class NameRecord(msgspec.Struct, frozen=True):
+    """A name, and the image that it meant when it was last asked for."""
+
+    name: str
+    digest: str
+    seen_at: str
+
+
+class _Unpacked(msgspec.Struct, frozen=True):
+    """What unpacking a layer has told."""
+
+    diff_id: str
+    entries: int
+    bytes: int
+    squashed: int = 0
+    lost_attributes: int = 0
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass
+class PullProgress:
+    """How far the layers of an image are: bytes fetched of all that are to be fetched, layers ready of all."""
+
+    name: str
+    layers: int = 0
+    ready: int = 0
+    bytes: int = 0
+    fetched: dict[str, int] = field(default_factory=dict)
+    started_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def done(self) -> int:
+        """The bytes that were fetched."""
+        return sum(self.fetched.values())
+
+
+Tell = Callable[[PullProgress], None]
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What was removed."""
+
+    images: tuple[str, ...]
+    layers: int
+    bytes: int
+
+
+class ImageStore:
+    """The images of this user, whose files have the ids that the helper may give them."""
+
+    def __init__(self, root: Path | None = None, ids: str | None = None) -> None:
+        self.root = root if root is not None else cache.root() / "images"
+        self._ids = ids
+        for name in ("names", "records", "blobs"):
+            (self.root / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    @functools.cached_property
+    def _chains(self) -> Path:
+        folder = self.root / (self._ids or helper.helper().ids)
+        folder.mkdir(exist_ok=True, mode=0o700)
+        return folder
+
+    # Reading
+
+    def find(self, name: str) -> ImageRecord | None:
+        """Return the image that a name meant when it was last asked for, if all of it is here."""
+        reference = parse_reference(name)
+        if reference.digest is not None and (found := self.image(reference.digest)) is not None:
+            return found
+        told = decode_plain(self._name_file(str(reference)), NameRecord, _RECORD_BYTES)
+        return self.image(told.digest) if told is not None else None
+
+    def image(self, digest: str) -> ImageRecord | None:
+        """Return the image of a digest, if all of it is here."""
+        found = decode_plain(self._record_file(digest), ImageRecord, _RECORD_BYTES)
+        if found is None or not all(self._chain(layer.chain).is_dir() for layer in found.layers):
+            return None
+        return found
+
+    def images(self) -> Iterator[tuple[ImageRecord, list[NameRecord]]]:
+        """Yield all images, each with the names that mean it."""
+        names: dict[str, list[NameRecord]] = {}
+        for file in sorted((self.root / "names").glob("*.json")):
+            told = decode_plain(file, NameRecord, _RECORD_BYTES)
+            if told is not None:
+                names.setdefault(told.digest, []).append(told)
+        for file in sorted((self.root / "records").glob("*.json")):
+            found = decode_plain(file, ImageRecord, _RECORD_BYTES)
+            if found is not None and self.image(found.digest) is not None:
+                yield found, names.get(found.digest, [])
+
+    def folders(self, image: ImageRecord) -> list[Path]:
+        """Return the folders of its layers, the top one first."""
+        return [self._chain(layer.chain) / "root" for layer in reversed(image.layers)]
+
+    def hold(self, digest: str) -> int:
+        """Keep an image from being pruned until the answer is closed."""
+        lock = os.open(self._record_file(digest).with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        os.utime(lock)
+        return lock
+
+    # Fetching
+
+    def pull(self, name: str, tell: Tell = lambda _progress: None) -> ImageRecord:
+        """Ask the registry for an image, fetch what is missing of it, and return it."""
+        reference = parse_reference(name)
+        with _locked(self._name_file(str(reference)).with_suffix(".lock")):
+            client = RegistryClient(reference)
+            try:
+                return self._add(RegistrySource(client), str(reference), tell)
+            finally:
+                client.close()
+
+    def ensure(self, name: str, tell: Tell = lambda _progress: None) -> ImageRecord:
+        """Return an image that is here, or pull it; a second process waits for the first, and finds it."""
+        found = self.find(name)
+        if found is not None:
+            return found
+        with _locked(self._name_file(str(parse_reference(name))).with_suffix(".waiting")):
+            return self.find(name) or self.pull(name, tell)
+
+    def load(self, place: Path, name: str, tag: str | None = None, tell: Tell = lambda _progress: None) -> ImageRecord:
+        """Take an image of an archive or a folder in, under a name."""
+        work = self.root / "blobs" / f"packed-{os.getpid()}-{secrets.token_hex(4)}"
+        with open_source(place, tag, work) as source:
+            return self._add(source, str(parse_reference(name)), tell)
+
+    def _add(self, source: ImageSource, name: str, tell: Tell) -> ImageRecord:
+        found = source.image()
+        record = _record(found, name)
+        progress = PullProgress(name, len(record.layers), bytes=0)
+        with _locked(self.root / "store.lock", shared=True):
+            missing = [layer for layer in record.layers if not self._chain(layer.chain).is_dir()]
+            progress.ready, progress.bytes = len(record.layers) - len(missing), sum(layer.size for layer in missing)
+            tell(progress)
+            with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+                fetched = {
+                    layer.chain: pool.submit(self._fetch, source, layer, name, progress, tell) for layer in missing
+                }
+                try:
+                    for number, layer in enumerate(record.layers):
+                        if layer.chain in fetched:
+                            self._unpack(fetched[layer.chain].result(), layer, record.layers[:number], name)
+                            progress.ready += 1
+                            tell(progress)
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+            write_json(self._record_file(record.digest), record)
+            write_json(self._name_file(name), NameRecord(name, record.digest, _now()))
+        return record
+
+    def _fetch(self, source: ImageSource, layer: LayerRecord, name: str, progress: PullProgress, tell: Tell) -> Path:
+        """Have a blob of the right digest; return its file."""
+        file = self.root / "blobs" / _hex(layer.digest)
+        with _locked(file.with_suffix(".lock")):
+            if file.exists() or self._chain(layer.chain).is_dir():
+                progress.fetched[layer.digest] = layer.size
+                return file
+            partial = file.with_suffix(".partial")
+            with partial.open("a+b") as into:
+                done = _hashable(into, layer.size)
+
+                def told(count: int) -> None:
+                    progress.fetched[layer.digest] = count
+                    tell(progress)
+
+                _check_room(self.root, layer.size - done)
+                source.fetch(Descriptor(layer.digest, layer.size), into, done, told)
+                into.flush()
+                into.seek(0)
+                if f"sha256:{hashlib.file_digest(into, 'sha256').hexdigest()}" != layer.digest:
+                    partial.unlink(missing_ok=True)
+                    what = f"{name}: a layer is not the one of {layer.digest}"
+                    raise ImageError(
+                        ImageFault.DAMAGED, what, hint="try again; if it stays so, it is damaged where it comes from"
+                    )
+            partial.rename(file)
+        return file
+
+    def _unpack(self, blob: Path, layer: LayerRecord, below: tuple[LayerRecord, ...], name: str) -> None:
+        place = self._chain(layer.chain)
+        with _locked(self._chains / f"{_hex(layer.chain)}.lock"):
+            if place.is_dir():
+                return
+            claimed = cache.claim("building")
+            try:
+                folder = claimed.folder / "root"
+                folder.mkdir(mode=0o755)
+                lower = [str(self._chain(one.chain) / "root") for one in reversed(below)]
+                told = _unpacked(blob, folder, lower, f"{name}: {layer.digest}")
+                if told.diff_id != layer.diff_id:
+                    what = f"{name}: a layer unpacks to {told.diff_id}, not to {layer.diff_id}"
+                    raise ImageError(ImageFault.DAMAGED, what, hint="push or save the image again")
+                write_json(claimed.folder / "meta.json", told)
+                claimed.folder.rename(place)
+            finally:
+                cache.release(claimed)
+        blob.unlink(missing_ok=True)
+
+    # Removing
+
+    def prune(self, names: list[str] | None = None, *, unused_days: float | None = None, dry: bool = False) -> Pruned:
+        """Remove images by name, or those not used for so many days, and layers that no image has any more.
+
+        What a process uses stays.
+        """
+        removed: list[ImageRecord] = []
+        with _locked(self.root / "store.lock"):
+            for image, known in list(self.images()):
+                if self._unwanted(image, known, names, unused_days) and self._forget(image, known, dry=dry):
+                    removed.append(image)
+            kept = {layer.chain for image, _ in self.images() if image not in removed for layer in image.layers}
+            chains = [one for one in self._chains.iterdir() if one.is_dir() and f"sha256:{one.name}" not in kept]
+            gone = sum(_told_bytes(one) for one in chains)
+            if not dry:
+                helper.helper().ask({"op": "remove", "paths": [str(one) for one in chains]})
+                for file in (self.root / "blobs").iterdir():
+                    file.unlink(missing_ok=True)
+        return Pruned(tuple(image.settings.image for image in removed), len(chains), gone)
+
+    def _unwanted(
+        self, image: ImageRecord, known: list[NameRecord], names: list[str] | None, days: float | None
+    ) -> bool:
+        if names is not None:
+            wanted = {str(parse_reference(name)) for name in names} | set(names)
+            return bool(wanted & {image.digest, *(one.name for one in known)})
+        lock = self._record_file(image.digest).with_suffix(".lock")
+        used_at = lock.stat().st_mtime if lock.exists() else datetime.fromisoformat(image.stored_at).timestamp()
+        return days is None or time.time() - used_at > days * 86400
+
+    def _forget(self, image: ImageRecord, known: list[NameRecord], *, dry: bool) -> bool:
+        file = self._record_file(image.digest)
+        with file.with_suffix(".lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False  # a process uses it
+            if not dry:
+                file.unlink(missing_ok=True)
+                for one in known:
+                    self._name_file(one.name).unlink(missing_ok=True)
+        return True
+
+    # Places
+
+    def _chain(self, chain: str) -> Path:
+        return self._chains / _hex(chain)
+
+    def _record_file(self, digest: str) -> Path:
+        return self.root / "records" / f"{_hex(digest)}.json"
+
+    def _name_file(self, name: str) -> Path:
+        return self.root / "names" / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+
+
+def _hex(digest: str) -> str:
+    """Return the part of a digest that is a file's name; anything else could be a path."""
+    kind, _, value = digest.partition(":")
+    if kind != "sha256" or len(value) != 64 or value.strip("0123456789abcdef"):
+        raise ImageError(ImageFault.UNSUPPORTED, f"{digest!r} is no digest that is known", hint="only sha256 is")
+    return value
+
+
+def _record(found: SourcedImage, name: str) -> ImageRecord:
+    layers, chain = [], ""
+    for layer, diff_id in zip(found.manifest.layers, found.config.rootfs.diff_ids, strict=True):
+        _hex(layer.digest)
+        _hex(diff_id)
+        chain = diff_id if not chain else f"sha256:{hashlib.sha256(f'{chain} {diff_id}'.encode()).hexdigest()}"
+        layers.append(LayerRecord(layer.digest, diff_id, chain, layer.size))
+    config = found.config
+    settings = settings_of(config, name)
+    return ImageRecord(found.digest, tuple(layers), settings, config.architecture, _now(), config.created)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _hashable(into: BinaryIO, size: int) -> int:
+    """Return how much of a blob is there from a fetch that was cut, at its end; more than there can be is none."""
+    done = into.seek(0, os.SEEK_END)
+    if done >= size:
+        into.seek(0)
+        into.truncate()
+        return 0
+    return done
+
+
+def _check_room(folder: Path, coming: int) -> None:
+    room = os.statvfs(folder)
+    if room.f_bavail * room.f_frsize - coming < KEEP_FREE_BYTES:
+        hint = "make room there, tbench images prune, or set XDG_CACHE_HOME to a larger disk"
+        raise SandboxError(f"no room in {folder} for an image", hint=hint)
+
+
+def _told_bytes(chain: Path) -> int:
+    told = decode_plain(chain / "meta.json", _Unpacked, _RECORD_BYTES)
+    return told.bytes if told is not None else 0
+
+
+@contextlib.contextmanager
+def _locked(path: Path, *, shared: bool = False) -> Generator[None]:
+    """Hold a lock file, however long another process has it."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _unpacked(blob: Path, folder: Path, lower: list[str], name: str) -> _Unpacked:
+    """Unpack a blob into a folder, above others, by the helper; what it told."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    request = {
+        "op": "unpack",
+        "folder": str(folder),
+        "lower": lower,
+        "keep_free": KEEP_FREE_BYTES,
+        "most_entries": MOST_ENTRIES,
+    }
+    try:
+        reply = helper.helper().request(request, (read,))
+    except BaseException:
+        os.close(write)
+        raise
+    finally:
+        os.close(read)
+    feeding = _Feeding(blob, write)
+    feeding.start()
+    with reply:
+        reply.setblocking(True)
+        answer, _ = wire.receive(reply)
+    feeding.join()
+    if answer is None or "error" in answer:
+        said = (answer or {}).get("error", "the helper ended")
+        raise ImageError(
+            ImageFault.DAMAGED, f"{name} cannot be unpacked: {feeding.problem or said}", hint="fetch it again"
+        )
+    if feeding.problem is not None:
+        raise ImageError(ImageFault.DAMAGED, f"{name} cannot be unpacked: {feeding.problem}", hint="fetch it again")
+    return msgspec.structs.replace(_of_answer(answer), diff_id=f"sha256:{feeding.whole.hexdigest()}")
+
+
+def _of_answer(answer: dict[str, Any]) -> _Unpacked:
+    told = {name: answer[name] for name in ("entries", "bytes", "squashed", "lost_attributes")}
+    return _Unpacked(diff_id="", skipped=tuple(answer["skipped"]), **told)
+
+
+class _Feeding(Thread):
+    """Writes the archive of a layer, decompressed, into a pipe, and hashes it."""
+
+    def __init__(self, blob: Path, into: int) -> None:
+        super().__init__(name="layer", daemon=True)
+        self._blob, self._into = blob, into
+        self.whole = hashlib.sha256()
+        self.problem: str | None = None
+
+    def run(self) -> None:
+        try:
+            with self._blob.open("rb") as stream:
+                for part in decompressed(stream):
+                    self.whole.update(part)
+                    rest = memoryview(part)
+                    while rest:
+                        rest = rest[os.write(self._into, rest) :]
+        except BrokenPipeError:
+            pass  # the answer says why
+        except (OSError, zlib.error, EOFError) as error:
+            self.problem = str(error)
+        finally:
+            os.close(self._into)
+
+
+def decompressed(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of a layer that is compressed by gzip or zstd, or not at all: its first bytes tell."""
+    first = stream.read(4)
+    stream.seek(0)
+    if first[:2] == _GZIP:
+        yield from _stream(stream, _Gzip)
+    elif first == _ZSTD:
+        yield from _stream(stream, _zstd())
+    else:
+        while part := stream.read(_CHUNK):
+            yield part
+
+
+class _Gzip:
+    """A decompressor of gzip with the interface of the standard library's others."""
+
+    def __init__(self) -> None:
+        self._work = zlib.decompressobj(31)
+        self._rest = b""
+
+    @property
+    def eof(self) -> bool:
+        return self._work.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._work.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._work.unconsumed_tail
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._work.decompress(self._work.unconsumed_tail + data, max_length)
+
+
+def _zstd() -> Callable[[], Any]:
+    module = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    return import_module(module).ZstdDecompressor
+
+
+def _stream(stream: BinaryIO, make: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield what a decompressor makes of a stream, in pieces of bounded size; it may hold several of its frames."""
+    work = make()
+    data = stream.read(_CHUNK)
+    while True:
+        part = work.decompress(data, _CHUNK)
+        data = b""
+        if part:
+            yield part
+        if work.eof:
+            data = work.unused_data.lstrip(b"\0") or stream.read(_CHUNK)
+            if not data:
+                return
+            work = make()
+        elif work.needs_input:
+            data = stream.read(_CHUNK)
+            if not data:
+                raise EOFError("the layer ends too early")

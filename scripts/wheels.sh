@@ -17,7 +17,10 @@ wheel() {
             "${python:-python3}" -m pip install -q --target "$new" $hashed -r "requirements-$1.lock"; } >&2 \
             || { python3 -m venv "$new/venv" && PIP_ROOT_USER_ACTION=ignore "$new/venv/bin/python" -m pip install -q \
                 --target "$new" $hashed -r "requirements-$1.lock" && rm -rf "$new/venv"; } >&2; then
-            [ -x "$home/$2" ] || { rm -rf "$home" && mv "$new" "$home"; }  # unless another process was faster
+            (
+                ! command -v flock >/dev/null 2>&1 || flock 7
+                [ -x "$home/$2" ] || { rm -rf "$home" && mv "$new" "$home"; }  # unless another process was faster
+            ) 7>"${home%/*}/.lock"
             rm -rf "$new"
         else
             rm -rf "$new"

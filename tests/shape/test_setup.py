@@ -1,10 +1,12 @@
 """What the set-up takes from elsewhere is what was locked, and from a folder of this user."""
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,9 @@ def checkout(tmp_path: Path) -> Path:
     wheel.parent.mkdir()
     with zipfile.ZipFile(wheel, "w") as made:
         about = f"uv-{version}.dist-info"
-        made.writestr(f"uv-{version}.data/scripts/uv", "#!python\nprint('forged')\n")
+        program = zipfile.ZipInfo(f"uv-{version}.data/scripts/uv")
+        program.external_attr = 0o100755 << 16
+        made.writestr(program, "#!python\nprint('forged')\n")
         made.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: uv\nVersion: {version}\n")
         made.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         made.writestr(f"{about}/RECORD", "")
@@ -35,12 +39,34 @@ def find_uv(checkout: Path) -> subprocess.CompletedProcess[str]:
     env |= {"PIP_FIND_LINKS": str(checkout / "index"), "PIP_CONFIG_FILE": os.devnull}
     # No uv on the PATH, and no venv module: making a venv would be most of the test.
     script = f"""
-        command() {{ return 1; }}
+        command() {{ [ "$2" = flock ]; }}
         python3() {{ [ "$2" != venv ] && {sys.executable} "$@"; }}
         . scripts/wheels.sh; find_uv"""
     return subprocess.run(
         ["sh", "-c", script], cwd=checkout, env=env, capture_output=True, text=True, timeout=100, check=False
     )
+
+
+def lock_the_forged_one(checkout: Path) -> Path:
+    """Let the wheel of the index be the one that is wanted; the folder that it is installed into."""
+    (wheel,) = (checkout / "index").iterdir()
+    version, digest = wheel.name.split("-")[1], hashlib.sha256(wheel.read_bytes()).hexdigest()
+    lock = checkout / "requirements-uv.lock"
+    lock.write_text(f"uv=={version} --hash=sha256:{digest}\n")
+    checksum = subprocess.check_output(["cksum"], input=lock.read_bytes()).split()[0].decode()
+    return checkout / "cache" / "terminalbench" / f"uv-{checksum}"
+
+
+def test_a_wheel_is_there_whole_or_not_at_all(checkout: Path) -> None:
+    """Also where an installation was cut off before, and where two install it at once."""
+    home = lock_the_forged_one(checkout)
+    (home / "uv").mkdir(parents=True, mode=0o700)  # half of it
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(find_uv, [checkout, checkout]))
+    assert [(one.returncode, one.stdout.strip()) for one in found] == [(0, str(home / "bin" / "uv"))] * 2, found
+    assert "forged" in (home / "bin" / "uv").read_text()
+    left = {path.name for path in home.parent.iterdir()} - {".lock"}
+    assert left == {home.name}, "nothing of the making is left"
 
 
 def test_a_forged_uv_is_not_installed(checkout: Path) -> None:

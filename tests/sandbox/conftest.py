@@ -13,7 +13,7 @@ sys.path.insert(
     0, str(Path(__file__).parent.parent)
 )  # the tests share `driving`; there is no package to import it from
 
-from sandbox.driving import Box, Driver
+from sandbox.driving import Box, Driver, remove_tree
 
 _drivers: dict[str, Driver] = {}
 
@@ -58,7 +58,7 @@ def own_driver(request: pytest.FixtureRequest, driver: Driver) -> Iterator[Drive
     if own.process.poll() is None:
         own.close()
     else:
-        shutil.rmtree(own.folder)
+        remove_tree(own.folder)
 
 
 def pytest_sessionfinish() -> None:

@@ -158,7 +158,16 @@ class Driver:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(seconds(60))
-        shutil.rmtree(self.folder)
+        remove_tree(self.folder)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder in which files may be of the subordinate ids of an ordinary user."""
+    if os.getuid() != 0:
+        as_all = ["unshare", "--map-root-user", "--map-auto", "rm", "-rf", str(folder)]
+        subprocess.run(as_all, check=False, capture_output=True, timeout=seconds(60))
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 class Box:

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 from urllib.parse import urlencode
@@ -125,7 +125,7 @@ class RegistryClient:
     # One question
 
     @contextlib.contextmanager
-    def _asked(self, path: str, headers: dict[str, str]) -> Iterator[httpx.Response]:
+    def _asked(self, path: str, headers: dict[str, str]) -> Generator[httpx.Response]:
         """Ask, with a token if it takes one, as often as it makes sense, and at the next address."""
         problem: ImageError | None = None
         for endpoint in [self._endpoint] if self._endpoint is not None else self._endpoints:

@@ -12,7 +12,8 @@ import pytest
 
 from support.registry import layer_of, member, packed
 from support.tools import need_root
-from terminalbench.sandbox.engine.unpack import BadArchive, TarStream, Unpacking
+from terminalbench.sandbox.engine.tar_stream import BadArchive, TarStream
+from terminalbench.sandbox.engine.unpack import Unpacking
 
 DIR, LINK, HARD = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
 

@@ -16,36 +16,28 @@ import functools
 import hashlib
 import os
 import secrets
-import sys
 import time
-import zlib
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
 from terminalbench.json_files import decode_plain, write_json
 from terminalbench.sandbox import cache, helper
-from terminalbench.sandbox.engine import wire
 from terminalbench.sandbox.errors import ImageError, ImageFault, SandboxError
 from terminalbench.sandbox.images.archives import ImageSource, RegistrySource, SourcedImage, open_source
+from terminalbench.sandbox.images.layers import UnpackedLayer, unpack_layer
 from terminalbench.sandbox.images.manifest import Descriptor, ImageConfig, settings_of
 from terminalbench.sandbox.images.reference import parse_reference
 from terminalbench.sandbox.images.registry import RegistryClient
 
-MOST_ENTRIES = 10_000_000
 KEEP_FREE_BYTES = 512 << 20
 _SIDE_BY_SIDE = 3
-_CHUNK = 1 << 20
-_PIPE_BYTES = 1 << 20
 _RECORD_BYTES = 4 << 20
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 class LayerRecord(msgspec.Struct, frozen=True):
@@ -79,17 +71,6 @@ class NameRecord(msgspec.Struct, frozen=True):
     name: str
     digest: str
     seen_at: str
-
-
-class _Unpacked(msgspec.Struct, frozen=True):
-    """What unpacking a layer has told."""
-
-    diff_id: str
-    entries: int
-    bytes: int
-    squashed: int = 0
-    lost_attributes: int = 0
-    skipped: tuple[str, ...] = ()
 
 
 @dataclass
@@ -265,7 +246,7 @@ class ImageStore:
                 folder = claimed.folder / "root"
                 folder.mkdir(mode=0o755)
                 lower = [str(self._chain(one.chain) / "root") for one in reversed(below)]
-                told = _unpacked(blob, folder, lower, f"{name}: {layer.digest}")
+                told = unpack_layer(blob, folder, lower, f"{name}: {layer.digest}", KEEP_FREE_BYTES)
                 if told.diff_id != layer.diff_id:
                     what = f"{name}: a layer unpacks to {told.diff_id}, not to {layer.diff_id}"
                     raise ImageError(ImageFault.DAMAGED, what, hint="push or save the image again")
@@ -373,7 +354,7 @@ def _check_room(folder: Path, coming: int) -> None:
 
 
 def _told_bytes(chain: Path) -> int:
-    told = decode_plain(chain / "meta.json", _Unpacked, _RECORD_BYTES)
+    told = decode_plain(chain / "meta.json", UnpackedLayer, _RECORD_BYTES)
     return told.bytes if told is not None else 0
 
 
@@ -386,129 +367,3 @@ def _locked(path: Path, *, shared: bool = False) -> Generator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _unpacked(blob: Path, folder: Path, lower: list[str], name: str) -> _Unpacked:
-    """Unpack a blob into a folder, above others, by the helper; what it told."""
-    read, write = os.pipe2(os.O_CLOEXEC)
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    request = {
-        "op": "unpack",
-        "folder": str(folder),
-        "lower": lower,
-        "keep_free": KEEP_FREE_BYTES,
-        "most_entries": MOST_ENTRIES,
-    }
-    try:
-        reply = helper.helper().request(request, (read,))
-    except BaseException:
-        os.close(write)
-        raise
-    finally:
-        os.close(read)
-    feeding = _Feeding(blob, write)
-    feeding.start()
-    with reply:
-        reply.setblocking(True)
-        answer, _ = wire.receive(reply)
-    feeding.join()
-    if answer is None or "error" in answer:
-        said = (answer or {}).get("error", "the helper ended")
-        raise ImageError(
-            ImageFault.DAMAGED, f"{name} cannot be unpacked: {feeding.problem or said}", hint="fetch it again"
-        )
-    if feeding.problem is not None:
-        raise ImageError(ImageFault.DAMAGED, f"{name} cannot be unpacked: {feeding.problem}", hint="fetch it again")
-    return msgspec.structs.replace(_of_answer(answer), diff_id=f"sha256:{feeding.whole.hexdigest()}")
-
-
-def _of_answer(answer: dict[str, Any]) -> _Unpacked:
-    told = {name: answer[name] for name in ("entries", "bytes", "squashed", "lost_attributes")}
-    return _Unpacked(diff_id="", skipped=tuple(answer["skipped"]), **told)
-
-
-class _Feeding(Thread):
-    """Writes the archive of a layer, decompressed, into a pipe, and hashes it."""
-
-    def __init__(self, blob: Path, into: int) -> None:
-        super().__init__(name="layer", daemon=True)
-        self._blob, self._into = blob, into
-        self.whole = hashlib.sha256()
-        self.problem: str | None = None
-
-    def run(self) -> None:
-        try:
-            with self._blob.open("rb") as stream:
-                for part in decompressed(stream):
-                    self.whole.update(part)
-                    rest = memoryview(part)
-                    while rest:
-                        rest = rest[os.write(self._into, rest) :]
-        except BrokenPipeError:
-            pass  # the answer says why
-        except (OSError, zlib.error, EOFError) as error:
-            self.problem = str(error)
-        finally:
-            os.close(self._into)
-
-
-def decompressed(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the bytes of a layer that is compressed by gzip or zstd, or not at all: its first bytes tell."""
-    first = stream.read(4)
-    stream.seek(0)
-    if first[:2] == _GZIP:
-        yield from _stream(stream, _Gzip)
-    elif first == _ZSTD:
-        yield from _stream(stream, _zstd())
-    else:
-        while part := stream.read(_CHUNK):
-            yield part
-
-
-class _Gzip:
-    """A decompressor of gzip with the interface of the standard library's others."""
-
-    def __init__(self) -> None:
-        self._work = zlib.decompressobj(31)
-        self._rest = b""
-
-    @property
-    def eof(self) -> bool:
-        return self._work.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._work.unused_data
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._work.unconsumed_tail
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        return self._work.decompress(self._work.unconsumed_tail + data, max_length)
-
-
-def _zstd() -> Callable[[], Any]:
-    module = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-    return import_module(module).ZstdDecompressor
-
-
-def _stream(stream: BinaryIO, make: Callable[[], Any]) -> Iterator[bytes]:
-    """Yield what a decompressor makes of a stream, in pieces of bounded size; it may hold several of its frames."""
-    work = make()
-    data = stream.read(_CHUNK)
-    while True:
-        part = work.decompress(data, _CHUNK)
-        data = b""
-        if part:
-            yield part
-        if work.eof:
-            data = work.unused_data.lstrip(b"\0") or stream.read(_CHUNK)
-            if not data:
-                return
-            work = make()
-        elif work.needs_input:
-            data = stream.read(_CHUNK)
-            if not data:
-                raise EOFError("the layer ends too early")

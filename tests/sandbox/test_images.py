@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from support.pace import seconds
-from support.registry import ARCHITECTURE, Images, RegistryServer, digest_of, layer_of
+from support.registry import ARCHITECTURE, Images, RegistryServer, digest_of, layer_of, squeezed
 from terminalbench.sandbox.errors import ImageError, ImageFault, Refused
 from terminalbench.sandbox.images import registry, store
 from terminalbench.sandbox.images.endpoints import endpoints_of
@@ -167,7 +167,7 @@ def test_a_registry_that_cannot_go_on_begins_anew(images: ImageStore) -> None:
 
 def test_what_is_damaged_counts_for_nothing(images: ImageStore, server: RegistryServer) -> None:
     name = f"{server.host}/box:1"
-    layers = {digest_of(gzip.compress(LOWER)), digest_of(gzip.compress(UPPER))}
+    layers = {digest_of(squeezed(LOWER)), digest_of(squeezed(UPPER))}
     server.damage = lambda digest, data: data[:-1] + b"x" if digest in layers else data
     assert fault(lambda: images.pull(name)).fault is ImageFault.DAMAGED
     assert images.find(name) is None

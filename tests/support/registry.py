@@ -1,6 +1,7 @@
 """A registry of the tests' own: images made of small files, served by protocol v2, with the faults that a test asks for."""
 
 import base64
+import functools
 import gzip
 import hashlib
 import io
@@ -55,6 +56,7 @@ def layer_of(files: Mapping[str, str | bytes | None]) -> bytes:
     return packed(*entries)
 
 
+@functools.cache
 def small_system(*programs: str) -> dict[str, str | bytes | None]:
     """The files of a system of a few programs of this machine, with the libraries that they load."""
     wanted = ("/bin/bash", "/bin/cat", "/bin/mkdir", "/bin/ls", *programs)
@@ -67,6 +69,11 @@ def small_system(*programs: str) -> dict[str, str | bytes | None]:
         "tmp": None,
         "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nada:x:7:7::/home:/bin/sh\n",
     }
+
+
+def squeezed(data: bytes) -> bytes:
+    """The same bytes for the same data, at any time."""
+    return gzip.compress(data, 1, mtime=0)
 
 
 def digest_of(data: bytes) -> str:
@@ -87,7 +94,7 @@ class Images:
         return digest
 
     def image(
-        self, name: str, layers: Sequence[bytes], *, squeeze: Callable[[bytes], bytes] = gzip.compress,
+        self, name: str, layers: Sequence[bytes], *, squeeze: Callable[[bytes], bytes] = squeezed,
         kind: str = "gzip", architecture: str = ARCHITECTURE, **config: Any,
     ) -> str:  # fmt: skip
         """Make an image of uncompressed layers and tag it; its digest."""

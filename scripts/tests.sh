@@ -13,7 +13,7 @@ trap 'rm -f "$said"' EXIT
 memory="/dev/shm/tbench$(id -u)"
 # An ordinary user's sandboxes leave files of its subordinate ids, and folders without rights to write.
 gone() {
-    { chmod -R u+rwX "$1"; rm -rf "$1" || unshare --map-root-user --map-auto rm -rf "$1"; } 2>/dev/null || true
+    { chmod -R u+rwX "$1"; rm -rf "$1" || PATH=/usr/bin:/bin unshare --map-root-user --map-auto rm -rf "$1"; } 2>/dev/null || true
 }
 for old in "$memory".*; do
     [ -d "/proc/${old##*.}" ] || gone "$old"

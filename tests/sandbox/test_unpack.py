@@ -238,6 +238,13 @@ def test_a_whiteout_behind_a_link_is_of_the_image(tmp_path: Path) -> None:
     assert os.listxattr(tmp_path / "victim") == []
 
 
+@pytest.mark.parametrize("told", [{"size": "-5"}, {"GNU.sparse.realsize": "9", "GNU.sparse.map": "0,-4"}])
+def test_numbers_below_zero_do_not_keep_it_busy_for_ever(tmp_path: Path, told: dict[str, str]) -> None:
+    info = member("f")
+    info.pax_headers = told
+    refused(packed((info, b"123456789")), tmp_path / "l")
+
+
 def test_archives_that_are_none_are_said(tmp_path: Path) -> None:
     whole = layer_of({"f": "x" * 5000})
     assert "ends too early" in refused(whole[:2000], tmp_path / "0")

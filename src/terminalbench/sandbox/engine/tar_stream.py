@@ -113,6 +113,8 @@ def members(stream: TarStream) -> Iterator[Member]:
             member = _old_sparse(stream, block, member)
         if told := everywhere | own:
             member = _told(stream, member, told, sparse)
+        if member.size < 0 or member.full_size < 0:
+            raise BadArchive(f"{os.fsdecode(member.name)!r} of the layer has less than no bytes")
         yield member
         own, sparse, name, link = {}, [], None, None
 

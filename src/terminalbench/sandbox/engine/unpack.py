@@ -215,7 +215,7 @@ class Unpacking:
     def _sparse(self, handle: int, member: Member, stream: TarStream) -> None:
         left = member.size
         for offset, size in member.parts or ():
-            if size > left or offset + size > member.full_size:
+            if min(offset, size) < 0 or size > left or offset + size > member.full_size:
                 raise BadArchive(f"the parts of {os.fsdecode(member.name)} do not fit")
             os.lseek(handle, offset, os.SEEK_SET)
             stream.pour(size, handle)
@@ -393,6 +393,9 @@ def unpack(request: dict[str, Any], reply: socket.socket, descriptors: list[int]
         keep_free=request["keep_free"],
         most_entries=request["most_entries"],
     )
-    work.run(TarStream(descriptors[0]))
+    try:
+        work.run(TarStream(descriptors[0]))
+    except (ValueError, OverflowError) as error:
+        raise BadArchive(f"a header of the layer cannot be read: {error}") from None
     told = {"entries": work.entries, "bytes": work.bytes, "squashed": work.squashed, "skipped": work.skipped}
     wire.send(reply, told | {"lost_attributes": work.lost_attributes})

@@ -123,7 +123,6 @@ class _Folder:
 
 @dataclass
 class _Tar:
-    path: Path
     archive: tarfile.TarFile
     members: dict[str, tarfile.TarInfo] = field(default_factory=dict)
 
@@ -215,7 +214,7 @@ class ArchiveSource:
             told = [one for one in told if self.tag in (one.repo_tags or ())]
         if len(told) != 1:
             raise ImageError(
-                ImageFault.NOT_FOUND, f"{self.name} has {len(told)} images that are meant", hint="name one: FILE:TAG"
+                ImageFault.NOT_FOUND, f"{self.name} has {len(told)} images that are meant", hint="name one by --tag"
             )
         data = self.files.read(told[0].config) or b""
         config = read_document(data, ConfigFile, self.name)
@@ -268,9 +267,9 @@ class RootFolderSource:
         self.work.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(self.work, "w", format=tarfile.PAX_FORMAT) as archive:
             archive.add(self.folder, arcname=".")
-        whole, size = hashlib.sha256(), self.work.stat().st_size
+        size = self.work.stat().st_size
         with self.work.open("rb") as stream:
-            digest = f"sha256:{hashlib.file_digest(stream, lambda: whole).hexdigest()}"
+            digest = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
         config = {"architecture": architecture(), "os": "linux", "rootfs": {"type": "layers", "diff_ids": [digest]}}
         data = msgspec.json.encode(config)
         manifest = Manifest(Descriptor(_digest(data), len(data)), (Descriptor(digest, size),))
@@ -311,6 +310,6 @@ def open_source(place: Path, tag: str | None, work: Path) -> Generator[ImageSour
         ) from None
     with archive:
         try:
-            yield ArchiveSource(place.name, _Tar(place, archive), tag)
+            yield ArchiveSource(place.name, _Tar(archive), tag)
         except (tarfile.TarError, EOFError) as error:
             raise ImageError(ImageFault.DAMAGED, f"{place} is damaged: {error}") from None

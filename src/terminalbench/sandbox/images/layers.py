@@ -16,7 +16,8 @@ import msgspec
 
 from terminalbench.sandbox import helper
 from terminalbench.sandbox.engine import wire
-from terminalbench.sandbox.errors import ImageError, ImageFault
+from terminalbench.sandbox.engine.tar_stream import BadArchive
+from terminalbench.sandbox.errors import ImageError, ImageFault, SandboxError
 
 MOST_ENTRIES = 10_000_000
 _CHUNK = 1 << 20
@@ -60,14 +61,13 @@ def unpack_layer(blob: Path, folder: Path, lower: list[str], name: str, keep_fre
         reply.setblocking(True)
         answer, _ = wire.receive(reply)
     feeding.join()
-    if answer is None or "error" in answer:
-        said = (answer or {}).get("error", "the helper ended")
-        raise ImageError(
-            ImageFault.DAMAGED, f"{name} cannot be unpacked: {feeding.problem or said}", hint="fetch it again"
-        )
-    if feeding.problem is not None:
-        raise ImageError(ImageFault.DAMAGED, f"{name} cannot be unpacked: {feeding.problem}", hint="fetch it again")
-    return msgspec.structs.replace(_of_answer(answer), diff_id=f"sha256:{feeding.whole.hexdigest()}")
+    told = answer or {"error": "the helper ended"}
+    if feeding.problem is not None or told.get("kind") == BadArchive.__name__:
+        what = f"{name} cannot be unpacked: {feeding.problem or told['error']}"
+        raise ImageError(ImageFault.DAMAGED, what, hint="fetch it again")
+    if "error" in told:  # of this machine, as a full disk
+        raise SandboxError(f"{name} cannot be unpacked: {told['error']}")
+    return msgspec.structs.replace(_of_answer(told), diff_id=f"sha256:{feeding.whole.hexdigest()}")
 
 
 def _of_answer(answer: dict[str, Any]) -> UnpackedLayer:
@@ -94,7 +94,7 @@ class _Feeding(Thread):
                         rest = rest[os.write(self._into, rest) :]
         except BrokenPipeError:
             pass  # the answer says why
-        except (OSError, zlib.error, EOFError) as error:
+        except Exception as error:  # noqa: BLE001  a decompressor raises its own; whatever it is, the layer cannot be read
             self.problem = str(error)
         finally:
             os.close(self._into)
@@ -118,7 +118,6 @@ class _Gzip:
 
     def __init__(self) -> None:
         self._work = zlib.decompressobj(31)
-        self._rest = b""
 
     @property
     def eof(self) -> bool:

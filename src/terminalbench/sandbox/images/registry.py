@@ -49,7 +49,6 @@ class Document:
     """A manifest or an index as the registry has it."""
 
     digest: str
-    media_type: str
     data: bytes
 
 
@@ -61,18 +60,21 @@ class RegistryClient:
     pause: Callable[[float], None] = time.sleep
     _endpoint: Endpoint | None = None
     _tokens: dict[str, str] = field(default_factory=dict)
-    _scheme: str = "https"
+    _credentials: dict[str, Credentials | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._endpoints = endpoints_of(self.reference)
-        checked = not any(endpoint.insecure for endpoint in self._endpoints)
-        self._http = httpx.Client(
-            timeout=_TIMEOUT, follow_redirects=True, headers={"User-Agent": _AGENT}, verify=checked
-        )
+        self._clients = {
+            insecure: httpx.Client(
+                timeout=_TIMEOUT, follow_redirects=True, headers={"User-Agent": _AGENT}, verify=not insecure
+            )
+            for insecure in {endpoint.insecure for endpoint in self._endpoints}
+        }
 
     def close(self) -> None:
         """Let go of its connections."""
-        self._http.close()
+        for client in self._clients.values():
+            client.close()
 
     def manifest(self, wanted: str | None = None) -> Document:
         """Return the manifest or index of a tag or digest, the image's own unless another is wanted."""
@@ -80,13 +82,12 @@ class RegistryClient:
         accepted = ", ".join((*MANIFESTS, *INDEXES))
         with self._asked(f"manifests/{asked}", {"Accept": accepted}) as answer:
             data = _read(answer, _MOST_MANIFEST_BYTES)
-            kind = answer.headers.get("Content-Type", "").partition(";")[0].strip()
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         if asked.startswith("sha256:") and digest != asked:
             raise ImageError(
                 ImageFault.DAMAGED, f"{self.reference}: the registry gave {digest} for {asked}", hint=_AGAIN
             )
-        return Document(digest, kind, data)
+        return Document(digest, data)
 
     def blob(self, digest: str, size: int, into: BinaryIO, done: int, told: Callable[[int], None]) -> None:
         """Write the bytes of a blob from `done` on; a cut connection is continued. They are checked by the caller."""
@@ -145,11 +146,6 @@ class RegistryClient:
         raise problem or ImageError(ImageFault.UNREACHABLE, f"{self.reference}: no registry")
 
     def _ask(self, endpoint: Endpoint, path: str, headers: dict[str, str]) -> httpx.Response:
-        credentials = (
-            credentials_for(self.reference.registry, self.reference.repository) if not endpoint.mirror else None
-        )
-        if endpoint.mirror:
-            credentials = credentials_for(endpoint.host, endpoint.repository)
         waited = 0
         while True:
             answer = self._send(endpoint, path, headers)
@@ -157,7 +153,7 @@ class RegistryClient:
                 return answer
             answer.read()
             answer.close()
-            if answer.status_code in (401, 403) and self._authorise(endpoint, answer, credentials):
+            if answer.status_code in (401, 403) and self._authorise(endpoint, answer):
                 continue
             again = answer.status_code == 429 or answer.status_code >= 500
             pause = _pause(answer, waited)
@@ -175,7 +171,8 @@ class RegistryClient:
             url = f"{scheme}://{endpoint.host}/v2/{endpoint.repository}/{path}"
             for left in reversed(range(_TRIES)):
                 try:
-                    return self._http.send(self._http.build_request("GET", url, headers=told), stream=True)
+                    client = self._clients[endpoint.insecure]
+                    return client.send(client.build_request("GET", url, headers=told), stream=True)
                 except httpx.ConnectError as problem:
                     error = problem
                     break  # nobody is there, or not by this protocol
@@ -185,8 +182,17 @@ class RegistryClient:
                         self.pause(_FIRST_PAUSE_SEC * 2 ** (_TRIES - 1 - left))
         raise self._unreachable(error, endpoint) from error
 
-    def _authorise(self, endpoint: Endpoint, answer: httpx.Response, credentials: Credentials | None) -> bool:
+    def _known(self, endpoint: Endpoint) -> Credentials | None:
+        """Return what is known for a registry, looked up once: it may take a program that asks a person."""
+        if endpoint.host not in self._credentials:
+            own = (self.reference.registry, self.reference.repository)
+            place = (endpoint.host, endpoint.repository) if endpoint.mirror else own
+            self._credentials[endpoint.host] = credentials_for(*place)
+        return self._credentials[endpoint.host]
+
+    def _authorise(self, endpoint: Endpoint, answer: httpx.Response) -> bool:
         """Take what the registry asks for; False when it was given that, or says no."""
+        credentials = self._known(endpoint)
         challenge = answer.headers.get("WWW-Authenticate", "")
         before = self._tokens.get(endpoint.host)
         kind, _, rest = challenge.partition(" ")
@@ -217,10 +223,10 @@ class RegistryClient:
                     "client_id": _AGENT,
                     "refresh_token": credentials.identity_token,
                 }
-                answer = self._http.post(realm, data=form)
+                answer = self._clients[endpoint.insecure].post(realm, data=form)
             else:
                 headers = {"Authorization": credentials.basic} if credentials is not None else {}
-                answer = self._http.get(f"{realm}?{urlencode(asked)}", headers=headers)
+                answer = self._clients[endpoint.insecure].get(f"{realm}?{urlencode(asked)}", headers=headers)
         except httpx.TransportError as error:
             raise self._unreachable(error, endpoint) from error
         if answer.status_code == 429:

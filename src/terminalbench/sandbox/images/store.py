@@ -169,14 +169,6 @@ class ImageStore:
             finally:
                 client.close()
 
-    def ensure(self, name: str, tell: Tell = lambda _progress: None) -> ImageRecord:
-        """Return an image that is here, or pull it; a second process waits for the first, and finds it."""
-        found = self.find(name)
-        if found is not None:
-            return found
-        with _locked(self._name_file(str(parse_reference(name))).with_suffix(".waiting")):
-            return self.find(name) or self.pull(name, tell)
-
     def load(self, place: Path, name: str, tag: str | None = None, tell: Tell = lambda _progress: None) -> ImageRecord:
         """Take an image of an archive or a folder in, under a name."""
         work = self.root / "blobs" / f"packed-{os.getpid()}-{secrets.token_hex(4)}"

@@ -196,6 +196,8 @@ class ImageStore:
                 except BaseException:
                     pool.shutdown(cancel_futures=True)
                     raise
+            if (known := self.image(record.digest)) is not None:
+                record = msgspec.structs.replace(record, stored_at=known.stored_at)
             write_json(self._record_file(record.digest), record)
             write_json(self._name_file(name), NameRecord(name, record.digest, _now()))
         return record

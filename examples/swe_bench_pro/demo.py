@@ -29,7 +29,17 @@ def shipped() -> Path:
         for name, reason in built.skipped.items():
             print(f"left out: {name}: {reason}", file=sys.stderr)
         code = main(
-            ["swebench-pro", "tasks", str(built.rows), "-o", str(tasks), "--evaluator", str(built.evaluator), "--build"]
+            [
+                "swebench-pro",
+                "tasks",
+                str(built.rows),
+                "-o",
+                str(tasks),
+                "--evaluator",
+                str(built.evaluator),
+                "--build",
+                "--host-base",
+            ]
         )
         if code != 0:
             raise SystemExit(code)

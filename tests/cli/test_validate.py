@@ -18,10 +18,7 @@ HEAD = 'schema_version = 2\nslug = "s"\n[run]\ncontainer_env = "local"\n[tasks]\
 def tasks(project) -> Path:
     (project.root / ".tbench").touch()
     for name in ("good", "other"):
-        folder = project.root / "tasks" / name
-        for place in ("environment/Dockerfile", "tests/test.sh", "instruction.md", "task.toml"):
-            project.write(f"tasks/{name}/{place}", "")
-        assert folder.is_dir()
+        project.task("tasks", name)
     return project.root / "tasks"
 
 

@@ -57,7 +57,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, new_lab) -> Bench:
     root.mkdir()
     lab, built = new_lab(Project(root)), build_instances.build(root / "built")
     ran = lab.tbench(
-        "swebench-pro", "tasks", built.rows, "-o", "swebench-pro", "--evaluator", built.evaluator, "--build",
+        "swebench-pro", "tasks", built.rows, "-o", "swebench-pro", "--evaluator", built.evaluator, "--build", "--host-base",
         "--memory-mb", "512", "--timeout", "120", "--json",
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

@@ -20,6 +20,7 @@ from typing import Any
 
 import terminalbench
 from support.pace import seconds
+from support.tasks import on_host
 from support.warm import Forked, Warm
 from terminalbench.harbor.read.results import TrialReading, read_job, read_trial
 from terminalbench.json_files import read_jsonl
@@ -47,11 +48,12 @@ def write_task(
     """A small real Harbor task: write the right word to /app/answer.txt."""
     for name in ("environment", "solution", "tests"):
         (folder / name).mkdir(parents=True)
-    (folder / "task.toml").write_text(
+    whole = (
         f'schema_version = "1.4"\n[task]\nname = "tests/{folder.name}"\nversion = "1.0.0"\n'
         f"[agent]\ntimeout_sec = {agent_sec}\n[environment]\nbuild_timeout_sec = 120.0\n{environment}\n"
         f"{toml or '[verifier]' + chr(10) + 'timeout_sec = 60.0'}\n"
     )
+    (folder / "task.toml").write_text(on_host(whole))
     (folder / "instruction.md").write_text("Write the answer to /app/answer.txt.\n")
     (folder / "environment/Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\n")
     (folder / "solution/solve.sh").write_text(f"#!/bin/bash\n{SOLVE}\n")

@@ -118,7 +118,7 @@ def test_a_task_the_environment_cannot_hold_is_named(project, environment: str, 
     assert expected in found.tasks[1].lower()
 
 
-@pytest.mark.parametrize("damage", ["compose", "stages", "image", "prebuilt", "no-tests"])
+@pytest.mark.parametrize("damage", ["compose", "mount", "image", "prebuilt", "no-tests"])
 def test_a_definition_that_cannot_be_honoured_is_named(project, damage: str) -> None:
     task = write_task(project.root / "tasks" / "a")
     write_task(project.root / "tasks" / "good")
@@ -127,16 +127,15 @@ def test_a_definition_that_cannot_be_honoured_is_named(project, damage: str) -> 
         (environment / "docker-compose.yaml").write_text(
             "services:\n  main:\n    build: .\n  db:\n    image: postgres\n"
         )
-    elif damage == "stages":
-        (environment / "Dockerfile").write_text(
-            "FROM debian:bookworm AS one\nFROM debian:bookworm\nCOPY --from=one /x /x\n"
-        )
+    elif damage == "mount":
+        (environment / "Dockerfile").write_text("FROM debian:bookworm\nRUN --mount=type=secret,id=x true\n")
     elif damage == "image":
         (environment / "Dockerfile").write_text("FROM quay.io/somebody/else:1\n")
     elif damage == "prebuilt":
         (environment / "Dockerfile").unlink()
         toml = task / "task.toml"
-        toml.write_text(toml.read_text() + 'docker_image = "registry.example/private:1"\n')
+        image = 'build_timeout_sec = 120.0\ndocker_image = "registry.example/private:1"\n'
+        toml.write_text(toml.read_text().replace("build_timeout_sec = 120.0\n", image))
     else:
         shutil.rmtree(task / "tests")
     items = '{ id = "a", dataset = "tasks" }, { id = "good", dataset = "tasks" }'

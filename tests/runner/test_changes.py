@@ -42,7 +42,7 @@ def batch(project: Project) -> Batch:
     for task in ("a", "b"):
         project.write(f"d/{task}/tests/test.sh", "exit 0\n")
         project.write(f"d/{task}/instruction.md", "do it\n")
-        project.write(f"d/{task}/environment/Dockerfile", "FROM scratch\n")
+        project.write(f"d/{task}/environment/Dockerfile", "FROM debian:12\n")
     made = experiment(project, MINE)
     found = allocate(made.results_root, made.slug)
     plan = with_task_files(make_plan(made, found, NOW))

@@ -179,7 +179,7 @@ def test_a_batch_that_was_planned_without_families_goes_on(project: Project, sta
     assert b"family" not in batch.plan_json.read_bytes()
     finished(batch, "a")
     for task in ("a", "b", "c"):
-        project.write(f"d/{task}/task.toml", 'schema_version = "1.4"\n[metadata]\nfamily = "git"\n')
+        project.write(f"d/{task}/task.toml", 'schema_version = "1.4"\n[metadata]\nhost_base = true\nfamily = "git"\n')
     grown = made.file.read_text().replace('{ id = "b" }', '{ id = "b" }, { id = "c" }')
     made.file.write_text(grown + '[profiles.q]\nagent = "nop"\n')
     write_quarantine(made.file, [QuarantinedTask("b", "d", "flaky")])

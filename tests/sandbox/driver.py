@@ -35,6 +35,8 @@ from terminalbench.sandbox.network.client import Way
 from terminalbench.sandbox.plan import Plan
 from terminalbench.sandbox.probe import probe
 
+HOST_IMAGES = {"debian:*": "host", "ubuntu:*": "host", "python:*": "host"}
+"""What the host stands for in these tests, unless one says else."""
 boxes: dict[int, LocalSandbox] = {}
 jobs: dict[int, forked.Forked] = {}
 loaded = forked.LoadedHarbor()
@@ -76,6 +78,7 @@ async def new(
     trial.mkdir()
     logs = [("verifier", trial.verifier_dir), ("agent", trial.agent_dir), ("artifacts", trial.artifacts_dir)]
     binds = [{"type": "bind", "source": str(path), "target": f"/logs/{name}"} for name, path in logs]
+    options: dict[str, Any] = {"images": HOST_IMAGES, **(kwargs or {})}
     box = LocalSandbox(
         environment_dir=root / "environment",
         environment_name="test",
@@ -85,7 +88,7 @@ async def new(
         mounts=[*binds, *(mounts or [])],
         network_policy=policy(network),
         phase_network_policies=[policy(mode) for mode in phases],
-        **(kwargs or {}),
+        **options,
     )
     number = len(boxes) + 1
     boxes[number] = box

@@ -122,9 +122,9 @@ def test_a_layer_is_built_once_per_content(driver: Driver) -> None:
     before = layers(driver)
     one, two = driver.box(files=files), driver.box(files=files)
     assert one.out("cat /built") == two.out("cat /built")
-    assert len(layers(driver)) == len(before) + 1
+    assert len(layers(driver)) == len(before) + 2
     other = driver.box(files={**files, "f": "2"})
-    assert other.out("cat /built") != one.out("cat /built")
+    assert other.out("cat /built; cat /f").split() == [one.out("cat /built"), "2"], "what comes before is shared"
     forced = driver.box(files=files, force=True)
     assert forced.out("cat /built") != one.out("cat /built")
     again = driver.box(files=files)
@@ -133,7 +133,7 @@ def test_a_layer_is_built_once_per_content(driver: Driver) -> None:
     for box in (one, two, other, forced, again):
         box.call("stop", True)
     driver("collect")
-    assert len(layers(driver)) == len(before) + 2
+    assert len(layers(driver)) == len(before) + 3
 
 
 def test_what_a_sandbox_writes_does_not_reach_its_layer(driver: Driver) -> None:
@@ -161,13 +161,13 @@ def test_many_builders_of_one_layer_build_it_once(driver: Driver, work: Path) ->
     code = f"""
 import asyncio
 from pathlib import Path
-from terminalbench.sandbox.image.build import define, layer_for
-from terminalbench.sandbox.image.builder import ImageTable
+from terminalbench.sandbox.image.build import Builds, build, define
+from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.plan import limits_for
 async def main():
-    definition = define(Path({str(work / "environment")!r}), None, ImageTable({{}}))
-    layer = await layer_for(definition, limits_for(None, None, None, scratch="disk"), force=False)
-    print((layer.folder / "0" / "built").read_text().strip())
+    definition = define(Path({str(work / "environment")!r}), None, ImageTable(host=True))
+    built = await build(definition, Builds(limits_for(None, None, None, scratch="disk")))
+    print((built.layers[0] / "0" / "built").read_text().strip())
 asyncio.run(main())
 """
     command = driver.command(sys.executable, "-c", code)
@@ -213,7 +213,7 @@ def test_a_build_is_limited_too(driver: Driver) -> None:
     ("options", "message"),
     [
         ({"files": {"Dockerfile": "FROM alpine:3\n"}}, "the image alpine:3 is not here"),
-        ({"files": {"Dockerfile": "FROM a AS b\nFROM debian:12\n"}}, "several stages"),
+        ({"files": {"Dockerfile": "FROM a AS b\nFROM debian:12\nCOPY --from=b / /\n"}}, "the image a is not here"),
         ({"files": {"docker-compose.yaml": "services: {}\n", "Dockerfile": "FROM debian:12\n"}}, "Docker Compose"),
         ({"config": {"gpus": 1}}, "needs 1 GPU"),
         ({"config": {"docker_image": "org/image:1"}, "files": {"readme": ""}}, "the image org/image:1 is not here"),
@@ -239,12 +239,12 @@ def test_what_it_cannot_honour_is_refused_before_anything_starts(
 
 
 def test_options_are_checked(driver: Driver) -> None:
-    with pytest.raises(Raised, match='no option "rootsf".*did you mean "rootfs"'):
-        driver.box(kwargs={"rootsf": "/x"}, start=False)
+    with pytest.raises(Raised, match='no option "imagse".*did you mean "images"'):
+        driver.box(kwargs={"imagse": {}}, start=False)
     with pytest.raises(Raised, match='use "memory" or "disk"'):
         driver.box(kwargs={"scratch": "tape"}, start=False)
     with pytest.raises(Raised, match='"/" would show the whole machine'):
-        driver.box(kwargs={"rootfs": "/"})
+        driver.box(kwargs={"images": {"*": "/"}})
     with pytest.raises(Raised, match="is not a folder"):
         driver.box(kwargs={"images": {"debian:*": "/no/such/folder"}})
 
@@ -275,7 +275,7 @@ def test_a_rootfs_folder_is_the_whole_system(driver: Driver, work: Path) -> None
         target.chmod(0o755)
     (rootfs / "marker").write_text("rootfs")
     subprocess.run(["chown", "-R", f"{driver.uid}:{driver.gid}", str(rootfs)], check=True, timeout=20)
-    box = driver.box(files={"Dockerfile": "FROM debian:12\nENV A=b\n"}, kwargs={"rootfs": str(rootfs)})
+    box = driver.box(files={"Dockerfile": "FROM debian:12\nENV A=b\n"}, kwargs={"images": {"debian:12": str(rootfs)}})
     made = {"bin", "dev", "etc", "lib", "logs", "marker", "proc", "sys"}  # /lib64 or /usr by the machine's libraries
     assert box.out("echo /*; cat /marker; echo; echo $A").splitlines() == [
         " ".join(f"/{name}" for name in sorted(made | {entry.name for entry in rootfs.iterdir()})),
@@ -288,9 +288,69 @@ def test_a_rootfs_folder_is_the_whole_system(driver: Driver, work: Path) -> None
     box.call("stop", True)
 
 
-def test_meta_is_readable(driver: Driver) -> None:
-    box = driver.box(files={"Dockerfile": "FROM debian:12\nENV UNIQUE=meta-test\nWORKDIR /w\n"})
+def test_a_layer_says_what_it_was_built_for(driver: Driver) -> None:
+    box = driver.box(files={"Dockerfile": "FROM debian:12\nENV A=1\nWORKDIR /w\nRUN echo meta-test > x\n"})
     box.call("stop", True)
     root = driver.folder / "cache" / "terminalbench" / f"sandbox-{driver.uid}" / "layers"
     metas = [json.loads(path.read_text()) for path in root.glob("*/meta.json")]
-    assert {"image": "debian:12", "workdir": "/w", "env": {"UNIQUE": "meta-test"}} in metas
+    assert ("debian:12", "RUN echo meta-test > x") in [(meta["image"], meta["text"]) for meta in metas]
+
+
+STAGES = """
+ARG TOOL=tool
+FROM debian:12 AS unused
+RUN exit 1
+FROM debian:12 AS Build
+ARG TOOL
+RUN mkdir -p /out/inner && echo made > /out/$TOOL && echo two > /out/inner/b && ln -s tool /out/link
+ENV KEPT=1
+WORKDIR /out
+FROM build AS more
+RUN pwd > /out/where; echo $KEPT >> /out/where
+FROM debian:12
+COPY --from=build /out/tool /opt/one
+COPY --from=build /out/tool /out/link /opt/both/
+COPY --from=1 --chmod=700 /out/inner/* /opt/globbed/
+COPY --from=more /out /opt/all
+COPY --from=debian:12 /etc/passwd /opt/accounts
+RUN --mount=from=build,source=/out,target=/mnt cat /mnt/tool > /opt/mounted; ! touch /mnt/x 2>/dev/null
+RUN --mount=type=bind,source=f,target=/mnt/f cat /mnt/f > /opt/bound
+RUN --mount=type=bind,target=/mnt,rw echo changed > /mnt/f && cat /mnt/f >> /opt/bound
+RUN --mount=type=tmpfs,target=/scratch touch /scratch/x && ls /scratch > /opt/scratch
+RUN --mount=type=cache,id=stages,target=/kept echo x >> /kept/count && wc -l < /kept/count > /opt/count
+"""
+
+
+def test_stages_and_mounts(driver: Driver) -> None:
+    box = driver.box(files={"Dockerfile": STAGES, "f": "of the context\n"})
+    assert box.out("cd /opt; cat one both/tool both/link globbed/b all/where mounted bound scratch count").split() == [
+        *("made", "made", "made", "two", "/out", "1", "made", "of", "the", "context", "changed", "x", "1"),
+    ]
+    assert box.out("readlink /opt/all/link; stat -c %a /opt/globbed/b; ls /scratch /kept; head -c4 /opt/accounts") == (
+        "tool\n700\n/kept:\n\n/scratch:\nroot"
+    )
+    box.call("stop", True)
+    other = driver.box(files={"Dockerfile": STAGES + "RUN --mount=type=cache,id=stages,target=/kept wc -l < /kept/count\n",
+                              "f": "of the context\n"})  # fmt: skip
+    other.call("stop", True)
+
+
+def test_what_an_address_holds_is_added(driver: Driver, work: Path) -> None:
+    with pytest.raises(Raised, match="no public address"):
+        driver.box(files={"Dockerfile": "FROM debian:12\nADD http://127.0.0.1:9/x /x\n"})
+    with pytest.raises(Raised, match="it cannot be fetched"):
+        driver.box(files={"Dockerfile": "FROM debian:12\nADD http://no-such-host.invalid/x /x\n"})
+
+
+def test_a_failed_build_keeps_its_log_and_is_not_tried_again_by_those_that_waited(driver: Driver, work: Path) -> None:
+    files = {"Dockerfile": "FROM debian:12\nRUN seq 3000; date +%N; exit 7\n"}
+    with pytest.raises(Raised, match="exit code 7") as first:
+        driver.box(files=files)
+    log = Path(first.value.message.rpartition("all that it printed: ")[2].partition(";")[0].rstrip(")"))
+    assert log.read_text().splitlines()[1:4] == ["1", "2", "3"]
+    with pytest.raises(Raised, match="exit code 7") as same:
+        driver.box(files=files, kwargs={"prepared_at": 1.0})
+    assert same.value.message == first.value.message
+    with pytest.raises(Raised, match="exit code 7") as again:
+        driver.box(files=files)
+    assert again.value.message != first.value.message

@@ -90,7 +90,7 @@ class Helper:
 @pytest.fixture
 def remover(parent: Path, monkeypatch: pytest.MonkeyPatch) -> Helper:
     remover = Helper()
-    monkeypatch.setattr(cache, "helper", lambda: remover)
+    monkeypatch.setattr("terminalbench.sandbox.helper.helper", lambda: remover)
     return remover
 
 

@@ -38,24 +38,24 @@ def test_ignore_rules(folder: Path, rules: str, left: list[str]) -> None:
 
 
 def test_the_digest_follows_what_matters(folder: Path) -> None:
-    digests = [Context(folder).digest()]
+    digests = [Context(folder).digest(".", "here")]
     (folder / "a.txt").write_text("A.txt")
-    digests.append(Context(folder).digest())
+    digests.append(Context(folder).digest(".", "here"))
     (folder / "a.txt").chmod(0o755)
-    digests.append(Context(folder).digest())
+    digests.append(Context(folder).digest(".", "here"))
     (folder / "link").symlink_to("a.txt")
-    digests.append(Context(folder).digest())
+    digests.append(Context(folder).digest(".", "here"))
     (folder / "link").unlink()
     (folder / "link").symlink_to("b.log")
-    digests.append(Context(folder).digest())
+    digests.append(Context(folder).digest(".", "here"))
     (folder / "empty").mkdir()
-    digests.append(Context(folder).digest())
+    digests.append(Context(folder).digest(".", "here"))
     (folder / ".dockerignore").write_text("docs\n")
-    digests.append(Context(folder).digest())
+    digests.append(Context(folder).digest(".", "here"))
     assert len(set(digests)) == len(digests)
     (folder / "docs/read.md").write_text("ignored, so no change")
     os.utime(folder / "a.txt", (1, 1))
-    assert Context(folder).digest() == digests[-1]
+    assert Context(folder).digest(".", "here") == digests[-1]
 
 
 def test_nothing_outside_the_folder_can_be_named(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -77,14 +77,12 @@ def test_flags_and_the_json_form() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("FROM a:1 AS one\nFROM debian:12\nCOPY --from=one /a /b\n", "several stages"),
-        ("FROM debian:12\nCOPY --from=alpine /a /b\n", "COPY --from"),
+        ("FROM debian:12\nRUN --mount=type=cache true\n", "has no absolute target"),
         ("FROM debian:12\nRUN --mount=type=secret,id=x true\n", "RUN --mount=type=secret"),
-        ("FROM debian:12\nRUN --mount=type=bind,source=.,target=/x true\n", "RUN --mount=type=bind"),
         ("FROM debian:12\nRUN --security=insecure true\n", "RUN --security"),
         ("FROM debian:12\nRUN --network=host true\n", "RUN --network=host"),
-        ("FROM debian:12\nADD https://example.com/x /x\n", "ADD from https://example.com/x"),
-        ("FROM debian:12\nADD git@github.com:a/b.git /x\n", "ADD from git@"),
+        ("FROM debian:12\nADD https://example.com/x.git /x\n", "ADD of the repository https://example.com/x.git"),
+        ("FROM debian:12\nADD git@github.com:a/b.git /x\n", "ADD of the repository git@"),
         ("FROM debian:12\nINCLUDE other\n", "the instruction INCLUDE"),
         ("RUN true\n", "no FROM"),
         ("FROM debian:12\nRUN <<EOF\necho\n", "never ends"),
@@ -96,7 +94,7 @@ def test_refusals_say_where_and_what(text: str, what: str) -> None:
     message = str(caught.value)
     assert what in message
     assert "task/environment/Dockerfile" in message
-    assert ("docker" in message.split("(")[-1].lower()) or "FROM" in message or "end it" in message
+    assert message.endswith(")"), "what to do"
 
 
 def test_harmless_instructions_are_read_over() -> None:

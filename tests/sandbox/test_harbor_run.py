@@ -34,6 +34,8 @@ cpus = 1
 memory_mb = 256
 storage_mb = 100
 network_mode = "no-network"
+[metadata]
+host_base = true
 """
 DOCKERFILE = "FROM debian:bookworm-slim\nWORKDIR /app\nCOPY numbers.txt .\nENV WANTED=15\n"
 SOLVE = "#!/bin/bash\nset -e\npaste -sd+ /app/numbers.txt | bc > /app/sum 2>/dev/null || python3 -c \"print(sum(map(int, open('/app/numbers.txt'))))\" > /app/sum\n"

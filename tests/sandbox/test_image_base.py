@@ -43,11 +43,19 @@ def test_a_prebuilt_image_needs_no_dockerfile(driver: Driver, tiny: str) -> None
     box.call("stop", True)
 
 
-def test_an_image_may_be_asked_for_where_the_host_would_stand_for_it(driver: Driver, tiny: str, work: Path) -> None:
-    images = {"debian:12": "store"}
-    with pytest.raises(Raised, match="the image debian:12 is not here"):
-        driver.box(files={"Dockerfile": "FROM debian:12\n"}, kwargs={"images": images})
-    driver("load_image", str(work / "layout"), "debian:12")
-    box = driver.box(files={"Dockerfile": "FROM debian:12\n"}, kwargs={"images": images})
-    assert box.run("git --version")["return_code"] == 127
-    box.call("stop", True)
+def test_the_host_stands_for_an_image_only_where_somebody_says_so(driver: Driver, tiny: str, work: Path) -> None:
+    files = {"Dockerfile": "FROM debian:12\nRUN git --version\n"}
+    with pytest.raises(Raised, match="the image debian:12 is not here.*images pull debian:12"):
+        driver.box(files=files, kwargs={"images": {}})
+    by_task = driver.box(files={**files, "../task.toml": "[metadata]\nhost_base = true\n"}, kwargs={"images": {}})
+    by_table = driver.box(files=files, kwargs={"images": {"debian:*": "host"}})
+    for box in (by_task, by_table):
+        assert box.out("git --version").startswith("git version")
+        box.call("stop", True)
+    digest = driver("load_image", str(work / "layout"), "debian:12")
+    plain = {"Dockerfile": "FROM debian:12\n"}
+    pinned = {"images": {"debian:*": "other:1"}, "pins": {"other:1": digest}}
+    for kwargs in ({"images": {}}, {"images": {"debian:*": "tiny:1"}}, {"images": {"debian:*": digest}}, pinned):
+        box = driver.box(files=plain, kwargs=kwargs)
+        assert box.run("git --version")["return_code"] == 127
+        box.call("stop", True)

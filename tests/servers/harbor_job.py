@@ -24,6 +24,8 @@ timeout_sec = 60.0
 timeout_sec = 120.0
 [environment]
 build_timeout_sec = 120.0
+[metadata]
+host_base = true
 """
 TEST_SH = """#!/bin/bash
 if [ "$(cat /app/out.txt 2>/dev/null)" = hello ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt

@@ -61,7 +61,8 @@ def loaded(arguments: list[str], cwd: Path) -> set[str]:
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["validate", "experiments/exp.toml"]])
 def test_light_commands_load_nothing_heavy(project, arguments: list[str]) -> None:
     project.experiment(BASE + ORACLE)
-    assert loaded(arguments, project.root).isdisjoint(HEAVY)
+    reads_tasks = {"msgspec"} if arguments[0] == "validate" else set()
+    assert loaded(arguments, project.root).isdisjoint({*HEAVY} - reads_tasks)
 
 
 def test_what_names_the_extras_is_validated_without_them(project) -> None:

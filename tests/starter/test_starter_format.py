@@ -74,7 +74,7 @@ def test_its_settings(task: Path) -> None:
     assert config.environment.storage_mb is not None
     assert (config.agent.timeout_sec or 0) >= 300
     assert 60 <= config.verifier.timeout_sec <= 300
-    assert set(tomllib.loads(text)["metadata"]) == {"family", "difficulty", "expert_time_min"}
+    assert set(tomllib.loads(text)["metadata"]) == {"host_base", "family", "difficulty", "expert_time_min"}
 
 
 def test_its_dockerfile_is_plain_and_installs_only_what_is_missing(task: Path) -> None:

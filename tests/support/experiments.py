@@ -43,9 +43,10 @@ class Project:
 
     def task(self, dataset: str, task: str) -> Path:
         """Write a minimal Harbor task folder; its `task.toml` is returned."""
-        for name in ("instruction.md", "environment/Dockerfile", "tests/test.sh"):
+        for name in ("instruction.md", "tests/test.sh"):
             self.write(f"{dataset}/{task}/{name}", "")
-        return self.write(f"{dataset}/{task}/task.toml", 'schema_version = "1.4"\n')
+        self.write(f"{dataset}/{task}/environment/Dockerfile", "FROM debian:12\n")
+        return self.write(f"{dataset}/{task}/task.toml", 'schema_version = "1.4"\n[metadata]\nhost_base = true\n')
 
 
 def problems(project: Project, text: str) -> list[str]:

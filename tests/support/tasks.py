@@ -15,6 +15,13 @@ else echo 0 > /logs/verifier/reward.txt; fi
 """
 
 
+def on_host(toml: str) -> str:
+    """A task.toml that says that the host's own system does for the images of its task."""
+    if "[metadata]\n" in toml:
+        return toml.replace("[metadata]\n", "[metadata]\nhost_base = true\n", 1)
+    return toml.replace("[task]\n", "[metadata]\nhost_base = true\n[task]\n", 1)
+
+
 def write_task(folder: Path, *, environment: str = "", agent_sec: float = 3600.0, solve: str = SOLVE) -> Path:
     """A task that wants one word in /app/answer.txt. `environment` is added to its [environment] table.
 
@@ -22,10 +29,11 @@ def write_task(folder: Path, *, environment: str = "", agent_sec: float = 3600.0
     """
     for name in ("environment", "solution", "tests"):
         (folder / name).mkdir(parents=True)
-    (folder / "task.toml").write_text(
+    toml = (
         f'schema_version = "1.4"\n[task]\nname = "tests/{folder.name}"\n[agent]\ntimeout_sec = {agent_sec}\n'
         f"[verifier]\ntimeout_sec = 60.0\n[environment]\nbuild_timeout_sec = 120.0\n{environment}\n"
     )
+    (folder / "task.toml").write_text(on_host(toml))
     (folder / "instruction.md").write_text("Write the answer to /app/answer.txt.\n")
     (folder / "environment" / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\n")
     (folder / "solution" / "solve.sh").write_text(f"#!/bin/bash\n{solve}\n")
@@ -165,8 +173,8 @@ FIX = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    retu
 def write_repository_task(folder: Path, *, agent_sec: float = 3600.0) -> Path:
     """A task whose /app is a git repository with one bug, and a folder `deps` that git ignores."""
     write_task(folder, agent_sec=agent_sec)
-    with (folder / "task.toml").open("a") as file:
-        file.write('[metadata]\nlanguage = "python"\nworkdir = "/app"\n')
+    toml = folder / "task.toml"
+    toml.write_text(toml.read_text().replace("[metadata]\n", '[metadata]\nlanguage = "python"\nworkdir = "/app"\n'))
     (folder / "instruction.md").write_text("`add(2, 3)` of calc.py returns -1; it should return 5.\n")
     (folder / "environment" / "calc.py").write_text(CALC)
     (folder / "environment" / "Dockerfile").write_text(

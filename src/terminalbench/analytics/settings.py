@@ -280,7 +280,7 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
 
 
 def _other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]) -> list[Departure]:
-    """In what batches differ that a profile's id does not say: run settings, values of variables."""
+    """In what batches differ that a profile's id does not say: run settings, images, values of variables."""
     first, found = views[0], []
     for view in views[1:]:
         for key in _SAME_RUN:
@@ -292,6 +292,11 @@ def _other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str]
         if others:
             text = f"agents had another time limit on {some(others)} in {view.batch} than in {first.batch}"
             found.append(Departure(DepartureKind.RUN_SETTINGS, text))
+        were, are = _bases(first), _bases(view)
+        others = [f"{name} ({base}, was {were[name]})" for name, base in are.items() if were.get(name, base) != base]
+        if others:
+            text = f"{view.batch} ran on other images than {first.batch}: {some(others)}"
+            found.append(Departure(DepartureKind.CHANGED_BASES, text))
     held: dict[str, tuple[str, dict[str, str]]] = {}
     for view in views:
         for record in view.plan.profiles:
@@ -304,6 +309,11 @@ def _other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str]
                 text = f"{name} had another value of {some(others)} in {view.batch} than in {batch}"
                 found.append(Departure(DepartureKind.CHANGED_PROFILES, text))
     return found
+
+
+def _bases(view: BatchView) -> dict[str, str]:
+    """What the tasks of a batch ran on, as far as its plan says."""
+    return view.plan.images.bases if view.plan.images is not None else {}
 
 
 def _task_limits(view: BatchView) -> dict[str, float | None]:

@@ -58,6 +58,7 @@ def command(
         quarantine=quarantine,
         release=release,
         progress=teller.line,
+        preparing=teller.preparing,
     )
     teller.done()
     if as_json:

@@ -14,7 +14,7 @@ METRICS = ("pass", "cost", "tokens", "time")
 GATES = ("worse", "not-better", "not-equivalent")
 DEPARTURES = (
     "baseline", "contrasts", "analysis", "attempts", "tasks", "profiles", "planned-trials", "top-up", "run-settings",
-    "picked", "changed-tasks", "changed-profiles", "lost-verdicts", "other",
+    "picked", "changed-tasks", "changed-profiles", "changed-bases", "lost-verdicts", "other",
 )  # fmt: skip
 """`DepartureKind`, which is not loaded for a help text; a test compares them."""
 

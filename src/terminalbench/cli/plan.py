@@ -56,7 +56,8 @@ def command(
 ) -> int:
     """Show exactly what would run: profiles and how they differ, trials in order, one job per profile.
 
-    Needs no key and no network, takes no batch number, and writes nothing (but what --job-configs asks for).
+    Needs no key, takes no batch number, and writes nothing (but what --job-configs asks for). Registries are asked for
+    images that tasks need and that are not here; nothing is fetched.
     """
     from terminalbench.experiments.config import load
     from terminalbench.experiments.planner import Selection
@@ -111,6 +112,7 @@ def plan_document(planned: "PlannedBatch") -> dict[str, Any]:
         "profiles": [_profile_json(planned, job) for job in planned.plan.jobs],
         "cells": planned.plan.cells(),
         "jobs": jobs,
+        **({"images": planned.books.images} if planned.books.images else {}),
         "excluded": planned.plan.excluded,
         "reuse": list(planned.reuse),
         **({"forecast": planned.forecast} if planned.forecast is not None else {}),
@@ -140,7 +142,7 @@ def _profile_json(planned: "PlannedBatch", job: "JobSpec") -> dict[str, Any]:
 
 def plan_text(planned: "PlannedBatch", width: int) -> str:
     """The plan as a person reads it, in lines of at most `width`."""
-    from terminalbench.experiments.plan import HARBOR_PARALLEL
+    from terminalbench.experiments.plan import HARBOR_PARALLEL, exclusion_lines
     from terminalbench.report.text import forecast_lines
 
     jobs = planned.plan.jobs
@@ -175,9 +177,10 @@ def plan_text(planned: "PlannedBatch", width: int) -> str:
         *(line for job in jobs for line in _job_lines(planned, job, width)),
     ]
     rest = []
+    if images := [*planned.books.lines(), *planned.moved]:
+        rest += ["", "Images", *(f"  {line}" for line in images)]
     if planned.plan.excluded:
-        reasons = [f"  {e.task.id if e.task else e.profile}: {e.reason}" for e in planned.plan.excluded]
-        rest += ["", "Left out", *reasons]
+        rest += ["", "Left out", *(f"  {line}" for line in exclusion_lines(planned.plan.excluded))]
         if planned.experiment.quarantine:
             rest.append(f"  (tbench check {typed(planned.experiment.file)} --release proves quarantined tasks again)")
     rest += _reuse_lines(planned)

@@ -8,11 +8,11 @@ import click
 
 from terminalbench.cli.line import Line, Progress
 from terminalbench.cli.output import text_width
+from terminalbench.experiments.plan import exclusion_lines
 from terminalbench.live.feed import Feed
 from terminalbench.live.line import run_line
 from terminalbench.live.notices import Alert
 from terminalbench.live.state import LiveState
-from terminalbench.runner.preflight import exclusion_lines
 from terminalbench.runner.run import Listener
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import dollars, plural
@@ -50,6 +50,7 @@ class RunTeller(Line):
         self.watching = _watching(as_json=quiet) if watch else None
         self.later: list[str] = []
         self.begun = False
+        self.doing = ""
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +81,7 @@ class RunTeller(Line):
             elif self.live and self.feed is None:
                 self.feed = Feed(batch)
 
-        return Listener(prepared, self.tick, self.event, self.stopped, self.note)
+        return Listener(prepared, self.tick, self.event, self.stopped, self.note, self.preparing)
 
     def note(self, text: str) -> None:
         """Say something that stays: now, or when the live view has left the terminal."""
@@ -88,6 +89,14 @@ class RunTeller(Line):
             self.later.append(text)
         elif not self.quiet:
             self.done()
+            click.echo(printable(text), err=True)
+
+    def preparing(self, text: str) -> None:
+        """Show what is done before the first trial; where lines stay, only when it is another thing."""
+        if self.live:
+            self.renew(text)
+        elif not self.quiet and (doing := text.partition(" ")[0]) != self.doing:
+            self.doing = doing
             click.echo(printable(text), err=True)
 
     def event(self, event: "Event") -> None:

@@ -26,6 +26,8 @@ class DepartureKind(StrEnum):
     """A task was changed between trials of a batch."""
     CHANGED_PROFILES = "changed-profiles"
     """So was the code of an agent, a skill or an MCP server."""
+    CHANGED_BASES = "changed-bases"
+    """So was the image that a task runs on: its tag means another one now, or it was built anew."""
     LOST_VERDICTS = "lost-verdicts"
     """Trials that had ended with a verdict were gone, and are run again."""
     OTHER = "other"

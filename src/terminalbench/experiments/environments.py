@@ -5,6 +5,7 @@ What is known comes from harbor.json, made by `terminalbench.harbor.describe`; H
 
 import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from terminalbench import registry
@@ -44,8 +45,28 @@ def check_environment(run: RunTable, problems: Problems) -> None:
     if name == "local":
         for option in run.container_options:
             problems.add(f"{at}.{option}", "the local sandbox takes no options", "its network is run.network")
+    _check_images(run, problems)
     if (info := harbor_environments().get(name)) is not None:
         _check_options(name, info, run, problems)
+
+
+def image_entries(run: RunTable, root: Path) -> dict[str, str]:
+    """What `[run.images]` says stands for images: paths are absolute, those of the file begin where it is."""
+    return {pattern: _place(value, root) for pattern, value in run.images.items()}
+
+
+def _place(value: str, root: Path) -> str:
+    return str((root / Path(value).expanduser()).resolve()) if value.startswith(("/", ".", "~")) else value
+
+
+def _check_images(run: RunTable, problems: Problems) -> None:
+    if run.images and run.container_env != "local":
+        problems.add("run.images", 'is for container_env = "local"', "other environments fetch images themselves")
+    if run.ca and run.container_env != "local":
+        problems.add("run.ca", 'is for container_env = "local"', "give other environments an image that trusts it")
+    for pattern, value in run.images.items():
+        if not value.strip() or value != value.strip():
+            problems.add(f"run.images.{pattern}", "names nothing", 'write "host", an image, a folder or an archive')
 
 
 def _check_options(name: str, info: dict[str, Any], run: RunTable, problems: Problems) -> None:

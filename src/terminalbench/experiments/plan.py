@@ -3,7 +3,7 @@
 Harbor runs a job's trials attempt by attempt, in each attempt task by task; the cells are listed in that order.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from terminalbench.experiments.profile_changes import Difference, changes_since
 from terminalbench.experiments.profiles import SNAPSHOT, policy_id
 from terminalbench.experiments.tables import AnalysisTable, NotifyTable, ProfilePrice, RunTable, TopUpTable
 from terminalbench.records.trial import TaskRef
+from terminalbench.text.numbers import some
 
 HARBOR_PARALLEL = 4
 """Trials Harbor runs at once in a job when nobody says otherwise."""
@@ -183,6 +184,28 @@ class Provenance(msgspec.Struct, frozen=True):
     git: GitState | None = None
 
 
+def exclusion_lines(excluded: Iterable[Exclusion]) -> list[str]:
+    """What is left out and why, a line for each reason."""
+    found: dict[str, list[str]] = {}
+    for one in excluded:
+        who = " / ".join(filter(None, [one.profile, one.task.id if one.task else None]))
+        found.setdefault(one.reason, []).append(who)
+    return [f"{some(who)}: {reason}" for reason, who in found.items()]
+
+
+class PlannedImages(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The images of a batch in the local sandbox: the digest of each by its name, and the base of each task.
+
+    A base is the image of the task (`dataset/id`) with its digest and when it was built, or what stands for it.
+    `prepared_at` is when builds were tried first, `failed` why those of tasks failed when they were tried last.
+    """
+
+    pins: dict[str, str] = {}
+    bases: dict[str, str] = {}
+    prepared_at: float | None = None
+    failed: dict[str, str] = {}
+
+
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """What would run: one job per profile, in the order of the file.
 
@@ -219,6 +242,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     died: tuple[str, ...] = ()
     departures: tuple[Departure | str, ...] = ()
     task_files: dict[str, dict[str, str]] = {}
+    images: PlannedImages | None = None
     provenance: Provenance = Provenance()
     notes: tuple[str, ...] = ()
 

@@ -143,6 +143,16 @@ class RunTable:
         'What trials may reach; `"host"`: this machine\'s own network, shared by all trials of the local sandbox '
         "(results are marked)."
     )
+    images: dict[str, str] = key(
+        'What stands for images in the local sandbox: pattern -> `"host"` (this machine\'s own system; results are '
+        "marked), another image, a folder or an archive.",
+        factory=dict,
+        example='{ "ubuntu:*" = "ghcr.io/me/ubuntu:24.04" }',
+    )
+    ca: Literal["host"] | None = key(
+        "Whose certificates the local sandbox trusts: those of the image, or also this machine's (behind a proxy that "
+        "signs for others)."
+    )
     force_rebuild: bool = key("Build task images anew; also by `TERMINALBENCH_FORCE_REBUILD=1`.", default=False)
     timeout_multiplier: float = key("Factor on every timeout a task declares.", default=1.0, above=0)
     agent_timeout_sec: float | None = key("Seconds for the agent in a trial, instead of what the task says.", above=0)

@@ -14,6 +14,7 @@ description = "What the task is about, in a line"
 
 [metadata]
 family = "{name}" # tasks that are alike share one: they are compared as one
+host_base = true # this machine's own system stands for the image; without it, the real one is fetched
 
 [agent]
 timeout_sec = 600.0

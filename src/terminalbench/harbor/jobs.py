@@ -15,12 +15,12 @@ from typing import Any
 
 from terminalbench import registry
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.environments import OF_THIS_MACHINE
+from terminalbench.experiments.environments import OF_THIS_MACHINE, image_entries
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.lessons import wrapped
 from terminalbench.experiments.model_file import agent_class
 from terminalbench.experiments.network import base_url_variables, declared_addresses, model_endpoints, phases
-from terminalbench.experiments.plan import JobSpec, PlannedTask
+from terminalbench.experiments.plan import JobSpec, PlannedImages, PlannedTask
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import ProfilePrice, RunTable
 from terminalbench.harbor.read.result_file import task_source
@@ -34,8 +34,10 @@ RETRY_WAIT_SEC = 1.0
 """Harbor's own pause before a retry, always the same. The one that grows, with jitter, is the plugin's."""
 
 
-def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: Batch) -> dict[str, Any]:
-    """The JobConfig of one profile's job: all its tasks, in the order of the file."""
+def job_config(
+    experiment: Experiment, profile: Profile, spec: JobSpec, batch: Batch, images: PlannedImages | None = None
+) -> dict[str, Any]:
+    """The JobConfig of one profile's job: all its tasks, in the order of the file, on the images of its plan."""
     run = experiment.run
     config: dict[str, Any] = {
         "job_name": spec.name,
@@ -54,7 +56,17 @@ def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: B
         config["timeout_multiplier"] = run.timeout_multiplier
     if profile.system_prompt and profile.agent.system_prompt is None:
         config["extra_instructions"] = [profile.system_prompt]
-    return config
+    return with_pins(config, images)
+
+
+def with_pins(config: Mapping[str, Any], images: PlannedImages | None) -> dict[str, Any]:
+    """A JobConfig whose sandboxes take the images that the plan has pinned, as it prepared them last."""
+    if images is None or not images.pins:
+        return dict(config)
+    environment = dict(config["environment"])
+    told = {"pins": images.pins} | ({"prepared_at": images.prepared_at} if images.prepared_at is not None else {})
+    environment["kwargs"] = {**(environment.get("kwargs") or {}), **told}
+    return {**config, "environment": environment}
 
 
 def with_settings(config: Mapping[str, Any], settings: RunTable, own_parallel: int | None) -> dict[str, Any]:
@@ -152,7 +164,9 @@ def _environment(experiment: Experiment, profile: Profile) -> dict[str, Any]:
     path = registry.import_path("environments", name)
     config: dict[str, Any] = {"import_path": path} if path is not None else {"type": name}
     if name == "local":
-        config["kwargs"] = {"network": _network(experiment.run, profile)}
+        more = {"images": image_entries(experiment.run, experiment.root), "ca": experiment.run.ca}
+        told = {key: value for key, value in more.items() if value}
+        config["kwargs"] = {"network": _network(experiment.run, profile), **told}
     elif experiment.run.container_options:
         config["kwargs"] = dict(experiment.run.container_options)
     if name in OF_THIS_MACHINE:

@@ -14,7 +14,7 @@ from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.plan import ExclusionKind, JobSpec, Plan, ProfileRecord
+from terminalbench.experiments.plan import ExclusionKind, JobSpec, Plan, PlannedImages, ProfileRecord
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.planner import Selection
 from terminalbench.experiments.profiles import Profile
@@ -106,6 +106,7 @@ def check(
     quarantine: bool = False,
     release: bool = False,
     progress: Callable[[LiveState], None] = lambda _state: None,
+    preparing: Callable[[str], None] = lambda _text: None,
 ) -> CheckReport:
     """Check tasks, agents and models. Costs one tiny call per model, and two trials without a model per task.
 
@@ -116,7 +117,7 @@ def check(
     if release and not held:
         raise UserError("no task is quarantined", where=str(experiment.file))
     report = _checked(
-        dataclasses.replace(experiment, quarantine={}) if release else experiment, selection, probe, progress
+        dataclasses.replace(experiment, quarantine={}) if release else experiment, selection, probe, progress, preparing
     )
     failing = [t for t in report.tasks if t.problem and not t.quarantined]
     if quarantine and failing and not report.interrupted:
@@ -132,9 +133,13 @@ def check(
 
 
 def _checked(
-    experiment: Experiment, selection: Selection, probe: bool, progress: Callable[[LiveState], None]
+    experiment: Experiment,
+    selection: Selection,
+    probe: bool,
+    progress: Callable[[LiveState], None],
+    preparing: Callable[[str], None],
 ) -> CheckReport:
-    prepared = prepare_run(experiment, selection, refuse=False)
+    prepared = prepare_run(experiment, selection, preparing, refuse=False)
     plan = prepared.plan
     batch = allocate(experiment.results_root / CHECKS, experiment.slug)
     stamp = datetime.now(UTC).strftime("%Y-%m-%d__%H-%M-%S")
@@ -146,7 +151,7 @@ def _checked(
         job = JobSpec(f"{stamp}__{profile.key}", profile.key, profile.id, 1, tasks)
         own = child_environment(profile, experiment.root, os.environ, experiment.run.container_env)
         env = next(iter(prepared.environments.values()), own)  # with the variables that the tasks may take
-        trusted[agent] = _launch(experiment, batch, profile, job, env)
+        trusted[agent] = _launch(experiment, batch, profile, job, env, plan.images)
     installs: dict[str, Launch] = {}  # for each agent that is installed: a job that only does that, on the first task
     for job in map(plan.runnable, plan.jobs if probe else ()):
         profile = prepared.profiles[job.profile]
@@ -154,7 +159,7 @@ def _checked(
             name = f"{stamp}__install-{profile.key}"
             single = msgspec.structs.replace(job, name=name, tasks=job.tasks[:1], attempts=1)
             env = prepared.environments[job.profile]
-            installs[profile.key] = _launch(experiment, batch, profile, single, env, install_only=True)
+            installs[profile.key] = _launch(experiment, batch, profile, single, env, plan.images, install_only=True)
     Gate(batch.gate_json).create(GateState())  # without limits: what a check runs costs nothing
     state = replay(_plan_of(plan, trusted), [])
 
@@ -166,7 +171,11 @@ def _checked(
     supervisor.run()
     found = {agent: _by_task(batch, launch.job.name) for agent, launch in trusted.items()}
     interrupted, opted = bool(supervisor.signals), {}
-    again = None if interrupted else _in_the_agents_system(experiment, batch, trusted["oracle"], found["oracle"])
+    again = (
+        None
+        if interrupted
+        else _in_the_agents_system(experiment, batch, trusted["oracle"], found["oracle"], plan.images)
+    )
     if again is not None:
         again.run()
         interrupted = bool(again.signals)
@@ -182,7 +191,11 @@ def _checked(
 
 
 def _in_the_agents_system(
-    experiment: Experiment, batch: Batch, oracle: Launch, found: Mapping[tuple[str | None, str], Trial]
+    experiment: Experiment,
+    batch: Batch,
+    oracle: Launch,
+    found: Mapping[tuple[str | None, str], Trial],
+    images: PlannedImages | None,
 ) -> Supervisor | None:
     """Tries solutions that failed once more, with tests that run in the system that they changed; None without any."""
     failed = {key for key, trial in found.items() if trial.outcome is Outcome.FAILED}
@@ -191,7 +204,7 @@ def _in_the_agents_system(
         return None
     opted = dataclasses.replace(experiment, run=dataclasses.replace(experiment.run, verifier_system="agent"))
     job = msgspec.structs.replace(oracle.job, name=f"{oracle.job.name}-agent-system", tasks=tasks)
-    launch = _launch(opted, batch, _stand_in("oracle"), job, oracle.env)
+    launch = _launch(opted, batch, _stand_in("oracle"), job, oracle.env, images)
     return Supervisor(batch, [launch], 0, lambda _: None, lambda: None)
 
 
@@ -212,11 +225,17 @@ def _stand_in(agent: str) -> Profile:
 
 
 def _launch(
-    experiment: Experiment, batch: Batch, profile: Profile, job: JobSpec, env: dict[str, str], **more: bool
+    experiment: Experiment,
+    batch: Batch,
+    profile: Profile,
+    job: JobSpec,
+    env: dict[str, str],
+    images: PlannedImages | None,
+    **more: bool,
 ) -> Launch:
     return Launch(
         job,
-        lambda wave: {**job_config(experiment, profile, wave, batch), **more},
+        lambda wave: {**job_config(experiment, profile, wave, batch, images), **more},
         lambda wave: command(experiment.run, wave, batch, harbor_program()),
         env,
     )

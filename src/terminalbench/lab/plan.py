@@ -1,8 +1,9 @@
 """What would run: an experiment planned into a new batch, or into one that is there."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from terminalbench.index.history import PastTrial, likely_costs, past_trials
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.arguments import checked
 from terminalbench.records.values import total
+from terminalbench.runner.images import ImageBooks, image_books, moved_since, to_run, with_images
 from terminalbench.text.paths import typed
 
 
@@ -55,7 +57,10 @@ class PlannedBudget(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """An experiment, its plan and what it will take. `taken`: the batch exists, and `reuse` says what it holds."""
+    """An experiment, its plan and what it will take. `taken`: the batch exists, and `reuse` says what it holds.
+
+    `books` say which images its tasks need; `moved` are lines about those that are not what they were.
+    """
 
     experiment: Experiment
     plan: Plan
@@ -64,6 +69,8 @@ class PlannedBatch:
     reuse: tuple[Reuse, ...] = ()
     forecast: Forecast | None = None
     budget: PlannedBudget | None = None
+    books: ImageBooks = field(default_factory=ImageBooks)
+    moved: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> Profile:
@@ -76,7 +83,7 @@ class PlannedBatch:
 
     def config(self, job: JobSpec) -> dict[str, Any]:
         """The exact JobConfig of a job: without what is left out."""
-        return job_config(self.experiment, self.profile(job), self.plan.runnable(job), self.batch)
+        return job_config(self.experiment, self.profile(job), self.plan.runnable(job), self.batch, self.plan.images)
 
     def command(self, job: JobSpec) -> list[str]:
         """The exact command of a job."""
@@ -128,11 +135,23 @@ def plan_batch(experiment: Experiment, selection: Selection, number: int | None 
     taken = number is not None
     experiment, made = plan_with_lessons(experiment, batch, datetime.now(UTC), selection, before=before)
     made = msgspec.structs.replace(made, excluded=(*made.excluded, *_broken_tasks(experiment, made)))
+    made = msgspec.structs.replace(made, images=before.images if before is not None else None)
+    books = image_books(made, to_run(made), experiment.root, os.environ, lambda _text: None, lookup=True)
+    made = with_images(made, books)
+    last = before if taken else _last_plan(batch)
+    moved = (*books.notes(), *(moved_since(last, made) if last is not None else ()))
     reuse = _reuse(made, batch, before) if taken else ()
     finished = {held.profile: held.finished for held in reuse}
     past = past_trials(results, made)
     expected, budget = forecast(made, past, finished), planned_budget(made, past, finished)
-    return PlannedBatch(experiment, made, batch, taken, reuse, expected, budget)
+    return PlannedBatch(experiment, made, batch, taken, reuse, expected, budget, books, moved)
+
+
+def _last_plan(batch: Batch) -> Plan | None:
+    """The plan of the batch before a new one, if it can be read."""
+    from terminalbench.index.plans import plan_or_none
+
+    return plan_or_none(Batch(batch.folder.parent / str(batch.number - 1)))
 
 
 def _broken_tasks(experiment: Experiment, plan: Plan) -> Iterator[Exclusion]:

@@ -100,7 +100,7 @@ def run(
     opened, told = open_experiment(experiment, root), listener_of(listener)
     own = [profile.parallel for profile in select_profiles(opened, profiles)]
     with cluster(replace(opened.run, executor=executor or opened.run.executor), own), harbor_loaded_once():
-        prepared = prepare_run(opened, Selection(tasks, profiles, labels or {}, attempts))
+        prepared = prepare_run(opened, Selection(tasks, profiles, labels or {}, attempts), told.preparing)
         if strict:
             refuse_left_out(prepared.plan.excluded, str(opened.file))
         shared = Path(gate) if gate is not None else None

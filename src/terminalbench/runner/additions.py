@@ -4,6 +4,7 @@ The table and texts of a profile are recorded in its JobConfig: a file that says
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,19 +51,24 @@ class Grown:
             write_bytes(batch.experiment_toml, self.file.read_bytes())
 
 
-def grow(batch: Batch, attempts: int | None, experiment: Experiment | None) -> Grown:
+def grow(
+    batch: Batch,
+    attempts: int | None,
+    experiment: Experiment | None,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> Grown:
     """What a batch becomes by its experiment file as it is now, and by more attempts; nothing is written yet."""
     before: Plan = read_json(batch.plan_json, Plan)
     _refuse_a_moved_project(batch, before, experiment)
     grown = Grown(before, _with_default_env_file(before))
     if experiment is not None:
-        grown = _as_of_now(batch, before, experiment)
+        grown = _as_of_now(batch, before, experiment, tell)
     if attempts is not None:
         grown = replace(grown, plan=with_attempts(grown.plan, attempts, str(batch.folder)))
     return grown
 
 
-def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment) -> Grown:
+def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment, tell: Callable[[str], None]) -> Grown:
     """The plan with what the experiment adds to it, and with what it may change freely."""
     before, configs = plan, {}
     labels = {task.ref.dataset: task.label for job in plan.jobs for task in job.tasks}
@@ -75,7 +81,7 @@ def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment) -> Grown:
     _refuse_changed_profiles(plan, pinned_now)
     added: tuple[Profile, ...] = ()
     if experiment.file.read_bytes() != batch.experiment_toml.read_bytes():
-        plan, configs = _added(batch, plan, pinned_now, wanted)
+        plan, configs = _added(batch, plan, pinned_now, wanted, tell)
         known = {job.profile for job in before.jobs}
         added = tuple(profile for profile in pinned_now.profiles if profile.key not in known)
     # A quarantine belongs to its file: a copy of the file releases nothing.
@@ -143,11 +149,16 @@ def _refuse_changed_profiles(plan: Plan, experiment: Experiment) -> None:
             )
 
 
-def _added(batch: Batch, old: Plan, experiment: Experiment, wanted: Plan) -> tuple[Plan, dict[str, dict[str, Any]]]:
-    prepared = prepare(experiment, wanted, os.environ)
-    grown = msgspec.structs.replace(extended(old, prepared.plan, str(experiment.file)), excluded=())
+def _added(
+    batch: Batch, old: Plan, experiment: Experiment, wanted: Plan, tell: Callable[[str], None]
+) -> tuple[Plan, dict[str, dict[str, Any]]]:
+    prepared = prepare(experiment, msgspec.structs.replace(wanted, images=old.images), os.environ, tell, build=False)
+    grown = extended(old, prepared.plan, str(experiment.file))
+    grown = msgspec.structs.replace(grown, excluded=(), images=prepared.plan.images)
     added = [job for job in grown.jobs if not batch.job_config(job.name).exists()]
-    return grown, {job.name: job_config(experiment, prepared.profiles[job.profile], job, batch) for job in added}
+    return grown, {
+        job.name: job_config(experiment, prepared.profiles[job.profile], job, batch, grown.images) for job in added
+    }
 
 
 def root_of(plan: Plan) -> Path:

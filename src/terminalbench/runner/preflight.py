@@ -3,7 +3,7 @@
 import os
 import resource
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import msgspec
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask, exclusion_lines
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.jobs import job_config
@@ -22,8 +22,9 @@ from terminalbench.harbor.preflight import JobRequest, Report, Request
 from terminalbench.runner.changes import with_task_files, with_values
 from terminalbench.runner.environment import child_environment, declared_variables, named_variables
 from terminalbench.runner.executors.local import ask
+from terminalbench.runner.images import image_books, to_run, with_builds, with_images
 from terminalbench.runner.provenance import source_problem
-from terminalbench.text.numbers import plural, some
+from terminalbench.text.numbers import plural
 
 MINIMUM_FREE_FILES = 4096
 """A disk that can hold fewer files more is full, whatever room it has."""
@@ -58,8 +59,18 @@ class Checked:
     notes: tuple[str, ...] = ()
 
 
-def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Prepared:
-    """Find remote tasks, and ask Harbor what would go wrong. Raises when nothing could run."""
+def prepare(
+    experiment: Experiment,
+    plan: Plan,
+    shell: Mapping[str, str],
+    tell: Callable[[str], None] = lambda _text: None,
+    *,
+    build: bool = True,
+) -> Prepared:
+    """Find remote tasks, have the images of all, and ask Harbor what would go wrong. Raises when nothing could run.
+
+    `tell` is called with a line on what takes long. With `build`, the images of the tasks are built.
+    """
     profiles = {profile.key: profile for profile in experiment.profiles}
     plan = _with_remote_tasks(plan, shell)
     environments: dict[str, dict[str, str]] = {}
@@ -74,6 +85,8 @@ def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Pre
     planned = (profiles[job.profile] for job in plan.jobs)
     refused += known_problems((profile.key, profile.content, profile.mcp_git_ref) for profile in planned)
     plan = msgspec.structs.replace(plan, excluded=(*plan.excluded, *refused))
+    books = image_books(plan, to_run(plan), experiment.root, shell, tell)
+    plan = with_images(plan, books)
     asked = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
     if not asked:
         return Prepared(plan, profiles, environments)
@@ -81,7 +94,7 @@ def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Pre
     requests = [
         JobRequest(
             job.name,
-            job_config(experiment, profiles[job.profile], job, batch),
+            job_config(experiment, profiles[job.profile], job, batch, plan.images),
             environments[job.profile],
             tuple(experiment.run.harbor_args),
             str(profiles[job.profile].env_file or experiment.root / DEFAULT_ENV_FILE),
@@ -92,6 +105,8 @@ def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Pre
     found = check_jobs(asked, requests, experiment.run.container_env)
     plan = with_task_files(msgspec.structs.replace(plan, excluded=(*plan.excluded, *found.excluded)))
     plan = with_values(plan, environments)
+    if build:
+        plan, _departures = with_builds(plan, to_run(plan), books, experiment.root, shell, tell)
     return Prepared(plan, profiles, environments, found.notes)
 
 
@@ -169,14 +184,7 @@ def refuse_if_nothing_is_left(plan: Plan, where: str) -> None:
     """A run without a single trial is a mistake: say everything that is wrong."""
     if any(plan.runnable(job).tasks for job in plan.jobs):
         return
-    reasons = [f"{_subject(e)}: {e.reason}" for e in plan.excluded]
-    raise UserError("nothing can run:\n  " + "\n  ".join(dict.fromkeys(reasons)), where=where)
-
-
-def _subject(exclusion: Exclusion) -> str:
-    if exclusion.profile is not None:
-        return f"profile {exclusion.profile}"
-    return f"task {exclusion.task.id}" if exclusion.task is not None else "the run"
+    raise UserError("nothing can run:\n  " + "\n  ".join(exclusion_lines(plan.excluded)), where=where)
 
 
 def refuse_a_full_disk(folder: Path) -> None:
@@ -264,12 +272,3 @@ def refuse_left_out(excluded: Sequence[Exclusion], where: str) -> None:
     if excluded:
         reasons = "\n  ".join(exclusion_lines(excluded))
         raise UserError(f"would be left out (--strict):\n  {reasons}", where=where)
-
-
-def exclusion_lines(excluded: Iterable[Exclusion]) -> list[str]:
-    """What is left out and why, a line for each reason."""
-    found: dict[str, list[str]] = {}
-    for one in excluded:
-        who = " / ".join(filter(None, [one.profile, one.task.id if one.task else None]))
-        found.setdefault(one.reason, []).append(who)
-    return [f"{some(who)}: {reason}" for reason, who in found.items()]

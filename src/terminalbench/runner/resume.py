@@ -15,13 +15,14 @@ import msgspec
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.environments import own_variables
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.snapshots import check_snapshots
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
-from terminalbench.harbor.jobs import wave_config
+from terminalbench.harbor.jobs import wave_config, with_pins
 from terminalbench.harbor.limits.accounts import Known
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.preflight import JobRequest
@@ -40,10 +41,12 @@ from terminalbench.runner.additions import Grown, grow, root_of
 from terminalbench.runner.changes import Changes, accepted, find_changes, refuse, unrecorded_code, with_task_files
 from terminalbench.runner.environment import declared_variables, process_environment
 from terminalbench.runner.growth import is_quarantined
+from terminalbench.runner.images import ImageBooks, image_books, with_builds, with_images
 from terminalbench.runner.kill import await_ends, end_leftovers
 from terminalbench.runner.local_models import local_models, served
 from terminalbench.runner.lost import LOST, lost_verdicts, said, with_lost
 from terminalbench.runner.preflight import (
+    Checked,
     allow_open_files,
     check_jobs,
     known_problems,
@@ -65,6 +68,7 @@ from terminalbench.runner.supervise import free_wave_name
 from terminalbench.runner.waves import Cell, next_wave
 from terminalbench.secrets.find import references
 from terminalbench.text.names import fits, fits_one, unknown
+from terminalbench.text.numbers import some
 from terminalbench.text.paths import typed
 from terminalbench.workflow.load import imports
 
@@ -113,7 +117,7 @@ def resume(
         if request.first_round:
             ControlFile(batch.control_json).clear()
         secrets = secrets_of(plan_or_none(batch))  # what earlier trials may hold, before the file names other env files
-        grown = grow(batch, request.attempts, experiment)
+        grown = grow(batch, request.attempts, experiment, listener.preparing)
         plan = grown.plan
         _refuse_unknown_profiles(batch, plan, request.profiles)
         secrets |= secrets_of(plan)
@@ -279,24 +283,34 @@ def _run(
     environments = {p: _environment(plan, p, templates[p]) for p in missing}
     wanted = {cell for cells in missing.values() for cell in cells}
     union = {p: _only(first[p], wanted) for p in missing}
+    tasks = {task.ref: task for job in union.values() for task in job.tasks}
+    books = image_books(plan, tasks.values(), root_of(plan), os.environ, listener.preparing)
+    plan = with_images(plan, books)
+    asked = [_without(union[p], books.exclusions()) for p in missing]
+    asked = [job for job in asked if job.tasks]
     requests = [
         JobRequest(
-            union[p].name,
-            wave_config(templates[p], union[p], batch),
-            environments[p],
+            job.name,
+            with_pins(wave_config(templates[job.profile], job, batch), plan.images),
+            environments[job.profile],
             tuple(plan.settings.harbor_args),
-            str(_env_file(plan, p) or root_of(plan) / DEFAULT_ENV_FILE),
-            declared_variables(references(templates[p]["agents"]), _env_file(plan, p)),
+            str(_env_file(plan, job.profile) or root_of(plan) / DEFAULT_ENV_FILE),
+            declared_variables(references(templates[job.profile]["agents"]), _env_file(plan, job.profile)),
         )
-        for p in missing
+        for job in asked
     ]
     records = ((p.key, p.content, planned_ref(templates[p.key])) for p in plan.profiles if p.key in templates)
-    found = check_jobs([union[p] for p in missing], requests, plan.settings.container_env)
-    for text in found.notes if request.first_round else ():
+    found = check_jobs(asked, requests, plan.settings.container_env) if asked else Checked(())
+    for text in (*found.notes, *books.notes()) if request.first_round else ():
         listener.note(text)
-    left_out = (*known_problems(records), *found.excluded)
+    left_out = (*books.exclusions(), *known_problems(records), *found.excluded)
     if request.strict:
         refuse_left_out((*_held(view), *left_out), str(batch.folder))
+    plan, unlike = with_builds(plan, tasks.values(), books, root_of(plan), os.environ, listener.preparing)
+    changes = Changes(departures=(*_other_bases(view, books), *unlike))
+    if not request.accept_changed:
+        refuse(changes, plan, str(batch.folder))
+    view = msgspec.structs.replace(view, plan=accepted(plan, changes))
     view = _without_retried(batch, view, request)
     _note(batch, view.plan, request, missing, lost)
     spent = spent_so_far(view, request.used_sec)
@@ -330,6 +344,19 @@ def _held(view: BatchView) -> list[Exclusion]:
 
 def _only(job: JobSpec, wanted: set[Cell]) -> JobSpec:
     return msgspec.structs.replace(job, tasks=tuple(t for t in job.tasks if (t.label, t.ref.id) in wanted), attempts=1)
+
+
+def _without(job: JobSpec, excluded: Collection[Exclusion]) -> JobSpec:
+    gone = {exclusion.task for exclusion in excluded}
+    return msgspec.structs.replace(job, tasks=tuple(task for task in job.tasks if task.ref not in gone))
+
+
+def _other_bases(view: BatchView, books: ImageBooks) -> list[Departure]:
+    """Tasks that run on images, in a batch of an earlier version that ran them on this machine's own system."""
+    ran = {cell.task for cell in view.cells if cell.row is not None} if view.plan.images is None else set()
+    other = [ref.id for ref, need in books.needs.items() if need.images and ref in ran]
+    text = f"run on their own images now, and ran on this machine's system before: {some(other)}"
+    return [Departure(DepartureKind.CHANGED_BASES, text)] if other else []
 
 
 def _env_file(plan: Plan, profile: str) -> Path | None:

@@ -20,7 +20,7 @@ from terminalbench.experiments.planner import Selection
 from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
 from terminalbench.experiments.tables import RunTable
 from terminalbench.files import write_bytes
-from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_settings
+from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_pins, with_settings
 from terminalbench.harbor.limits.accounts import Account, Known, Refusal, Turn
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState, control_of, gate_of, read_shared
@@ -86,16 +86,25 @@ class Spent:
 
 @dataclass(frozen=True)
 class Listener:
-    """What a run tells while it runs; `tick` is called several times a second. Each function may do nothing."""
+    """What a run tells while it runs; `tick` is called several times a second, `preparing` with a line
+    on what takes long before the first trial. Each function may do nothing.
+    """
 
     prepared: Callable[[Plan, Batch, int], None] = lambda _plan, _batch, _trials: None
     tick: Callable[[], None] = lambda: None
     event: Callable[[Event], None] = lambda _event: None
     stopped: Callable[[str], None] = lambda _reason: None
     note: Callable[[str], None] = lambda _text: None
+    preparing: Callable[[str], None] = lambda _text: None
 
 
-def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = True) -> Prepared:
+def prepare_run(
+    experiment: Experiment,
+    selection: Selection,
+    tell: Callable[[str], None] = lambda _text: None,
+    *,
+    refuse: bool = True,
+) -> Prepared:
     """Everything before the first byte is written; with `refuse`, an error when not a single trial could run."""
     refuse_a_long_root(experiment.results_root, experiment.file)
     refuse_a_full_disk(experiment.results_root)
@@ -106,7 +115,7 @@ def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = 
     place = Batch(experiment.results_root / experiment.slug / str(number))
     experiment = pinned(experiment, [profile.key for profile in select_profiles(experiment, selection.profiles)])
     experiment, plan = plan_with_lessons(experiment, place, datetime.now(UTC), selection)
-    prepared = prepare(experiment, plan, os.environ)
+    prepared = prepare(experiment, plan, os.environ, tell)
     if refuse:
         refuse_if_nothing_is_left(prepared.plan, str(experiment.file))
     memory = (f'profile "{one.key}": {one.snapshot}' for one in experiment.profiles if one.snapshot is not None)
@@ -136,7 +145,7 @@ def run(
     if executor is not None:
         plan = msgspec.structs.replace(plan, settings=dataclasses.replace(plan.settings, executor=executor))
     place = Batch(experiment.results_root / experiment.slug / str(plan.batch))
-    configs = (job_config(experiment, prepared.profiles[job.profile], job, place) for job in jobs)
+    configs = (job_config(experiment, prepared.profiles[job.profile], job, place, plan.images) for job in jobs)
     own = [plan.own_parallel(job.profile) for job in jobs]
     with cluster(plan.settings, own), served(local_models(configs), listener.note):  # before a batch is taken
         return _run(experiment, prepared, plan, jobs, listener, number)
@@ -177,7 +186,7 @@ def record(experiment: Experiment, prepared: Prepared, plan: Plan, batch: Batch)
         if not batch.job_config(job.name).exists():
             profile = prepared.profiles[job.profile]
             write_snapshot(batch, profile)
-            write_json(batch.job_config(job.name), job_config(experiment, profile, job, batch))
+            write_json(batch.job_config(job.name), job_config(experiment, profile, job, batch, plan.images))
     write_json(batch.plan_json, plan)
     return plan
 
@@ -308,6 +317,7 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
     first = next(planned.name for planned in plan.jobs if planned.profile == job.profile)
     price = plan.price_of(job.profile)
     template = with_settings(read_json(batch.job_config(first)), plan.settings, plan.own_parallel(job.profile))
+    template = with_pins(template, plan.images)
     return Launch(
         job,
         lambda wave: wave_config(template, wave, batch),

@@ -109,8 +109,12 @@ class Base:
     def has_program(self, name: str) -> bool:
         """Whether a program of that name is in one of the usual folders."""
         folders = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
+        return any(self.has(f"/{folder}/{name}") for folder in folders)
+
+    def has(self, path: str) -> bool:
+        """Whether one of its layers has this path."""
         roots = ["/"] if self.name == HOST else self.overlays[0].lower
-        return any(os.path.lexists(f"{root}/{folder}/{name}") for root in roots for folder in folders)
+        return any(os.path.lexists(f"{root}{path}") for root in roots)
 
 
 def open_base(name: str, ids: str) -> Base:

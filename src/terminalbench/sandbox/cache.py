@@ -22,7 +22,6 @@ from pathlib import Path
 from terminalbench.modes import NotOurs, make_own_folder, user_cache
 from terminalbench.sandbox.engine.cgroups import Group
 from terminalbench.sandbox.errors import SandboxError
-from terminalbench.sandbox.helper import helper
 
 LAYER_DAYS = 30
 _GROUP_PATIENCE_SEC = 1.0
@@ -204,6 +203,8 @@ def _locked(path: Path) -> Generator[bool]:
 
 
 def _remove(folder: Path) -> int:
+    from terminalbench.sandbox.helper import helper  # only those who remove something need it
+
     left = helper().ask({"op": "remove", "paths": [str(folder)]})["left"]
     if not left:
         _lock_file(folder).unlink(missing_ok=True)

@@ -1,14 +1,14 @@
 """The Harbor environment `container_env = "local"`: a sandbox of namespaces and overlays on this machine.
 
     "environment": {"import_path": "terminalbench.sandbox.environment:LocalSandbox",
-                    "kwargs": {"rootfs": "/folder", "images": {"node:*": "/folder"}, "scratch": "memory"}}
+                    "kwargs": {"images": {"node:*": "/folder", "debian:*": "host"}, "scratch": "memory"}}
 
 All kwargs are optional. See docs/sandbox.md for what it isolates, limits and refuses.
 """
 
 import asyncio
+import dataclasses
 import inspect
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, override
@@ -26,11 +26,13 @@ from terminalbench.sandbox.activity import Activity, LiveLogs
 from terminalbench.sandbox.answers import Counts, Finished
 from terminalbench.sandbox.base import HOST
 from terminalbench.sandbox.cache import collect_once
+from terminalbench.sandbox.certificates import Certificates
 from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.handover import Handed, Place, to_verifier
-from terminalbench.sandbox.image import build
-from terminalbench.sandbox.image.builder import ImageTable
+from terminalbench.sandbox.image.build import Builds, Built, build, define
+from terminalbench.sandbox.image.needs import fetch_missing, says_host_base
+from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.images.manifest import ImageConfig
 from terminalbench.sandbox.network.trial import TrialNetwork
 from terminalbench.sandbox.plan import MEGABYTE, Bind, Limits, Plan, limits_for
@@ -52,25 +54,29 @@ class LocalSandbox(BaseEnvironment):
     def __init__(
         self,
         *args: Any,
-        rootfs: str | None = None,
         images: Mapping[str, str] | None = None,
+        pins: Mapping[str, str] | None = None,
+        prepared_at: float | None = None,
+        ca: str = "",
         scratch: str = "memory",
         network: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
-        """`rootfs` stands in for the host's system; `images` maps image patterns to folders or "host";
+        """`images` maps patterns of images to "host", to a folder or to another image, `pins` images to digests;
+        builds that failed after `prepared_at` are not tried again; `ca` says whose certificates are trusted;
         `scratch` says where written files go: "memory" (limited exactly) or "disk" (limited by measuring);
         `network` is what may be reached in each phase (see `network.trial`)."""
-        options = ("rootfs", "images", "scratch", "network")
+        options = ("images", "pins", "prepared_at", "ca", "scratch", "network")
         for name in kwargs:
             if name not in _KNOWN:
                 raise Refused(f'the local sandbox has no option "{name}"', hint=did_you_mean(name, options))
         if scratch not in SCRATCHES:
             raise Refused(f'scratch = "{scratch}"', hint='use "memory" or "disk"')
-        self._table = ImageTable(dict(images or {}), rootfs)
+        self._images, self._pins = dict(images or {}), dict(pins or {})
+        self._prepared_at, self._certificates = prepared_at, Certificates(ca)
         self._scratch = scratch
         self._sandbox: Sandbox | None = None
-        self._layer: build.Layer | None = None
+        self._built: Built | None = None
         self._seen = Counts()
         self._handed: list[str] | None = None
         self._background: list[asyncio.Task[Finished]] = []
@@ -123,7 +129,8 @@ class LocalSandbox(BaseEnvironment):
         for name in ("docker-compose.yaml", "docker-compose.yml"):
             if (self.environment_dir / name).exists():
                 raise Refused("a task with Docker Compose services", where=str(self.environment_dir / name))
-        self._definition = build.define(self.environment_dir, self.task_env_config.docker_image, self._table)
+        table = ImageTable(self._images, self._pins, host=says_host_base(self.environment_dir.parent))
+        self._definition = define(self.environment_dir, self.task_env_config.docker_image, table)
         has_dockerfile = (self.environment_dir / "Dockerfile").is_file()
         if not self._enable_environment_dir_upload and self._definition.base == HOST and not has_dockerfile:
             raise Refused(f"the verifier image {self._definition.image}, which brings its own tests")
@@ -175,30 +182,37 @@ class LocalSandbox(BaseEnvironment):
     async def start(self, force_build: bool) -> None:
         await asyncio.to_thread(collect_once)
         limits = self._limits()
+        how = Builds(
+            dataclasses.replace(limits, cpus=None),
+            force=force_build,
+            host_network=self._network.settings.host,
+            certificates=self._certificates,
+        )
+        how.since = self._prepared_at if self._prepared_at is not None else how.since
         try:
-            host = self._network.settings.host
-            self._layer = await build.layer_for(self._definition, limits, force=force_build, host_network=host)
+            await asyncio.to_thread(fetch_missing, self._definition)
+            built = await build(self._definition, how)
         except SandboxError as error:
             raise SandboxBuildFailedError(str(error)) from error
-        layer = self._layer
+        self._built = built
         plan = Plan(
-            layer.base,
+            built.base,
             limits,
-            layer=layer.folder,
+            layers=built.layers,
             scratch=self._scratch,
             folders={mount["target"]: 0o777 for mount in self._mounts if self._is_log(mount)},
-            binds=tuple(self._binds),
+            binds=(*self._certificates.binds, *self._binds),
             way=self._network.way(),
             host_network=self._network.settings.host,
-            holds=(layer.lock,),
+            holds=built.locks,
         )
         try:
             self._sandbox = await Sandbox.start(plan)
             self._network.enter_by = self._sandbox.enter
         finally:
-            os.close(layer.lock)
-        if layer.config.entrypoint:
-            argv = [*layer.config.entrypoint, "sh", "-c", "sleep infinity"]
+            built.close()
+        if built.config.entrypoint:
+            argv = [*built.config.entrypoint, "sh", "-c", "sleep infinity"]
             self._background.append(asyncio.create_task(self._run(argv)))
         await self._upload_environment_dir_after_start()
 
@@ -247,7 +261,7 @@ class LocalSandbox(BaseEnvironment):
         return self.task_env_config.workdir or self._image().workdir
 
     def _image(self) -> ImageConfig:
-        return self._layer.config if self._layer is not None else ImageConfig("")
+        return self._built.config if self._built is not None else ImageConfig("")
 
     def _account(self, user: str | int | None) -> str:
         """Who a command runs as if it is to run as `user`."""
@@ -318,7 +332,7 @@ class LocalSandbox(BaseEnvironment):
         async with self._live_logs.followed(sandbox):
             return await sandbox.run(
                 argv,
-                env={**config.env, **(self._merge_env(env) or {})},
+                env={**self._certificates.environment, **config.env, **(self._merge_env(env) or {})},
                 cwd=cwd or self._workdir,
                 user=self._account(user),
                 network=self._network.host,

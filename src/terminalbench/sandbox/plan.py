@@ -61,11 +61,14 @@ class Bind:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a sandbox is made of. Without a `way` it has no network, unless it is to have that of the host."""
+    """All that a sandbox is made of, the top one of its `layers` first.
+
+    Without a `way` it has no network, unless it is to have that of the host.
+    """
 
     base: Base
     limits: Limits
-    layer: Path | None = None
+    layers: tuple[Path, ...] = ()
     building: Path | None = None
     scratch: str = "memory"
     folders: Mapping[str, int] = field(default_factory=dict)
@@ -106,9 +109,8 @@ class Plan:
     def _mounts(self) -> list[dict[str, Any]]:
         mounts: list[dict[str, Any]] = []
         for number, overlay in enumerate(self.base.overlays):
-            lower = list(overlay.lower)
-            if self.layer is not None and any((self.layer / str(number)).iterdir()):
-                lower.insert(0, str(self.layer / str(number)))
+            above = [layer / str(number) for layer in self.layers]
+            lower = [*(str(folder) for folder in above if any(folder.iterdir())), *overlay.lower]
             mount: dict[str, Any] = {"at": overlay.at, "lower": lower, "host": overlay.host}
             if self.building is not None:
                 mount["upper"] = str(self.building / str(number))

@@ -209,6 +209,12 @@ class Sandbox:
         await self._transfer({"kind": "list", "source": source}, lambda stream: found.append(stream.read()))
         return [os.fsdecode(name) for name in b"".join(found).split(b"\0") if name]
 
+    async def find(self, pattern: str) -> list[tuple[str, bool]]:
+        """What a path or a pattern names inside, and whether each is a folder; links are followed."""
+        found: list[bytes] = []
+        await self._transfer({"kind": "find", "pattern": pattern}, lambda stream: found.append(stream.read()))
+        return [(os.fsdecode(one[1:]), one[:1] == b"d") for one in b"".join(found).split(b"\0") if one]
+
     async def news(self, source: str, known: Mapping[str, int], most_bytes: int) -> bytes:
         """What is new in the files below the folder `source`, of which `known` bytes are known; `activity` reads it.
 

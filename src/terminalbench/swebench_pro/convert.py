@@ -42,6 +42,7 @@ class Settings:
     """What the tasks ask of an environment, and how their image comes about."""
 
     build: bool = False
+    host_base: bool = False
     agent_network: bool = False
     cpus: int = 2
     memory_mb: int = 8192
@@ -220,6 +221,7 @@ def _task_toml(one: Instance, commit: str, settings: Settings, revision: str | N
         "n_pass_to_pass": len(one.pass_to_pass),
         "evaluator_commit": commit,
         **({"dataset_revision": revision} if revision is not None else {}),
+        **({"host_base": True} if settings.host_base else {}),
     }
     environment = {
         "build_timeout_sec": settings.build_sec,

@@ -31,7 +31,8 @@ def run_once(folder: Path) -> None:
     (folder / "predictions.json").write_text(json.dumps(PREDICTIONS))
     for name in TASKS:
         task = write_repository_task(folder / "tasks" / name) / "task.toml"
-        task.write_text(task.read_text() + ("swebench_pro = true\n" if name in INSTANCES else ""))
+        mark = "[metadata]\nswebench_pro = true\n" if name in INSTANCES else "[metadata]\n"
+        task.write_text(task.read_text().replace("[metadata]\n", mark))
     options = {"predictions": str(folder / "predictions.json")}
     config = {
         "job_name": "job",

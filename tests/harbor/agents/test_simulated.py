@@ -32,9 +32,9 @@ pytestmark = pytest.mark.timeout(600)  # whole jobs, on a busy machine
 
 def write_tasks(folder: Path) -> None:
     for name in QUICK:
-        made = write_task(folder / name)
-        with (made / "task.toml").open("a") as file:
-            file.write(f'[metadata]\nfamily = "{name.partition("-")[0]}"\n')
+        toml = write_task(folder / name) / "task.toml"
+        family = f'[metadata]\nfamily = "{name.partition("-")[0]}"\n'
+        toml.write_text(toml.read_text().replace("[metadata]\n", family))
 
 
 def job_config(folder: Path, options: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def test_a_task_of_several_steps_is_one_attempt(home: Path, tmp_path: Path) -> N
     (task / "environment" / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\n")
     (task / "task.toml").write_text(
         'schema_version = "1.4"\n[task]\nname = "lab/two-steps"\n[environment]\nnetwork_mode = "no-network"\n'
-        '[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n'
+        '[metadata]\nhost_base = true\n[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n'
     )
     for step in ("one", "two"):
         scripts = {

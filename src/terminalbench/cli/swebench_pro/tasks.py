@@ -31,6 +31,7 @@ _SHOWN = 5
 @click.option(
     "--build", is_flag=True, help="Build images from the checkout's Dockerfiles; default: the official images."
 )
+@click.option("--host-base", is_flag=True, help="This machine's system stands for debian, ubuntu and python images.")
 @click.option(
     "--agent-network",
     type=click.Choice(["none", "public"]),
@@ -51,6 +52,7 @@ def command(
     max_instances: int,
     split: str,
     build: bool,
+    host_base: bool,
     agent_network: str,
     cpus: int,
     memory_mb: int,
@@ -75,6 +77,7 @@ def command(
         raise UserError("no instance is of that language and has such a part in its id", where=rows)
     settings = Settings(
         build=build,
+        host_base=host_base,
         agent_network=agent_network == "public",
         cpus=cpus,
         memory_mb=memory_mb,

@@ -8,6 +8,7 @@ ever resolved on the host, so a planted link leads nowhere but into the sandbox 
 
 import contextlib
 import fnmatch
+import glob
 import itertools
 import json
 import os
@@ -132,6 +133,17 @@ def _list(request: dict[str, Any], stream: int) -> dict[str, Any]:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 if not is_folder and stat.S_ISREG(os.lstat(f"{source.rstrip('/')}/{name}").st_mode):
                     sink.write(os.fsencode(name) + b"\0")
+    return {}
+
+
+def _find(request: dict[str, Any], stream: int) -> dict[str, Any]:
+    """Write the names that a pattern fits to the stream, each with `d` or `f` before it and a NUL byte behind it."""
+    pattern = request["pattern"]
+    found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]  # noqa: PTH207
+    with os.fdopen(stream, "wb", _CHUNK) as sink:
+        for name in found:
+            if os.path.lexists(name):
+                sink.write((b"d" if os.path.isdir(name) else b"f") + os.fsencode(name) + b"\0")
     return {}
 
 
@@ -267,6 +279,7 @@ _OPERATIONS = {
     "put": _put,
     "get": _get,
     "list": _list,
+    "find": _find,
     "news": _news,
     "prepare": lambda request, _: tidy.prepare(request),
 }

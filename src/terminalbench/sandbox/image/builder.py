@@ -1,267 +1,168 @@
-"""What a Dockerfile's image is: the base file system that stands for its FROM, and every instruction carried out."""
+"""Carrying out the steps of a Dockerfile in a sandbox."""
 
+import asyncio
+import contextlib
+import hashlib
 import os
+import socket
 import tarfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+import tempfile
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePosixPath
-from typing import BinaryIO
+from ipaddress import ip_address
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+from urllib.parse import unquote, urlsplit
 
 from terminalbench.sandbox import helper
-from terminalbench.sandbox.base import HOST, IMAGE
-from terminalbench.sandbox.engine.run import DEFAULT_PATH
-from terminalbench.sandbox.errors import DOCKER_HINT, Refused, SandboxError
+from terminalbench.sandbox.answers import Finished
+from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.image.context import Context, Entry, archive_entries, write_entries
-from terminalbench.sandbox.image.dockerfile import Instruction, expand, fill, words
-from terminalbench.sandbox.images.manifest import ImageConfig
+from terminalbench.sandbox.image.dockerfile import is_address
+from terminalbench.sandbox.image.steps import CopyStep, FolderStep, RunStep, Step
+from terminalbench.sandbox.network.addresses import Place, place_of
 from terminalbench.sandbox.network.policy import CLOSED, OPEN
 from terminalbench.sandbox.session import Sandbox
 
-BUILTIN: dict[str, str] = {
-    "debian:*": HOST,
-    "ubuntu:*": HOST,
-    "python:3*": HOST,
-}
-"""Images whose everyday commands (sh, coreutils, python3, ...) the host's system folders can stand for."""
+_LAST_BYTES = 4000
+_MOST_LOG_BYTES = 64 << 20
+_COPY_BYTES = 1 << 40
+_CHUNK = 1 << 18
+_FETCH_SEC = 60
+_SCRIPT = "tmp/.run-heredoc"
 
-STORE = "store"
-"""What an image is mapped to that is to be itself, where the host would stand for it."""
-
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-_SHELL = ("/bin/sh", "-c")
-
-
-def normalized(image: str) -> str:
-    """`image` without default registry and digest, with its tag spelled out."""
-    name = image.partition("@")[0]
-    for prefix in ("docker.io/", "index.docker.io/", "library/"):
-        name = name.removeprefix(prefix)
-    last = name.rpartition("/")[2]
-    return name if ":" in last else f"{name}:latest"
-
-
-@dataclass(frozen=True)
-class ImageTable:
-    """The user's table over the built-in one; `rootfs` takes the place of the host, if given."""
-
-    entries: Mapping[str, str]
-    rootfs: str | None = None
-
-    def base_for(self, image: str, *, where: str | None = None) -> str:
-        """Return what stands for `image`: "host", a rootfs folder, or the image itself, if the store has it."""
-        wanted = normalized(image)
-        if image == "scratch":
-            raise Refused("FROM scratch starts from an empty file system", where=where)
-        for pattern, base in {**self.entries, **{k: v for k, v in BUILTIN.items() if k not in self.entries}}.items():
-            if fnmatchcase(wanted, pattern) or fnmatchcase(image, pattern):
-                if base == STORE:
-                    return self._stored(image, where)
-                return self.rootfs if base == HOST and self.rootfs else base
-        return self._stored(image, where)
-
-    def _stored(self, image: str, where: str | None) -> str:
-        from terminalbench.sandbox.images.store import ImageStore
-
-        found = ImageStore().find(image)
-        if found is None:
-            hint = f"fetch it: tbench images pull {image}; or {DOCKER_HINT}"
-            raise Refused(f"the image {image} is not here", where=where, hint=hint)
-        return f"{IMAGE}{found.digest}"
-
-
-@dataclass(frozen=True)
-class Definition:
-    """What is to be built: what follows FROM in a checked Dockerfile, the ARGs before it, its context and base."""
-
-    instructions: tuple[Instruction, ...]
-    outer: Mapping[str, str]
-    text: str
-    context: Context
-    image: str
-    base: str
-    where: str
-
-    @property
-    def settings(self) -> ImageConfig:
-        """What the image that it starts from says about commands."""
-        if not self.base.startswith(IMAGE):
-            return ImageConfig(self.image)
-        from terminalbench.sandbox.images.store import ImageStore
-
-        found = ImageStore().image(self.base.removeprefix(IMAGE))
-        return found.settings if found is not None else ImageConfig(self.image)
-
-    @property
-    def is_python(self) -> bool:
-        """Whether it starts from a python image, which has programs that a host may lack."""
-        return normalized(self.image).startswith("python:")
-
-
-def platform_arguments() -> dict[str, str]:
-    """The arguments BuildKit declares by itself, for this machine."""
-    machine = os.uname().machine
-    arch = _MACHINES.get(machine, machine)
-    values = {"ARCH": arch, "OS": "linux", "PLATFORM": f"linux/{arch}"}
-    return {f"{side}{name}": value for side in ("TARGET", "BUILD") for name, value in values.items()}
-
-
-def declared(instruction: Instruction, known: Mapping[str, str]) -> dict[str, str]:
-    """What an ARG line sets: its default, else the value known so far; nothing when there is neither."""
-    found = {}
-    for word in words(instruction.value, known):
-        name, given, value = word.partition("=")
-        if given:
-            found[name] = value
-        elif name in known:
-            found[name] = known[name]
-    return found
+OpenOrigin = Callable[[str], AbstractAsyncContextManager[Sandbox]]
 
 
 @dataclass
-class Builder:
-    """Carries out one Dockerfile in a sandbox, instruction by instruction."""
+class StepRunner:
+    """Carries out steps in a sandbox. All that commands print goes to `log`."""
 
-    definition: Definition
     sandbox: Sandbox
-    workdir: str = "/"
-    user: str | None = None
-    env: dict[str, str] = field(default_factory=dict)
-    arguments: dict[str, str] = field(default_factory=dict)
-    shell: list[str] = field(default_factory=lambda: list(_SHELL))
-    entrypoint: list[str] = field(default_factory=list)
+    context: Context
+    where: str
+    open_origin: OpenOrigin
+    log: Path
+    env: dict[str, str]
 
-    async def build(self) -> ImageConfig:
-        """Every instruction in order; the configuration the image ends up with."""
-        start = self.definition.settings
-        self.workdir, self.user, self.env = start.workdir, start.user, dict(start.env)
-        self.entrypoint, self.shell = list(start.entrypoint), start.shell or self.shell
-        # The one thing a python image has that a host may lack under that name.
-        if self.definition.is_python and not self.sandbox.plan.base.has_program("python"):
-            await self._must(["/bin/sh", "-c", "ln -s $(command -v python3) /usr/local/bin/python"], "FROM")
-        for instruction in self.definition.instructions:
-            await self._step(instruction)
-        return ImageConfig(self.definition.image, self.workdir, self.env, self.user, self.entrypoint)
+    async def do(self, step: Step) -> None:
+        """Carry out one step."""
+        match step:
+            case FolderStep():
+                for folder in step.folders:
+                    await self.sandbox.put(folder, lambda stream: write_entries(stream, [], owner=(0, 0), mode=None))
+            case RunStep():
+                await self._run(step)
+            case CopyStep():
+                await self._copy(step)
 
-    @property
-    def variables(self) -> dict[str, str]:
-        """What an instruction can refer to; ENV wins over ARG. PATH is set from the start, as by Docker's images."""
-        return {"PATH": DEFAULT_PATH, **self.arguments, **self.env}
+    def _place(self, step: Step) -> str:
+        return f"{self.where}:{step.line}"
 
-    def _place(self, instruction: Instruction) -> str:
-        return f"{self.definition.where}:{instruction.line}"
-
-    async def _step(self, instruction: Instruction) -> None:
-        match instruction.name:
-            case "ARG":
-                self.arguments |= declared(instruction, {**self.definition.outer, **self.variables})
-            case "ENV":
-                self.env |= _assignments(instruction.value, self.variables)
-            case "WORKDIR":
-                self.workdir = str(PurePosixPath(self.workdir, expand(instruction.value, self.variables)))
-                await self._make_folders([self.workdir])
-            case "VOLUME":
-                await self._make_folders(instruction.items or words(instruction.value, self.variables))
-            case "USER":
-                self.user = expand(instruction.value, self.variables) or None
-            case "SHELL":
-                self.shell = instruction.items or self.shell
-            case "ENTRYPOINT":
-                self.entrypoint = (
-                    instruction.items if instruction.items is not None else [*self.shell, instruction.value]
-                )
-            case "RUN":
-                await self._run(instruction)
-            case "COPY" | "ADD":
-                await self._copy(instruction)
-
-    async def _make_folders(self, folders: list[str]) -> None:
-        await self._must(["mkdir", "-p", "--", *folders], "WORKDIR", cwd="/", user="root")
-
-    async def _run(self, instruction: Instruction) -> None:
-        value = instruction.value
-        if instruction.heredocs:
-            only = len(instruction.heredocs) == 1 and len(value.split()) == 1
-            content = instruction.heredocs[0].content
-            if only and content.startswith("#!"):
-                await self._script(content, instruction)
-                return
-            value = content if only else f"{value}\n{instruction.raw_heredocs}"
-        argv = instruction.items if not instruction.heredocs else None
-        await self._must(
-            argv or [*self.shell, value],
-            f"{self._place(instruction)}: RUN {instruction.value}",
-            cwd=self.workdir,
-            user=self.user or "root",
-            network=instruction.flag("network") != "none",
-        )
-
-    async def _script(self, content: str, instruction: Instruction) -> None:
-        path = "tmp/.run-heredoc"
-        entry = [Entry(path, content.encode())]
-        await self.sandbox.put("/", lambda stream: write_entries(stream, entry, owner=(0, 0), mode=0o755))
-        where = f"{self._place(instruction)}: RUN {instruction.value}"
-        await self._must([f"/{path}"], where, cwd=self.workdir, user=self.user or "root", network=True)
-        await self._must(["rm", "-f", f"/{path}"], where)
-
-    async def _must(
-        self, argv: list[str], what: str, *, cwd: str = "/", user: str = "root", network: bool = False
-    ) -> None:
+    async def _run(self, step: RunStep) -> None:
+        argv = list(step.argv)
+        if step.script is not None:
+            entry = [Entry(_SCRIPT, step.script.encode())]
+            await self.sandbox.put("/", lambda stream: write_entries(stream, entry, owner=(0, 0), mode=0o755))
+            argv = [f"/{_SCRIPT}"]
         if self.sandbox.link is not None:
-            await self.sandbox.link.enter(OPEN if network else CLOSED, "build")
-        done = await self.sandbox.run(argv, env=self.variables, cwd=cwd, user=user, network=network)
+            await self.sandbox.link.enter(OPEN if step.network else CLOSED, "build")
+        done = await self._logged(argv, step)
         if done.exit_code != 0:
-            output = "\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())[-4000:]
-            hint = None
+            output = "\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())[-_LAST_BYTES:]
+            hint = f"all that it printed: {self.log}"
             if helper.helper().ids == "one":
-                hint = "an ordinary user's sandbox has one user id: chown and USER need root or subordinate ids"
-            raise SandboxError(f"{what} failed with exit code {done.exit_code}\n{output}", hint=hint)
+                hint += "; an ordinary user's sandbox has one user id: chown and USER need root or subordinate ids"
+            what = f"{self._place(step)}: {step.text} failed with exit code {done.exit_code}\n{output}"
+            raise SandboxError(what, hint=hint)
+        if step.script is not None:
+            await self.sandbox.run(["rm", "-f", f"/{_SCRIPT}"], env=step.env)
 
-    async def _copy(self, instruction: Instruction) -> None:
-        where = self._place(instruction)
-        given = instruction.items
-        paths = [expand(item, self.variables) for item in given] if given else words(instruction.value, self.variables)
-        if len(paths) < 2:
-            raise Refused(
-                f"{instruction.name} needs a source and a destination", where=where, hint="add the missing one"
+    async def _logged(self, argv: list[str], step: RunStep) -> Finished:
+        """Run a command with what it prints in the log."""
+        self.log.parent.mkdir(exist_ok=True, mode=0o700)
+        with self.log.open("a", encoding="utf-8", errors="surrogateescape") as log:
+            log.write(f"{self._place(step)}: {step.text}\n")
+
+            async def on_output(text: str, _stream: str) -> None:
+                if log.tell() < _MOST_LOG_BYTES:
+                    log.write(text)
+
+            return await self.sandbox.run(
+                argv,
+                env={**self.env, **step.env},
+                cwd=step.cwd,
+                user=step.user,
+                network=step.network,
+                on_output=on_output,
             )
-        *sources, last = paths
-        target = str(PurePosixPath(self.workdir, last))
-        into_folder = last.endswith(("/", "/.")) or last == "." or len(sources) > 1
-        owner = await self._owner(instruction)
-        mode = int(instruction.flag("chmod") or "0", 8) if instruction.flag("chmod") else None
-        documents = {document.name: document for document in instruction.heredocs}
 
-        async def put(entries: list[Entry], *, rename: bool = False) -> None:
-            name = entries[0].target if rename else None
-            await self.sandbox.put(
-                target, lambda stream: write_entries(stream, entries, owner=owner, mode=mode), rename=name
-            )
+    async def _copy(self, step: CopyStep) -> None:
+        owner = await self._owner(step)
+        if step.origin is not None:
+            await self._copy_from(step, owner)
+            return
+        for source in step.sources:
+            if source in step.documents:
+                await self._put(step, [Entry(source.removeprefix("<<"), step.documents[source].encode())], owner)
+            elif step.unpacks and is_address(source):
+                async with _fetched(source, step.checksum, self._place(step)) as file:
+                    name = PurePosixPath(unquote(urlsplit(source).path)).name or "index.html"
+                    await self._put(step, [Entry(name, file)], owner, mode=step.mode or 0o600)
+            else:
+                await self._copy_of_context(step, source, owner)
 
-        for source in sources:
-            document = documents.get(source.removeprefix("<<").removeprefix("-")) if source.startswith("<<") else None
-            if document is not None:
-                content = fill(document.content, self.variables) if document.expand else document.content
-                await put([Entry(document.name, content.encode())], rename=not into_folder)
-                continue
-            found = self.definition.context.find(source, where)
-            for path in found:
-                real = path.resolve()
-                archive = archive_entries(real) if instruction.name == "ADD" and not real.is_dir() else None
-                if archive is not None:
-                    with archive:
-                        await self.sandbox.put(target, partial(_repack, archive, owner=owner))
-                elif real.is_dir():
-                    await put([Entry(name, entry) for name, entry in self.definition.context.below(real)])
-                else:
-                    await put([Entry(path.name, real)], rename=not into_folder and len(found) == 1)
+    async def _copy_of_context(self, step: CopyStep, source: str, owner: tuple[int, int] | None) -> None:
+        found = self.context.find(source, self._place(step))
+        for path in found:
+            real = path.resolve()
+            archive = archive_entries(real) if step.unpacks and not real.is_dir() else None
+            if archive is not None:
+                with archive:
+                    await self.sandbox.put(step.target, partial(_repack, archive, owner=owner or (0, 0)))
+            elif real.is_dir():
+                entries = [Entry(name, entry) for name, entry in self.context.below(real)]
+                await self._put(step, entries, owner, several=True)
+            else:
+                await self._put(step, [Entry(path.name, real)], owner, several=len(found) > 1)
 
-    async def _owner(self, instruction: Instruction) -> tuple[int, int]:
-        wanted = expand(instruction.flag("chown") or "", self.variables)
-        if not wanted:
-            return 0, 0
-        name, _, group = wanted.partition(":")
+    async def _put(
+        self,
+        step: CopyStep,
+        entries: list[Entry],
+        owner: tuple[int, int] | None,
+        *,
+        several: bool = False,
+        mode: int | None = None,
+    ) -> None:
+        """Copy entries to the target: into it if it is to be a folder, else the only one becomes it."""
+        rename = entries[0].target if entries and not step.into_folder and not several else None
+        write = partial(write_entries, entries=entries, owner=owner or (0, 0), mode=mode or step.mode)
+        await self.sandbox.put(step.target, write, rename=rename)
+
+    async def _copy_from(self, step: CopyStep, owner: tuple[int, int] | None) -> None:
+        async with self.open_origin(step.origin or "") as origin:
+            for source in step.sources:
+                found = await origin.find(f"/{source.lstrip('/')}")
+                if not found:
+                    what = f"{step.text}: there is no {source} in {step.origin}"
+                    raise SandboxError(f"{self._place(step)}: {what}")
+                for path, is_folder in found:
+                    rename = None
+                    if not is_folder:
+                        into = step.into_folder or len(found) > 1
+                        rename = None if into else PurePosixPath(path).name
+                    name = PurePosixPath(path).name if not is_folder else None
+                    await _piped(origin, self.sandbox, path, step, owner, name=name, rename=rename)
+
+    async def _owner(self, step: CopyStep) -> tuple[int, int] | None:
+        """Who copied files belong to; None: root, or whoever has them in the stage that they come from."""
+        if not step.owner:
+            return None
+        name, _, group = step.owner.partition(":")
         command = 'id -u -- "$1" && { [ -z "$2" ] && id -g -- "$1" || getent group "$2" | cut -d: -f3; }'
         numbers = [part for part in (name, group or name) if part.isdigit()]
         if len(numbers) == 2:
@@ -269,15 +170,106 @@ class Builder:
         done = await self.sandbox.run(["/bin/sh", "-c", command, "sh", name, group], env={})
         found = done.stdout.split()
         if done.exit_code != 0 or len(found) != 2:
-            raise SandboxError(f"{instruction.name} --chown={wanted}: no such user or group in the image")
+            what = f"{self._place(step)}: {step.text}: no such user or group in the image: {step.owner}"
+            raise SandboxError(what)
         return int(found[0]), int(found[1])
 
 
-def _assignments(value: str, variables: Mapping[str, str]) -> dict[str, str]:
-    first = value.split(None, 1)
-    if first and "=" not in first[0]:  # the old form: ENV NAME the rest of the line
-        return {first[0]: expand(first[1], variables) if len(first) > 1 else ""}
-    return dict(word.split("=", 1) for word in words(value, variables) if "=" in word)
+async def _piped(
+    origin: Sandbox,
+    target: Sandbox,
+    path: str,
+    step: CopyStep,
+    owner: tuple[int, int] | None,
+    *,
+    name: str | None,
+    rename: str | None,
+) -> None:
+    """Copy a file (as `name`) or the content of a folder from one sandbox to another."""
+    reader, writer = os.pipe()
+
+    def pump(stream: BinaryIO) -> None:
+        with os.fdopen(writer, "wb") as out:
+            while chunk := stream.read(_CHUNK):
+                out.write(chunk)
+
+    def write(stream: BinaryIO) -> None:
+        with os.fdopen(reader, "rb") as source:
+            _restamp(source, stream, owner, step.mode, name)
+            while source.read(_CHUNK):
+                pass
+
+    async def get() -> None:
+        await origin.get(path, pump, single=name is not None, limit_bytes=_COPY_BYTES)
+
+    done = await asyncio.gather(get(), target.put(step.target, write, rename=rename), return_exceptions=True)
+    for problem in done:
+        if isinstance(problem, BaseException):
+            raise problem
+
+
+def _restamp(
+    source: BinaryIO, target: BinaryIO, owner: tuple[int, int] | None, mode: int | None, name: str | None
+) -> None:
+    with (
+        tarfile.open(fileobj=source, mode="r|") as given,
+        tarfile.open(fileobj=target, mode="w|", format=tarfile.PAX_FORMAT) as out,
+    ):
+        for member in given:
+            if owner is not None:
+                member.uid, member.gid = owner
+            if mode is not None:
+                member.mode = mode
+            member.name = name or member.name
+            out.addfile(member, given.extractfile(member) if member.isreg() else None)
+
+
+@contextlib.asynccontextmanager
+async def _fetched(address: str, checksum: str | None, where: str) -> AsyncGenerator[Path]:
+    """Have what is at an address in a file."""
+    with tempfile.TemporaryDirectory(prefix="tbench-add-") as folder:
+        file = Path(folder) / "file"
+        stopped = threading.Event()
+        try:
+            await asyncio.to_thread(_fetch, address, checksum, file, where, stopped)
+        finally:
+            stopped.set()
+        yield file
+
+
+def _check_address(host: str, where: str) -> None:
+    """Refuse what the sandbox's own network would refuse: this machine, and networks that are not public."""
+    try:
+        found = {ip_address(str(one[4][0]).partition("%")[0]) for one in socket.getaddrinfo(host, None)}
+    except OSError:  # a proxy may know it
+        return
+    if any(place_of(address) is not Place.PUBLIC for address in found):
+        raise Refused(f"ADD of {host}, which is no public address", where=where, hint="copy the file into the folder")
+
+
+def _fetch(address: str, checksum: str | None, file: Path, where: str, stopped: threading.Event) -> None:
+    import httpx
+
+    digest = hashlib.sha256()
+    hooks: dict[str, list[Any]] = {"request": [lambda request: _check_address(request.url.host, where)]}
+    try:
+        with (
+            httpx.Client(follow_redirects=True, timeout=_FETCH_SEC, event_hooks=hooks) as client,
+            client.stream("GET", address) as answer,
+            file.open("wb") as out,
+        ):
+            answer.raise_for_status()
+            for chunk in answer.iter_bytes(_CHUNK):
+                if stopped.is_set():
+                    return
+                digest.update(chunk)
+                out.write(chunk)
+    except httpx.HTTPError as error:
+        raise SandboxError(f"{where}: ADD {address}: it cannot be fetched: {error}") from error
+    if checksum is not None and checksum != f"sha256:{digest.hexdigest()}":
+        raise Refused(
+            f"ADD {address} is not the file of {checksum}", where=where, hint=f"it is sha256:{digest.hexdigest()}"
+        )
 
 
 def _repack(archive: tarfile.TarFile, stream: BinaryIO, *, owner: tuple[int, int]) -> None:

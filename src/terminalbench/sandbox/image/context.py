@@ -33,19 +33,20 @@ class Context:
         rules = folder / "Dockerfile.dockerignore"
         self._rules = _read_rules(rules if rules.is_file() else folder / ".dockerignore")
 
-    def digest(self) -> str:
-        """A hash of every name, kind, executable bit and content; unchanged files are not read twice."""
-        entries = [(name, path, path.lstat()) for name, path in self._walk(self.folder)]
+    def digest(self, source: str, where: str) -> str:
+        """A hash of every name, kind, executable bit and content that a COPY names; unchanged files are read once."""
+        entries = []
+        for found in self.find(source, where):
+            real = found.resolve()
+            below = self._walk(real) if real.is_dir() else ()
+            entries += [(found.name, real, real.lstat()), *((name, path, path.lstat()) for name, path in below)]
         marks = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino, s.st_mode) for name, _, s in entries]
         key = (str(self.folder), hashlib.sha256(repr(marks).encode()).hexdigest())
         if key not in _digests:
             whole = hashlib.sha256()
             for name, path, status in entries:
-                whole.update(
-                    f"{name}\0{stat.S_IFMT(status.st_mode)}\0{status.st_mode & 0o111}\0".encode(
-                        "utf-8", "surrogateescape"
-                    )
-                )
+                head = f"{name}\0{stat.S_IFMT(status.st_mode)}\0{status.st_mode & 0o111}\0"
+                whole.update(head.encode("utf-8", "surrogateescape"))
                 whole.update(_content_digest(path, status.st_mode))
             _digests[key] = whole.hexdigest()
         return _digests[key]

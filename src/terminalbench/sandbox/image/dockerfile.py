@@ -1,8 +1,8 @@
 """Reading a Dockerfile: instructions, continuation lines, heredocs, variables. Nothing is executed here.
 
-What the sandbox honours: one FROM, and WORKDIR ENV ARG COPY ADD RUN USER SHELL ENTRYPOINT VOLUME. Ignored because
-they change nothing here: CMD (Harbor replaces it), LABEL EXPOSE MAINTAINER STOPSIGNAL HEALTHCHECK ONBUILD.
-Everything else is refused.
+What the sandbox honours: FROM WORKDIR ENV ARG COPY ADD RUN USER SHELL ENTRYPOINT VOLUME. Ignored because they change
+nothing here: CMD (Harbor replaces it), LABEL EXPOSE MAINTAINER STOPSIGNAL HEALTHCHECK ONBUILD. Everything else is
+refused.
 """
 
 import itertools
@@ -17,14 +17,17 @@ HONOURED = ("FROM", "WORKDIR", "ENV", "ARG", "COPY", "ADD", "RUN", "USER", "SHEL
 IGNORED = ("CMD", "LABEL", "EXPOSE", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK", "ONBUILD")
 _FLAGS = {
     "FROM": {"platform"},
-    "COPY": {"chown", "chmod", "link"},
-    "ADD": {"chown", "chmod", "link"},
+    "COPY": {"chown", "chmod", "link", "from"},
+    "ADD": {"chown", "chmod", "link", "checksum"},
     "RUN": {"mount", "network"},
 }
+_MOUNTS = ("bind", "cache", "tmpfs")
+_MOUNT_WORDS = {"dst": "target", "destination": "target", "src": "source", "readonly": "ro", "readwrite": "rw"}
 _DIRECTIVE = re.compile(r"^#\s*(\w+)\s*=\s*(\S+)\s*$")
 _HEREDOC = re.compile(r"""^\d*<<(-?)(["']?)([A-Za-z_][\w.-]*)\2$""")
 _WORD = re.compile(r"""(?:[^\s"']|"(?:\\.|[^"\\])*"|'[^']*')+""")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
+_GIT = re.compile(r"\.git(?:[#?].*)?$")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,17 @@ class Instruction:
     def flag(self, name: str) -> str | None:
         """The last value of a flag; None when it is not there."""
         return dict(self.flags).get(name)
+
+    @property
+    def mounts(self) -> list[dict[str, str]]:
+        """What each `--mount` of a RUN says, with its parts by the names that they are known by."""
+        found = []
+        for flag, value in self.flags:
+            if flag == "mount":
+                parts = (part.partition("=") for part in value.split(","))
+                told = {_MOUNT_WORDS.get(name, name): text for name, _, text in parts}
+                found.append({"type": "bind", **told})
+        return found
 
 
 @dataclass
@@ -130,11 +144,8 @@ def _read_heredocs(reader: _Reader, name: str, value: str, where: str) -> tuple[
 
 def check(instructions: list[Instruction], where: str) -> None:
     """Refuse what the sandbox cannot honour, before anything is built."""
-    stages = [instruction for instruction in instructions if instruction.name == "FROM"]
-    if not stages:
+    if not any(instruction.name == "FROM" for instruction in instructions):
         raise Refused("the Dockerfile has no FROM", where=where, hint="start it with a FROM line")
-    if len(stages) > 1:
-        raise Refused("a Dockerfile with several stages", where=f"{where}:{stages[1].line}")
     for instruction in instructions:
         place = f"{where}:{instruction.line}"
         if instruction.name not in (*HONOURED, *IGNORED):
@@ -142,8 +153,10 @@ def check(instructions: list[Instruction], where: str) -> None:
         for flag, value in instruction.flags:
             _check_flag(instruction.name, flag, value, place)
         for source in (instruction.items or instruction.value.split())[:-1] if instruction.name == "ADD" else ():
-            if "://" in source or source.startswith("git@"):
-                raise Refused(f"ADD from {source}", where=place)
+            if source.startswith(("git@", "git://", "ssh://")) or (is_address(source) and _GIT.search(source)):
+                raise Refused(
+                    f"ADD of the repository {source}", where=place, hint="clone it in a RUN, or copy its files"
+                )
 
 
 def _check_flag(name: str, flag: str, value: str, where: str) -> None:
@@ -151,10 +164,26 @@ def _check_flag(name: str, flag: str, value: str, where: str) -> None:
         return
     if flag not in _FLAGS.get(name, ()):
         raise Refused(f"{name} --{flag}", where=where)
-    if name == "RUN" and flag == "mount" and not {"type=cache", "type=tmpfs"} & set(value.split(",")):
-        raise Refused(f"RUN --mount={value}", where=where)
+    if name == "RUN" and flag == "mount":
+        _check_mount(value, where)
     if name == "RUN" and flag == "network" and value not in ("none", "default"):
         raise Refused(f"RUN --network={value}", where=where)
+
+
+def _check_mount(value: str, where: str) -> None:
+    (told,) = Instruction(0, "RUN", "", (("mount", value),)).mounts
+    if told["type"] in ("secret", "ssh"):
+        what = f"RUN --mount={value}: a build is given no secrets"
+        raise Refused(what, where=where, hint="fetch it before, and COPY what is no secret")
+    if told["type"] not in _MOUNTS:
+        raise Refused(f"RUN --mount={value}", where=where)
+    if not told.get("target", "").startswith("/"):
+        raise Refused(f"RUN --mount={value} has no absolute target", where=where, hint="add target=/folder")
+
+
+def is_address(source: str) -> bool:
+    """Whether the source of an ADD is fetched from elsewhere."""
+    return source.startswith(("http://", "https://"))
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:

@@ -29,6 +29,8 @@ _TASK_TOML = """schema_version = "1.4"
 name = "training/edit-profile"
 version = "1.0.0"
 description = "Edit the instructions of a coding agent"
+[metadata]
+host_base = true
 [agent]
 timeout_sec = 1800.0
 [verifier]

@@ -1,0 +1,244 @@
+"""The images of a batch: known from its tasks, fetched and built before the first trial, pinned in its plan."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.decode import decode
+from terminalbench.errors import TbenchError
+from terminalbench.experiments.departures import Departure, DepartureKind
+from terminalbench.experiments.environments import image_entries
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, PlannedImages, PlannedTask
+from terminalbench.experiments.tables import RunTable
+from terminalbench.records.trial import TaskRef
+from terminalbench.runner.environment import FIXED
+from terminalbench.sandbox.image.needs import TaskNeeds, docker_image, needs_of
+from terminalbench.sandbox.image.requests import (
+    ImageReport,
+    PrepareReport,
+    PrepareRequest,
+    PrepareStep,
+    TaskBuild,
+)
+from terminalbench.secrets.values import Secrets
+from terminalbench.text.numbers import plural, size
+
+_PROGRAM = "terminalbench.sandbox.image.prepare"
+_SHORT = 19
+"""Characters of a digest that are shown."""
+_BUILT = "; built "
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ImageBooks:
+    """The images of a plan's tasks: what each needs, and what is known of every image."""
+
+    needs: Mapping[TaskRef, TaskNeeds] = field(default_factory=dict)
+    images: Mapping[str, ImageReport] = field(default_factory=dict)
+
+    def problem(self, task: TaskRef) -> str | None:
+        """Why a task cannot run here; None as far as is known."""
+        need = self.needs.get(task)
+        if need is None or need.problem is not None:
+            return need.problem if need is not None else None
+        found = (self.images.get(name) for name in need.images)
+        return next((one.problem for one in found if one is not None and one.problem is not None), None)
+
+    def runs_on_images(self, task: TaskRef) -> bool:
+        """Whether a task runs on images that are here."""
+        return task in self.needs and bool(self.needs[task].images) and self.problem(task) is None
+
+    def exclusions(self) -> tuple[Exclusion, ...]:
+        """The tasks that cannot run here."""
+        return tuple(
+            Exclusion(reason, task=task, kind=ExclusionKind.TASK_REFUSED)
+            for task in self.needs
+            if (reason := self.problem(task)) is not None
+        )
+
+    def notes(self) -> list[str]:
+        """A line for each image whose name means another one by now."""
+        found = ((name, one) for name, one in self.images.items() if one.moved_to is not None)
+        return [
+            f"{name} is {short(one.moved_to)} here now; the batch stays with {short(one.digest)}" for name, one in found
+        ]
+
+    def lines(self) -> list[str]:
+        """A line for each image: which it is, whether it is here, which tasks need it."""
+        lines = []
+        for name, image in self.images.items():
+            tasks = plural(sum(name in need.images for need in self.needs.values()), "task")
+            if image.problem is not None:
+                state = "cannot be had"
+            elif image.here:
+                state = f"{short(image.digest)}, here"
+            else:
+                state = f"{short(image.digest)}, fetched when a run starts ({size(image.size)})"
+            lines.append(f"{name}: {state}; {tasks}")
+        hosts = sum(bool(need.stand_ins) for need in self.needs.values())
+        if hosts and lines:
+            lines.append(f"this machine's own system, or a folder, stands for the images of {plural(hosts, 'task')}")
+        return lines
+
+
+def image_needs(folders: Mapping[TaskRef, Path], run: RunTable, root: Path) -> dict[TaskRef, TaskNeeds]:
+    """What tasks in these folders need that run in the local sandbox."""
+    entries = image_entries(run, root)
+    return {ref: needs_of(folder, entries) for ref, folder in folders.items()} if run.container_env == "local" else {}
+
+
+def folders_of(tasks: Iterable[PlannedTask]) -> dict[TaskRef, Path]:
+    """The folders of tasks, as far as they are on this machine and known."""
+    found = ((task.ref, folder_of(task)) for task in tasks)
+    return {ref: folder for ref, folder in found if folder is not None}
+
+
+def folder_of(task: PlannedTask) -> Path | None:
+    """The folder of a task, if it is on this machine and known."""
+    place = task.config.get("path") if task.found and "git_url" not in task.config else None
+    return Path(place) if place is not None and Path(place, "task.toml").is_file() else None
+
+
+def to_run(plan: Plan) -> list[PlannedTask]:
+    """The tasks of a plan that are not left out, each once."""
+    excluded = plan.exclusions()
+    tasks = {task.ref: task for job in plan.jobs for task in job.tasks if excluded(job.profile, task.ref) is None}
+    return list(tasks.values())
+
+
+def image_books(
+    plan: Plan, tasks: Iterable[PlannedTask], root: Path, env: Mapping[str, str], tell: Tell, *, lookup: bool = False
+) -> ImageBooks:
+    """Have the images of tasks of a plan; with `lookup`, only ask for those that are not here."""
+    run, pins = plan.settings, plan.images.pins if plan.images is not None else {}
+    return books_of(folders_of(tasks), run, root, env, tell, pins=pins, lookup=lookup)
+
+
+def books_of(
+    folders: Mapping[TaskRef, Path],
+    run: RunTable,
+    root: Path,
+    env: Mapping[str, str],
+    tell: Tell = lambda _text: None,
+    *,
+    pins: Mapping[str, str] | None = None,
+    lookup: bool = True,
+) -> ImageBooks:
+    """Have the images of the tasks in these folders; with `lookup`, only ask for those that are not here."""
+    needs = image_needs(folders, run, root)
+    names = tuple(dict.fromkeys(name for need in needs.values() for name in need.images))
+    if not names:
+        return ImageBooks(needs)
+    request = PrepareRequest(names, dict(pins or {}), entries=image_entries(run, root), ca=run.ca or "", lookup=lookup)
+    return ImageBooks(needs, _prepare(request, env, tell).images)
+
+
+def with_images(plan: Plan, books: ImageBooks) -> Plan:
+    """The plan with its images pinned, and without the tasks that cannot run here."""
+    pins = {name: one.digest for name, one in books.images.items() if one.digest is not None and one.problem is None}
+    bases = {_name(ref): _base(need, pins) for ref, need in books.needs.items() if books.problem(ref) is None}
+    bases = {name: base for name, base in bases.items() if base}
+    plan = msgspec.structs.replace(plan, excluded=(*plan.excluded, *books.exclusions()))
+    if not pins and not bases:
+        return plan
+    before = plan.images or PlannedImages()
+    images = PlannedImages(before.pins | pins, before.bases | (bases | before.bases), before.prepared_at)
+    return msgspec.structs.replace(plan, images=images)
+
+
+def moved_since(before: Plan, now: Plan) -> list[str]:
+    """A line for each image whose name meant another one in an earlier plan."""
+    was, pins = (one.images.pins if one.images is not None else {} for one in (before, now))
+    return [
+        f"{name} is {short(digest)} now, and was {short(was[name])} in batch {before.batch}"
+        for name, digest in pins.items()
+        if was.get(name, digest) != digest
+    ]
+
+
+def with_builds(
+    plan: Plan, tasks: Iterable[PlannedTask], books: ImageBooks, root: Path, env: Mapping[str, str], tell: Tell
+) -> tuple[Plan, tuple[Departure, ...]]:
+    """The plan when the images of these tasks are built, and in what they are not what it was planned with.
+
+    A build that failed fails the trials that need it, with its message; it is not tried again by each of them.
+    """
+    run = plan.settings
+    builds = [
+        TaskBuild(_name(task.ref), str(folder / "environment"), docker_image(folder))
+        for task in tasks
+        if books.runs_on_images(task.ref) and (folder := folder_of(task)) is not None
+    ]
+    if not builds or plan.images is None:
+        return plan, ()
+    began = time.time()
+    request = PrepareRequest(
+        pins=plan.images.pins,
+        builds=tuple(builds),
+        entries=image_entries(run, root),
+        ca=run.ca or "",
+        host_network=run.network == "host",
+        force=run.force_rebuild and plan.images.prepared_at is None,
+    )
+    report = _prepare(request, env, tell)
+    bases, departures = dict(plan.images.bases), []
+    for name, made in report.built.items():
+        plain, was_built, _when = bases.get(name, "").partition(_BUILT)
+        now = f"{plain}{_BUILT}{made}" if made else plain
+        if was_built and bases[name] != now:
+            text = f'task "{name}" has another image now: {now}, not {bases[name]}'
+            departures.append(Departure(DepartureKind.CHANGED_BASES, text))
+        bases[name] = now
+    images = PlannedImages(plan.images.pins, bases, plan.images.prepared_at or began, report.failed)
+    return msgspec.structs.replace(plan, images=images), tuple(departures)
+
+
+def _base(need: TaskNeeds, pins: Mapping[str, str]) -> str:
+    """What a task's system is, in a few words; the same words are the same system."""
+    images = [f"{name}@{short(pins[name])}" for name in need.images if name in pins]
+    return ", ".join([*images, *dict.fromkeys(need.stand_ins.values())])
+
+
+def short(digest: str | None) -> str:
+    """A digest as it is shown."""
+    return (digest or "")[:_SHORT]
+
+
+def _name(ref: TaskRef) -> str:
+    return f"{ref.dataset}/{ref.id}"
+
+
+def _prepare(request: PrepareRequest, env: Mapping[str, str], tell: Tell) -> PrepareReport:
+    """Let the program do it, and pass on what it tells."""
+    from terminalbench.runner.executors.local import tied
+
+    argv = tied([sys.executable, "-m", _PROGRAM])
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as question:
+        question.write(msgspec.json.encode(request))
+        question.seek(0)
+        process = subprocess.Popen(
+            argv, env={**env, **FIXED}, stdin=question, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+        )
+        try:
+            for line in process.stdout or ():
+                told = decode(line, PrepareStep | PrepareReport)
+                if isinstance(told, PrepareReport):
+                    process.wait()
+                    return told
+                tell(told.text)
+            process.wait()
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        errors.seek(0)
+        tail = errors.read().decode(errors="replace").strip().splitlines()[-1:]
+    raise TbenchError(f"preparing the images failed: {Secrets.of_environment(env).one_line(' '.join(tail))}")

@@ -1,0 +1,129 @@
+"""Tasks on images of a registry: fetched and built before the first trial, pinned, and what cannot run is said first."""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from support.registry import RegistryServer, layer_of, small_system
+from support.tasks import BOTH, write_task
+from terminalbench.experiments.plan import Plan
+from terminalbench.json_files import read_json
+
+PROGRAMS = ("/bin/chmod", "/bin/rm", "/bin/cp", "/bin/date", "/bin/sleep")
+
+
+@pytest.fixture
+def registry() -> Generator[RegistryServer]:
+    with RegistryServer() as server:
+        push(server, "tiny:1", "one")
+        yield server
+
+
+def push(registry: RegistryServer, name: str, mark: str) -> str:
+    layer = layer_of({**small_system(*PROGRAMS), "etc/mark": mark})
+    return registry.images.image(name, [layer], Env=["PATH=/bin:/usr/bin", "MARK=image"], WorkingDir="/app")
+
+
+def image_task(lab, name: str, dockerfile: str) -> Path:
+    """A task on real images."""
+    folder = write_task(lab.root / "tasks" / name)
+    toml = folder / "task.toml"
+    toml.write_text(toml.read_text().replace("host_base = true\n", ""))
+    (folder / "environment" / "Dockerfile").write_text(dockerfile)
+    return folder
+
+
+def test_tasks_run_on_the_images_that_they_name(lab, registry: RegistryServer) -> None:
+    tiny = f"{registry.host}/tiny:1"
+    build = f"FROM {tiny} AS make\nRUN echo made > /made; date +%N > /when\n"
+    image_task(lab, "one", f"{build}FROM {tiny}\nCOPY --from=make /made /when /app/\n")
+    image_task(lab, "two", f"{build}RUN mkdir -p /app && cat /made > /app/made\n")
+    own = image_task(lab, "own", "")
+    (own / "environment" / "Dockerfile").unlink()
+    (own / "environment" / "readme").write_text("no Dockerfile: the image is the task's\n")
+    (own / "task.toml").write_text((own / "task.toml").read_text() + f'docker_image = "{tiny}"\n')
+    names = ("one", "two", "own", "a")
+    for name in names[:-1]:
+        check = '#!/bin/bash\n[ "$(cat /etc/mark)$MARK" = oneimage ] && ! command -v git || exit 1\n'
+        test = lab.root / "tasks" / name / "tests" / "test.sh"
+        test.write_text(test.read_text().replace("#!/bin/bash\n", check))
+    file = lab.experiment(BOTH, tasks=names)
+    digest = registry.images.tags["tiny:1"]
+
+    planned = lab.tbench("plan", file)
+    assert f"{tiny}: {digest[:19]}, fetched when a run starts" in " ".join(planned.stdout.split())
+    assert "3 tasks" in planned.stdout
+    assert "stands for the images of 1 task" in " ".join(planned.stdout.split())
+    assert not any("blobs" in asked for asked in registry.asked if asked.endswith(digest)), "plan fetches nothing"
+    ran = lab.tbench("run", file)
+    assert ran.returncode == 0, ran.stderr
+    assert f"fetching {tiny}" in ran.stderr
+    assert " of 3" in ran.stderr.partition("building ")[2]
+    assert lab.outcomes() == {
+        (p, t): [outcome] for p, outcome in (("oracle", "passed"), ("nop", "failed")) for t in names
+    }
+    plan = read_json(lab.batch().plan_json, Plan)
+    assert plan.images is not None
+    assert plan.images.pins == {tiny: digest}
+    assert {name.rpartition("/")[2]: base.partition("; built")[0] for name, base in plan.images.bases.items()} == {
+        "one": f"{tiny}@{digest[:19]}", "two": f"{tiny}@{digest[:19]}", "own": f"{tiny}@{digest[:19]}", "a": "host",
+    }  # fmt: skip
+
+    moved = push(registry, "tiny:1", "two")
+    before = registry.asked.total()
+    ran = lab.tbench("run", file, "--profiles", "oracle")
+    assert (ran.returncode, registry.asked.total()) == (0, before), "what is here is not asked for"
+    again = read_json(lab.batch(1).plan_json, Plan).images
+    assert again is not None
+    assert again.bases == plan.images.bases, "and nothing is built again"
+    assert lab.tbench("images", "pull", tiny).returncode == 0
+    told = f"{tiny} is {moved[:19]} now, and was {digest[:19]} in batch 1"
+    assert told in " ".join(lab.tbench("plan", file).stdout.split())
+    ran = lab.tbench("resume", lab.batch().folder, "--attempts", "2")
+    assert ran.returncode == 0, ran.stderr
+    assert f"{tiny} is {moved[:19]} here now; the batch stays with {digest[:19]}" in " ".join(ran.stderr.split())
+    assert lab.outcomes()["oracle", "one"] == ["passed", "passed"]
+    assert lab.tbench("run", file, "--profiles", "oracle").returncode == 0
+    assert lab.outcomes(2)["oracle", "one"] == ["failed"], "a new batch has the image that the name means now"
+    found = json.loads(lab.tbench("compare", lab.batch(1).folder, lab.batch(2).folder, "--json").stdout)
+    departed = [one for one in found["departures"] if "ran on other images" in one]
+    assert len(departed) == 1, found["departures"]
+    assert digest[:19] in departed[0]
+
+
+def test_what_cannot_run_is_said_before_anything_runs(lab, registry: RegistryServer) -> None:
+    tiny = f"{registry.host}/tiny:1"
+    image_task(lab, "gone", f"FROM {registry.host}/nothing:1\n")
+    image_task(lab, "secret", f"FROM {tiny}\nWORKDIR /app\nRUN --mount=type=secret,id=x true\n")
+    image_task(lab, "breaks", f"FROM {tiny}\nRUN echo about to break; exit 7\n")
+    image_task(lab, "good", f"FROM {tiny}\n")
+    file = lab.experiment(BOTH, tasks=("gone", "secret"))
+    ran = lab.tbench("validate", file)
+    assert ran.returncode == 2
+    assert "none of 2 tasks can run here" in ran.stderr
+    assert f"tbench images pull {registry.host}/nothing:1" in ran.stderr
+    assert "Dockerfile:3: RUN --mount=type=secret" in ran.stderr
+    assert lab.tbench("run", file).returncode == 2
+    assert not (lab.root / "results" / "s").exists()
+
+    file = lab.experiment(BOTH, tasks=("gone", "secret", "breaks", "good"))
+    ran = lab.tbench("validate", file)
+    assert (ran.returncode, ran.stdout.count("left out by a run")) == (0, 2)
+    assert "Left out\n  gone: the image" in lab.tbench("plan", file).stdout
+    ran = lab.tbench("run", file)
+    assert ran.returncode == 3
+    assert lab.outcomes() == {
+        ("oracle", "gone"): ["not_run"], ("oracle", "secret"): ["not_run"], ("oracle", "breaks"): ["errored"],
+        ("oracle", "good"): ["passed"], ("nop", "gone"): ["not_run"], ("nop", "secret"): ["not_run"],
+        ("nop", "breaks"): ["errored"], ("nop", "good"): ["failed"],
+    }  # fmt: skip
+    listed = lab.tbench("list", lab.batch().folder, "--json").stdout
+    broken = [trial for trial in json.loads(listed) if trial["task"] == "breaks"]
+    assert {trial["error_class"] for trial in broken} == {"environment"}, broken
+    assert all("exit code 7" in trial["reason"] for trial in broken)
+
+    (lab.root / "tasks" / "breaks" / "environment" / "Dockerfile").write_text(f"FROM {tiny}\n")
+    ran = lab.tbench("resume", lab.batch().folder, "--retry-errors", "--accept-changed")
+    assert lab.outcomes()["oracle", "breaks"] == ["passed"]

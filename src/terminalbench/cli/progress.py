@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from terminalbench.records.event import Event
     from terminalbench.watch.follow import Watching
 
+_LINE_SEC = 60
+
 
 class AnalysisTeller(Progress):
     """Tells how far an analysis and its judge are."""
@@ -92,11 +94,12 @@ class RunTeller(Line):
             click.echo(printable(text), err=True)
 
     def preparing(self, text: str) -> None:
-        """Show what is done before the first trial; where lines stay, only when it is another thing."""
+        """Show what is done before the first trial; where lines stay, once a minute and when it is another thing."""
+        doing, now = text.partition(" ")[0], time.monotonic()
         if self.live:
             self.renew(text)
-        elif not self.quiet and (doing := text.partition(" ")[0]) != self.doing:
-            self.doing = doing
+        elif not self.quiet and (doing != self.doing or now - self.told_at > _LINE_SEC):
+            self.doing, self.told_at = doing, now
             click.echo(printable(text), err=True)
 
     def event(self, event: "Event") -> None:

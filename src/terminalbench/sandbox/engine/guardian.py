@@ -61,7 +61,7 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
         sandbox = _describe(request, group, limits, scratch)
         guarded = _Guarded(request, group, limits, sandbox, program)
         if program:  # as `inside.confine` installs them
-            guarded.filters = proc.filters("self") + 1 + ("memory" not in group.folders)
+            guarded.filters = proc.filters("self") + 1 + ("memory" not in group.folders) + (request["ids"] == "one")
         handles, way = guarded.bring_up(views.AGENT)
         limits_by = _limits_by(group, counts_sockets=guarded.counts_sockets)
         wire.send(reply, {"sandbox": sandbox, "limits_by": limits_by, "way": way}, handles)

@@ -118,6 +118,8 @@ def confine(sandbox: dict[str, Any], program: bytes) -> None:
     kernel.install_filter(program)
     if program and sandbox["memory_by_process"]:
         kernel.install_filter(seccomp.without_uncounted_memory())
+    if program and sandbox["ids"] == "one":
+        kernel.install_filter(seccomp.with_one_user())
 
 
 def limit(sandbox: dict[str, Any]) -> None:
@@ -129,17 +131,15 @@ def limit(sandbox: dict[str, Any]) -> None:
 
 
 def become(account: Account, sandbox: dict[str, Any]) -> None:
-    """Become `account` with its limits and Docker's capabilities at most. What is given up cannot be had again."""
+    """Become `account` with its limits and Docker's capabilities at most. What is given up cannot be had again.
+
+    Where there is one user only, every account has root's files, but not its capabilities.
+    """
     limit(sandbox)
     if sandbox["ids"] != "one":
         os.setgroups(account.groups)
-    elif account.uid or account.gid:
-        raise PermissionError(
-            f"user {account.name} does not exist here: started by an ordinary user without subordinate ids, the sandbox"
-            " has root only (run as root, install newuidmap and add /etc/subuid entries, or use docker)"
-        )
-    os.setresgid(account.gid, account.gid, account.gid)
-    os.setresuid(account.uid, account.uid, account.uid)
+        os.setresgid(account.gid, account.gid, account.gid)
+        os.setresuid(account.uid, account.uid, account.uid)
     kernel.set_capabilities(kernel.allowed_bits() if account.uid == 0 else 0)
 
 

@@ -18,6 +18,7 @@ _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stde
 _PROC_EMPTY_FILES = ("kcore", "keys", "key-users", "sched_debug", "latency_stats")  # and all that are root's to read
 _PROC_EMPTY_FOLDERS = ("acpi", "scsi", "pressure")
 _SYS_VISIBLE = "/sys/devices/system/cpu"
+_APT_SETTINGS = "99-tbench-one-user"
 
 
 def make_scratch(request: dict[str, Any]) -> str:
@@ -70,6 +71,8 @@ def mount_overlays(request: dict[str, Any], view: str) -> str:
                 os.mkdir(folder, 0o755)
         if not spec["at"]:
             _prepare(upper, request, fresh=fresh)
+            if fresh and request["ids"] == "one" and any(os.path.isdir(f"{lower}/etc/apt") for lower in spec["lower"]):
+                _let_apt_be_root(upper)
         # Descriptors instead of paths: a path may hold ":" or ",", and the sandbox can read these options.
         lower = [*spec["lower"], *([_host_folder(spec["host"], f"{scratch}/host{number}")] if spec["host"] else [])]
         handles = [_folder_handle(path) for path in (upper, work, *lower)]
@@ -156,6 +159,17 @@ def _prepare(upper: str, request: dict[str, Any], *, fresh: bool) -> None:
         handle = os.open(f"{upper}/etc/{name}", flags, 0o644)
         os.write(handle, text.encode())
         os.close(handle)
+
+
+def _let_apt_be_root(upper: str) -> None:
+    """Tell apt not to become another user where there is none: it makes sure that it did."""
+    folder = upper
+    for name in ("etc", "apt", "apt.conf.d"):
+        folder = f"{folder}/{name}"
+        _folder(folder, 0o755)
+    handle = os.open(f"{folder}/{_APT_SETTINGS}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+    os.write(handle, b'APT::Sandbox::User "root";\n')
+    os.close(handle)
 
 
 def _folder(path: str, mode: int) -> None:

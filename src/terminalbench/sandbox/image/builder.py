@@ -17,7 +17,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from terminalbench.sandbox import helper
 from terminalbench.sandbox.answers import Finished
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.image.context import Context, Entry, archive_entries, write_entries
@@ -73,11 +72,8 @@ class StepRunner:
         done = await self._logged(argv, step)
         if done.exit_code != 0:
             output = "\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())[-_LAST_BYTES:]
-            hint = f"all that it printed: {self.log}"
-            if helper.helper().ids == "one":
-                hint += "; an ordinary user's sandbox has one user id: chown and USER need root or subordinate ids"
             what = f"{self._place(step)}: {step.text} failed with exit code {done.exit_code}\n{output}"
-            raise SandboxError(what, hint=hint)
+            raise SandboxError(what, hint=f"all that it printed: {self.log}")
         if step.script is not None:
             await self.sandbox.run(["rm", "-f", f"/{_SCRIPT}"], env=step.env)
 

@@ -15,14 +15,15 @@ PROGRAMS = ("/bin/chmod", "/bin/rm", "/bin/cp", "/bin/date", "/bin/sleep")
 
 
 @pytest.fixture
-def registry() -> Generator[RegistryServer]:
+def registry(lab) -> Generator[RegistryServer]:
     with RegistryServer() as server:
         push(server, "tiny:1", "one")
         yield server
+        assert lab.tbench("images", "prune", f"{server.host}/tiny:1", "--yes").returncode == 0
 
 
 def push(registry: RegistryServer, name: str, mark: str) -> str:
-    layer = layer_of({**small_system(*PROGRAMS), "etc/mark": mark})
+    layer = layer_of({**small_system(*PROGRAMS), "etc/mark": mark, "etc/place": registry.host})  # built anew each time
     return registry.images.image(name, [layer], Env=["PATH=/bin:/usr/bin", "MARK=image"], WorkingDir="/app")
 
 
@@ -71,6 +72,12 @@ def test_tasks_run_on_the_images_that_they_name(lab, registry: RegistryServer) -
         "one": f"{tiny}@{digest[:19]}", "two": f"{tiny}@{digest[:19]}", "own": f"{tiny}@{digest[:19]}", "a": "host",
     }  # fmt: skip
 
+    listed = json.loads(lab.tbench("images", "list", "--builds", "--json").stdout)
+    built = [one for one in listed if one["base"] == f"image:{digest}"]
+    assert {one["text"].split()[0] for one in built} >= {"RUN", "COPY"}
+    assert all(one["size"] > 0 for one in built if one["text"].startswith("COPY"))
+    assert f"built on it     {len(built)} layers" in lab.tbench("images", "show", tiny).stdout
+
     moved = push(registry, "tiny:1", "two")
     before = registry.asked.total()
     ran = lab.tbench("run", file, "--profiles", "oracle")
@@ -91,6 +98,8 @@ def test_tasks_run_on_the_images_that_they_name(lab, registry: RegistryServer) -
     departed = [one for one in found["departures"] if "ran on other images" in one]
     assert len(departed) == 1, found["departures"]
     assert digest[:19] in departed[0]
+    told = lab.tbench("images", "prune", f"{registry.host}/tiny@{digest}", "--yes").stdout
+    assert f"built for tasks: {len(built)} layers" in told
 
 
 def test_what_cannot_run_is_said_before_anything_runs(lab, registry: RegistryServer) -> None:

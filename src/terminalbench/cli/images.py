@@ -13,7 +13,10 @@ from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK, TbenchError
 
 if TYPE_CHECKING:
+    from terminalbench.sandbox.image.layers import BuiltLayer
     from terminalbench.sandbox.images.store import ImageRecord, NameRecord, PullProgress
+
+_TEXT_WIDTH = 48
 
 
 @click.group("images", cls=CommandTable, sections=GROUPS["images"], package=__name__, no_args_is_help=True)
@@ -116,13 +119,18 @@ def import_command(place: Path, name: str, tag: str | None, as_json: bool) -> in
 
 
 @click.command("list")
+@click.option("--builds", is_flag=True, help="The layers that were built for tasks instead, the one used last first.")
 @json_option
-def list_command(as_json: bool) -> int:
+def list_command(builds: bool, as_json: bool) -> int:
     """List the images of this machine, by name."""
+    from terminalbench.sandbox.image.layers import built_layers
     from terminalbench.sandbox.images.store import ImageStore
     from terminalbench.text.numbers import moment, size
     from terminalbench.text.table import columns
 
+    layers = built_layers()
+    if builds:
+        return _list_builds(layers, as_json=as_json)
     found = list(ImageStore().images())
     if as_json:
         print_json([_document(image, names) for image, names in found])
@@ -136,14 +144,47 @@ def list_command(as_json: bool) -> int:
         click.echo(columns([["image", "digest", "fetched", "stored"], *sorted(rows)], left=(0, 1, 3)))
     else:
         click.echo("no image is here; tbench images pull NAME fetches one")
+    if layers:
+        click.echo(f"\nbuilt for tasks: {_layers_said(layers)} (--builds lists them)")
     return EXIT_OK
+
+
+def _list_builds(layers: list["BuiltLayer"], *, as_json: bool) -> int:
+    from datetime import UTC, datetime
+
+    from msgspec import to_builtins
+
+    from terminalbench.text.foreign import printable
+    from terminalbench.text.numbers import moment, size
+    from terminalbench.text.table import columns
+
+    if as_json:
+        print_json([{"folder": str(one.folder), "used_at": one.used_at, **to_builtins(one.note)} for one in layers])
+        return EXIT_OK
+    rows = []
+    for one in layers:
+        used = moment(datetime.fromtimestamp(one.used_at, UTC).isoformat())
+        said = " ".join(printable(one.note.text).split())[:_TEXT_WIDTH]
+        rows.append([said, size(one.note.size) if one.note.size is not None else "?", used])
+    click.echo(columns([["instruction", "size", "used"], *rows], left=(0, 2)) if rows else "nothing was built yet")
+    return EXIT_OK
+
+
+def _layers_said(layers: list["BuiltLayer"]) -> str:
+    from terminalbench.text.numbers import plural, size
+
+    known = [one.note.size for one in layers if one.note.size is not None]
+    least = "" if len(known) == len(layers) else "at least "
+    return f"{plural(len(layers), 'layer')}, {least}{size(sum(known))}"
 
 
 @click.command("show")
 @click.argument("name", metavar="NAME")
 @json_option
 def show_command(name: str, as_json: bool) -> int:
-    """Show one image of this machine: its layers, its settings, and its folder."""
+    """Show one image of this machine: its layers, its settings, and what was built on it."""
+    from terminalbench.sandbox.base import IMAGE
+    from terminalbench.sandbox.image.layers import built_layers
     from terminalbench.sandbox.images.store import ImageStore
     from terminalbench.text.numbers import size
     from terminalbench.text.table import columns
@@ -166,6 +207,8 @@ def show_command(name: str, as_json: bool) -> int:
         "variables": ", ".join(sorted(settings.env)) or "none",
         "stored": image.stored_at,
     }
+    built = [one for one in built_layers() if one.note.base == f"{IMAGE}{image.digest}"]
+    lines["built on it"] = _layers_said(built) if built else "nothing"
     click.echo("\n".join(f"{key:<15} {value}" for key, value in lines.items()))
     rows = [[layer.digest[7:19], size(layer.size)] for layer in image.layers]
     click.echo(columns([["layer", "fetched"], *rows], left=(0,)))
@@ -180,17 +223,24 @@ def show_command(name: str, as_json: bool) -> int:
 def prune_command(names: tuple[str, ...], days: float, yes: bool, as_json: bool) -> int:
     """Remove images that were not used for long, or those that are named; without --yes only say which.
 
-    Layers go that no image has any more. An image that a sandbox uses stays.
+    What was built on them for tasks goes with them, and layers that no image has any more. What a sandbox uses stays.
     """
+    from terminalbench.sandbox.base import IMAGE
+    from terminalbench.sandbox.image.layers import prune_layers
     from terminalbench.sandbox.images.store import ImageStore
     from terminalbench.text.numbers import plural, size
 
-    gone = ImageStore().prune(list(names) or None, unused_days=None if names else days, dry=not yes)
+    store = ImageStore()
+    bases = {f"{IMAGE}{image.digest}" for image in map(store.find, names) if image is not None} if names else None
+    gone = store.prune(list(names) or None, unused_days=None if names else days, dry=not yes)
+    built = prune_layers(bases, days, dry=not yes)
     if as_json:
-        print_json({"images": gone.images, "layers": gone.layers, "bytes": gone.bytes, "removed": yes})
+        told = {"images": gone.images, "layers": gone.layers, "bytes": gone.bytes, "builds": len(built), "removed": yes}
+        print_json(told)
         return EXIT_OK
     for name in gone.images:
         click.echo(name)
     what = f"{plural(len(gone.images), 'image')} and {plural(gone.layers, 'layer')}, {size(gone.bytes)}"
+    what += f"; built for tasks: {_layers_said(built)}" if built else ""
     click.echo(f"removed: {what}" if yes else f"would remove: {what} (--yes does it)")
     return EXIT_OK

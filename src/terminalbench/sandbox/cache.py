@@ -120,8 +120,13 @@ def collect_leftovers() -> Collected:
             sandboxes += _remove(folder)
     for folder in _dead(root() / "building"):
         builds += _remove(folder)
+    long_ago = time.time() - LAYER_DAYS * 86400
     for folder in _published():
-        layers += _remove_expired(folder)
+        layers += remove_unused(folder, long_ago)
+    for file in (*(root() / "layers").glob("*.failed"), *(root() / "logs").glob("*.log")):
+        with contextlib.suppress(FileNotFoundError):
+            if file.stat().st_mtime < long_ago:
+                file.unlink()
     for kind in ("layers", "base"):
         for folder in (root() / kind).glob("*.??????"):  # set aside, and its removal was cut short
             if folder.is_dir() and not (folder / "lock").exists():
@@ -166,12 +171,14 @@ def _published() -> Iterator[Path]:
         yield mark.parent
 
 
-def _remove_expired(folder: Path) -> int:
-    """Remove a layer or base that is neither held nor used for long; set aside first, so that half is never opened."""
-    limit = time.time() - LAYER_DAYS * 86400
+def remove_unused(folder: Path, before: float) -> int:
+    """Remove a layer or base that nobody holds and that was last used before a time: how many went.
+
+    It is set aside first, so that half of it is never opened.
+    """
     with _locked(folder / "lock") as free:
         try:
-            if not free or (folder / "lock").stat().st_mtime >= limit:
+            if not free or (folder / "lock").stat().st_mtime >= before:
                 return 0
             aside = folder.rename(folder.with_name(f"{folder.name}.{secrets.token_hex(3)}"))
         except FileNotFoundError:  # another process was faster

@@ -78,6 +78,16 @@ def _program_notes() -> tuple[str, ...]:
     return (f"neither Landlock nor another user here: a program that tests run can write the reward ({step})",)
 
 
+def _user_notes(ids: str) -> tuple[str, ...]:
+    if ids != "one":
+        return ()
+    ranges = "--add-subuids 100000-165535 --add-subgids 100000-165535"
+    step = f"as root: apt-get install uidmap && usermod {ranges} $USER"
+    return (
+        f"one user id here: files of a task's other users are root's, and who must not be root does not run ({step})",
+    )
+
+
 async def _try() -> Probe:
     """What a sandbox that works has."""
     server = helper.helper()
@@ -89,7 +99,7 @@ async def _try() -> Probe:
             raise OSError(f"the first command ended with {done.exit_code}: {done.stderr.strip()}")
         enforced = ", ".join(f"{name} by {by}" for name, by in sorted(sandbox.limits_by.items()))
         line = f"the local sandbox works: {_USERS[server.ids]}; {enforced}; files in {sandbox.scratch}"
-        return Probe(True, [line], (*limit_notes(sandbox.limits_by), *_program_notes()))
+        return Probe(True, [line], (*limit_notes(sandbox.limits_by), *_program_notes(), *_user_notes(server.ids)))
     finally:
         await sandbox.stop()
 

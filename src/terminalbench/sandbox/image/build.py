@@ -19,13 +19,14 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.json_files import decode_plain, read_json, write_json
+from terminalbench.json_files import read_json, write_json
 from terminalbench.sandbox import cache, helper, transfer
 from terminalbench.sandbox.base import HOST, Base, open_base
 from terminalbench.sandbox.certificates import Certificates
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.image.builder import StepRunner
 from terminalbench.sandbox.image.context import Context
+from terminalbench.sandbox.image.layers import LayerNote, read_note, size_of
 from terminalbench.sandbox.image.steps import (
     CopyStep,
     FolderStep,
@@ -45,18 +46,8 @@ from terminalbench.sandbox.session import Sandbox
 
 VERSION = 3
 _LOCK_PAUSE_SEC = 0.02
-_RECORD_BYTES = 1 << 20
 _MAX_LAYERS = 120
 _MOST_BIND_BYTES = 1 << 36
-
-
-class LayerNote(msgspec.Struct, frozen=True):
-    """What a layer was built for: the image that it begins with, its last instruction, and when."""
-
-    image: str
-    text: str
-    built_at: str
-    seconds: float
 
 
 class BuildFailure(msgspec.Struct, frozen=True):
@@ -229,11 +220,12 @@ class _StageBuild:
         """The folder of a layer, held; it is built if it is not there, or if that is forced."""
         folder = cache.root() / "layers" / lower.key
         folder.parent.mkdir(exist_ok=True)
-        if not self.how.force and (lock := await asyncio.to_thread(_open, folder)) is not None:
+        below = _changed_at(lower.layers[0] / "meta.json") if lower.layers else 0.0
+        if not self.how.force and (lock := await asyncio.to_thread(_open, folder, below)) is not None:
             return folder, lock
         once = self.how.making.setdefault(lower.key, asyncio.Lock())  # of many here, one asks for the file
         async with once, _exclusive(folder.with_name(f"{lower.key}.lock")):
-            lock = await asyncio.to_thread(_open, folder)
+            lock = await asyncio.to_thread(_open, folder, below)
             if lock is not None and (not self.how.force or _changed_at(folder / "meta.json") > self.how.since):
                 return folder, lock
             if lock is not None:
@@ -249,7 +241,7 @@ class _StageBuild:
             except SandboxError as error:
                 write_json(failed, BuildFailure(error.what, error.hint))
                 raise
-        lock = await asyncio.to_thread(_open, folder)
+        lock = await asyncio.to_thread(_open, folder, below)
         if lock is None:
             raise SandboxError(f"the layer {folder} vanished while it was published")
         return folder, lock
@@ -283,7 +275,9 @@ class _StageBuild:
             await asyncio.to_thread(helper.helper().ask, {"op": "remove", "paths": [str(path) for path in extra]})
             (claimed.folder / "lock").touch()
             text = next((step.text for step in reversed(part) if not isinstance(step, FolderStep)), "WORKDIR")
-            note = LayerNote(self.definition.image, text[:400], _now(), round(time.monotonic() - began, 3))
+            took = round(time.monotonic() - began, 3)
+            size = await asyncio.to_thread(size_of, claimed.folder)
+            note = LayerNote(self.definition.image, text[:400], _now(), took, lower.base.name, size)
             write_json(claimed.folder / "meta.json", note)
             if folder.exists():  # a sandbox may still run on it: set aside, old enough for the collector
                 aside = folder.with_name(f"{folder.name}.{claimed.folder.name}")
@@ -360,10 +354,10 @@ def _is_python(image: str) -> bool:
     return normalized(image).startswith("python:")
 
 
-def _open(folder: Path) -> int | None:
-    """Hold a published layer against the collector; None when there is none."""
+def _open(folder: Path, below: float) -> int | None:
+    """Hold a published layer against the collector; None when there is none, or it is older than what is `below` it."""
     lock = cache.keep(folder)
-    if lock is not None and not (folder / "meta.json").exists():
+    if lock is not None and not (_changed_at(folder / "meta.json") > below):
         os.close(lock)
         return None
     return lock
@@ -382,7 +376,7 @@ def _now() -> str:
 
 def built_at(built: Built) -> str | None:
     """Return when the youngest of its layers was built; None where it has none of its own."""
-    notes = (decode_plain(layer / "meta.json", LayerNote, _RECORD_BYTES) for layer in built.layers)
+    notes = map(read_note, built.layers)
     return max((note.built_at for note in notes if note is not None), default=None)
 
 

@@ -19,10 +19,11 @@ from servers.base import Tokens, Turn
 from servers.mcp_package import LAB
 from servers.openai import OpenAIServer
 from support.judging import point, recorded
-from support.tasks import SOLVE
+from support.tasks import SOLVE, write_task
 from support.tools import CLAUDE
+from terminalbench.experiments.plan import Plan, PlannedTask
 from terminalbench.harbor.read.results import read_job
-from terminalbench.json_files import read_jsonl
+from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.records.trial import Finding
 
 VERSION = json.loads((REPO / "tests/clients/package.json").read_text())["optionalDependencies"][
@@ -176,15 +177,25 @@ def test_check_asks_openai_compatible_models(lab) -> None:
 
 
 def test_tasks_of_a_registry_address_are_looked_up_and_keep_their_place(lab) -> None:
+    """They are brought here and pinned; a batch goes on with them, and a later run finds them without the registry."""
+    lab.env["XDG_CACHE_HOME"] = str(lab.root.parent / "cache")
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
     from threading import Thread
 
+    repository = lab.root / "repository"
+    write_task(repository / "sets" / "g")
+    git(repository, "init", "-q")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "one")
     entries = [
         {
             "name": "far",
             "version": "1.0",
             "description": "x",
-            "tasks": [{"name": "b", "path": str(lab.root / "tasks" / "b")}],
+            "tasks": [
+                {"name": "b", "path": str(lab.root / "tasks" / "b")},
+                {"name": "g", "git_url": f"file://{repository}", "path": "sets/g"},
+            ],
         }
     ]
 
@@ -207,7 +218,8 @@ def test_tasks_of_a_registry_address_are_looked_up_and_keep_their_place(lab) -> 
         file = lab.experiment(extra, run="parallel = 1")
         file.write_text(
             file.read_text().replace(
-                '[{ id = "a" }, { id = "b" }]', '[{ id = "b", dataset = "far@1.0" }, { id = "a" }]'
+                '[{ id = "a" }, { id = "b" }]',
+                '[{ id = "b", dataset = "far@1.0" }, { id = "a" }, { id = "g", dataset = "far@1.0" }]',
             )
         )
         assert "looked up in the registry" in lab.tbench("plan", file).stdout
@@ -216,17 +228,43 @@ def test_tasks_of_a_registry_address_are_looked_up_and_keep_their_place(lab) -> 
         assert [(e.dataset, e.task) for e in lab.events() if e.kind == "trial_started"] == [
             ("far@1.0", "b"),
             ("tasks", "a"),
+            ("far@1.0", "g"),
         ]
-        file.write_text(file.read_text().replace('id = "b"', 'id = "bb"'))
+        commit = git(repository, "rev-parse", "HEAD")
+        (fetched,) = [task for task in _planned(lab) if task.ref.id == "g"]
+        assert fetched.config["git_commit_id"] == commit, "what had no pin has one now"
+        assert fetched.folder is not None
+        (repository / "sets" / "g" / "tests" / "test.sh").write_text("exit 1\n")
+        git(repository, "commit", "-qam", "two")
+        shutil.rmtree(fetched.folder)
+        assert lab.tbench("resume", lab.batch().folder, "--attempts", "2").returncode == 0
+        assert lab.outcomes()["o", "g"] == ["passed", "passed"], "a batch goes on with the task that it began with"
+        known = file.read_text()
+        file.write_text(known.replace('id = "b"', 'id = "bb"'))
         ran = lab.tbench("run", file)
         assert ran.returncode == 2
         assert 'dataset far@1.0: has no task "bb" (did you mean "b"?)' in ran.stderr or "known: b" in ran.stderr
     finally:
         server.shutdown()
         server.server_close()
+    file.write_text(known)
+    ran = lab.tbench("run", file, "--tasks", "b")
+    assert ran.returncode == 0, ran.stderr
+    assert "dataset far@1.0 is as it was found" in ran.stderr
+    shutil.rmtree(lab.root.parent / "cache" / "terminalbench" / "datasets")
     ran = lab.tbench("run", file)
     assert ran.returncode == 2
     assert "its tasks could not be looked up" in ran.stderr
+    shutil.rmtree(Path(fetched.folder).parent)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", folder, "-c", "user.name=t", "-c", "user.email=t@t", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+def _planned(lab) -> tuple[PlannedTask, ...]:
+    return read_json(lab.batch().plan_json, Plan).jobs[0].tasks
 
 
 def test_harbors_own_viewer_opens_a_batch(done) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LOADED = (
     "harbor.cli.main", "harbor.job", "harbor.trial.trial", "harbor.trial.single_step", "harbor.agents.installed.base",
     "harbor.cli.job_sharing", "terminalbench.harbor.plugin", "terminalbench.harbor.verifier",
-    "terminalbench.harbor.preflight", "terminalbench.harbor.lookup", "terminalbench.harbor.agents.simulated",
+    "terminalbench.harbor.preflight", "terminalbench.harbor.lookup", "terminalbench.harbor.download", "terminalbench.harbor.agents.simulated",
     "terminalbench.sandbox.environment", "dirhash", "rich._emoji_codes", "encodings.ascii",
     "terminalbench.overnight.worker", "terminalbench.runner.executors.tie", "terminalbench.harbor.agents.needs",
     "typer._click.decorators", "_sha2",

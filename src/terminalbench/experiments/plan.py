@@ -28,7 +28,8 @@ class PlannedTask(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `config` is Harbor's own description of the place. `found` is False while the dataset still has to be
     looked up in a registry, which happens when a run starts. `extra` are attempts beyond the job's, added by a top-up.
-    `timeout_sec` is how long an agent may work on it, where the experiment says so.
+    `timeout_sec` is how long an agent may work on it, where the experiment says so. `folder` is where a task of another
+    machine was brought to.
     """
 
     ref: TaskRef
@@ -37,6 +38,7 @@ class PlannedTask(msgspec.Struct, frozen=True, omit_defaults=True):
     found: bool = True
     extra: int = 0
     timeout_sec: float | None = None
+    folder: str | None = None
 
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):

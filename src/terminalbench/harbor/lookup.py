@@ -33,13 +33,13 @@ async def look_up(config: dict[str, Any]) -> Found:
         dataset = DatasetConfig.model_validate({k: v for k, v in config.items() if k != "task_names"})
         tasks = await dataset.get_task_configs()
     except Exception as error:  # noqa: BLE001  a registry may fail in any way; the reason is the user's to read
-        return Found(problem=safe_message(_causes(error)))
+        return Found(problem=safe_message(causes(error)))
     return by_id(
         [t.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={"source"}) for t in tasks]
     )
 
 
-def _causes(error: BaseException) -> str:
+def causes(error: BaseException) -> str:
     """An error and what it comes from: a client often says only that all its tries failed."""
     said = [f"{type(error).__name__}: {error}"]
     cause = error.__cause__ or error.__context__

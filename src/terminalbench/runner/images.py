@@ -103,7 +103,7 @@ def folders_of(tasks: Iterable[PlannedTask]) -> dict[TaskRef, Path]:
 
 def folder_of(task: PlannedTask) -> Path | None:
     """The folder of a task, if it is on this machine and known."""
-    place = task.config.get("path") if task.found and "git_url" not in task.config else None
+    place = task.config.get("path") if task.found and "git_url" not in task.config else task.folder
     return Path(place) if place is not None and Path(place, "task.toml").is_file() else None
 
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.errors import UserError, did_you_mean
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask, exclusion_lines
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, exclusion_lines
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.jobs import job_config
-from terminalbench.harbor.lookup import Found
 from terminalbench.harbor.preflight import JobRequest, Report, Request
 from terminalbench.runner.changes import with_task_files, with_values
+from terminalbench.runner.datasets import with_remote_tasks
 from terminalbench.runner.environment import child_environment, declared_variables, named_variables
 from terminalbench.runner.executors.local import ask
 from terminalbench.runner.images import image_books, to_run, with_builds, with_images
@@ -37,8 +37,6 @@ MINIMUM_FREE_MB = 512
 LOWEST_FREE_MB = 64
 """Less than this while trials run, and they are ended while there is still room to record them."""
 _CHECK_SEC = 900
-_LOOKUP = "terminalbench.harbor.lookup"
-_LOOKUP_SEC = 300
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def prepare(
     `tell` is called with a line on what takes long. With `build`, the images of the tasks are built.
     """
     profiles = {profile.key: profile for profile in experiment.profiles}
-    plan = _with_remote_tasks(plan, shell)
+    plan, notes = with_remote_tasks(plan, shell, tell)
     environments: dict[str, dict[str, str]] = {}
     refused: list[Exclusion] = []
     for job in plan.jobs:
@@ -89,7 +87,7 @@ def prepare(
     plan = with_images(plan, books)
     asked = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
     if not asked:
-        return Prepared(plan, profiles, environments)
+        return Prepared(plan, profiles, environments, tuple(notes))
     batch = Batch(experiment.results_root / plan.slug / str(plan.batch))
     requests = [
         JobRequest(
@@ -107,40 +105,7 @@ def prepare(
     plan = with_values(plan, environments)
     if build:
         plan, _departures = with_builds(plan, to_run(plan), books, experiment.root, shell, tell)
-    return Prepared(plan, profiles, environments, found.notes)
-
-
-def _with_remote_tasks(plan: Plan, shell: Mapping[str, str]) -> Plan:
-    """Every task with its place: remote datasets are asked once each, and the order of the file stays."""
-    wanted = {task.label: task for job in plan.jobs for task in job.tasks if not task.found}
-    if not wanted:
-        return plan
-    configs = [task.config for task in wanted.values()]
-    found: dict[str, Found] = dict(
-        zip(wanted, ask(_LOOKUP, configs, list[Found], shell, _LOOKUP_SEC, "looking up the tasks"), strict=True)
-    )
-    for label, answer in found.items():
-        if answer.problem is not None:
-            dataset = wanted[label].ref.dataset
-            what = f"its tasks could not be looked up: {answer.problem}"
-            raise UserError(
-                what, where=f"dataset {dataset}", hint="it needs the network; starter, or a folder, does not"
-            )
-    jobs = tuple(
-        msgspec.structs.replace(job, tasks=tuple(t if t.found else _found(t, found[t.label]) for t in job.tasks))
-        for job in plan.jobs
-    )
-    return msgspec.structs.replace(plan, jobs=jobs)
-
-
-def _found(task: PlannedTask, answer: Found) -> PlannedTask:
-    if task.ref.id not in answer.tasks:
-        raise UserError(
-            f'has no task "{task.ref.id}"',
-            where=f"dataset {task.ref.dataset}",
-            hint=did_you_mean(task.ref.id, list(answer.tasks)),
-        )
-    return msgspec.structs.replace(task, config=answer.tasks[task.ref.id], found=True)
+    return Prepared(plan, profiles, environments, (*notes, *found.notes))
 
 
 def ask_harbor(requests: list[JobRequest]) -> Report:

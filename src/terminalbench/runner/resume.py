@@ -39,6 +39,7 @@ from terminalbench.records.trial import Outcome
 from terminalbench.registry import is_import_path
 from terminalbench.runner.additions import Grown, grow, root_of
 from terminalbench.runner.changes import Changes, accepted, find_changes, refuse, unrecorded_code, with_task_files
+from terminalbench.runner.datasets import with_remote_tasks
 from terminalbench.runner.environment import declared_variables, process_environment
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.runner.images import ImageBooks, image_books, with_builds, with_images
@@ -277,7 +278,7 @@ def _run(
     lost: Collection[str],
 ) -> RunResult:
     """Check what is missing as a run would, and run it. Nothing is recorded of what is refused."""
-    plan = view.plan
+    plan, notes = with_remote_tasks(view.plan, os.environ, listener.preparing)
     first = {job.profile: job for job in plan.jobs}
     templates = {profile: read_json(batch.job_config(first[profile].name)) for profile in missing}
     environments = {p: _environment(plan, p, templates[p]) for p in missing}
@@ -301,7 +302,7 @@ def _run(
     ]
     records = ((p.key, p.content, planned_ref(templates[p.key])) for p in plan.profiles if p.key in templates)
     found = check_jobs(asked, requests, plan.settings.container_env) if asked else Checked(())
-    for text in (*found.notes, *books.notes()) if request.first_round else ():
+    for text in (*notes, *found.notes, *books.notes()) if request.first_round else ():
         listener.note(text)
     left_out = (*books.exclusions(), *known_problems(records), *found.excluded)
     if request.strict:

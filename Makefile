@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 # Compiled modules are kept: without them every Harbor process and every test process compiles all it loads.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo test check chaos scale simulate format lock clean
+.PHONY: help setup demo test check chaos scale real-tasks simulate format lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,9 @@ chaos: setup  ## Kill runs at random moments, 200 rounds, and count what is lost
 
 scale: setup  ## A Ray cluster of several nodes that loses a node and its head; what 100,000 trials cost the orchestrator
 	@$(BIN)/python tests/scale/scale.py
+
+real-tasks: setup  ## Public tasks (TASKS=FOLDER) on images of a local registry: how many are measured, and why the others are not
+	@$(BIN)/python tests/real_tasks/real_tasks.py $(TASKS)
 
 simulate: setup  ## Measure the statistics where the truth is known: false positives, coverage, power (minutes)
 	@$(BIN)/python tests/simulate/simulate.py

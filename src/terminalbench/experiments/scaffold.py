@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -91,7 +92,7 @@ def scaffold(folder: Path, agent: str, model: str | None, dataset: str, slug: st
     project = marked_root(folder.resolve())
     root = project or folder.resolve()
     tasks = _task_ids(root, dataset)
-    environment = "local" if dataset == "starter" else "docker"
+    environment = "docker" if dataset != "starter" and shutil.which("docker") else "local"
     items = "\n".join(f'  {{ id = "{task}" }},' for task in tasks)
     change_me = "  # CHANGE-ME: this dataset's task ids are not known here\n" if tasks == ["CHANGE-ME"] else ""
     files = {}

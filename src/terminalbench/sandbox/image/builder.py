@@ -7,6 +7,7 @@ import os
 import socket
 import tarfile
 import tempfile
+import textwrap
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -27,6 +28,7 @@ from terminalbench.sandbox.network.policy import CLOSED, OPEN
 from terminalbench.sandbox.session import Sandbox
 
 _LAST_BYTES = 4000
+_LAST_LINES, _LINE_WIDTH, _COMMAND_WIDTH = 4, 160, 120
 _MOST_LOG_BYTES = 64 << 20
 _COPY_BYTES = 1 << 40
 _CHUNK = 1 << 18
@@ -71,8 +73,10 @@ class StepRunner:
             await self.sandbox.link.enter(OPEN if step.network else CLOSED, "build")
         done = await self._logged(argv, step)
         if done.exit_code != 0:
-            output = "\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())[-_LAST_BYTES:]
-            what = f"{self._place(step)}: {step.text} failed with exit code {done.exit_code}\n{output}"
+            command = textwrap.shorten(step.text, _COMMAND_WIDTH, placeholder=" ...")
+            what = f"{self._place(step)}: {command} failed with exit code {done.exit_code}"
+            if said := _last_lines(done.stdout) + _last_lines(done.stderr):
+                what += "\n" + "\n".join(said)
             raise SandboxError(what, hint=f"all that it printed: {self.log}")
         if step.script is not None:
             await self.sandbox.run(["rm", "-f", f"/{_SCRIPT}"], env=step.env)
@@ -283,3 +287,9 @@ def _repack(archive: tarfile.TarFile, stream: BinaryIO, *, owner: tuple[int, int
                 out.addfile(member, archive.extractfile(member))
             elif member.isdir() or member.issym():
                 out.addfile(member)
+
+
+def _last_lines(output: str) -> list[str]:
+    """The last few lines of what a command printed, each cut; the whole is in the log."""
+    lines = [line.strip() for line in output[-_LAST_BYTES:].splitlines() if line.strip()]
+    return [line[-_LINE_WIDTH:] for line in lines[-_LAST_LINES:]]

@@ -16,7 +16,7 @@ import pytest
 from terminalbench.sandbox import cache
 from terminalbench.sandbox.engine import guardian
 from terminalbench.sandbox.engine.cgroups import Group
-from terminalbench.sandbox.image import build
+from terminalbench.sandbox.locking import exclusive
 
 
 @pytest.fixture
@@ -209,14 +209,14 @@ def test_a_lock_of_a_build_that_was_removed_before_it_is_held_is_taken_anew(tmp_
     path = tmp_path / "layer.lock"
 
     async def hold() -> bool:
-        async with build._exclusive(path):
+        async with exclusive(path):
             waiting = asyncio.create_task(second())
             await asyncio.sleep(0)  # it has opened the file and found it locked
             path.unlink()
         return await waiting
 
     async def second() -> bool:
-        async with build._exclusive(path):
+        async with exclusive(path):
             return path.exists()
 
     assert asyncio.run(hold())

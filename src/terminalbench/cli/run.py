@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -65,6 +66,7 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
 @click.option("--dry-run", is_flag=True, help="The same as tbench plan: show what would run.")
 @click.option("--detach", is_flag=True, help="Run in the background, without this terminal.")
 @click.option("--strict", is_flag=True, help="Refuse to run when a task or profile would be left out.")
+@click.option("--fresh-setup", is_flag=True, help="Install agents anew; no set-up that was kept is used.")
 @click.option(
     "--gate",
     type=PATH,
@@ -89,6 +91,7 @@ def command(
     dry_run: bool,
     detach: bool,
     strict: bool,
+    fresh_setup: bool,
     gate: Path | None,
     junit: Path | None,
     watch: bool,
@@ -131,7 +134,10 @@ def command(
     from terminalbench.lab.run import run
 
     picked = {"tasks": tasks, "profiles": profiles, "attempts": attempts, "labels": labels}
-    work = partial(run, _loaded(draft, experiment, root), **picked, strict=strict, gate=gate)
+    loaded = _loaded(draft, experiment, root)
+    if fresh_setup:
+        loaded = replace(loaded, run=replace(loaded.run, fresh_setup=True))
+    work = partial(run, loaded, **picked, strict=strict, gate=gate)
     first = "checking tasks, profiles and environment ..."
     with draft.written() if draft is not None else nullcontext():
         code = _told(work, first, _STARTED, as_json=as_json, watch=watch, junit=junit)

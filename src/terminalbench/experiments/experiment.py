@@ -1,7 +1,7 @@
 """An experiment as it is run: tasks x profiles x settings, all checked and resolved."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
@@ -63,7 +63,7 @@ class Experiment:
     @property
     def force_rebuild(self) -> bool:
         """Whether task images are built anew."""
-        return self.run.force_rebuild or os.environ.get(FORCE_REBUILD, "").lower() in ("1", "true", "yes", "on")
+        return is_rebuilt(self.run, os.environ)
 
 
 def select_tasks(experiment: Experiment, wanted: Sequence[str]) -> list[Task]:
@@ -81,3 +81,8 @@ def select_profiles(experiment: Experiment, wanted: Sequence[str]) -> list[Profi
         if not any(fits(key, name) for key in known):
             raise unknown("profile", name, known, str(experiment.file))
     return [profile for profile in experiment.profiles if not wanted or fits_one(profile.key, wanted)]
+
+
+def is_rebuilt(run: tables.RunTable, env: Mapping[str, str]) -> bool:
+    """Whether images of tasks are built anew, as the file or a variable says."""
+    return run.force_rebuild or env.get(FORCE_REBUILD, "").lower() in ("1", "true", "yes", "on")

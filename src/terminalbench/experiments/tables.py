@@ -153,6 +153,10 @@ class RunTable:
         "Whose certificates the local sandbox trusts: those of the image, or also this machine's (behind a proxy that "
         "signs for others)."
     )
+    fresh_setup: bool = key(
+        "Install agents anew, once a run; no set-up that was kept is used (local sandbox). Also by `--fresh-setup`.",
+        default=False,
+    )
     force_rebuild: bool = key("Build task images anew; also by `TERMINALBENCH_FORCE_REBUILD=1`.", default=False)
     timeout_multiplier: float = key("Factor on every timeout a task declares.", default=1.0, above=0)
     agent_timeout_sec: float | None = key("Seconds for the agent in a trial, instead of what the task says.", above=0)

@@ -7,6 +7,7 @@ only `${VAR}` references do.
 import json
 import shlex
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import takewhile
@@ -164,7 +165,9 @@ def _environment(experiment: Experiment, profile: Profile) -> dict[str, Any]:
     path = registry.import_path("environments", name)
     config: dict[str, Any] = {"import_path": path} if path is not None else {"type": name}
     if name == "local":
-        more = {"images": image_entries(experiment.run, experiment.root), "ca": experiment.run.ca}
+        more: dict[str, Any] = {"images": image_entries(experiment.run, experiment.root), "ca": experiment.run.ca}
+        if experiment.run.fresh_setup or experiment.force_rebuild:
+            more["setups_since"] = time.time()
         told = {key: value for key, value in more.items() if value}
         config["kwargs"] = {"network": _network(experiment.run, profile), **told}
     elif experiment.run.container_options:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -235,10 +236,18 @@ def _launch(
 ) -> Launch:
     return Launch(
         job,
-        lambda wave: {**job_config(experiment, profile, wave, batch, images), **more},
+        lambda wave: _config(job_config(experiment, profile, wave, batch, images), **more),
         lambda wave: command(experiment.run, wave, batch, harbor_program()),
         env,
     )
+
+
+def _config(config: dict[str, Any], **more: bool) -> dict[str, Any]:
+    """A JobConfig of a check: an agent is installed for real, whatever set-up was kept."""
+    environment = dict(config["environment"])
+    if "network" in (environment.get("kwargs") or {}):
+        environment["kwargs"] = {**environment["kwargs"], "setups_since": None}
+    return {**config, **more, "environment": environment}
 
 
 def _by_task(batch: Batch, job: str) -> dict[tuple[str | None, str], Trial]:

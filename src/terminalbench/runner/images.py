@@ -14,6 +14,7 @@ from terminalbench.decode import decode
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.environments import image_entries
+from terminalbench.experiments.experiment import is_rebuilt
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, PlannedImages, PlannedTask
 from terminalbench.experiments.tables import RunTable
 from terminalbench.records.trial import TaskRef
@@ -186,7 +187,7 @@ def with_builds(
         entries=image_entries(run, root),
         ca=run.ca or "",
         host_network=run.network == "host",
-        force=run.force_rebuild and plan.images.prepared_at is None,
+        force=is_rebuilt(run, env) and plan.images.prepared_at is None,
     )
     report = _prepare(request, env, tell)
     bases, departures = dict(plan.images.bases), []

@@ -7,11 +7,12 @@ All kwargs are optional. See docs/sandbox.md for what it isolates, limits and re
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, override
+from typing import Any, BinaryIO, override
 
 from harbor.environments.base import BaseEnvironment, ExecResult, SandboxBuildFailedError
 from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
@@ -20,6 +21,7 @@ from harbor.models.task.config import NetworkMode, NetworkPolicy
 from harbor.models.trial.config import ResourceMode
 from harbor.utils.path_filter import filter_paths_by_patterns
 
+from terminalbench.decode import decode
 from terminalbench.errors import did_you_mean
 from terminalbench.sandbox import transfer
 from terminalbench.sandbox.activity import Activity, LiveLogs
@@ -38,10 +40,12 @@ from terminalbench.sandbox.network.trial import TrialNetwork
 from terminalbench.sandbox.plan import MEGABYTE, Bind, Limits, Plan, limits_for
 from terminalbench.sandbox.probe import probe
 from terminalbench.sandbox.session import Sandbox
+from terminalbench.sandbox.setups import AgentSetup, content_digest, decisive, digest_of
 from terminalbench.sandbox.system import system_folders
 
 SCRATCHES = ("memory", "disk")
 _SHELL = "bash"
+_SHORT_SEC = 30
 _KNOWN = {*inspect.signature(BaseEnvironment.__init__).parameters} - {"self", "args", "kwargs"}
 
 
@@ -58,15 +62,17 @@ class LocalSandbox(BaseEnvironment):
         pins: Mapping[str, str] | None = None,
         prepared_at: float | None = None,
         ca: str = "",
+        setups_since: float | None = 0.0,
         scratch: str = "memory",
         network: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         """`images` maps patterns of images to "host", to a folder or to another image, `pins` images to digests;
-        builds that failed after `prepared_at` are not tried again; `ca` says whose certificates are trusted;
+        builds that failed after `prepared_at` are not tried again; `ca` says whose certificates are trusted; set-ups of
+        agents that were made since `setups_since` are used again, none if that is None;
         `scratch` says where written files go: "memory" (limited exactly) or "disk" (limited by measuring);
         `network` is what may be reached in each phase (see `network.trial`)."""
-        options = ("images", "pins", "prepared_at", "ca", "scratch", "network")
+        options = ("images", "pins", "prepared_at", "ca", "setups_since", "scratch", "network")
         for name in kwargs:
             if name not in _KNOWN:
                 raise Refused(f'the local sandbox has no option "{name}"', hint=did_you_mean(name, options))
@@ -74,7 +80,8 @@ class LocalSandbox(BaseEnvironment):
             raise Refused(f'scratch = "{scratch}"', hint='use "memory" or "disk"')
         self._images, self._pins = dict(images or {}), dict(pins or {})
         self._prepared_at, self._certificates = prepared_at, Certificates(ca)
-        self._scratch = scratch
+        self._scratch, self._setups_since = scratch, setups_since
+        self._setup: AgentSetup | None = None
         self._sandbox: Sandbox | None = None
         self._built: Built | None = None
         self._seen = Counts()
@@ -194,38 +201,98 @@ class LocalSandbox(BaseEnvironment):
             built = await build(self._definition, how)
         except SandboxError as error:
             raise SandboxBuildFailedError(str(error)) from error
-        self._built = built
+        self._built, self._start_limits = built, limits
+        if self._setups_since is not None and not built.config.entrypoint and not self._network.settings.host:
+            since = max(self._setups_since, how.since if force_build else 0.0)
+            self._setup = AgentSetup(
+                self, self._setup_key(), self.trial_paths.trial_dir, since, image=built.config.image
+            )
+        if self._setup is not None:
+            await self._setup.start()
+        else:
+            await self.bring_up()
+        await self._upload_environment_dir_after_start()
+
+    def _setup_key(self) -> str:
+        """What decides about the set-up of an agent besides what it does: the image, the agent, who and where it is."""
+        try:
+            told = decode(self.trial_paths.config_path.read_bytes())["agent"]
+            agent = [told.get(name) for name in ("name", "import_path", "kwargs")]
+        except (OSError, KeyError, TypeError, AttributeError, ValueError):
+            agent = []
+        built, binds = self._require_built(), [(one.source, one.target) for one in self._binds]
+        parts = (built.key, self._certificates.kind, binds, self._workdir, self.default_user, agent)
+        return digest_of(*parts)[:32]
+
+    async def bring_up(self, setup: Path | None = None, building: Path | None = None, hold: int | None = None) -> None:
+        """Start the sandbox, in place of the one that runs; over a set-up, or to make one in the folder `building`."""
+        await self.take_down()
+        built = self._require_built()
         plan = Plan(
             built.base,
-            limits,
+            self._start_limits,
             layers=built.layers,
-            scratch=self._scratch,
+            setup=setup,
+            building=building,
+            scratch=self._scratch if building is None else "disk",
             folders={mount["target"]: 0o777 for mount in self._mounts if self._is_log(mount)},
             binds=(*self._certificates.binds, *self._binds),
             way=self._network.way(),
             host_network=self._network.settings.host,
-            holds=built.locks,
+            holds=(*built.locks, *([hold] if hold is not None else [])),
         )
-        try:
-            self._sandbox = await Sandbox.start(plan)
-            self._network.enter_by = self._sandbox.enter
-        finally:
-            built.close()
+        self._sandbox = await Sandbox.start(plan)
+        self._network.enter_by = self._sandbox.enter
         if built.config.entrypoint:
             argv = [*built.config.entrypoint, "sh", "-c", "sleep infinity"]
-            self._background.append(asyncio.create_task(self._run(argv)))
-        await self._upload_environment_dir_after_start()
+            env, account = self._merge_env(None) or {}, self._account(None)
+            run = self._run(argv, cwd=self._workdir, env=env, account=account)
+            self._background.append(asyncio.create_task(run))
+
+    async def take_down(self) -> None:
+        """Stop the sandbox, if one runs."""
+        sandbox, self._sandbox, self._network.enter_by = self._sandbox, None, None
+        if sandbox is not None:
+            await sandbox.stop()
+
+    async def processes(self) -> int:
+        """How many processes there are inside."""
+        done = await self._running().run([_SHELL, "-c", "echo /proc/[0-9]*"], env={}, timeout_sec=_SHORT_SEC)
+        return len(done.stdout.split())
+
+    def _require_built(self) -> Built:
+        if self._built is None:
+            raise SandboxError("the sandbox is not built")
+        return self._built
+
+    @override
+    @contextlib.contextmanager
+    def scoped_exec_env(self, env: dict[str, str]) -> Generator[None]:
+        """Harbor's own; the first time, it is the agent's set-up that happens within."""
+        setup = self._setup if self._setup is not None and self._setup.begin(env) else None
+        try:
+            with super().scoped_exec_env(env):
+                yield
+        except BaseException:
+            if setup is not None:
+                setup.end(failed=True)
+            raise
+        if setup is not None:
+            setup.end(failed=False)
 
     @override
     async def stop(self, delete: bool) -> None:
-        """End everything. Nothing is kept: files live as long as the sandbox (built layers are cached apart)."""
-        sandbox, self._sandbox, self._network.enter_by = self._sandbox, None, None
+        """End everything. Nothing is kept: files live as long as the sandbox (layers are cached apart)."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         self._background.clear()
-        if sandbox is not None:
-            await sandbox.stop()
+        await self.take_down()
+        if self._setup is not None:
+            await self._setup.close()
+        if self._built is not None:
+            self._built.close()
+            self._built = None
 
     async def hand_to_verifier(
         self, *, pristine: bool, keep: bool, tests: str, logs: str, rewards: Sequence[str]
@@ -237,24 +304,24 @@ class LocalSandbox(BaseEnvironment):
         """
         self._handed = self._system(tests, logs) if pristine and not keep else None
         place = Place(tests, logs, rewards, self._account(None), self._workdir)
-        return await to_verifier(self._running(), place, self._handed, keep=keep)
+        return await to_verifier(await self._ready(), place, self._handed, keep=keep)
 
     async def hand_to_agent(self) -> None:
         """After a step's tests: the agent's system again, with the work as it is now."""
         if self._handed is not None:
             system, self._handed = self._handed, None
-            await self._running().renew(views.AGENT, system)
+            await (await self._ready()).renew(views.AGENT, system)
 
     def _system(self, *own: str) -> list[str]:
         return system_folders(self._image().env, self._workdir, *own)
 
     async def runs_programs(self) -> bool:
         """Whether a program of the agent's runs that the tests have started by `$TBENCH_RUN_PROGRAM`."""
-        return await self._running().runs_programs()
+        return await (await self._ready()).runs_programs()
 
     async def limit_counts(self) -> Counts:
         """How often each limit was reached so far."""
-        return await self._running().counts()
+        return await (await self._ready()).counts()
 
     @property
     def _workdir(self) -> str:
@@ -270,7 +337,7 @@ class LocalSandbox(BaseEnvironment):
 
     async def kill_processes(self) -> None:
         """End every process in the sandbox but the one that holds it; files and settings stay."""
-        await self._running().kill_processes()
+        await (await self._ready()).kill_processes()
 
     @override
     async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
@@ -278,6 +345,12 @@ class LocalSandbox(BaseEnvironment):
         if self._network.host and self._sandbox is not None and network_policy.network_mode != NetworkMode.PUBLIC:
             await self._sandbox.kill_processes(only_networked=True)
         await self._network.ask(network_policy)
+
+    async def _ready(self) -> Sandbox:
+        """The sandbox as it is now; a set-up that was only answered so far is done."""
+        if self._setup is not None:
+            await self._setup.settle()
+        return self._running()
 
     def _running(self) -> Sandbox:
         if self._sandbox is None:
@@ -296,8 +369,17 @@ class LocalSandbox(BaseEnvironment):
         user: str | int | None = None,
     ) -> ExecResult:
         """Run `bash -c command`. A timeout or a cancellation ends everything the command started."""
+        place, given, account = cwd or self._workdir, self._merge_env(env) or {}, self._account(user)
+
+        async def do() -> Finished:
+            argv = [_SHELL, "-c", command]
+            return await self._run(argv, cwd=place, env=given, account=account, timeout_sec=timeout_sec)
+
         try:
-            done = await self._run([_SHELL, "-c", command], cwd=cwd, env=env, timeout_sec=timeout_sec, user=user)
+            if self._setup is None:
+                done = await do()
+            else:
+                done = await self._setup.call(digest_of("exec", command, place, decisive(given), account), do)
         except (TimeoutError, asyncio.CancelledError) as error:
             for note in getattr(error, "__notes__", ()):
                 self.logger.warning("sandbox: %s", note)
@@ -313,10 +395,10 @@ class LocalSandbox(BaseEnvironment):
         self,
         argv: Sequence[str],
         *,
-        cwd: str | None = None,
-        env: dict[str, str] | None = None,
+        cwd: str,
+        env: dict[str, str],
+        account: str,
         timeout_sec: int | None = None,
-        user: str | int | None = None,
     ) -> Finished:
         sandbox, config = self._running(), self._image()
         self._activity.stir()
@@ -332,9 +414,9 @@ class LocalSandbox(BaseEnvironment):
         async with self._live_logs.followed(sandbox):
             return await sandbox.run(
                 argv,
-                env={**self._certificates.environment, **config.env, **(self._merge_env(env) or {})},
-                cwd=cwd or self._workdir,
-                user=self._account(user),
+                env={**self._certificates.environment, **config.env, **env},
+                cwd=cwd,
+                user=account,
                 network=self._network.host,
                 timeout_sec=timeout_sec,
                 on_output=on_output,
@@ -342,6 +424,8 @@ class LocalSandbox(BaseEnvironment):
 
     async def _limit_notes(self) -> str:
         """One line for each limit that was reached since the last command that failed."""
+        if self._sandbox is None:  # a set-up that was done before
+            return ""
         try:
             counts = await self._running().counts()
         except SandboxError as error:
@@ -362,18 +446,34 @@ class LocalSandbox(BaseEnvironment):
     @override
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         source = Path(source_path)
-        await self._running().put(target_path, transfer.pack_file(source), rename=source.name)
+        await self._put(source, target_path, transfer.pack_file(source), rename=source.name)
 
     @override
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
-        await self._running().put(target_dir, transfer.pack_folder(Path(source_dir)))
+        source = Path(source_dir)
+        await self._put(source, target_dir, transfer.pack_folder(source))
+
+    async def _put(
+        self, source: Path, target: str, write: Callable[[BinaryIO], None], *, rename: str | None = None
+    ) -> None:
+        async def do() -> Finished:
+            await self._running().put(target, write, rename=rename)
+            return Finished(0, "", "")
+
+        if self._setup is None or self._setup.is_over:
+            await self._ready()
+            await do()
+            return
+        content = await asyncio.to_thread(content_digest, source)
+        await self._setup.call(digest_of("put", target, rename, content), do)
 
     @override
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         target = Path(target_path)
         if target.is_dir():
             target /= Path(source_path).name
-        await self._running().get(source_path, transfer.unpack_file(target, self._most_bytes), single=True)
+        sandbox = await self._ready()
+        await sandbox.get(source_path, transfer.unpack_file(target, self._most_bytes), single=True)
 
     @override
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
@@ -395,7 +495,7 @@ class LocalSandbox(BaseEnvironment):
         exclude: Sequence[str] | None = None,
         protect: Sequence[str] | None = None,
     ) -> None:
-        paths = await self._running().list_files(source_dir)
+        paths = await (await self._ready()).list_files(source_dir)
         selected = filter_paths_by_patterns(paths, include=include, exclude=exclude)
         selected += [path for path in paths if path in (protect or ()) and path not in selected]
         await self._take(source_dir, target_dir, names=selected)
@@ -404,8 +504,9 @@ class LocalSandbox(BaseEnvironment):
         self, source: str, target: Path | str, *, names: Sequence[str] | None = None, exclude: Sequence[str] = ()
     ) -> None:
         """Bring a folder out as far as it can be taken, and say what was left."""
+        sandbox = await self._ready()
         read = transfer.unpack_folder(Path(target), self._most_bytes)
-        left = await self._running().get(source, read, names=names, exclude=exclude, limit_bytes=self._most_bytes)
+        left = await sandbox.get(source, read, names=names, exclude=exclude, limit_bytes=self._most_bytes)
         if left.count:
             self.logger.warning(
                 "sandbox: %d files or folders of %s stay inside (nested too deep, too many or too large), as %s",

@@ -61,7 +61,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a sandbox is made of, the top one of its `layers` first.
+    """All that a sandbox is made of, the top one of its `layers` first; `setup` is a layer that the agent alone sees.
 
     Without a `way` it has no network, unless it is to have that of the host.
     """
@@ -69,6 +69,7 @@ class Plan:
     base: Base
     limits: Limits
     layers: tuple[Path, ...] = ()
+    setup: Path | None = None
     building: Path | None = None
     scratch: str = "memory"
     folders: Mapping[str, int] = field(default_factory=dict)
@@ -111,7 +112,9 @@ class Plan:
         for number, overlay in enumerate(self.base.overlays):
             above = [layer / str(number) for layer in self.layers]
             lower = [*(str(folder) for folder in above if any(folder.iterdir())), *overlay.lower]
-            mount: dict[str, Any] = {"at": overlay.at, "lower": lower, "host": overlay.host}
+            own = [str(self.setup / str(number))] if self.setup is not None else []
+            own = [folder for folder in own if any(Path(folder).iterdir())]
+            mount: dict[str, Any] = {"at": overlay.at, "lower": [*own, *lower], "host": overlay.host, "own": len(own)}
             if self.building is not None:
                 mount["upper"] = str(self.building / str(number))
                 mount["work"] = str(self.building / f"work{number}")

@@ -74,7 +74,8 @@ def mount_overlays(request: dict[str, Any], view: str) -> str:
             if fresh and request["ids"] == "one" and any(os.path.isdir(f"{lower}/etc/apt") for lower in spec["lower"]):
                 _let_apt_be_root(upper)
         # Descriptors instead of paths: a path may hold ":" or ",", and the sandbox can read these options.
-        lower = [*spec["lower"], *([_host_folder(spec["host"], f"{scratch}/host{number}")] if spec["host"] else [])]
+        layers = spec["lower"] if view == views.AGENT else spec["lower"][spec.get("own", 0) :]
+        lower = [*layers, *([_host_folder(spec["host"], f"{scratch}/host{number}")] if spec["host"] else [])]
         handles = [_folder_handle(path) for path in (upper, work, *lower)]
         upper_now, work_now, *lowers = (f"/proc/self/fd/{handle}" for handle in handles)
         options = f"lowerdir={':'.join(lowers)},upperdir={upper_now},workdir={work_now}"

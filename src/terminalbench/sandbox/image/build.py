@@ -6,7 +6,6 @@ common. Two builders of the same content wait for each other; a crash leaves not
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -40,12 +39,12 @@ from terminalbench.sandbox.image.steps import (
 )
 from terminalbench.sandbox.image.table import ImageTable, normalized, settings_of_base
 from terminalbench.sandbox.images.manifest import ImageConfig
+from terminalbench.sandbox.locking import exclusive
 from terminalbench.sandbox.network.client import Way
 from terminalbench.sandbox.plan import Bind, Limits, Plan
 from terminalbench.sandbox.session import Sandbox
 
 VERSION = 3
-_LOCK_PAUSE_SEC = 0.02
 _MAX_LAYERS = 120
 _MOST_BIND_BYTES = 1 << 36
 
@@ -224,7 +223,7 @@ class _StageBuild:
         if not self.how.force and (lock := await asyncio.to_thread(_open, folder, below)) is not None:
             return folder, lock
         once = self.how.making.setdefault(lower.key, asyncio.Lock())  # of many here, one asks for the file
-        async with once, _exclusive(folder.with_name(f"{lower.key}.lock")):
+        async with once, exclusive(folder.with_name(f"{lower.key}.lock")):
             lock = await asyncio.to_thread(_open, folder, below)
             if lock is not None and (not self.how.force or _changed_at(folder / "meta.json") > self.how.since):
                 return folder, lock
@@ -378,25 +377,3 @@ def built_at(built: Built) -> str | None:
     """Return when the youngest of its layers was built; None where it has none of its own."""
     notes = map(read_note, built.layers)
     return max((note.built_at for note in notes if note is not None), default=None)
-
-
-@contextlib.asynccontextmanager
-async def _exclusive(path: Path) -> AsyncGenerator[None]:
-    """Hold a lock file; waits without blocking the event loop, so that it can be cancelled."""
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            await _lock(handle)
-            if os.fstat(handle).st_nlink:  # else a collector took it for one of a layer that is gone
-                yield
-                return
-        finally:
-            os.close(handle)
-
-
-async def _lock(handle: int) -> None:
-    while True:
-        try:
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            await asyncio.sleep(_LOCK_PAUSE_SEC)

@@ -1,0 +1,126 @@
+"""An agent is installed once: later trials start from what its set-up left, the verifier never."""
+
+import json
+import secrets
+from pathlib import Path
+
+import pytest
+
+from support.tasks import SOLVE, write_task
+from terminalbench.json_files import read_json
+from terminalbench.sandbox.setups import NOTE, SetupNote
+
+AGENT = f"""
+import asyncio
+from pathlib import Path
+
+from harbor.agents.base import BaseAgent
+from harbor.agents.options import AgentOptions
+
+
+class Options(AgentOptions):
+    commands: list[str] = []
+    side_by_side: bool = False
+
+
+class Installed(BaseAgent):
+    told = ""
+    options_model = Options
+
+    @staticmethod
+    def name() -> str:
+        return "installed"
+
+    def version(self) -> str:
+        return self.told
+
+    async def setup(self, environment) -> None:
+        file = Path(__file__).with_name("tool.txt")
+        await environment.exec("mkdir -p /opt/tool /usr/local/lib", user="root")
+        await environment.upload_file(file, "/opt/tool/note")
+        calls = [environment.exec(command) for command in self.options.commands]
+        done = await asyncio.gather(*calls) if self.options.side_by_side else [await call for call in calls]
+        if any(one.return_code for one in done):
+            raise RuntimeError("the set-up failed")
+        self.told = (await environment.exec("cat /opt/tool/made")).stdout.strip()
+
+    async def run(self, instruction, environment, context) -> None:
+        told = "cat /opt/tool/made /opt/tool/note; ls /usr/local/lib/mine; cat /proc/[0-9]*/comm | grep -cx sleep; echo $SETUP_KEY"
+        done = await environment.exec(told)
+        (self.logs_dir / "seen").write_text(done.stdout)
+        await environment.exec("{SOLVE}")
+"""
+MAKE = "date +%s.%N > /opt/tool/made && touch /usr/local/lib/mine"
+TEST = """#!/bin/bash
+if [ -e /usr/local/lib/mine ] || [ -e /opt/tool/made ]; then echo 0.5 > /logs/verifier/reward.txt; exit; fi
+"""
+
+
+@pytest.fixture
+def agent(lab):
+    """A lab with an agent that is set up by commands; `run(...)` runs two attempts of it, and says what they saw."""
+    lab.project.write("own_agents.py", AGENT)
+    lab.project.write("tool.txt", "one\n")
+    token = secrets.token_hex(8)  # what other tests made does not count
+    folder = write_task(lab.root / "tasks" / "t")
+    test = (folder / "tests" / "test.sh").read_text()
+    (folder / "tests" / "test.sh").write_text(test.replace("#!/bin/bash\n", TEST))
+
+    def run(*commands: str, more: str = "", options: tuple[str, ...] = (), code: int = 0) -> list[list[str]]:
+        listed = ", ".join(repr(command) for command in (f": {token}", *commands))
+        profile = f'[profiles.p]\nagent = "own_agents:Installed"\noptions = {{ commands = [{listed}]{more} }}\n'
+        profile += 'env = ["SETUP_KEY"]\n'
+        lab.env["SETUP_KEY"] = "sk-set-up-0123456789"
+        (lab.root / "results").mkdir(exist_ok=True)
+        file = lab.experiment(profile, tasks=("t",), run="attempts = 2\nparallel = 1")
+        ran = lab.tbench("run", file, *options)
+        assert ran.returncode == code, ran.stdout + ran.stderr
+        return [seen.read_text().split() for seen in sorted(newest(lab).glob("runs/*/t__*/agent/seen"))]
+
+    return run
+
+
+def newest(lab) -> Path:
+    return max((lab.root / "results" / "s").iterdir(), key=lambda folder: int(folder.name))
+
+
+def notes(lab) -> list[SetupNote]:
+    return [read_json(file, SetupNote) for file in newest(lab).glob(f"runs/*/t__*/{NOTE}")]
+
+
+def test_a_set_up_is_done_once_and_never_shown_to_the_tests(lab, agent) -> None:
+    first, second = agent(MAKE)
+    assert first == second, "what the set-up made is the same, and so is all that the agent sees"
+    assert first[1:] == ["one", "/usr/local/lib/mine", "0", "[redacted]"]
+    assert set(lab.outcomes()["p", "t"]) == {"passed"}, "the verifier has the image's system and none of the set-up"
+    assert sorted(note.made_here for note in notes(lab)) == [False, True]
+    assert len({note.layer for note in notes(lab)}) == 1
+    listed = json.loads(lab.tbench("list", lab.batch().folder, "--json").stdout)
+    versions = {trial["agent_version"] for trial in listed}
+    assert versions == {first[0]}, "the version that was installed is that of every trial"
+
+    assert agent(MAKE) == [first, first], "another batch starts from it too"
+    fresh = agent(MAKE, options=("--fresh-setup",))
+    assert fresh[0] == fresh[1] != first
+    assert agent(MAKE) == fresh, "the newest counts"
+    lab.project.write("tool.txt", "two\n")
+    other = agent(MAKE)
+    assert (other[0][1], other[0] == other[1]) == ("two", True)
+    assert other[0][0] not in (first[0], fresh[0][0]), "other bytes, another set-up"
+    assert agent(MAKE, "true")[0][0] not in (first[0], other[0][0])
+
+
+def test_what_cannot_be_kept_is_done_by_every_trial(lab, agent) -> None:
+    first, second = agent(MAKE, "nohup sleep 1000 > /dev/null 2>&1 &")
+    assert (first[3], second[3]) == ("1", "1"), "what it started runs"
+    assert first[0] != second[0]
+    first, second = agent(MAKE, "echo $SETUP_KEY > /opt/tool/key")
+    assert first[0] != second[0], "a secret is not kept"
+    first, second = agent(MAKE, "echo $SETUP_KEY")
+    assert first[0] != second[0]
+    first, second = agent(MAKE, "sleep 0.3", more=", side_by_side = true")
+    assert first[0] != second[0]
+    assert notes(lab) == []
+    assert agent(MAKE, "[ -e /opt/tool/note2 ]", code=1) == []
+    assert {entry["outcome"] for entry in lab.index(4)} == {"errored"}
+    assert notes(lab) == [], "a set-up that fails is never kept"

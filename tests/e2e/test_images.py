@@ -72,6 +72,8 @@ def test_tasks_run_on_the_images_that_they_name(lab, registry: RegistryServer) -
         "one": f"{tiny}@{digest[:19]}", "two": f"{tiny}@{digest[:19]}", "own": f"{tiny}@{digest[:19]}", "a": "host",
     }  # fmt: skip
 
+    shown = json.loads(lab.tbench("show", lab.batch().folder, "oracle", "two", "--json").stdout)
+    assert shown["base"] == plan.images.bases["tasks/two"]
     listed = json.loads(lab.tbench("images", "list", "--builds", "--json").stdout)
     built = [one for one in listed if one["base"] == f"image:{digest}"]
     assert {one["text"].split()[0] for one in built} >= {"RUN", "COPY"}

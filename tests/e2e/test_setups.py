@@ -8,7 +8,7 @@ import pytest
 
 from support.tasks import SOLVE, write_task
 from terminalbench.json_files import read_json
-from terminalbench.sandbox.setups import NOTE, SetupNote
+from terminalbench.records.setup import SETUP_FILE, SetupNote
 
 AGENT = f"""
 import asyncio
@@ -85,7 +85,7 @@ def newest(lab) -> Path:
 
 
 def notes(lab) -> list[SetupNote]:
-    return [read_json(file, SetupNote) for file in newest(lab).glob(f"runs/*/t__*/{NOTE}")]
+    return [read_json(file, SetupNote) for file in newest(lab).glob(f"runs/*/t__*/{SETUP_FILE}")]
 
 
 def test_a_set_up_is_done_once_and_never_shown_to_the_tests(lab, agent) -> None:
@@ -99,6 +99,9 @@ def test_a_set_up_is_done_once_and_never_shown_to_the_tests(lab, agent) -> None:
     versions = {trial["agent_version"] for trial in listed}
     assert versions == {first[0]}, "the version that was installed is that of every trial"
 
+    said = lab.tbench("show", lab.batch().folder, "p", "t#2").stdout
+    assert "image     none: this machine's own system stands for it" in said
+    assert "  set-up    " in said
     assert agent(MAKE) == [first, first], "another batch starts from it too"
     fresh = agent(MAKE, options=("--fresh-setup",))
     assert fresh[0] == fresh[1] != first

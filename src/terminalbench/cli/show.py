@@ -1,6 +1,7 @@
 """`tbench show`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,6 +10,9 @@ from terminalbench.cli.names import trial_words
 from terminalbench.cli.options import json_option, results_option
 from terminalbench.cli.output import text_width
 from terminalbench.errors import UserError
+
+if TYPE_CHECKING:
+    from terminalbench.index.queries import TrialRow
 
 
 @click.command("show")
@@ -40,13 +44,18 @@ def command(trial: tuple[str, ...], steps: str | None, full: bool, results: Path
     found = find_trial(trial[0], results) if len(trial) == 1 else find_attempt(*trial, results=results)
     plan = plan_or_none(found.batch)
     secrets = secrets_of(plan)
+
+    def base_of(row: "TrialRow") -> str | None:
+        return plan.base_of(row.dataset, row.task) if plan is not None else None
+
     if as_json:
         row = {**msgspec.structs.asdict(found.row), **({"state": RUNNING} if found.running else {})}
-        text = encode_json({"batch": found.batch_key, **row}).decode()
+        base = {"base": base_of(found.row)} if plan is not None and base_of(found.row) is not None else {}
+        text = encode_json({"batch": found.batch_key, **row, **base}).decode()
     else:
         name = found.batch_key if found.batch_key != "." else f"{found.batch.folder.name} (Harbor jobs)"
         oracle = plan is not None and found.row.profile in plan.oracles()
-        shown = Shown(only, full, secrets, found.later, oracle, text_width(), found.running)
+        shown = Shown(only, full, secrets, found.later, oracle, text_width(), found.running, base_of(found.row))
         text = trial_text(found.folder, name, found.row, shown)
     text = secrets.hide(text)
     click.echo(printable_json(text) if as_json else text, nl=False)

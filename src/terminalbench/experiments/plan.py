@@ -284,6 +284,10 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         """A profile as it was planned; None where the plan does not tell."""
         return next((record for record in self.profiles if record.key == profile), None)
 
+    def base_of(self, dataset: str | None, task: str | None) -> str | None:
+        """What a task runs on: its image, or what stands for it; None where the plan does not tell."""
+        return self.images.bases.get(f"{dataset}/{task}") if self.images is not None else None
+
     def without_model(self) -> frozenset[str]:
         """The profiles whose agent calls no model: they cost nothing, which is not unknown."""
         root = Path(self.provenance.root) if self.provenance.root else None

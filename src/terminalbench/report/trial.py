@@ -13,12 +13,14 @@ from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import is_plain, open_plain, read_plain
 from terminalbench.harbor.read.results import RESULT, ReadState
 from terminalbench.index.queries import TrialRow
+from terminalbench.json_files import decode_plain
+from terminalbench.records.setup import ON_HOST, SETUP_FILE, SetupNote
 from terminalbench.records.trial import CLOCK_JUMPED, NO_ANSWER, Delivery, ProviderWait, Trial, Usage
 from terminalbench.secrets.values import NONE, Secrets
 from terminalbench.text.egress import egress_lines
 from terminalbench.text.foreign import cut as shorten
 from terminalbench.text.foreign import printable
-from terminalbench.text.numbers import UNKNOWN, count, dollars, duration, plural
+from terminalbench.text.numbers import UNKNOWN, count, dollars, duration, moment, plural
 from terminalbench.text.numbers import tokens as token_count
 from terminalbench.text.oracle import named
 from terminalbench.text.outcomes import RUNNING, word
@@ -38,7 +40,7 @@ class Shown:
     """Which steps, and how much of each. `only` holds the first and the last step id; None means all.
 
     `later` are the tries that were run after the verdict of the trial, which counts. `oracle`: its profile sees the
-    hidden verdict. `width`: of the lines, unless all is shown. `running`: the trial runs.
+    hidden verdict. `width`: of the lines, unless all is shown. `running`: the trial runs. `base`: what it ran on.
     """
 
     only: tuple[int, int] | None = None
@@ -48,6 +50,7 @@ class Shown:
     oracle: bool = False
     width: int = 100
     running: bool = False
+    base: str | None = None
 
     @property
     def lines(self) -> int | None:
@@ -92,6 +95,12 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = No
     ]
     if row.attempt is not None:
         lines.append(f"  attempt   {row.attempt}")
+    if shown.base is not None:
+        host = "none: this machine's own system stands for it"
+        lines.append(f"  image     {shown.base if shown.base != ON_HOST else host}")
+    if (setup := decode_plain(folder / SETUP_FILE, SetupNote, _CONFIG_LIMIT)) is not None:
+        how = "made by this trial" if setup.made_here else "kept"
+        lines.append(f"  set-up    {how}, of {moment(setup.made_at)} ({setup.layer[:12]})")
     if row.copy:
         lines.append("  copy      yes: another folder holds the same trial, which counts")
     lines += _standing(row, shown.later) if not shown.running else []

@@ -20,10 +20,11 @@ from functools import cache
 from glob import glob
 from pathlib import Path
 
+from terminalbench.records.setup import ON_HOST
 from terminalbench.sandbox import cache as store
 from terminalbench.sandbox.errors import Refused, SandboxError
 
-HOST = "host"
+HOST = ON_HOST
 IMAGE = "image:"
 
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")

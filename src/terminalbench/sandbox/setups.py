@@ -26,13 +26,12 @@ from typing import Any, Protocol
 import msgspec
 
 from terminalbench.json_files import decode_plain, write_json
+from terminalbench.records.setup import SETUP_FILE, SetupNote
 from terminalbench.sandbox import cache, helper
 from terminalbench.sandbox.answers import Finished
 from terminalbench.sandbox.image.layers import LayerNote, size_of
 from terminalbench.sandbox.locking import exclusive
 
-NOTE = "setup.json"
-"""The file of a trial that says which set-up it started from."""
 _RECORD_BYTES = 16 << 20
 _MOST_RECORDS = 16
 _SECRET_LENGTH = 12
@@ -61,14 +60,6 @@ class SetupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     def begins_with(self, digests: Sequence[str]) -> bool:
         """Whether it began with these calls."""
         return [call.digest for call in self.calls[: len(digests)]] == list(digests)
-
-
-class SetupNote(msgspec.Struct, frozen=True):
-    """Which set-up a trial started from, when that was made, and whether by this trial."""
-
-    layer: str
-    made_at: str
-    made_here: bool
 
 
 class SetupPlace(Protocol):
@@ -290,7 +281,7 @@ class AgentSetup:
             await self._bring_up(setup=folder, hold=hold)
         finally:
             os.close(hold)
-        write_json(self._trial / NOTE, SetupNote(str(record.layer), record.made_at, made_here))
+        write_json(self._trial / SETUP_FILE, SetupNote(str(record.layer), record.made_at, made_here))
         return True
 
     async def _keep(self) -> None:

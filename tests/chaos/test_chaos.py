@@ -10,7 +10,7 @@ from support.warm import OWN_ATTENDANTS
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(11, 14))
+@pytest.mark.parametrize("seed", [11])
 def test_nothing_finished_is_lost_or_doubled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setenv(OWN_ATTENDANTS, "1")
     tally = Tally()

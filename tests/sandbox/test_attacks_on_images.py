@@ -1,0 +1,125 @@
+"""The attacks of the other modules once more, on an image instead of the host's own system. As root and not."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox import test_attacks, test_first_process, test_handover
+from sandbox.driving import Box, Driver
+from support.registry import Images, layer_of, small_system
+
+PYTHON = Path("/usr/bin/python3")
+PROGRAMS = (
+    *("awk", "basename", "chmod", "chown", "chroot", "cp", "cut", "date", "dd", "df", "dirname", "echo", "env", "expr"),
+    *(
+        "find",
+        "grep",
+        "head",
+        "hostname",
+        "id",
+        "kill",
+        "ln",
+        "mkfifo",
+        "mknod",
+        "mktemp",
+        "mount",
+        "mv",
+        "nohup",
+        "ps",
+    ),
+    *("pwd", "readlink", "rm", "rmdir", "sed", "seq", "setsid", "sleep", "sort", "stat", "su", "tail", "tee", "test"),
+    *(
+        "timeout",
+        "touch",
+        "tr",
+        "true",
+        "truncate",
+        "uname",
+        "wc",
+        "whoami",
+        "xargs",
+        "yes",
+        "unshare",
+        "nsenter",
+        "tar",
+    ),
+)
+ATTACKS: list[Callable[[Box], None]] = [
+    test_attacks.test_no_secret_of_the_host_in_any_environment,
+    test_attacks.test_only_its_own_processes_are_there,
+    test_attacks.test_host_processes_cannot_be_signalled,
+    test_attacks.test_rights_are_dockers_at_most,
+    test_attacks.test_no_other_namespace_can_be_entered_or_made,
+    test_attacks.test_devices_cannot_be_made_or_changed,
+    test_attacks.test_the_kernel_cannot_be_configured,
+    test_attacks.test_a_program_named_after_its_interpreter_opens_no_door,
+    test_attacks.test_the_helpers_programs_are_read_only_to_it,
+    test_attacks.test_core_dumps_do_not_reach_the_hosts_handler,
+    test_attacks.test_a_traced_process_is_never_one_with_more_rights,
+    test_first_process.test_no_process_inside_can_look_into_the_first,
+    test_first_process.test_the_first_process_tells_nothing_of_the_host,
+    test_handover.test_nothing_of_the_agent_runs_whatever_it_was,
+    test_handover.test_an_honest_agent_is_not_accused,
+    test_handover.test_the_verifiers_home_and_variables_are_its_own,
+    test_handover.test_the_tests_folders_are_new_whatever_the_agent_made_of_them,
+    test_handover.test_the_reward_found_before_the_tests_is_told,
+    test_handover.test_a_program_run_by_the_tests_reaches_its_own_files_and_no_others,
+]
+_LINKED = ("bin/", "sbin/", "lib/", "lib64/")
+_layouts: dict[str, str] = {}
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image with Python and everyday programs of this machine."""
+    if not PYTHON.exists():
+        pytest.skip("this machine has no Python of its own")
+    programs = [found for name in PROGRAMS if (found := shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin"))]
+    real = [path for path in programs if Path(path).resolve().read_bytes()[:4] == b"\x7fELF"]
+    command = [PYTHON, "-I", "-c", "import sys, sysconfig; print(sysconfig.get_path('stdlib'), sys.version_info[1])"]
+    stdlib, minor = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+    files = {**small_system(*real, str(PYTHON.resolve()), *_modules(stdlib))}
+    files["usr/bin/python3"] = files.get("usr/bin/python3") or f"-> python3.{minor}"
+    for path in Path(stdlib).rglob("*.py"):
+        if not {"test", "tests", "idlelib", "tkinter", "lib2to3", "dist-packages", "ensurepip"} & set(path.parts):
+            files[str(path).removeprefix("/")] = path.read_bytes()
+    merged = {name: text for name, text in files.items() if not name.startswith(_LINKED)}
+    merged |= {f"usr/{name}": text for name, text in files.items() if name.startswith(_LINKED)}
+    merged |= {name.strip("/"): f"-> usr/{name.strip('/')}" for name in _LINKED}
+    merged["etc/passwd"] = f"{merged['etc/passwd']}nobody:x:65534:65534::/nonexistent:/bin/sh\n"
+    images = Images()
+    paths = "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+    images.image("python:attacked", [layer_of({**merged, "root": None, "app": None})], Env=[paths], WorkingDir="/app")
+    return images.write_layout(tmp_path_factory.mktemp("attacked") / "layout", "python:attacked")
+
+
+def _modules(stdlib: str) -> list[str]:
+    return [str(path) for path in Path(stdlib, "lib-dynload").glob("*.so")]
+
+
+@pytest.fixture
+def on_image(driver: Driver, layout: Path) -> Box:
+    """A started sandbox on that image."""
+    for path in (layout, *layout.parents[:2]):
+        path.chmod(0o755)
+    if driver.user not in _layouts:
+        own = driver.folder / "work" / "attacked"
+        shutil.copytree(layout, own, dirs_exist_ok=True)
+        subprocess.run(["chown", "-R", f"{driver.uid}:{driver.gid}", str(own)], check=True, timeout=60)
+        _layouts[driver.user] = driver("load_image", str(own), "python:attacked")
+    files = {"Dockerfile": "FROM python:attacked\nWORKDIR /app\n"}
+    return driver.box(files=files, kwargs={"images": {}, "pins": {"python:attacked": _layouts[driver.user]}})
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__.removeprefix("test_"))
+def test_an_attack_on_an_image_gains_nothing(on_image: Box, attack: Callable[[Box], None]) -> None:
+    assert on_image.run("git --version; test -e /etc/debian_version")["return_code"] != 0, "it is an image"
+    attack(on_image)
+
+
+def test_dangerous_system_calls_are_refused_on_an_image(on_image: Box) -> None:
+    for name in test_attacks.SYSCALLS:
+        test_attacks.test_dangerous_system_calls_are_refused(on_image, name)

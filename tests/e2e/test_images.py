@@ -5,6 +5,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from test_run import LIMIT_SEC, wait_for
 
 from support.registry import RegistryServer, layer_of, small_system
 from support.tasks import BOTH, write_task
@@ -138,3 +139,28 @@ def test_what_cannot_run_is_said_before_anything_runs(lab, registry: RegistrySer
     (lab.root / "tasks" / "breaks" / "environment" / "Dockerfile").write_text(f"FROM {tiny}\n")
     ran = lab.tbench("resume", lab.batch().folder, "--retry-errors", "--accept-changed")
     assert lab.outcomes()["oracle", "breaks"] == ["passed"]
+
+
+def test_a_build_that_is_killed_leaves_nothing_that_counts(lab, registry: RegistryServer) -> None:
+    cache = lab.root.parent / "cache"
+    lab.env["XDG_CACHE_HOME"] = str(cache)
+    run = "RUN echo begun; for i in 1 2 3 4 5 6 7 8; do sleep 0.25; done; echo made > /app/made"
+    image_task(lab, "slow", f"FROM {registry.host}/tiny:1\n{run}\n")
+    file = lab.experiment(BOTH, tasks=("slow",))
+
+    def begun() -> bool:
+        logs = cache.glob("terminalbench/sandbox-*/logs/*.log")
+        return any("begun" in log.read_text().splitlines() for log in logs)
+
+    killed = lab.start("run", file)
+    wait_for(begun, killed)
+    killed.kill()
+    killed.communicate()
+    assert not (lab.root / "results" / "s").exists(), "no batch is taken before its images are there"
+    assert not list(cache.glob("terminalbench/sandbox-*/layers/*/meta.json"))
+    again = lab.start("run", file)
+    _out, err = again.communicate(timeout=LIMIT_SEC)
+    assert again.returncode == 0, err
+    assert lab.outcomes() == {("oracle", "slow"): ["passed"], ("nop", "slow"): ["failed"]}
+    left = [path for path in cache.glob("terminalbench/sandbox-*/building/*") if path.is_dir()]
+    assert left == [], "what the killed one began is cleared away"

@@ -90,6 +90,7 @@ class StepRunner:
             async def on_output(text: str, _stream: str) -> None:
                 if log.tell() < _MOST_LOG_BYTES:
                     log.write(text)
+                    log.flush()  # a person may read along
 
             return await self.sandbox.run(
                 argv,

@@ -83,7 +83,7 @@ def test_flags_and_the_json_form() -> None:
         ("FROM debian:12\nRUN --network=host true\n", "RUN --network=host"),
         ("FROM debian:12\nADD https://example.com/x.git /x\n", "ADD of the repository https://example.com/x.git"),
         ("FROM debian:12\nADD git@github.com:a/b.git /x\n", "ADD of the repository git@"),
-        ("FROM debian:12\nINCLUDE other\n", "the instruction INCLUDE"),
+        ("FROM debian:12\nINCLUDE other\n", "there is no instruction INCLUDE"),
         ("RUN true\n", "no FROM"),
         ("FROM debian:12\nRUN <<EOF\necho\n", "never ends"),
     ],

@@ -33,7 +33,7 @@ from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.handover import Handed, Place, to_verifier
 from terminalbench.sandbox.image.build import Builds, Built, build, define
-from terminalbench.sandbox.image.needs import fetch_missing, says_host_base
+from terminalbench.sandbox.image.needs import COMPOSE, fetch_missing, says_host_base
 from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.images.manifest import ImageConfig
 from terminalbench.sandbox.network.trial import TrialNetwork
@@ -133,9 +133,8 @@ class LocalSandbox(BaseEnvironment):
     @override
     def _validate_definition(self) -> None:
         require_agent_environment_definition(self.environment_dir, docker_image=self.task_env_config.docker_image)
-        for name in ("docker-compose.yaml", "docker-compose.yml"):
-            if (self.environment_dir / name).exists():
-                raise Refused("a task with Docker Compose services", where=str(self.environment_dir / name))
+        if (self.environment_dir / COMPOSE).exists():
+            raise Refused("a task with Docker Compose services", where=str(self.environment_dir / COMPOSE))
         table = ImageTable(self._images, self._pins, host=says_host_base(self.environment_dir.parent))
         self._definition = define(self.environment_dir, self.task_env_config.docker_image, table)
         has_dockerfile = (self.environment_dir / "Dockerfile").is_file()

@@ -149,7 +149,8 @@ def check(instructions: list[Instruction], where: str) -> None:
     for instruction in instructions:
         place = f"{where}:{instruction.line}"
         if instruction.name not in (*HONOURED, *IGNORED):
-            raise Refused(f"the instruction {instruction.name}", where=place)
+            hint = "Docker has none of that name either; a here-document has no space after <<"
+            raise Refused(f"there is no instruction {instruction.name}", where=place, hint=hint)
         for flag, value in instruction.flags:
             _check_flag(instruction.name, flag, value, place)
         for source in (instruction.items or instruction.value.split())[:-1] if instruction.name == "ADD" else ():

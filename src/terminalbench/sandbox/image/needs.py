@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 HOST_BASE = "host_base"
 """The key of `[metadata]` by which a task says that the host's system does for its images."""
-COMPOSE = ("docker-compose.yaml", "docker-compose.yml")
+COMPOSE = "docker-compose.yaml"
+"""The file by which a task has further services; by another name it is one of the task's own."""
 _LARGEST_FILE = 1 << 20
 
 
@@ -32,8 +33,9 @@ class TaskNeeds:
 
 def needs_of(task: Path, entries: Mapping[str, str]) -> TaskNeeds:
     """Return what the task in a folder needs, where `entries` say what stands for images."""
-    image = docker_image(task)
-    table = ImageTable(entries, host=says_host_base(task))
+    config = _config(task)
+    image = _image_of(config)
+    table = ImageTable(entries, host=_on_host(config))
     wanted: dict[str, str] = {}
     for folder in (task / "environment", task / "tests"):
         if not (folder / "Dockerfile").is_file() and (folder.name == "tests" or not image):
@@ -50,9 +52,8 @@ def needs_of(task: Path, entries: Mapping[str, str]) -> TaskNeeds:
 
 def _images(folder: Path, image: str | None, table: ImageTable) -> dict[str, str]:
     """The images that a folder's Dockerfile names, each with what it is taken from; what cannot be done is refused."""
-    for name in COMPOSE:
-        if (folder / name).exists():
-            raise Refused("a task with Docker Compose services", where=str(folder / name))
+    if (folder / COMPOSE).exists():
+        raise Refused("a task with Docker Compose services", where=str(folder / COMPOSE))
     recipe = recipe_of(folder, image)
     for stage in recipe.needed():
         StageReader(recipe, ImageConfig(stage.image)).read(stage)
@@ -68,14 +69,22 @@ def _is_place(taken: str) -> bool:
 
 def docker_image(task: Path) -> str | None:
     """The prebuilt image that a task names."""
-    environment = _config(task).get("environment")
+    return _image_of(_config(task))
+
+
+def _image_of(config: Mapping[str, Any]) -> str | None:
+    environment = config.get("environment")
     image = environment.get("docker_image") if isinstance(environment, dict) else None
     return image if isinstance(image, str) else None
 
 
 def says_host_base(task: Path) -> bool:
     """Whether a task says that the host's system does for its images."""
-    metadata = _config(task).get("metadata")
+    return _on_host(_config(task))
+
+
+def _on_host(config: Mapping[str, Any]) -> bool:
+    metadata = config.get("metadata")
     return isinstance(metadata, dict) and metadata.get(HOST_BASE) is True
 
 

@@ -126,3 +126,10 @@ def test_reading_never_crashes(text: str) -> None:
 @given(st.lists(st.text(alphabet="abcXYZ01-_./=", min_size=1, max_size=8), max_size=6))
 def test_plain_words_stay_as_they_are(parts: list[str]) -> None:
     assert words(" ".join(parts), {}) == parts
+
+
+def test_a_here_document_may_have_a_space_before_its_word() -> None:
+    text = "FROM debian:12\nRUN cat > /f << 'EOF' && echo $(( 1 << n ))\nname: x\nEOF\nRUN echo $(( a << b ))\n"
+    first, second = parse(text)[1:]
+    assert [(one.name, one.content, one.expand) for one in first.heredocs] == [("EOF", "name: x\n", False)]
+    assert (second.line, second.heredocs) == (5, ())

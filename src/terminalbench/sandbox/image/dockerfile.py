@@ -8,7 +8,7 @@ refused.
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from terminalbench.sandbox.errors import Refused
@@ -24,6 +24,7 @@ _FLAGS = {
 _MOUNTS = ("bind", "cache", "tmpfs")
 _MOUNT_WORDS = {"dst": "target", "destination": "target", "src": "source", "readonly": "ro", "readwrite": "rw"}
 _DIRECTIVE = re.compile(r"^#\s*(\w+)\s*=\s*(\S+)\s*$")
+_SPACED = re.compile(r"^\d*<<$")
 _HEREDOC = re.compile(r"""^\d*<<(-?)(["']?)([A-Za-z_][\w.-]*)\2$""")
 _WORD = re.compile(r"""(?:[^\s"']|"(?:\\.|[^"\\])*"|'[^']*')+""")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
@@ -123,11 +124,18 @@ def _read_instruction(reader: _Reader, where: str) -> None:
     reader.found.append(Instruction(start, name, value, tuple(flags), heredocs, raw))
 
 
+def _documents(reader: _Reader, name: str, found: list[str]) -> Iterator[str]:
+    """The words that may begin a here-document; of a command also `<< EOF`, where a line ends it: else it shifts bits."""
+    for word, after in zip(found, [*found[1:], ""], strict=True):
+        spaced = name == "RUN" and _SPACED.match(word) is not None
+        yield f"{word}{after}" if spaced and after.strip("\"'") in reader.lines[reader.at :] else word
+
+
 def _read_heredocs(reader: _Reader, name: str, value: str, where: str) -> tuple[tuple[Heredoc, ...], str]:
     if name not in ("RUN", "COPY", "ADD") or "<<" not in value or value.startswith("["):
         return (), ""
     found, raw = [], []
-    for match in filter(None, map(_HEREDOC.match, _WORD.findall(value))):
+    for match in filter(None, map(_HEREDOC.match, _documents(reader, name, _WORD.findall(value)))):
         content = []
         while True:
             if reader.at >= len(reader.lines):
@@ -149,7 +157,7 @@ def check(instructions: list[Instruction], where: str) -> None:
     for instruction in instructions:
         place = f"{where}:{instruction.line}"
         if instruction.name not in (*HONOURED, *IGNORED):
-            hint = "Docker has none of that name either; a here-document has no space after <<"
+            hint = "Docker has none of that name either: is the line before it cut off?"
             raise Refused(f"there is no instruction {instruction.name}", where=place, hint=hint)
         for flag, value in instruction.flags:
             _check_flag(instruction.name, flag, value, place)

@@ -125,7 +125,7 @@ def _read_instruction(reader: _Reader, where: str) -> None:
 
 
 def _documents(reader: _Reader, name: str, found: list[str]) -> Iterator[str]:
-    """The words that may begin a here-document; of a command also `<< EOF`, where a line ends it: else it shifts bits."""
+    """The words that may begin a here-document; of a command also `<< EOF`, if a line ends it."""
     for word, after in zip(found, [*found[1:], ""], strict=True):
         spaced = name == "RUN" and _SPACED.match(word) is not None
         yield f"{word}{after}" if spaced and after.strip("\"'") in reader.lines[reader.at :] else word

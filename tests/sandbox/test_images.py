@@ -324,7 +324,7 @@ def test_a_pull_that_is_killed_leaves_nothing_that_counts(images: ImageStore) ->
 def test_a_full_disk_is_one_error_and_nothing_of_the_image_counts(
     images: ImageStore, server: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "KEEP_FREE_BYTES", 1 << 60)
+    monkeypatch.setattr(store.cache, "KEEP_FREE_BYTES", 1 << 60)
     with pytest.raises(Exception, match="no room in .* for an image"):
         images.pull(f"{server.host}/box:1")
     assert images.find(f"{server.host}/box:1") is None

@@ -13,6 +13,7 @@ import fcntl
 import itertools
 import os
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -23,6 +24,8 @@ from terminalbench.modes import NotOurs, make_own_folder, user_cache
 from terminalbench.sandbox.engine.cgroups import Group
 from terminalbench.sandbox.errors import SandboxError
 
+KEEP_FREE_BYTES = 512 << 20
+MAKE_ROOM = "make room there, tbench images prune, or set XDG_CACHE_HOME to a larger disk"
 LAYER_DAYS = 30
 _GROUP_PATIENCE_SEC = 1.0
 _counter = itertools.count(1)
@@ -169,6 +172,14 @@ def _published() -> Iterator[Path]:
             with contextlib.suppress(FileNotFoundError):
                 (mark.parent / "lock").touch()
         yield mark.parent
+
+
+def no_room() -> str | None:
+    """Return that the disk of the cache is nearly full, and what can be done; None while there is room."""
+    free = shutil.disk_usage(root()).free
+    if free >= KEEP_FREE_BYTES:
+        return None
+    return f"only {free >> 20} MB are free in {root()} ({MAKE_ROOM})"
 
 
 def remove_unused(folder: Path, before: float) -> int:

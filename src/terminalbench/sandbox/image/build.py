@@ -246,6 +246,8 @@ class _StageBuild:
         return folder, lock
 
     async def _build(self, part: Sequence[Step], lower: Built, folder: Path) -> None:
+        if (full := cache.no_room()) is not None:
+            raise SandboxError(f"{self.definition.recipe.where} cannot be built: {full}")
         began = time.monotonic()
         claimed = await asyncio.to_thread(cache.claim, "building")
         log = cache.root() / "logs" / f"{folder.name}.log"

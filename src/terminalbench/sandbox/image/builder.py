@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from terminalbench.sandbox import cache
 from terminalbench.sandbox.answers import Finished
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.image.context import Context, Entry, archive_entries, write_entries
@@ -77,7 +78,8 @@ class StepRunner:
             what = f"{self._place(step)}: {command} failed with exit code {done.exit_code}"
             if said := _last_lines(done.stdout) + _last_lines(done.stderr):
                 what += "\n" + "\n".join(said)
-            raise SandboxError(what, hint=f"all that it printed: {self.log}")
+            full = cache.no_room()
+            raise SandboxError(what, hint=f"{f'{full}; ' if full else ''}all that it printed: {self.log}")
         if step.script is not None:
             await self.sandbox.run(["rm", "-f", f"/{_SCRIPT}"], env=step.env)
 

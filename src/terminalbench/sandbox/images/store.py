@@ -35,7 +35,6 @@ from terminalbench.sandbox.images.manifest import Descriptor, ImageConfig, setti
 from terminalbench.sandbox.images.reference import parse_reference
 from terminalbench.sandbox.images.registry import RegistryClient
 
-KEEP_FREE_BYTES = 512 << 20
 _SIDE_BY_SIDE = 3
 _RECORD_BYTES = 4 << 20
 
@@ -240,7 +239,7 @@ class ImageStore:
                 folder = claimed.folder / "root"
                 folder.mkdir(mode=0o755)
                 lower = [str(self._chain(one.chain) / "root") for one in reversed(below)]
-                told = unpack_layer(blob, folder, lower, f"{name}: {layer.digest}", KEEP_FREE_BYTES)
+                told = unpack_layer(blob, folder, lower, f"{name}: {layer.digest}", cache.KEEP_FREE_BYTES)
                 if told.diff_id != layer.diff_id:
                     what = f"{name}: a layer unpacks to {told.diff_id}, not to {layer.diff_id}"
                     raise ImageError(ImageFault.DAMAGED, what, hint="push or save the image again")
@@ -342,9 +341,8 @@ def _hashable(into: BinaryIO, size: int) -> int:
 
 def _check_room(folder: Path, coming: int) -> None:
     room = os.statvfs(folder)
-    if room.f_bavail * room.f_frsize - coming < KEEP_FREE_BYTES:
-        hint = "make room there, tbench images prune, or set XDG_CACHE_HOME to a larger disk"
-        raise SandboxError(f"no room in {folder} for an image", hint=hint)
+    if room.f_bavail * room.f_frsize - coming < cache.KEEP_FREE_BYTES:
+        raise SandboxError(f"no room in {folder} for an image", hint=cache.MAKE_ROOM)
 
 
 def _told_bytes(chain: Path) -> int:

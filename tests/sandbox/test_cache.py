@@ -304,3 +304,12 @@ def test_a_stopped_sandbox_leaves_nothing_when_its_group_goes(parent: Path, remo
     cache.release(claimed)
     assert not (tmp_path / "group").exists()
     assert list(parent.iterdir()) == []
+
+
+def test_a_disk_that_is_nearly_full_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache.no_room() is None
+    monkeypatch.setattr(cache, "KEEP_FREE_BYTES", 1 << 60)
+    said = cache.no_room()
+    assert said is not None
+    assert said.endswith("(make room there, tbench images prune, or set XDG_CACHE_HOME to a larger disk)")

@@ -32,7 +32,7 @@ def test_images_are_pulled_listed_shown_and_removed(server: RegistryServer, tben
     assert (missing.code, missing.err) == (1, f"error: {name} is not here (tbench images pull {name})\n")
     pulled = tbench("images", "pull", name, f"{server.host}/none:1")
     assert pulled.code == 1, "one of them is not there"
-    assert f"{name}: {digest}, 1 layers" in pulled.out
+    assert f"{name}: {digest}, 1 layer, " in pulled.out
     assert f"{server.host} has no {server.host}/none:1" in pulled.err
     (listed,) = json.loads(tbench("images", "list", "--json").out)
     assert (listed["digest"], [one["name"] for one in listed["names"]]) == (digest, [name])

@@ -111,6 +111,10 @@ def test_what_cannot_run_is_said_before_anything_runs(lab, registry: RegistrySer
     image_task(lab, "secret", f"FROM {tiny}\nWORKDIR /app\nRUN --mount=type=secret,id=x true\n")
     image_task(lab, "breaks", f"FROM {tiny}\nRUN echo about to break; exit 7\n")
     image_task(lab, "good", f"FROM {tiny}\n")
+    late = image_task(lab, "late", f"FROM {tiny}\nRUN sleep 30\n") / "task.toml"
+    late.write_text(late.read_text().replace("build_timeout_sec = 120.0", "build_timeout_sec = 0.5"))
+    bare = image_task(lab, "bare", "") / "environment" / "Dockerfile"
+    bare.unlink()
     file = lab.experiment(BOTH, tasks=("gone", "secret"))
     ran = lab.tbench("validate", file)
     assert ran.returncode == 2
@@ -120,21 +124,23 @@ def test_what_cannot_run_is_said_before_anything_runs(lab, registry: RegistrySer
     assert lab.tbench("run", file).returncode == 2
     assert not (lab.root / "results" / "s").exists()
 
-    file = lab.experiment(BOTH, tasks=("gone", "secret", "breaks", "good"))
+    file = lab.experiment(BOTH, tasks=("gone", "secret", "breaks", "good", "late", "bare"))
     ran = lab.tbench("validate", file)
-    assert (ran.returncode, ran.stdout.count("left out by a run")) == (0, 2)
+    assert (ran.returncode, ran.stdout.count("left out by a run")) == (0, 3)
+    assert "has no Dockerfile, and task.toml no docker_image" in ran.stdout
     assert "Left out\n  gone: the image" in lab.tbench("plan", file).stdout
     ran = lab.tbench("run", file)
     assert ran.returncode == 3
-    assert lab.outcomes() == {
-        ("oracle", "gone"): ["not_run"], ("oracle", "secret"): ["not_run"], ("oracle", "breaks"): ["errored"],
-        ("oracle", "good"): ["passed"], ("nop", "gone"): ["not_run"], ("nop", "secret"): ["not_run"],
-        ("nop", "breaks"): ["errored"], ("nop", "good"): ["failed"],
-    }  # fmt: skip
+    left_out = {(profile, task): ["not_run"] for profile in ("oracle", "nop") for task in ("gone", "secret", "bare")}
+    broken = {(profile, task): ["errored"] for profile in ("oracle", "nop") for task in ("breaks", "late")}
+    measured = {("oracle", "good"): ["passed"], ("nop", "good"): ["failed"]}
+    assert lab.outcomes() == {**left_out, **broken, **measured}
     listed = lab.tbench("list", lab.batch().folder, "--json").stdout
-    broken = [trial for trial in json.loads(listed) if trial["task"] == "breaks"]
-    assert {trial["error_class"] for trial in broken} == {"environment"}, broken
-    assert all("exit code 7" in trial["reason"] for trial in broken)
+    errors = {trial["task"]: trial for trial in json.loads(listed) if trial["outcome"] == "errored"}
+    assert {trial["error_class"] for trial in errors.values()} == {"environment"}, errors
+    assert "Dockerfile:2: RUN echo about to break; exit 7 failed with exit code 7" in errors["breaks"]["reason"]
+    assert ".log" in errors["breaks"]["reason"], "the file with all of it is named"
+    assert "building took longer than the task allows" in errors["late"]["reason"]
 
     (lab.root / "tasks" / "breaks" / "environment" / "Dockerfile").write_text(f"FROM {tiny}\n")
     ran = lab.tbench("resume", lab.batch().folder, "--retry-errors", "--accept-changed")

@@ -43,6 +43,17 @@ def test_a_prebuilt_image_needs_no_dockerfile(driver: Driver, tiny: str) -> None
     box.call("stop", True)
 
 
+def test_a_prebuilt_image_wins_over_a_dockerfile_unless_it_is_to_be_built(driver: Driver, tiny: str) -> None:
+    files = {"Dockerfile": "FROM tiny:1\nRUN echo > /by-dockerfile\n"}
+    box = driver.box(config={"docker_image": "tiny:1"}, files=files)
+    assert box.run("cat /by-dockerfile")["return_code"] != 0, "as under Docker"
+    box.call("stop", True)
+    box = driver.box(config={"docker_image": "tiny:1"}, files=files, start=False)
+    box.call("start", True)
+    assert box.run("cat /by-dockerfile")["return_code"] == 0
+    box.call("stop", True)
+
+
 def test_the_host_stands_for_an_image_only_where_somebody_says_so(driver: Driver, tiny: str, work: Path) -> None:
     files = {"Dockerfile": "FROM debian:12\nRUN git --version\n"}
     with pytest.raises(Raised, match="the image debian:12 is not here.*images pull debian:12"):

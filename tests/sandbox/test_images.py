@@ -398,4 +398,12 @@ def test_what_is_not_used_is_pruned_with_the_layers_that_nothing_else_has(
     assert (gone.layers, gone.images) == (1, (f"{server.host}/box:1",))
     assert images.find(f"{server.host}/box:1") is None
     assert images.find(f"{server.host}/other:1") == other
+    server.images.tags["again:1"] = server.images.tags["other:1"]
+    assert images.pull(f"{server.host}/again:1").digest == other.digest
+    gone = images.prune([f"{server.host}/again:1"])
+    assert (gone.images, gone.digests) == ((f"{server.host}/again:1",), ()), "the image has another name"
+    kept = images.find(f"{server.host}/other:1")
+    assert kept is not None
+    assert kept.digest == other.digest
+    assert images.prune([other.digest]).digests == (other.digest,)
     assert (images.folders(other)[0] / "etc/a").exists()

@@ -10,7 +10,7 @@ from terminalbench.cli.lazy import CommandTable
 from terminalbench.cli.line import Line
 from terminalbench.cli.options import PATH, json_option
 from terminalbench.cli.output import print_json
-from terminalbench.errors import EXIT_FAILURE, EXIT_OK, TbenchError
+from terminalbench.errors import EXIT_FAILURE, EXIT_OK, TbenchError, UserError
 
 if TYPE_CHECKING:
     from terminalbench.sandbox.image.layers import BuiltLayer
@@ -72,7 +72,7 @@ def pull_command(names: tuple[str, ...], as_json: bool) -> int:
     Exit code 1: one could not be fetched; the others were.
     """
     from terminalbench.sandbox.images.store import ImageStore
-    from terminalbench.text.numbers import size
+    from terminalbench.text.numbers import plural, size
 
     store, line, code, told = ImageStore(), _PullLine(quiet=as_json), EXIT_OK, []
     for name in names:
@@ -87,7 +87,7 @@ def pull_command(names: tuple[str, ...], as_json: bool) -> int:
         line.done()
         told.append({"name": name, **_document(image, [])})
         if not as_json:
-            click.echo(f"{name}: {image.digest}, {len(image.layers)} layers, {size(image.size)} fetched")
+            click.echo(f"{name}: {image.digest}, {plural(len(image.layers), 'layer')}, {size(image.size)}")
     if as_json:
         print_json(told)
     return code
@@ -106,15 +106,15 @@ def import_command(place: Path, name: str, tag: str | None, as_json: bool) -> in
     or a folder with a root file system.
     """
     from terminalbench.sandbox.images.store import ImageStore
-    from terminalbench.text.numbers import size
+    from terminalbench.text.numbers import plural, size
 
     line = _PullLine(quiet=as_json)
     image = ImageStore().load(place, name, tag, line.tell)
     line.done()
     if as_json:
-        print_json(_document(image, []))
+        print_json({"name": name, **_document(image, [])})
     else:
-        click.echo(f"{name}: {image.digest}, {len(image.layers)} layers, {size(image.size)}")
+        click.echo(f"{name}: {image.digest}, {plural(len(image.layers), 'layer')}, {size(image.size)}")
     return EXIT_OK
 
 
@@ -231,8 +231,11 @@ def prune_command(names: tuple[str, ...], days: float, yes: bool, as_json: bool)
     from terminalbench.text.numbers import plural, size
 
     store = ImageStore()
-    bases = {f"{IMAGE}{image.digest}" for image in map(store.find, names) if image is not None} if names else None
+    for name in names:
+        if store.find(name) is None and not (name.startswith("sha256:") and store.image(name) is not None):
+            raise UserError(f"{name} is not here", hint="tbench images list")
     gone = store.prune(list(names) or None, unused_days=None if names else days, dry=not yes)
+    bases = {f"{IMAGE}{digest}" for digest in gone.digests} if names else None
     built = prune_layers(bases, days, dry=not yes)
     if as_json:
         told = {"images": gone.images, "layers": gone.layers, "bytes": gone.bytes, "builds": len(built), "removed": yes}

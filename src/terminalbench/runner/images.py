@@ -1,5 +1,6 @@
 """The images of a batch: known from its tasks, fetched and built before the first trial, pinned in its plan."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, Plann
 from terminalbench.experiments.tables import RunTable
 from terminalbench.records.trial import TaskRef
 from terminalbench.runner.environment import FIXED
-from terminalbench.sandbox.image.needs import TaskNeeds, docker_image, needs_of
+from terminalbench.sandbox.image.needs import TaskNeeds, build_sec, docker_image, image_to_use, needs_of
 from terminalbench.sandbox.image.requests import (
     ImageReport,
     PrepareReport,
@@ -93,7 +94,10 @@ class ImageBooks:
 def image_needs(folders: Mapping[TaskRef, Path], run: RunTable, root: Path) -> dict[TaskRef, TaskNeeds]:
     """What tasks in these folders need that run in the local sandbox."""
     entries = image_entries(run, root)
-    return {ref: needs_of(folder, entries) for ref, folder in folders.items()} if run.container_env == "local" else {}
+    if run.container_env != "local":
+        return {}
+    rebuilt = is_rebuilt(run, os.environ)
+    return {ref: needs_of(folder, entries, rebuilt=rebuilt) for ref, folder in folders.items()}
 
 
 def folders_of(tasks: Iterable[PlannedTask]) -> dict[TaskRef, Path]:
@@ -174,7 +178,7 @@ def with_builds(
     """
     run = plan.settings
     builds = [
-        TaskBuild(_name(task.ref), str(folder / "environment"), docker_image(folder))
+        _task_build(_name(task.ref), folder, run, rebuilt=is_rebuilt(run, env))
         for task in tasks
         if books.runs_on_images(task.ref) and (folder := folder_of(task)) is not None
     ]
@@ -200,6 +204,11 @@ def with_builds(
         bases[name] = now
     images = PlannedImages(plan.images.pins, bases, plan.images.prepared_at or began, report.failed)
     return msgspec.structs.replace(plan, images=images), tuple(departures)
+
+
+def _task_build(name: str, folder: Path, run: RunTable, *, rebuilt: bool) -> TaskBuild:
+    image = image_to_use(folder / "environment", docker_image(folder), rebuilt=rebuilt)
+    return TaskBuild(name, str(folder / "environment"), image, build_sec(folder) * run.timeout_multiplier)
 
 
 def _base(need: TaskNeeds, pins: Mapping[str, str]) -> str:

@@ -33,7 +33,7 @@ from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.handover import Handed, Place, to_verifier
 from terminalbench.sandbox.image.build import Builds, Built, build, define
-from terminalbench.sandbox.image.needs import COMPOSE, fetch_missing, says_host_base
+from terminalbench.sandbox.image.needs import COMPOSE, fetch_missing, image_to_use, says_host_base
 from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.images.manifest import ImageConfig
 from terminalbench.sandbox.network.trial import TrialNetwork
@@ -135,12 +135,15 @@ class LocalSandbox(BaseEnvironment):
         require_agent_environment_definition(self.environment_dir, docker_image=self.task_env_config.docker_image)
         if (self.environment_dir / COMPOSE).exists():
             raise Refused("a task with Docker Compose services", where=str(self.environment_dir / COMPOSE))
-        table = ImageTable(self._images, self._pins, host=says_host_base(self.environment_dir.parent))
-        self._definition = define(self.environment_dir, self.task_env_config.docker_image, table)
+        self._define(self.task_env_config.docker_image)
         has_dockerfile = (self.environment_dir / "Dockerfile").is_file()
         if not self._enable_environment_dir_upload and self._definition.base == HOST and not has_dockerfile:
             raise Refused(f"the verifier image {self._definition.image}, which brings its own tests")
         self._binds = [self._bind(mount) for mount in self._mounts if not self._is_log(mount)]
+
+    def _define(self, image: str | None) -> None:
+        table = ImageTable(self._images, self._pins, host=says_host_base(self.environment_dir.parent))
+        self._definition = define(self.environment_dir, image, table)
 
     @override
     def _validate_extra_docker_compose_support(self) -> None:
@@ -195,6 +198,8 @@ class LocalSandbox(BaseEnvironment):
             certificates=self._certificates,
         )
         how.since = self._prepared_at if self._prepared_at is not None else how.since
+        if force_build and self.task_env_config.docker_image is not None:
+            self._define(image_to_use(self.environment_dir, self.task_env_config.docker_image, rebuilt=True))
         try:
             await asyncio.to_thread(fetch_missing, self._definition)
             built = await build(self._definition, how)

@@ -124,13 +124,14 @@ def define(folder: Path, docker_image: str | None, table: ImageTable) -> Definit
     return Definition(recipe, Context(folder), bases, names)
 
 
-async def build(definition: Definition, how: Builds) -> Built:
-    """The image of this definition on this machine; what is not there of it is built now."""
+async def build(definition: Definition, how: Builds, seconds: float | None = None) -> Built:
+    """The image of this definition on this machine; what is not there of it is built now, within so many seconds."""
     server = helper.running() or await asyncio.to_thread(helper.helper)
     done: dict[int, Built] = {}
+    left = [seconds] if seconds is not None else []
     try:
         for stage in definition.recipe.needed():
-            done[stage.number] = await _StageBuild(definition, how, server.ids, done).build(stage)
+            done[stage.number] = await _StageBuild(definition, how, server.ids, done, left).build(stage)
         return done.pop(max(done))
     finally:
         for built in done.values():
@@ -143,6 +144,8 @@ class _StageBuild:
     how: Builds
     ids: str
     done: dict[int, Built]
+    left: list[float]
+    """The seconds that are left, if they are limited."""
 
     async def build(self, stage: Stage) -> Built:
         start = await self._start(stage)
@@ -236,7 +239,7 @@ class _StageBuild:
             failed.unlink(missing_ok=True)
             try:
                 async with self.how.slots or contextlib.nullcontext():
-                    await self._build(part, lower, folder)
+                    await self._build_in_time(part, lower, folder)
             except SandboxError as error:
                 write_json(failed, BuildFailure(error.what, error.hint))
                 raise
@@ -244,6 +247,18 @@ class _StageBuild:
         if lock is None:
             raise SandboxError(f"the layer {folder} vanished while it was published")
         return folder, lock
+
+    async def _build_in_time(self, part: Sequence[Step], lower: Built, folder: Path) -> None:
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self.left[0] if self.left else None):
+                await self._build(part, lower, folder)
+        except TimeoutError:
+            place = f"{self.definition.recipe.where}:{part[-1].line}"
+            what = f"{place}: building took longer than the task allows"
+            raise SandboxError(what, hint="raise build_timeout_sec in its task.toml") from None
+        finally:
+            self.left[:] = [left - (time.monotonic() - began) for left in self.left]
 
     async def _build(self, part: Sequence[Step], lower: Built, folder: Path) -> None:
         if (full := cache.no_room()) is not None:

@@ -29,7 +29,7 @@ from terminalbench.sandbox.network.policy import CLOSED, OPEN
 from terminalbench.sandbox.session import Sandbox
 
 _LAST_BYTES = 4000
-_LAST_LINES, _LINE_WIDTH, _COMMAND_WIDTH = 4, 160, 120
+_LAST_LINES, _LINE_WIDTH, _COMMAND_WIDTH = 3, 120, 60
 _MOST_LOG_BYTES = 64 << 20
 _COPY_BYTES = 1 << 40
 _CHUNK = 1 << 18
@@ -75,7 +75,8 @@ class StepRunner:
         done = await self._logged(argv, step)
         if done.exit_code != 0:
             command = textwrap.shorten(step.text, _COMMAND_WIDTH, placeholder=" ...")
-            what = f"{self._place(step)}: {command} failed with exit code {done.exit_code}"
+            place = f"{os.path.basename(self.where)}:{step.line}"  # noqa: PTH119  who reads it knows the task
+            what = f"{place}: {command} failed with exit code {done.exit_code}"
             if said := _last_lines(done.stdout) + _last_lines(done.stderr):
                 what += "\n" + "\n".join(said)
             full = cache.no_room()

@@ -20,6 +20,7 @@ HOST_BASE = "host_base"
 COMPOSE = "docker-compose.yaml"
 """The file by which a task has further services; by another name it is one of the task's own."""
 _LARGEST_FILE = 1 << 20
+_BUILD_SEC = 600.0
 
 
 @dataclass(frozen=True)
@@ -31,23 +32,32 @@ class TaskNeeds:
     problem: str | None = None
 
 
-def needs_of(task: Path, entries: Mapping[str, str]) -> TaskNeeds:
-    """Return what the task in a folder needs, where `entries` say what stands for images."""
+def needs_of(task: Path, entries: Mapping[str, str], *, rebuilt: bool = False) -> TaskNeeds:
+    """Return what the task in a folder needs, where `entries` say what stands for images.
+
+    `rebuilt`: what has a Dockerfile is built by it.
+    """
     config = _config(task)
-    image = _image_of(config)
+    image = image_to_use(task / "environment", _image_of(config), rebuilt=rebuilt)
     table = ImageTable(entries, host=_on_host(config))
     wanted: dict[str, str] = {}
     for folder in (task / "environment", task / "tests"):
-        if not (folder / "Dockerfile").is_file() and (folder.name == "tests" or not image):
-            continue  # a verifier's own image is rare; of a missing Dockerfile Harbor says so
+        own = image if folder.name != "tests" else None
+        if own is None and not (folder / "Dockerfile").is_file() and not (folder / COMPOSE).exists():
+            if folder.name == "tests":
+                continue  # it has no image of its own
+            said = f"{folder} has no Dockerfile, and task.toml no docker_image (add one of them)"
+            return (
+                TaskNeeds(problem=said) if folder.is_dir() else TaskNeeds()
+            )  # else the task is broken, and said to be
         try:
-            wanted |= _images(folder, image, table)
+            wanted |= _images(folder, own, table)
         except Refused as error:
             return TaskNeeds(problem=str(error))
         except (OSError, ValueError) as error:
             return TaskNeeds(problem=f"{folder / 'Dockerfile'} cannot be read: {error}")
-    own = tuple(dict.fromkeys(taken for taken in wanted.values() if not _is_place(taken)))
-    return TaskNeeds(own, {name: taken for name, taken in wanted.items() if _is_place(taken)})
+    images = tuple(dict.fromkeys(taken for taken in wanted.values() if not _is_place(taken)))
+    return TaskNeeds(images, {name: taken for name, taken in wanted.items() if _is_place(taken)})
 
 
 def _images(folder: Path, image: str | None, table: ImageTable) -> dict[str, str]:
@@ -58,13 +68,18 @@ def _images(folder: Path, image: str | None, table: ImageTable) -> dict[str, str
     for stage in recipe.needed():
         StageReader(recipe, ImageConfig(stage.image)).read(stage)
     if "scratch" in (wanted := recipe.images()):
-        table.base_for("scratch", where=recipe.where)
+        table.base_for("scratch", where=f"{recipe.where}:{wanted['scratch']}")
     return {name: table.stand_in(name) for name in wanted}
 
 
 def _is_place(taken: str) -> bool:
     """Whether it is used as it is: the host, or the folder of a root file system; archives and layouts are taken in."""
     return taken == HOST or (taken.startswith("/") and Path(taken).is_dir() and not Path(taken, "oci-layout").exists())
+
+
+def image_to_use(environment: Path, image: str | None, *, rebuilt: bool) -> str | None:
+    """Return the prebuilt image that a task runs on; None if it is built: it names none, or that is asked for."""
+    return None if rebuilt and (environment / "Dockerfile").is_file() else image
 
 
 def docker_image(task: Path) -> str | None:
@@ -76,6 +91,13 @@ def _image_of(config: Mapping[str, Any]) -> str | None:
     environment = config.get("environment")
     image = environment.get("docker_image") if isinstance(environment, dict) else None
     return image if isinstance(image, str) else None
+
+
+def build_sec(task: Path) -> float:
+    """Return how long the image of a task may take to build."""
+    environment = _config(task).get("environment")
+    told = environment.get("build_timeout_sec") if isinstance(environment, dict) else None
+    return float(told) if isinstance(told, int | float) and told > 0 else _BUILD_SEC
 
 
 def says_host_base(task: Path) -> bool:

@@ -63,6 +63,8 @@ class _Pulls:
         try:
             return self._archive(name) if name.startswith("/") else self._image(name)
         except TbenchError as error:
+            if name.startswith("/"):
+                return ImageReport(here=False, problem=f"{name} cannot be used: {error} (correct [run.images])")
             return ImageReport(here=False, problem=f"the image {name} is not here: {error.what} ({ways_out(name)})")
         finally:
             self._running.pop(name, None)
@@ -126,7 +128,8 @@ class _Building:
             try:
                 folder = Path(task.folder)
                 table = ImageTable(self._request.entries, self._pins, host=says_host_base(folder.parent))
-                made = await build(await asyncio.to_thread(define, folder, task.docker_image, table), how)
+                definition = await asyncio.to_thread(define, folder, task.docker_image, table)
+                made = await build(definition, how, task.seconds)
                 built[task.name] = built_at(made)
                 made.close()
             except TbenchError as error:

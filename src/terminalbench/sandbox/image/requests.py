@@ -4,11 +4,15 @@ import msgspec
 
 
 class TaskBuild(msgspec.Struct, frozen=True):
-    """A task whose image is to be built: its folder, and the parts of its task.toml that decide about it."""
+    """A task whose image is to be built: its folder, and the parts of its task.toml that decide about it.
+
+    `seconds` is how long its commands may take together.
+    """
 
     name: str
     folder: str
     docker_image: str | None = None
+    seconds: float = 600.0
 
 
 class PrepareRequest(msgspec.Struct, frozen=True):

@@ -146,11 +146,11 @@ def read_recipe(text: str, where: str) -> Recipe:
 
 
 def recipe_of(folder: Path, docker_image: str | None) -> Recipe:
-    """Return what the Dockerfile of a folder says; without one, the task is its image as it is."""
+    """Return what the Dockerfile of a folder says; where the task names a prebuilt image, that as it is."""
+    if docker_image is not None:
+        return read_recipe(f"FROM {docker_image}\n", f"docker_image of {folder.parent.name}")
     path = folder / "Dockerfile"
-    if path.is_file():
-        return read_recipe(path.read_text(encoding="utf-8"), str(path))
-    return read_recipe(f"FROM {docker_image}\n", f"docker_image of {folder.parent.name}")
+    return read_recipe(path.read_text(encoding="utf-8"), str(path))
 
 
 def _with(stage: Stage, instructions: Sequence[Instruction]) -> Stage:

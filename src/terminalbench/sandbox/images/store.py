@@ -94,11 +94,12 @@ Tell = Callable[[PullProgress], None]
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was removed."""
+    """What was removed: names, layers that no image has any more with their bytes, and images by their digests."""
 
     images: tuple[str, ...]
     layers: int
     bytes: int
+    digests: tuple[str, ...] = ()
 
 
 class ImageStore:
@@ -257,30 +258,44 @@ class ImageStore:
         What a process uses stays.
         """
         removed: list[ImageRecord] = []
+        told: list[str] = []
         with _locked(self.root / "store.lock"):
             for image, known in list(self.images()):
-                if self._unwanted(image, known, names, unused_days) and self._forget(image, known, dry=dry):
-                    removed.append(image)
+                gone = self._unwanted(image, known, names, unused_days)
+                if gone is None:
+                    continue
+                others = [one for one in known if one not in gone]
+                if not others and not self._forget(image, dry=dry):
+                    continue  # a process uses it
+                removed += [] if others else [image]
+                told += [one.name for one in gone] or [image.digest]
+                for one in () if dry else gone:
+                    self._name_file(one.name).unlink(missing_ok=True)
             kept = {layer.chain for image, _ in self.images() if image not in removed for layer in image.layers}
             chains = [one for one in self._chains.iterdir() if one.is_dir() and f"sha256:{one.name}" not in kept]
-            gone = sum(_told_bytes(one) for one in chains)
+            freed = sum(_told_bytes(one) for one in chains)
             if not dry:
                 helper.helper().ask({"op": "remove", "paths": [str(one) for one in chains]})
                 for file in (self.root / "blobs").iterdir():
                     file.unlink(missing_ok=True)
-        return Pruned(tuple(image.settings.image for image in removed), len(chains), gone)
+        return Pruned(tuple(told), len(chains), freed, tuple(image.digest for image in removed))
 
     def _unwanted(
         self, image: ImageRecord, known: list[NameRecord], names: list[str] | None, days: float | None
-    ) -> bool:
-        if names is not None:
-            wanted = {str(parse_reference(name)) for name in names} | set(names)
-            return bool(wanted & {image.digest, *(one.name for one in known)})
-        lock = self._record_file(image.digest).with_suffix(".lock")
-        used_at = lock.stat().st_mtime if lock.exists() else datetime.fromisoformat(image.stored_at).timestamp()
-        return days is None or time.time() - used_at > days * 86400
+    ) -> list[NameRecord] | None:
+        """The names of an image that are to go, all of them if it is meant by its digest; None if it is not meant."""
+        if names is None:
+            lock = self._record_file(image.digest).with_suffix(".lock")
+            used_at = lock.stat().st_mtime if lock.exists() else datetime.fromisoformat(image.stored_at).timestamp()
+            return known if days is None or time.time() - used_at > days * 86400 else None
+        wanted = {name for name in names if name.startswith("sha256:")}
+        for reference in (parse_reference(name) for name in names if not name.startswith("sha256:")):
+            wanted.add(reference.digest or str(reference))
+        if image.digest in wanted:
+            return known
+        return [one for one in known if one.name in wanted] or None
 
-    def _forget(self, image: ImageRecord, known: list[NameRecord], *, dry: bool) -> bool:
+    def _forget(self, image: ImageRecord, *, dry: bool) -> bool:
         file = self._record_file(image.digest)
         with file.with_suffix(".lock").open("a") as lock:
             try:
@@ -289,8 +304,6 @@ class ImageStore:
                 return False  # a process uses it
             if not dry:
                 file.unlink(missing_ok=True)
-                for one in known:
-                    self._name_file(one.name).unlink(missing_ok=True)
         return True
 
     # Places

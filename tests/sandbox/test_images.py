@@ -405,5 +405,5 @@ def test_what_is_not_used_is_pruned_with_the_layers_that_nothing_else_has(
     kept = images.find(f"{server.host}/other:1")
     assert kept is not None
     assert kept.digest == other.digest
-    assert images.prune([other.digest]).digests == (other.digest,)
     assert (images.folders(other)[0] / "etc/a").exists()
+    assert images.prune([other.digest]).digests == (other.digest,)

@@ -131,6 +131,7 @@ def test_what_cannot_run_is_said_before_anything_runs(lab, registry: RegistrySer
     assert "Left out\n  gone: the image" in lab.tbench("plan", file).stdout
     ran = lab.tbench("run", file)
     assert ran.returncode == 3
+    assert "cannot be built, their trials say why: tasks/breaks, tasks/late" in ran.stderr
     left_out = {(profile, task): ["not_run"] for profile in ("oracle", "nop") for task in ("gone", "secret", "bare")}
     broken = {(profile, task): ["errored"] for profile in ("oracle", "nop") for task in ("breaks", "late")}
     measured = {("oracle", "good"): ["passed"], ("nop", "good"): ["failed"]}

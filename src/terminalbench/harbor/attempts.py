@@ -20,8 +20,8 @@ from terminalbench.harbor.read.planned import read_planned
 from terminalbench.harbor.read.result_file import TaskConfig
 from terminalbench.harbor.read.results import finished_folders
 from terminalbench.json_files import decode_plain
+from terminalbench.records.setup import ATTEMPT
 
-ATTEMPT = "TBENCH_ATTEMPT"
 """The variable in which an agent, and every command it runs in its environment, finds the number, from 1."""
 
 _PLAN_LIMIT = 1 << 30

@@ -4,6 +4,8 @@ import msgspec
 
 SETUP_FILE = "setup.json"
 """The file of a trial that says which set-up it started from."""
+ATTEMPT = "TBENCH_ATTEMPT"
+"""The variable by which an agent is told which attempt of its task this is."""
 ON_HOST = "host"
 """The base of a task for whose image this machine's own system stands."""
 

@@ -29,7 +29,7 @@ from terminalbench.sandbox.image.requests import (
     TaskBuild,
 )
 from terminalbench.secrets.values import Secrets
-from terminalbench.text.numbers import plural, size
+from terminalbench.text.numbers import plural, size, some
 
 _PROGRAM = "terminalbench.sandbox.image.prepare"
 _SHORT = 19
@@ -204,6 +204,12 @@ def with_builds(
         bases[name] = now
     images = PlannedImages(plan.images.pins, bases, plan.images.prepared_at or began, report.failed)
     return msgspec.structs.replace(plan, images=images), tuple(departures)
+
+
+def build_notes(plan: Plan) -> list[str]:
+    """What is to be said of builds that failed: whose trials will be errors."""
+    failed = list(plan.images.failed) if plan.images is not None else []
+    return [f"cannot be built, their trials say why: {some(failed)}"] if failed else []
 
 
 def _task_build(name: str, folder: Path, run: RunTable, *, rebuilt: bool) -> TaskBuild:

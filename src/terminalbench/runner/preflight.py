@@ -22,7 +22,7 @@ from terminalbench.runner.changes import with_task_files, with_values
 from terminalbench.runner.datasets import with_remote_tasks
 from terminalbench.runner.environment import child_environment, declared_variables, named_variables
 from terminalbench.runner.executors.local import ask
-from terminalbench.runner.images import image_books, to_run, with_builds, with_images
+from terminalbench.runner.images import build_notes, image_books, to_run, with_builds, with_images
 from terminalbench.runner.provenance import source_problem
 from terminalbench.text.numbers import plural
 
@@ -105,7 +105,7 @@ def prepare(
     plan = with_values(plan, environments)
     if build:
         plan, _departures = with_builds(plan, to_run(plan), books, experiment.root, shell, tell)
-    return Prepared(plan, profiles, environments, (*notes, *found.notes))
+    return Prepared(plan, profiles, environments, (*notes, *found.notes, *build_notes(plan)))
 
 
 def ask_harbor(requests: list[JobRequest]) -> Report:

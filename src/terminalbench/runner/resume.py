@@ -42,7 +42,7 @@ from terminalbench.runner.changes import Changes, accepted, find_changes, refuse
 from terminalbench.runner.datasets import with_remote_tasks
 from terminalbench.runner.environment import declared_variables, process_environment
 from terminalbench.runner.growth import is_quarantined
-from terminalbench.runner.images import ImageBooks, image_books, with_builds, with_images
+from terminalbench.runner.images import ImageBooks, build_notes, image_books, with_builds, with_images
 from terminalbench.runner.kill import await_ends, end_leftovers
 from terminalbench.runner.local_models import local_models, served
 from terminalbench.runner.lost import LOST, lost_verdicts, said, with_lost
@@ -308,6 +308,8 @@ def _run(
     if request.strict:
         refuse_left_out((*_held(view), *left_out), str(batch.folder))
     plan, unlike = with_builds(plan, tasks.values(), books, root_of(plan), os.environ, listener.preparing)
+    for text in build_notes(plan):
+        listener.note(text)
     changes = Changes(departures=(*_other_bases(view, books), *unlike))
     if not request.accept_changed:
         refuse(changes, plan, str(batch.folder))

@@ -212,6 +212,7 @@ class LocalSandbox(BaseEnvironment):
                 self, self._setup_key(), self.trial_paths.trial_dir, since, image=built.config.image
             )
         if self._setup is not None:
+            self._network.before_phase = self._setup.before_phase
             await self._setup.start()
         else:
             await self.bring_up()

@@ -26,9 +26,10 @@ from typing import Any, Protocol
 import msgspec
 
 from terminalbench.json_files import decode_plain, write_json
-from terminalbench.records.setup import SETUP_FILE, SetupNote
+from terminalbench.records.setup import ATTEMPT, SETUP_FILE, SetupNote
 from terminalbench.sandbox import cache, helper
 from terminalbench.sandbox.answers import Finished
+from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.image.layers import LayerNote, size_of
 from terminalbench.sandbox.locking import exclusive
 
@@ -36,7 +37,6 @@ _RECORD_BYTES = 16 << 20
 _MOST_RECORDS = 16
 _SECRET_LENGTH = 12
 _MOST_SEARCHED = 4 << 20
-_ATTEMPT = "TBENCH_ATTEMPT"
 
 
 class SetupCall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,7 +90,7 @@ class _Done:
 
 def decisive(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that decide about a command of a set-up: not which attempt of a task it is."""
-    return {name: value for name, value in variables.items() if name != _ATTEMPT}
+    return {name: value for name, value in variables.items() if name != ATTEMPT}
 
 
 def digest_of(*parts: Any) -> str:
@@ -132,6 +132,7 @@ class AgentSetup:
         self._decided = False
         self._settling, self._turning = asyncio.Lock(), asyncio.Lock()
         self._settled = False
+        self._broken: SandboxError | None = None
 
     # What Harbor tells
 
@@ -190,15 +191,27 @@ class AgentSetup:
                 await self._begin_making(digest)
         return self._answer(digest) if not self._up else None
 
+    async def before_phase(self) -> None:
+        """Settle while the network is still that of the set-up: what is done again may need it."""
+        if self.is_over:
+            with contextlib.suppress(SandboxError):  # whoever uses the sandbox next is told
+                await self.settle()
+
     async def settle(self) -> None:
         """Have the sandbox that the trial goes on with."""
         async with self._settling:
+            if self._broken is not None:
+                raise self._broken
             if self._settled:
                 return
-            if not self._up:
-                await self._from_record()
-            elif self._making is not None and self._phase is _Phase.OVER:
-                await self._keep()
+            try:
+                if not self._up:
+                    await self._from_record()
+                elif self._making is not None and self._phase is _Phase.OVER:
+                    await self._keep()
+            except SandboxError as error:
+                self._broken = error
+                raise
             self._settled = self.is_over
             if self._settled:
                 await self._held.aclose()
@@ -257,7 +270,10 @@ class AgentSetup:
 
     async def _redo(self) -> None:
         for call in self._calls:
-            call.ended = await call.do()
+            before, call.ended = call.ended, await call.do()
+            if before is not None and before.exit_code != call.ended.exit_code:
+                codes = f"{before.exit_code} and {call.ended.exit_code}"
+                raise SandboxError(f"a command of the agent's set-up ended with {codes} when it was done twice")
 
     async def _bring_up(self, setup: Path | None = None, building: Path | None = None, hold: int | None = None) -> None:
         await self._place.bring_up(setup, building, hold)
@@ -338,17 +354,22 @@ class AgentSetup:
         return record
 
     def _read(self) -> list[SetupRecord]:
-        """The set-ups on this image, the newest first; those whose layer is gone are forgotten."""
+        """The set-ups on this image, the newest first; those whose layer is gone, or that are old, are forgotten."""
         found = []
         for file in self._folder.glob("*.json"):
             record = decode_plain(file, SetupRecord, _RECORD_BYTES)
-            gone = record is not None and record.layer is not None
-            gone = gone and not (cache.root() / "layers" / str(record.layer) / "meta.json").exists() if record else True
-            if gone:
+            made_at = datetime.fromisoformat(record.made_at).timestamp() if record is not None else 0.0
+            if record is None or not _still_counts(record, made_at):
                 file.unlink(missing_ok=True)
-            elif record is not None and datetime.fromisoformat(record.made_at).timestamp() >= self._since - 1:
+            elif made_at >= self._since - 1:
                 found.append(record)
         return sorted(found, key=lambda one: one.made_at, reverse=True)
+
+
+def _still_counts(record: SetupRecord, made_at: float) -> bool:
+    if record.layer is None:
+        return time.time() - made_at < cache.LAYER_DAYS * 86400
+    return (cache.root() / "layers" / record.layer / "meta.json").exists()
 
 
 def _holds(folder: Path, secrets: set[bytes]) -> bool:
@@ -356,9 +377,11 @@ def _holds(folder: Path, secrets: set[bytes]) -> bool:
     for place, _folders, names in os.walk(folder):
         for name in names:
             path = Path(place, name)
-            with contextlib.suppress(OSError):
+            try:
                 if not path.is_symlink() and path.is_file() and path.stat().st_size <= _MOST_SEARCHED:
                     content = path.read_bytes()
                     if any(secret in content for secret in secrets):
                         return True
+            except OSError:  # another user's file: it may hold anything
+                return True
     return False

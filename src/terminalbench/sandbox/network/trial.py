@@ -149,12 +149,14 @@ def _is_private(host: str) -> bool:
 class TrialNetwork:
     """The network of one sandbox, whose task asks for these policies, one after the other.
 
-    `enter_by` tells the sandbox of another policy and phase, once it runs.
+    `enter_by` tells the sandbox of another policy and phase, once it runs. `before_phase` is awaited before a phase
+    begins: what belongs to the one before is done by then.
     """
 
     def __init__(self, given: Mapping[str, Any] | str | None, trial_dir: Path, asked: Sequence[NetworkPolicy]) -> None:
         self.settings = Settings.read(given)
         self.enter_by: Callable[[Policy, str], Awaitable[None]] | None = None
+        self.before_phase: Callable[[], Awaitable[None]] | None = None
         self._pasta: str | None = None
         self._upstreams: list[str] | None = None
         self._trial_dir, self._phase, self._asked, self._all = trial_dir, PHASES[0], asked[0], tuple(asked)
@@ -205,11 +207,15 @@ class TrialNetwork:
 
     async def ask(self, asked: NetworkPolicy) -> None:
         """The task asks for another policy from now on."""
+        if self.before_phase is not None:
+            await self.before_phase()
         self._asked = asked
         await self._tell()
 
     async def enter(self, phase: str) -> None:
         """Another phase of the trial has begun."""
+        if self.before_phase is not None:
+            await self.before_phase()
         self._phase = phase
         await self._tell()
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from harbor.environments.base import ExecResult
 from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import TrialPaths
 
@@ -250,7 +251,8 @@ async def hear(host: str, port: int) -> str:
 
 
 async def call(box: int, method: str, *args: Any, **options: Any) -> Any:
-    return await getattr(boxes[box], method)(*args, **options)
+    answer = await getattr(boxes[box], method)(*args, **options)
+    return answer.model_dump() if isinstance(answer, ExecResult) else answer
 
 
 async def counts(box: int) -> dict[str, int]:

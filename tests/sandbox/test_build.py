@@ -162,10 +162,11 @@ def test_many_builders_of_one_layer_build_it_once(driver: Driver, work: Path) ->
 import asyncio
 from pathlib import Path
 from terminalbench.sandbox.image.build import Builds, build, define
+from terminalbench.sandbox.image.steps import BuildSource
 from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.plan import limits_for
 async def main():
-    definition = define(Path({str(work / "environment")!r}), None, ImageTable(host=True))
+    definition = define(BuildSource(Path({str(work / "environment")!r})), ImageTable(host=True))
     built = await build(definition, Builds(limits_for(None, None, None, scratch="disk")))
     print((built.layers[0] / "0" / "built").read_text().strip())
 asyncio.run(main())
@@ -214,7 +215,15 @@ def test_a_build_is_limited_too(driver: Driver) -> None:
     [
         ({"files": {"Dockerfile": "FROM alpine:3\n"}}, "the image alpine:3 is not here"),
         ({"files": {"Dockerfile": "FROM a AS b\nFROM debian:12\nCOPY --from=b / /\n"}}, "the image a is not here"),
-        ({"files": {"docker-compose.yaml": "services: {}\n", "Dockerfile": "FROM debian:12\n"}}, "Docker Compose"),
+        (
+            {
+                "files": {
+                    "docker-compose.yaml": "services: {a: {image: b, pid: host}}\n",
+                    "Dockerfile": "FROM debian:12\n",
+                }
+            },
+            "pid .service a.",
+        ),
         ({"config": {"gpus": 1}}, "needs 1 GPU"),
         ({"config": {"docker_image": "org/image:1"}, "files": {"readme": ""}}, "the image org/image:1 is not here"),
         ({"mounts": [{"type": "volume", "source": "v", "target": "/v"}]}, "a mount of type volume"),

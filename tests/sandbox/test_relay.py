@@ -222,7 +222,7 @@ def test_plain_requests_go_to_the_hosts_own_proxy_as_it_wants_them(tmp_path: Pat
             loop, log = asyncio.get_running_loop(), EgressLog(os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT))
             door = socket.create_server(("127.0.0.1", 0))
             about = {
-                "policy": LISTED.plain(), "phase": "agent", "static": {}, "way": "proxy",
+                "policy": LISTED.plain(), "phase": "agent", "static": {}, "beside": {}, "way": "proxy",
                 "proxies": {"http": f"http://me:key@127.0.0.1:{proxy.getsockname()[1]}"},
                 "forwards": [("pypi.org", 80)],
             }  # fmt: skip

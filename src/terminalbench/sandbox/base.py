@@ -26,6 +26,8 @@ from terminalbench.sandbox.errors import Refused, SandboxError
 
 HOST = ON_HOST
 IMAGE = "image:"
+SCRATCH = "scratch"
+"""The image without any file."""
 
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _EMPTY = {
@@ -119,13 +121,21 @@ class Base:
 
 
 def open_base(name: str, ids: str) -> Base:
-    """Return the base called `name`: "host", "image:<digest>" of the store, or a rootfs folder.
+    """Return the base called `name`: "host", "image:<digest>" of the store, "scratch", or a rootfs folder.
 
     `ids` is what the helper may map.
     """
     if name.startswith(IMAGE):
         return _image(name, ids)
+    if name == SCRATCH:
+        return _empty()
     return _host(ids) if name == HOST else _rootfs(name)
+
+
+def _empty() -> Base:
+    folder = store.root() / "empty"
+    folder.mkdir(mode=0o755, exist_ok=True)
+    return Base(SCRATCH, (Overlay("", (str(folder),)),), SCRATCH)
 
 
 @cache

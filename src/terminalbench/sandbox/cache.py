@@ -6,6 +6,7 @@
   layers/<hash>/       one per built Dockerfile: meta.json, 0/ 1/ ... (a folder per overlay), `lock`
   layers/<hash>.lock   held while that layer is built
   building/<name>/     a layer being built, with building/<name>.lock
+  volumes/<name>/      what the services of one trial share, with volumes/<name>.lock
 """
 
 import contextlib
@@ -121,8 +122,9 @@ def collect_leftovers() -> Collected:
         if gone is not None:
             groups += gone
             sandboxes += _remove(folder)
-    for folder in _dead(root() / "building"):
-        builds += _remove(folder)
+    for kind in ("building", "volumes"):
+        for folder in _dead(root() / kind):
+            builds += _remove(folder)
     long_ago = time.time() - LAYER_DAYS * 86400
     for folder in _published():
         layers += remove_unused(folder, long_ago)

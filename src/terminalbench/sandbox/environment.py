@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import inspect
+import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, override
@@ -29,13 +30,17 @@ from terminalbench.sandbox.answers import Counts, Finished
 from terminalbench.sandbox.base import HOST
 from terminalbench.sandbox.cache import collect_once
 from terminalbench.sandbox.certificates import Certificates
+from terminalbench.sandbox.compose.project import COMPOSE, MAIN, Project, read_project
+from terminalbench.sandbox.compose.services import Surroundings, TrialServices, with_settings
 from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.handover import Handed, Place, to_verifier
 from terminalbench.sandbox.image.build import Builds, Built, build, define
-from terminalbench.sandbox.image.needs import COMPOSE, fetch_missing, image_to_use, says_host_base
+from terminalbench.sandbox.image.needs import fetch_missing, image_to_use, says_host_base
+from terminalbench.sandbox.image.steps import BuildSource
 from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.images.manifest import ImageConfig
+from terminalbench.sandbox.network.policy import Policy
 from terminalbench.sandbox.network.trial import TrialNetwork
 from terminalbench.sandbox.plan import MEGABYTE, Bind, Limits, Plan, limits_for
 from terminalbench.sandbox.probe import probe
@@ -82,15 +87,19 @@ class LocalSandbox(BaseEnvironment):
         self._prepared_at, self._certificates = prepared_at, Certificates(ca)
         self._scratch, self._setups_since = scratch, setups_since
         self._setup: AgentSetup | None = None
+        self._project: Project | None = None
+        self._services: TrialServices | None = None
         self._sandbox: Sandbox | None = None
         self._built: Built | None = None
+        self._all_built: dict[str, Built] = {}
         self._seen = Counts()
         self._handed: list[str] | None = None
         self._background: list[asyncio.Task[Finished]] = []
         super().__init__(*args, **kwargs)
         asked = [self._network_policy, *self._phase_network_policies]
         self._network = TrialNetwork(network, self.trial_paths.trial_dir, asked)
-        self._network.check(self.environment_dir.parent)
+        self._network.check(self.environment_dir.parent, services=self._project is not None)
+        self._network.enter_by = self._enter
         self._activity = Activity(self.trial_paths.trial_dir)
         self._live_logs = LiveLogs(self._agent_logs(), self._activity)
 
@@ -113,6 +122,7 @@ class LocalSandbox(BaseEnvironment):
             network_allowlist_ipv6_addresses=True,
             network_allowlist_ipv4_cidrs=True,
             network_allowlist_ipv6_cidrs=True,
+            docker_compose=True,
         )
 
     @classmethod
@@ -134,16 +144,20 @@ class LocalSandbox(BaseEnvironment):
     def _validate_definition(self) -> None:
         require_agent_environment_definition(self.environment_dir, docker_image=self.task_env_config.docker_image)
         if (self.environment_dir / COMPOSE).exists():
-            raise Refused("a task with Docker Compose services", where=str(self.environment_dir / COMPOSE))
+            self._project = read_project(self.environment_dir, {**os.environ, **self._persistent_env})
         self._define(self.task_env_config.docker_image)
         has_dockerfile = (self.environment_dir / "Dockerfile").is_file()
-        if not self._enable_environment_dir_upload and self._definition.base == HOST and not has_dockerfile:
-            raise Refused(f"the verifier image {self._definition.image}, which brings its own tests")
+        main = self._definitions[MAIN]
+        if not self._enable_environment_dir_upload and main.base == HOST and not has_dockerfile:
+            raise Refused(f"the verifier image {main.image}, which brings its own tests")
         self._binds = [self._bind(mount) for mount in self._mounts if not self._is_log(mount)]
 
     def _define(self, image: str | None) -> None:
         table = ImageTable(self._images, self._pins, host=says_host_base(self.environment_dir.parent))
-        self._definition = define(self.environment_dir, image, table)
+        sources = {MAIN: BuildSource(self.environment_dir, image)}
+        if self._project is not None:
+            sources = {name: self._project.source(one, image) for name, one in self._project.services.items()}
+        self._definitions = {name: define(source, table) for name, source in sources.items()}
 
     @override
     def _validate_extra_docker_compose_support(self) -> None:
@@ -200,13 +214,17 @@ class LocalSandbox(BaseEnvironment):
         how.since = self._prepared_at if self._prepared_at is not None else how.since
         if force_build and self.task_env_config.docker_image is not None:
             self._define(image_to_use(self.environment_dir, self.task_env_config.docker_image, rebuilt=True))
+        self._start_limits = limits
         try:
-            await asyncio.to_thread(fetch_missing, self._definition)
-            built = await build(self._definition, how)
+            built = await self._build(how)
+            if self._services is not None:
+                await self._services.open()
+                await self._services.start(after_main=False)
         except SandboxError as error:
             raise SandboxBuildFailedError(str(error)) from error
-        self._built, self._start_limits = built, limits
-        if self._setups_since is not None and not built.config.entrypoint and not self._network.settings.host:
+        filled = self._project is not None and bool(self._project.main.mounts)
+        plain = not built.config.entrypoint and not filled and not self._network.settings.host
+        if self._setups_since is not None and plain:
             since = max(self._setups_since, how.since if force_build else 0.0)
             self._setup = AgentSetup(
                 self, self._setup_key(), self.trial_paths.trial_dir, since, image=built.config.image
@@ -216,7 +234,32 @@ class LocalSandbox(BaseEnvironment):
             await self._setup.start()
         else:
             await self.bring_up()
+        if self._services is not None:
+            try:
+                await self._services.start(after_main=True)
+                await self._services.check_main(self._check)
+            except SandboxError as error:
+                raise SandboxBuildFailedError(str(error)) from error
         await self._upload_environment_dir_after_start()
+
+    async def _check(self, argv: Sequence[str], timeout_sec: float) -> Finished:
+        """Run a health check of the sandbox itself."""
+        await self._ready()
+        env, account = self._merge_env(None) or {}, self._account(None)
+        return await self._run(argv, cwd=self._workdir, env=env, account=account, timeout_sec=timeout_sec)
+
+    async def _build(self, how: Builds) -> Built:
+        """The image of the sandbox, and those of the services beside it."""
+        for name, definition in self._definitions.items():
+            await asyncio.to_thread(fetch_missing, definition)
+            self._all_built[name] = await build(definition, how)
+        self._built = built = self._all_built[MAIN]
+        if self._project is None:
+            return built
+        self._built = built = with_settings(built, self._project.main)
+        given = Surroundings(self.trial_paths.trial_dir, self._scratch, self._certificates, self._network.another_way)
+        self._services = TrialServices(self._project, self._all_built, given)
+        return built
 
     def _setup_key(self) -> str:
         """What decides about the set-up of an agent besides what it does: the image, the agent, who and where it is."""
@@ -232,7 +275,7 @@ class LocalSandbox(BaseEnvironment):
     async def bring_up(self, setup: Path | None = None, building: Path | None = None, hold: int | None = None) -> None:
         """Start the sandbox, in place of the one that runs; over a set-up, or to make one in the folder `building`."""
         await self.take_down()
-        built = self._require_built()
+        built, services = self._require_built(), self._services
         plan = Plan(
             built.base,
             self._start_limits,
@@ -241,24 +284,35 @@ class LocalSandbox(BaseEnvironment):
             building=building,
             scratch=self._scratch if building is None else "disk",
             folders={mount["target"]: 0o777 for mount in self._mounts if self._is_log(mount)},
-            binds=(*self._certificates.binds, *self._binds),
+            binds=(*self._certificates.binds, *self._binds, *(services.binds(MAIN) if services is not None else ())),
+            volumes=services.volumes if services is not None else (),
             way=self._network.way(),
+            seat=services.seat(MAIN) if services is not None else None,
             host_network=self._network.settings.host,
             holds=(*built.locks, *([hold] if hold is not None else [])),
         )
         self._sandbox = await Sandbox.start(plan)
-        self._network.enter_by = self._sandbox.enter
+        if services is not None:
+            await services.prepare_main(self._sandbox)
         if built.config.entrypoint:
-            argv = [*built.config.entrypoint, "sh", "-c", "sleep infinity"]
+            command = built.config.command if self._project is not None else []  # else Harbor replaces it
+            argv = [*built.config.entrypoint, *(command or ["sh", "-c", "sleep infinity"])]
             env, account = self._merge_env(None) or {}, self._account(None)
             run = self._run(argv, cwd=self._workdir, env=env, account=account)
             self._background.append(asyncio.create_task(run))
 
     async def take_down(self) -> None:
         """Stop the sandbox, if one runs."""
-        sandbox, self._sandbox, self._network.enter_by = self._sandbox, None, None
+        sandbox, self._sandbox = self._sandbox, None
         if sandbox is not None:
             await sandbox.stop()
+
+    async def _enter(self, policy: Policy, phase: str) -> None:
+        """Another phase of the trial: told to all of its sandboxes."""
+        if self._sandbox is not None:
+            await self._sandbox.enter(policy, phase)
+        if self._services is not None:
+            await self._services.enter(policy, phase)
 
     async def processes(self) -> int:
         """How many processes there are inside."""
@@ -295,9 +349,12 @@ class LocalSandbox(BaseEnvironment):
         await self.take_down()
         if self._setup is not None:
             await self._setup.close()
-        if self._built is not None:
-            self._built.close()
-            self._built = None
+        if self._services is not None:
+            await self._services.stop()
+        for built in self._all_built.values():
+            built.close()
+        self._all_built.clear()
+        self._built = None
 
     async def hand_to_verifier(
         self, *, pristine: bool, keep: bool, tests: str, logs: str, rewards: Sequence[str]
@@ -403,7 +460,7 @@ class LocalSandbox(BaseEnvironment):
         cwd: str,
         env: dict[str, str],
         account: str,
-        timeout_sec: int | None = None,
+        timeout_sec: float | None = None,
     ) -> Finished:
         sandbox, config = self._running(), self._image()
         self._activity.stir()
@@ -441,6 +498,62 @@ class LocalSandbox(BaseEnvironment):
             self.logger.warning("sandbox: %s", text)
         return "".join(f"\nsandbox: {text}\n" for text in reached)
 
+    # Services
+
+    def _beside(self) -> TrialServices:
+        if self._services is None:
+            raise SandboxError("the task has no services")
+        return self._services
+
+    @override
+    async def service_exec(
+        self,
+        command: str,
+        *,
+        service: str | None = None,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_sec: int | None = None,
+        user: str | int | None = None,
+    ) -> ExecResult:
+        """Run a command in a service of the task."""
+        if service is None or self.is_main_service(service):
+            return await self.exec(command, cwd=cwd, env=env, timeout_sec=timeout_sec, user=user)
+        argv, account = ["sh", "-c", command], str(user) if user is not None else None
+        try:
+            done = await self._beside().run(service, argv, cwd=cwd, env=env, user=account, timeout_sec=timeout_sec)
+        except TimeoutError:
+            raise RuntimeError(f"Command timed out after {timeout_sec} seconds") from None
+        return ExecResult(stdout=done.stdout, stderr=done.stderr, return_code=done.exit_code)
+
+    @override
+    async def service_download_file(
+        self, source_path: str, target_path: Path | str, *, service: str | None = None
+    ) -> None:
+        """Bring a file of a service out."""
+        if service is None or self.is_main_service(service):
+            await self.download_file(source_path, target_path)
+        else:
+            await self._take_file(self._beside().sandbox(service), source_path, Path(target_path))
+
+    @override
+    async def service_download_dir(
+        self, source_dir: str, target_dir: Path | str, *, service: str | None = None
+    ) -> None:
+        """Bring a folder of a service out."""
+        if service is None or self.is_main_service(service):
+            await self.download_dir(source_dir, target_dir)
+        else:
+            await self._take(source_dir, target_dir, sandbox=self._beside().sandbox(service))
+
+    @override
+    async def stop_service(self, service: str) -> None:
+        """End one service; of the main one, all that runs in it."""
+        if self.is_main_service(service):
+            await self.kill_processes()
+        else:
+            await self._beside().stop_one(service)
+
     # Files
 
     @property
@@ -474,11 +587,12 @@ class LocalSandbox(BaseEnvironment):
 
     @override
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
-        target = Path(target_path)
+        await self._take_file(await self._ready(), source_path, Path(target_path))
+
+    async def _take_file(self, sandbox: Sandbox, source: str, target: Path) -> None:
         if target.is_dir():
-            target /= Path(source_path).name
-        sandbox = await self._ready()
-        await sandbox.get(source_path, transfer.unpack_file(target, self._most_bytes), single=True)
+            target /= Path(source).name
+        await sandbox.get(source, transfer.unpack_file(target, self._most_bytes), single=True)
 
     @override
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
@@ -506,10 +620,16 @@ class LocalSandbox(BaseEnvironment):
         await self._take(source_dir, target_dir, names=selected)
 
     async def _take(
-        self, source: str, target: Path | str, *, names: Sequence[str] | None = None, exclude: Sequence[str] = ()
+        self,
+        source: str,
+        target: Path | str,
+        *,
+        names: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        sandbox: Sandbox | None = None,
     ) -> None:
         """Bring a folder out as far as it can be taken, and say what was left."""
-        sandbox = await self._ready()
+        sandbox = sandbox or await self._ready()
         read = transfer.unpack_folder(Path(target), self._most_bytes)
         left = await sandbox.get(source, read, names=names, exclude=exclude, limit_bytes=self._most_bytes)
         if left.count:

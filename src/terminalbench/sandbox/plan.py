@@ -1,6 +1,7 @@
 """What a sandbox is made of and may use, and the request that starts it."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ PROCESSES = 2048
 HOSTNAME = "sandbox"
 _LEAST_MEMORY_MB = 64
 _SHARED_MEMORY_BYTES = 64 * MEGABYTE
+_LAN = (172, 29, 253)
+"""What the addresses in the private network of a trial begin with: each trial has one of its own."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,29 @@ class Bind:
 
 
 @dataclass(frozen=True)
+class Seat:
+    """A place in the private network of a trial, which `hub` keeps open: which of its addresses, under which name.
+
+    `names` are the addresses of all that are in it.
+    """
+
+    hub: int
+    number: int
+    hostname: str = HOSTNAME
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+def seat_address(number: int) -> str:
+    """Return the address of a seat."""
+    return ".".join(map(str, (*_LAN, number)))
+
+
+@dataclass(frozen=True)
 class Plan:
     """All that a sandbox is made of, the top one of its `layers` first; `setup` is a layer that the agent alone sees.
 
-    Without a `way` it has no network, unless it is to have that of the host.
+    Without a `way` it has no network, unless it is to have that of the host. What is in `volumes`, folders of this
+    machine that are among its binds, counts as its own files.
     """
 
     base: Base
@@ -74,7 +96,9 @@ class Plan:
     scratch: str = "memory"
     folders: Mapping[str, int] = field(default_factory=dict)
     binds: tuple[Bind, ...] = ()
+    volumes: tuple[Path, ...] = ()
     way: Way | None = None
+    seat: Seat | None = None
     host_network: bool = False
     use_groups: bool = True
     holds: tuple[int, ...] = ()
@@ -92,13 +116,14 @@ class Plan:
             "scratch_files": limits.scratch_files,
             "shared_bytes": min(_SHARED_MEMORY_BYTES, limits.storage_mb * MEGABYTE),
             "mounts": self._mounts(),
-            "measure": [str(self.building)] if self.building else [],
+            "measure": [str(one) for one in (*((self.building,) if self.building else ()), *self.volumes)],
             "folders": dict(self.folders),
             "etc": self._etc(),
             "binds": [{"source": b.source, "target": b.target, "read_only": b.read_only} for b in self.binds],
-            "hostname": HOSTNAME,
+            "hostname": self._hostname,
             "use_groups": self.use_groups,
-            "network": self.way.request() if self.way is not None else None,
+            "network": self._network(),
+            "lan": {"common": _LAN, "number": self.seat.number} if self.seat is not None else None,
             "limits": {
                 "memory_bytes": limits.memory_mb * MEGABYTE,
                 "scratch_bytes": limits.storage_mb * MEGABYTE,
@@ -106,6 +131,26 @@ class Plan:
                 "cpus": limits.cpus,
             },
         }
+
+    def handles(self, lock: int) -> tuple[int, ...]:
+        """What goes with the request; `lock` is that of its folder."""
+        return (*((self.seat.hub,) if self.seat is not None else ()), lock, *self.holds)
+
+    @property
+    def _hostname(self) -> str:
+        return self.seat.hostname if self.seat is not None else HOSTNAME
+
+    @property
+    def way_out(self) -> Way | None:
+        """Its way, which knows the names of those beside it."""
+        if self.way is None or self.seat is None:
+            return self.way
+        return dataclasses.replace(self.way, beside=self.seat.names)
+
+    def _network(self) -> dict[str, Any] | None:
+        if self.way is None:
+            return None
+        return {**self.way.request(), "beside": _LAN if self.seat is not None else ()}
 
     def _mounts(self) -> list[dict[str, Any]]:
         mounts: list[dict[str, Any]] = []
@@ -122,8 +167,11 @@ class Plan:
         return mounts
 
     def _etc(self) -> dict[str, str]:
-        names = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost ip6-loopback\n"
-        files = {"hosts": names, "hostname": f"{HOSTNAME}\n", "resolv.conf": ""}
+        own = "localhost" if self.seat is not None else f"localhost {HOSTNAME}"
+        names = f"127.0.0.1 {own}\n::1 localhost ip6-localhost ip6-loopback\n"
+        if self.seat is not None:
+            names += "".join(f"{address} {name}\n" for name, address in self.seat.names.items())
+        files = {"hosts": names, "hostname": f"{self._hostname}\n", "resolv.conf": ""}
         if self.way is not None:
             files["resolv.conf"] = f"nameserver {RELAY_ADDRESS}\n"
         elif self.host_network:

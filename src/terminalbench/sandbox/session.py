@@ -60,7 +60,7 @@ class Sandbox:
         claimed = cache.claim("run")
         reply = None
         try:
-            reply = server.request(plan.request(claimed.folder, server.bwrap), (claimed.lock, *plan.holds))
+            reply = server.request(plan.request(claimed.folder, server.bwrap), plan.handles(claimed.lock))
             answer, descriptors = await helper.receive(reply)
             if answer is None or "error" in answer:
                 raise SandboxError(f"the sandbox did not start: {(answer or {}).get('error', 'no answer')}")
@@ -364,7 +364,8 @@ async def _link(plan: Plan, answer: dict[str, Any], descriptors: list[int]) -> c
     """Let the relay serve the sockets that were made inside."""
     sockets = descriptors[2:]
     try:
-        return await client.connect(plan.way, answer["way"], sockets) if plan.way is not None else None
+        way = plan.way_out
+        return await client.connect(way, answer["way"], sockets) if way is not None else None
     finally:
         for handle in sockets:
             os.close(handle)

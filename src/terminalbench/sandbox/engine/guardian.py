@@ -25,6 +25,7 @@ from terminalbench.sandbox.engine import (
     generation,
     inside,
     kernel,
+    lan,
     net,
     pasta,
     porter,
@@ -42,8 +43,11 @@ _NOTE = "groups"
 _METER_PATIENCE_SEC = 2.0
 
 
-def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: bytes) -> None:
-    """Start a sandbox, answer with its pidfd, watch it until the caller lets go. Holds the caller's lock files."""
+def guard(request: dict[str, Any], reply: socket.socket, handles: list[int], program: bytes) -> None:
+    """Start a sandbox, answer with its pidfd, watch it until the caller lets go.
+
+    Of the caller's handles the first is its network with others, if it has one; the lock files are only held.
+    """
     os.setsid()
     kernel.set_name("tbench-guardian")
     kernel.hide_memory()
@@ -59,13 +63,13 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
         scratch = root.make_scratch(request)
         sandbox = _describe(request, group, limits, scratch)
-        guarded = _Guarded(request, group, limits, sandbox, program)
+        guarded = _Guarded(request, group, limits, sandbox, program, handles)
         if program:  # as `inside.confine` installs them
             guarded.filters = proc.filters("self") + 1 + ("memory" not in group.folders) + (request["ids"] == "one")
-        handles, way = guarded.bring_up(views.AGENT)
+        opened, way = guarded.bring_up(views.AGENT)
         limits_by = _limits_by(group, counts_sockets=guarded.counts_sockets)
-        wire.send(reply, {"sandbox": sandbox, "limits_by": limits_by, "way": way}, handles)
-        for handle in handles[1:]:  # the caller's, and the relay's
+        wire.send(reply, {"sandbox": sandbox, "limits_by": limits_by, "way": way}, opened)
+        for handle in opened[1:]:  # the caller's, and the relay's
             os.close(handle)
         guarded.keep(reply)
     finally:
@@ -85,8 +89,9 @@ class _Guarded:
         limits: cgroups.Limits,
         sandbox: dict[str, Any],
         program: bytes,
+        handles: list[int],
     ) -> None:
-        self._request, self._group, self._limits = request, group, limits
+        self._request, self._group, self._limits, self._handles = request, group, limits, handles
         self._sandbox, self._program = sandbox, program
         disk = [*request["measure"], *([f"{request['run_dir']}/s"] if sandbox["scratch"] == "disk" else [])]
         self._watch = Watch(-1, None, group, limits, disk)  # follows the first generation
@@ -115,6 +120,8 @@ class _Guarded:
                 inside.go_first()
         self._watch.follow(started.pidfd, meters, count_threads=not held)
         self.counts_sockets = meters is None or sockets.buffer_bytes(meters.sockets) is not None
+        if self._request["lan"] is not None:
+            lan.plug(self._handles[0], started.pidfd, self._request["lan"])
         way, opened = self._open_way(started.pidfd)
         self._porter.admit(started.pidfd)
         return (started.pidfd, self._porter.door.detach(), *opened), way

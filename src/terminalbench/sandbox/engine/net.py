@@ -4,6 +4,7 @@ A socket belongs to the namespace it was made in, for good. So a visitor enters,
 process of ours runs inside that could be killed, traced or replaced.
 """
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -39,11 +40,12 @@ def _visit(pidfd: int, wanted: dict[str, Any], reply: socket.socket) -> None:
     try:
         kernel.hide_memory()
         os.setns(pidfd, os.CLONE_NEWUSER | os.CLONE_NEWNET)
+        open_ports()
         sockets = []
         if wanted["pasta"] is not None:
             kind = "pasta"
             netlink.keep_away(wanted["pasta"]["away"], wanted["pasta"]["gateway"])
-        elif wanted["redirect"] and _done(netlink.redirect):
+        elif wanted["redirect"] and _done(netlink.redirect, bytes(wanted["beside"])):
             kind = "redirect"
             sockets = [_listener("127.0.0.1", WAY_PORT), _bound(socket.SOCK_DGRAM, "127.0.0.1", WAY_PORT)]
             if _done(netlink.redirect_six):
@@ -58,10 +60,16 @@ def _visit(pidfd: int, wanted: dict[str, Any], reply: socket.socket) -> None:
         reply.send(str(error).encode()[:1000])
 
 
-def _done(redirect: Callable[[int], None]) -> bool:
+def open_ports() -> None:
+    """Let every user of this network namespace listen on any port, as in Docker's containers."""
+    with contextlib.suppress(OSError):
+        kernel.write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
+
+
+def _done(redirect: Callable[..., None], *more: bytes) -> bool:
     """Redirect what goes out; False where the kernel cannot, and then nothing is changed."""
     try:
-        redirect(WAY_PORT)
+        redirect(WAY_PORT, *more)
     except OSError:
         return False
     return True

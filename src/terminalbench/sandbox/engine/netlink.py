@@ -9,8 +9,13 @@ import struct
 from typing import NamedTuple
 
 _ACK, _REQUEST, _CREATE, _EXCLUSIVE, _APPEND = 4, 1, 0x400, 0x200, 0x800
-_NEW_ROUTE = 24
-_TABLE_LOCAL, _BY_STATIC, _SCOPE_HOST, _TYPE_LOCAL = 255, 4, 254, 2
+_NEW_LINK, _OLD_LINK, _NEW_ADDRESS, _NEW_ROUTE = 16, 17, 20, 24
+_LINK_ADDRESS, _LINK_NAME, _LINK_MASTER, _LINK_INFO, _LINK_PROCESS = 1, 3, 10, 18, 19
+_UP = 1
+_TABLE_LOCAL, _BY_STATIC = 255, 4
+_SCOPE_HOST, _SCOPE_LINK = 254, 253
+_TYPE_UNICAST, _TYPE_LOCAL = 1, 2
+_BYTE = 8
 _NETFILTER, _NFTABLES = 12, 10
 _BATCH_BEGIN, _BATCH_END = 0x10, 0x11
 _NEW_TABLE, _NEW_CHAIN, _NEW_RULE = 0, 3, 6
@@ -20,6 +25,7 @@ _OUT_INTERFACE, _PROTOCOL = 5, 16
 _NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
 _TABLE = "relay"
 _LO = 1  # the first interface of every network namespace
+_LINK_BLANK = bytes(16)
 
 
 class _Family(NamedTuple):
@@ -35,24 +41,27 @@ _FOUR = _Family(socket.AF_INET, 16, b"\x7f", b"\x7f\0\0\x01")
 _SIX = _Family(socket.AF_INET6, 24, bytes(15) + b"\x01", bytes(15) + b"\x01")
 
 
-def redirect(port: int) -> None:
+def redirect(port: int, beside: bytes = b"") -> None:
     """Let TCP to any IPv4 address but loopback, and questions for names, arrive at 127.0.0.1:`port`; refuse all else.
 
-    An accepted socket tells by SO_ORIGINAL_DST where its client wanted to go.
+    An accepted socket tells by SO_ORIGINAL_DST where its client wanted to go. What goes to an address that begins with
+    `beside` is left alone.
     """
-    _redirect(_FOUR, port, (socket.IPPROTO_TCP, b""), (socket.IPPROTO_UDP, _NAME_PORT))
+    _redirect(_FOUR, port, beside, (socket.IPPROTO_TCP, b""), (socket.IPPROTO_UDP, _NAME_PORT))
 
 
 def redirect_six(port: int) -> None:
     """The same for IPv6, at `port` of ::1; there are no questions for names to answer."""
-    _redirect(_SIX, port, (socket.IPPROTO_TCP, b""))
+    _redirect(_SIX, port, b"", (socket.IPPROTO_TCP, b""))
 
 
-def _redirect(family: _Family, port: int, *what: tuple[int, bytes]) -> None:
+def _redirect(family: _Family, port: int, beside: bytes, *what: tuple[int, bytes]) -> None:
     to_port = _expression("immediate", _number(1, 1) + _nest(2, _attribute(1, struct.pack("!H", port))))
     to_port += _expression("redir", _number(1, 1))
     destination = _payload(_NETWORK_HEADER, family.destination, len(family.loopback))
     outside = destination + _compare(_UNEQUAL, family.loopback)
+    if beside:
+        outside += _payload(_NETWORK_HEADER, family.destination, len(beside)) + _compare(_UNEQUAL, beside)
     # Connections between programs inside are not followed: the kernel's table of them has an end.
     inside = destination + _compare(_EQUAL, family.loopback)
     inside += _payload(_TRANSPORT_HEADER, 0, 2) + _compare(_UNEQUAL, struct.pack("!H", port))
@@ -76,6 +85,47 @@ def _everything_is_local(family: _Family) -> None:
     body = header + _attribute(4, struct.pack("I", _LO)) + _attribute(7, family.own)
     message = _message(_NEW_ROUTE, _ACK | _CREATE | _EXCLUSIVE, body, 1)
     _ask(socket.NETLINK_ROUTE, message, 1)
+
+
+def add_bridge(name: str) -> None:
+    """Add a bridge to this network namespace."""
+    _ask_link(_CREATE | _EXCLUSIVE, _text(_LINK_NAME, name) + _nest(_LINK_INFO, _text(1, "bridge")))
+
+
+def add_cable(name: str, bridge: str, end: str, pid: int, hardware: bytes) -> None:
+    """Add a pair of interfaces: `name` here, at `bridge`, and `end` with this address in the network of a process."""
+    away = _LINK_BLANK + _text(_LINK_NAME, end) + _attribute(_LINK_PROCESS, struct.pack("I", pid))
+    pair = _nest(2, _nest(1, away + _attribute(_LINK_ADDRESS, hardware)))
+    master = _attribute(_LINK_MASTER, struct.pack("I", socket.if_nametoindex(bridge)))
+    _ask_link(_CREATE | _EXCLUSIVE, _text(_LINK_NAME, name) + master + _nest(_LINK_INFO, _text(1, "veth") + pair))
+    raise_link(name)
+
+
+def remove_link(name: str) -> None:
+    """Remove an interface, and with it the other end of its cable."""
+    _ask_link(0, _text(_LINK_NAME, name), _OLD_LINK)
+
+
+def raise_link(name: str) -> None:
+    """Have an interface carry packets."""
+    index = socket.if_nametoindex(name)
+    _ask(socket.NETLINK_ROUTE, _message(_NEW_LINK, _ACK, struct.pack("BxHiII", 0, 0, index, _UP, _UP), 1), 1)
+
+
+def take_address(name: str, address: str, common: bytes) -> None:
+    """Give an interface its address; all that begin with `common` are reached by it, before any other route."""
+    own, index, bits = socket.inet_aton(address), socket.if_nametoindex(name), len(common) * _BYTE
+    body = struct.pack("BBBBI", socket.AF_INET, bits, 0, 0, index) + _attribute(1, own) + _attribute(2, own)
+    _ask(socket.NETLINK_ROUTE, _message(_NEW_ADDRESS, _ACK | _CREATE | _EXCLUSIVE, body, 1), 1)
+    raise_link(name)
+    kinds = (_TABLE_LOCAL, _BY_STATIC, _SCOPE_LINK, _TYPE_UNICAST)
+    header = struct.pack("BBBBBBBBI", socket.AF_INET, bits, 0, 0, *kinds, 0)
+    body = header + _attribute(1, common.ljust(4, b"\0")) + _attribute(4, struct.pack("I", index)) + _attribute(7, own)
+    _ask(socket.NETLINK_ROUTE, _message(_NEW_ROUTE, _ACK | _CREATE | _EXCLUSIVE, body, 1), 1)
+
+
+def _ask_link(flags: int, body: bytes, kind: int = _NEW_LINK) -> None:
+    _ask(socket.NETLINK_ROUTE, _message(kind, _ACK | flags, _LINK_BLANK + body, 1), 1)
 
 
 def keep_away(places: list[tuple[str, str]], name_server: str) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from terminalbench.sandbox.engine import guardian, inside, kernel, porter, seccomp, unpack, wire
+from terminalbench.sandbox.engine import guardian, inside, kernel, lan, porter, seccomp, unpack, wire
 
 Operation = Callable[[dict[str, Any], socket.socket, list[int], bytes], None]
 
@@ -80,6 +80,7 @@ def _remove(request: dict[str, Any], reply: socket.socket, _: list[int], __: byt
 
 
 _OPERATIONS: dict[str, Operation] = {
+    "lan": lan.make,
     "start": guardian.guard,
     "remove": _remove,
     "run": porter.once,

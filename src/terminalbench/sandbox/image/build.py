@@ -27,6 +27,7 @@ from terminalbench.sandbox.image.builder import StepRunner
 from terminalbench.sandbox.image.context import Context
 from terminalbench.sandbox.image.layers import LayerNote, read_note, size_of
 from terminalbench.sandbox.image.steps import (
+    BuildSource,
     CopyStep,
     FolderStep,
     Recipe,
@@ -34,7 +35,6 @@ from terminalbench.sandbox.image.steps import (
     Stage,
     StageReader,
     Step,
-    recipe_of,
     segments,
 )
 from terminalbench.sandbox.image.table import ImageTable, normalized, settings_of_base
@@ -115,13 +115,13 @@ class Builds:
     tell: Callable[[str], None] = lambda _text: None
 
 
-def define(folder: Path, docker_image: str | None, table: ImageTable) -> Definition:
-    """Read and check what a task's environment folder asks for; what cannot be honoured is refused here."""
-    recipe = recipe_of(folder, docker_image)
+def define(source: BuildSource, table: ImageTable) -> Definition:
+    """Read and check what an image is made of; what cannot be honoured is refused here."""
+    recipe = source.recipe()
     lines = recipe.images()
     bases = {image: table.base_for(image, where=f"{recipe.where}:{line}") for image, line in lines.items()}
     names = {base: table.stand_in(image) for image, base in bases.items()}
-    return Definition(recipe, Context(folder), bases, names)
+    return Definition(recipe, Context(source.folder), bases, names)
 
 
 async def build(definition: Definition, how: Builds, seconds: float | None = None) -> Built:

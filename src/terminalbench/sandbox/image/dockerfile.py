@@ -1,8 +1,8 @@
 """Reading a Dockerfile: instructions, continuation lines, heredocs, variables. Nothing is executed here.
 
-What the sandbox honours: FROM WORKDIR ENV ARG COPY ADD RUN USER SHELL ENTRYPOINT VOLUME. Ignored because they change
-nothing here: CMD (Harbor replaces it), LABEL EXPOSE MAINTAINER STOPSIGNAL HEALTHCHECK ONBUILD. Everything else is
-refused.
+What the sandbox honours: FROM WORKDIR ENV ARG COPY ADD RUN USER SHELL ENTRYPOINT VOLUME, and for the services of a
+compose file CMD and HEALTHCHECK (elsewhere Harbor replaces the command). Ignored because they change nothing here:
+LABEL EXPOSE MAINTAINER STOPSIGNAL ONBUILD. Everything else is refused.
 """
 
 import itertools

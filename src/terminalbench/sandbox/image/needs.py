@@ -1,14 +1,17 @@
 """What a task needs of this machine, known from its files: images, and what the sandbox can carry out."""
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from terminalbench.sandbox.base import HOST, IMAGE
+from terminalbench.sandbox.base import HOST, IMAGE, SCRATCH
+from terminalbench.sandbox.compose.project import COMPOSE, image_sources
 from terminalbench.sandbox.errors import Refused
-from terminalbench.sandbox.image.steps import StageReader, recipe_of
+from terminalbench.sandbox.image.dockerfile import fill
+from terminalbench.sandbox.image.steps import StageReader
 from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.images.manifest import ImageConfig
 
@@ -17,8 +20,6 @@ if TYPE_CHECKING:
 
 HOST_BASE = "host_base"
 """The key of `[metadata]` by which a task says that the host's system does for its images."""
-COMPOSE = "docker-compose.yaml"
-"""The file by which a task has further services; by another name it is one of the task's own."""
 _LARGEST_FILE = 1 << 20
 _BUILD_SEC = 600.0
 
@@ -39,7 +40,7 @@ def needs_of(task: Path, entries: Mapping[str, str], *, rebuilt: bool = False) -
     """
     config = _config(task)
     image = image_to_use(task / "environment", _image_of(config), rebuilt=rebuilt)
-    table = ImageTable(entries, host=_on_host(config))
+    table, env = ImageTable(entries, host=_on_host(config)), compose_env(task)
     wanted: dict[str, str] = {}
     for folder in (task / "environment", task / "tests"):
         own = image if folder.name != "tests" else None
@@ -51,7 +52,7 @@ def needs_of(task: Path, entries: Mapping[str, str], *, rebuilt: bool = False) -
                 TaskNeeds(problem=said) if folder.is_dir() else TaskNeeds()
             )  # else the task is broken, and said to be
         try:
-            wanted |= _images(folder, own, table)
+            wanted |= _images(folder, own, table, env)
         except Refused as error:
             return TaskNeeds(problem=str(error))
         except (OSError, ValueError) as error:
@@ -60,16 +61,15 @@ def needs_of(task: Path, entries: Mapping[str, str], *, rebuilt: bool = False) -
     return TaskNeeds(images, {name: taken for name, taken in wanted.items() if _is_place(taken)})
 
 
-def _images(folder: Path, image: str | None, table: ImageTable) -> dict[str, str]:
-    """The images that a folder's Dockerfile names, each with what it is taken from; what cannot be done is refused."""
-    if (folder / COMPOSE).exists():
-        raise Refused("a task with Docker Compose services", where=str(folder / COMPOSE))
-    recipe = recipe_of(folder, image)
-    for stage in recipe.needed():
-        StageReader(recipe, ImageConfig(stage.image)).read(stage)
-    if "scratch" in (wanted := recipe.images()):
-        table.base_for("scratch", where=f"{recipe.where}:{wanted['scratch']}")
-    return {name: table.stand_in(name) for name in wanted}
+def _images(folder: Path, image: str | None, table: ImageTable, env: Mapping[str, str]) -> dict[str, str]:
+    """The images that a folder's files name, each with what it is taken from; what cannot be done is refused."""
+    found: dict[str, str] = {}
+    for source in image_sources(folder, image, env).values():
+        recipe = source.recipe()
+        for stage in recipe.needed():
+            StageReader(recipe, ImageConfig(stage.image)).read(stage)
+        found |= {name: table.stand_in(name) for name in recipe.images() if name != SCRATCH}
+    return found
 
 
 def _is_place(taken: str) -> bool:
@@ -98,6 +98,14 @@ def build_sec(task: Path) -> float:
     environment = _config(task).get("environment")
     told = environment.get("build_timeout_sec") if isinstance(environment, dict) else None
     return float(told) if isinstance(told, int | float) and told > 0 else _BUILD_SEC
+
+
+def compose_env(task: Path) -> dict[str, str]:
+    """Return the variables that the compose file of a task may refer to: this process's, and those the task sets."""
+    environment = _config(task).get("environment")
+    told = environment.get("env") if isinstance(environment, dict) else None
+    own = told.items() if isinstance(told, dict) else ()
+    return {**os.environ, **{name: fill(text, os.environ) for name, text in own if isinstance(text, str)}}
 
 
 def says_host_base(task: Path) -> bool:

@@ -18,8 +18,9 @@ from terminalbench.decode import decode
 from terminalbench.errors import TbenchError
 from terminalbench.sandbox.cache import collect_once
 from terminalbench.sandbox.certificates import Certificates
+from terminalbench.sandbox.compose.project import image_sources
 from terminalbench.sandbox.image.build import Builds, build, built_at, define
-from terminalbench.sandbox.image.needs import says_host_base
+from terminalbench.sandbox.image.needs import compose_env, says_host_base
 from terminalbench.sandbox.image.requests import ImageReport, PrepareReport, PrepareRequest, PrepareStep, TaskBuild
 from terminalbench.sandbox.image.table import ImageTable, ways_out
 from terminalbench.sandbox.images.archives import RegistrySource
@@ -128,10 +129,13 @@ class _Building:
             try:
                 folder = Path(task.folder)
                 table = ImageTable(self._request.entries, self._pins, host=says_host_base(folder.parent))
-                definition = await asyncio.to_thread(define, folder, task.docker_image, table)
-                made = await build(definition, how, task.seconds)
-                built[task.name] = built_at(made)
-                made.close()
+                sources = await asyncio.to_thread(image_sources, folder, task.docker_image, compose_env(folder.parent))
+                times = []
+                for source in sources.values():
+                    made = await build(await asyncio.to_thread(define, source, table), how, task.seconds)
+                    times.append(built_at(made))
+                    made.close()
+                built[task.name] = max(filter(None, times), default=None)
             except TbenchError as error:
                 failed[task.name] = str(error)
             self._done += 1

@@ -4,7 +4,9 @@ All of it is known in advance but what commands do: variables, folders, users an
 the layer of a step can be looked for before it is made.
 """
 
+import dataclasses
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -14,9 +16,11 @@ import msgspec
 from terminalbench.sandbox.engine.run import DEFAULT_PATH
 from terminalbench.sandbox.errors import Refused
 from terminalbench.sandbox.image.dockerfile import Instruction, expand, fill, parse, words
-from terminalbench.sandbox.images.manifest import ImageConfig, architecture
+from terminalbench.sandbox.images.manifest import HealthCheck, ImageConfig, architecture
 
 _SHELL = ("/bin/sh", "-c")
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h)")
+_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
 class RunMount(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,6 +93,8 @@ class Recipe:
     stages: tuple[Stage, ...]
     arguments: Mapping[str, str]
     where: str
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Values that arguments have whatever their lines say."""
 
     def stage(self, name: str) -> Stage | None:
         """Return the stage that COPY or a mount means by a name or a number; None: it means an image."""
@@ -120,7 +126,33 @@ class Recipe:
         return found
 
 
-def read_recipe(text: str, where: str) -> Recipe:
+@dataclass(frozen=True)
+class BuildSource:
+    """What an image is made of: the Dockerfile of a folder up to its stage `target`, or a prebuilt `image` as it is."""
+
+    folder: Path
+    image: str | None = None
+    dockerfile: str = "Dockerfile"
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    target: str | None = None
+    where: str | None = None
+
+    def recipe(self) -> Recipe:
+        """Read it."""
+        if self.image is not None:
+            where = self.where or f"docker_image of {self.folder.parent.name}"
+            return read_recipe(f"FROM {self.image}\n", where)
+        path = self.folder / self.dockerfile
+        found = read_recipe(path.read_text(encoding="utf-8"), str(path), self.arguments)
+        if self.target is None:
+            return found
+        last = found.stage(self.target)
+        if last is None:
+            raise Refused(f"{path} has no stage {self.target}", where=self.where, hint="name one of its stages")
+        return dataclasses.replace(found, stages=found.stages[: last.number + 1])
+
+
+def read_recipe(text: str, where: str, given: Mapping[str, str] | None = None) -> Recipe:
     """Return what a Dockerfile says; what the sandbox cannot honour is refused with its line."""
     arguments = platform_arguments()
     stages: list[Stage] = []
@@ -133,24 +165,16 @@ def read_recipe(text: str, where: str) -> Recipe:
             current.append(instruction)
             stages[-1] = _with(stages[-1], current)
         elif instruction.name == "ARG":
-            arguments |= declared(instruction, arguments)
+            arguments |= declared(instruction, arguments, given or {})
         elif instruction.name not in ("LABEL", "MAINTAINER"):
             raise Refused(f"{instruction.name} before FROM", where=where, hint="start the Dockerfile with FROM")
-    found = Recipe(tuple(stages), arguments, where)
+    found = Recipe(tuple(stages), arguments, where, given or {})
     for stage in found.stages:
         for name in _origins(stage):
             other = found.stage(name)
             if other is not None and other.number >= stage.number:
                 raise Refused(f"the stage {name} is used before it is made", where=f"{where}:{stage.line}", hint=None)
     return found
-
-
-def recipe_of(folder: Path, docker_image: str | None) -> Recipe:
-    """Return what the Dockerfile of a folder says; where the task names a prebuilt image, that as it is."""
-    if docker_image is not None:
-        return read_recipe(f"FROM {docker_image}\n", f"docker_image of {folder.parent.name}")
-    path = folder / "Dockerfile"
-    return read_recipe(path.read_text(encoding="utf-8"), str(path))
 
 
 def _with(stage: Stage, instructions: Sequence[Instruction]) -> Stage:
@@ -189,12 +213,14 @@ def platform_arguments() -> dict[str, str]:
     return {f"{side}{name}": value for side in ("TARGET", "BUILD") for name, value in values.items()}
 
 
-def declared(instruction: Instruction, known: Mapping[str, str]) -> dict[str, str]:
-    """What an ARG line sets: its default, else the value known so far; nothing when there is neither."""
+def declared(instruction: Instruction, known: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """What an ARG line sets: what is given, its default, else the value known so far; nothing when there is none."""
     found = {}
     for word in words(instruction.value, known):
-        name, given, value = word.partition("=")
-        if given:
+        name, has_default, value = word.partition("=")
+        if name in given:
+            found[name] = given[name]
+        elif has_default:
             found[name] = value
         elif name in known:
             found[name] = known[name]
@@ -213,6 +239,7 @@ class StageReader:
         start = self.settings
         self.workdir, self.user, self.env = start.workdir, start.user, dict(start.env)
         self.entrypoint, self.shell = list(start.entrypoint), start.shell or list(_SHELL)
+        self.command, self.health = list(start.command), start.health
 
     def read(self, stage: Stage) -> list[Step]:
         """Return the steps of a stage."""
@@ -221,7 +248,8 @@ class StageReader:
     def config(self, image: str) -> ImageConfig:
         """Return the settings after what was read."""
         shell = self.shell if self.shell != list(_SHELL) else []
-        return ImageConfig(image, self.workdir, self.env, self.user, self.entrypoint, shell)
+        own = (self.entrypoint, shell, self.command, self.health)
+        return ImageConfig(image, self.workdir, self.env, self.user, *own)
 
     @property
     def _variables(self) -> dict[str, str]:
@@ -231,7 +259,7 @@ class StageReader:
     def _steps(self, instruction: Instruction) -> Iterator[Step]:
         match instruction.name:
             case "ARG":
-                self.arguments |= declared(instruction, {**self.recipe.arguments, **self._variables})
+                self.arguments |= declared(instruction, {**self.recipe.arguments, **self._variables}, self.recipe.given)
             case "ENV":
                 self.env |= _assignments(instruction.value, self._variables)
             case "WORKDIR":
@@ -245,12 +273,19 @@ class StageReader:
             case "SHELL":
                 self.shell = instruction.items or self.shell
             case "ENTRYPOINT":
-                given = instruction.items
-                self.entrypoint = given if given is not None else [*self.shell, instruction.value]
+                self.entrypoint = self._argv(instruction)
+                self.command = []  # what the image below it would run
+            case "CMD":
+                self.command = self._argv(instruction)
+            case "HEALTHCHECK":
+                self.health = _health(instruction)
             case "RUN":
                 yield self._run(instruction)
             case "COPY" | "ADD":
                 yield self._copy(instruction)
+
+    def _argv(self, instruction: Instruction) -> list[str]:
+        return instruction.items if instruction.items is not None else [*self.shell, instruction.value]
 
     def _run(self, instruction: Instruction) -> RunStep:
         value, script = instruction.value, None
@@ -318,6 +353,24 @@ def _assignments(value: str, variables: Mapping[str, str]) -> dict[str, str]:
     if first and "=" not in first[0]:  # the old form: ENV NAME the rest of the line
         return {first[0]: expand(first[1], variables) if len(first) > 1 else ""}
     return dict(word.split("=", 1) for word in words(value, variables) if "=" in word)
+
+
+def _health(instruction: Instruction) -> HealthCheck:
+    """What a HEALTHCHECK says; its words are `NONE`, or CMD with a command."""
+    kind, _, rest = instruction.value.partition(" ")
+    told = Instruction(instruction.line, instruction.name, rest.strip())
+    test = ("CMD", *told.items) if told.items is not None else ("CMD-SHELL", told.value)
+    times = (instruction.flag(name) or "" for name in ("interval", "timeout", "start-period"))
+    retries = instruction.flag("retries") or ""
+    patience = (*map(nanoseconds, times), int(retries) if retries.isdigit() else 0)
+    return HealthCheck(("NONE",) if kind.upper() == "NONE" else test, *patience)
+
+
+def nanoseconds(text: str) -> int:
+    """Return a time as Docker writes it (`1m30s`); 0 for one that cannot be understood."""
+    if re.fullmatch(rf"(?:{_TIME.pattern})+", text) is None:
+        return 0
+    return round(sum(float(number) * _UNITS[unit] for number, unit in _TIME.findall(text)))
 
 
 def segments(steps: Sequence[Step]) -> list[tuple[Step, ...]]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from terminalbench.sandbox.base import HOST, IMAGE
+from terminalbench.sandbox.base import HOST, IMAGE, SCRATCH
 from terminalbench.sandbox.errors import DOCKER_HINT, Refused
 from terminalbench.sandbox.images.manifest import ImageConfig
 
@@ -43,9 +43,9 @@ class ImageTable:
         return HOST if self.host and any(fnmatchcase(wanted, pattern) for pattern in STOOD_FOR) else image
 
     def base_for(self, image: str, *, where: str | None = None) -> str:
-        """Return the base for an image: "host", a folder, or "image:<digest>" of the store, which must have it."""
-        if image == "scratch":
-            raise Refused("FROM scratch starts from an empty file system", where=where)
+        """Return the base for an image: "host", "scratch", a folder, or "image:<digest>" of the store, if it has it."""
+        if image == SCRATCH:
+            return SCRATCH
         taken = self.stand_in(image)
         digest = self.pins.get(taken) or (taken if taken.startswith(_DIGEST) else None)
         if digest is None and (taken == HOST or taken.startswith("/")):

@@ -40,12 +40,24 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     manifests: tuple[Descriptor, ...] = ()
 
 
+class HealthCheck(msgspec.Struct, frozen=True, rename="pascal"):
+    """How to see that a service works: a command, and how long to be patient with it. Times are in nanoseconds."""
+
+    test: tuple[str, ...] = ()
+    interval: int = 0
+    timeout: int = 0
+    start_period: int = 0
+    retries: int = 0
+
+
 class _Settings(msgspec.Struct, frozen=True, rename="pascal"):
     env: list[str] | None = None
     working_dir: str | None = None
     user: str | None = None
     entrypoint: list[str] | None = None
+    cmd: list[str] | None = None
     shell: list[str] | None = None
+    healthcheck: HealthCheck | None = None
 
 
 class _RootFs(msgspec.Struct, frozen=True):
@@ -72,6 +84,8 @@ class ImageConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     user: str | None = None
     entrypoint: list[str] = msgspec.field(default_factory=list)
     shell: list[str] = msgspec.field(default_factory=list)
+    command: list[str] = msgspec.field(default_factory=list)
+    health: HealthCheck | None = None
 
 
 def architecture() -> str:
@@ -119,7 +133,14 @@ def settings_of(config: ConfigFile, name: str) -> ImageConfig:
     told = config.config or _Settings()
     env = dict(entry.partition("=")[::2] for entry in told.env or ())
     return ImageConfig(
-        name, told.working_dir or "/", env, told.user or None, list(told.entrypoint or ()), list(told.shell or ())
+        name,
+        told.working_dir or "/",
+        env,
+        told.user or None,
+        list(told.entrypoint or ()),
+        list(told.shell or ()),
+        list(told.cmd or ()),
+        told.healthcheck,
     )
 
 

@@ -41,6 +41,7 @@ class Box:
         self.policy, self.phase = Policy.of(about["policy"]), about["phase"]
         self._log, self._upstream, self._sockets = log, upstream, sockets
         self._static: dict[str, str] = about["static"]
+        self._beside = {canonical(name): address for name, address in about["beside"].items()}
         self._proxies = Proxies.of(about["proxies"])
         self._names: dict[str, int] = {}
         self._numbers: dict[int, str] = {}
@@ -276,6 +277,8 @@ class Box:
         host = canonical(asked.name)
         if asked.name.endswith(".arpa"):
             return asked.answer(None, known=False)
+        if host in self._beside:
+            return asked.answer(IPv4Address(self._beside[host]).packed if asked.wants_address else None)
         if why := self.policy.refuses(host, None):
             self._log.refused(self.phase, host, None, why)
             return asked.answer(None, known=False)

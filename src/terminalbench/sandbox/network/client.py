@@ -34,6 +34,7 @@ class Way:
 
     A forward is the address inside, and the host and port that it stands for.
     With `pasta` its program serves the sandbox instead of the relay, which is left with the forwards and the log.
+    `beside` are names of other sandboxes of the trial, which are reached without the relay.
     `redirect` and `static` (names with fixed addresses, taken as public) are for tests; no file of a user sets them.
     """
 
@@ -42,6 +43,7 @@ class Way:
     forwards: tuple[tuple[str, str, int], ...] = ()
     log: Path | None = None
     pasta: str | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
     redirect: bool = True
     static: Mapping[str, str] = field(default_factory=dict)
 
@@ -139,6 +141,7 @@ class Link:
             "phase": way.phase,
             "forwards": [(host, port) for _, host, port in way.forwards],
             "static": dict(way.static),
+            "beside": dict(way.beside),
             "proxies": getproxies_environment(),
             "logged": log is not None,
         }

@@ -181,6 +181,12 @@ class TrialNetwork:
         self._note(*([{"network": PASTA}] if self._pasta is not None else []))  # the relay sees the forwards only
         return Way(self._policy(), self._phase, self._forwards(), self._trial_dir / FILE, self._pasta)
 
+    def another_way(self) -> Way | None:
+        """The way out of another sandbox of the trial, in which nothing of this machine is shown."""
+        if self.settings.host or all(policy.closed for policy in self._policies()):
+            return None
+        return Way(self._policy(), self._phase, log=self._trial_dir / FILE)
+
     def _note(self, *notes: dict[str, Any]) -> None:
         """Say in the log what it is to be read with. A trial with two environments has one log."""
         of_task = [{"upstreams": self._upstreams}] if self._upstreams is not None else []
@@ -219,10 +225,11 @@ class TrialNetwork:
         self._phase = phase
         await self._tell()
 
-    def check(self, folder: Path) -> None:
+    def check(self, folder: Path, *, services: bool = False) -> None:
         """Refuse what cannot be kept of what the task in `folder` asks for, before anything starts.
 
-        A task that needs what the relay does not pass on says so, `[metadata] needs_udp = true`, and gets it by pasta.
+        `services`: it has some, which are reached by a network of their own. A task that needs what the relay does not
+        pass on says so, `[metadata] needs_udp = true`, and gets it by pasta.
         """
         self._forwards()
         if self.settings.host and any(policy.network_mode == NetworkMode.ALLOWLIST for policy in self._all):
@@ -231,6 +238,9 @@ class TrialNetwork:
             metadata = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8")).get("metadata", {})
         except (OSError, ValueError):  # Harbor has read it, or says what is wrong with it
             return
+        if services and (self.settings.host or metadata.get(_NEEDS_UDP) is True):
+            what = 'network = "host"' if self.settings.host else f"{_NEEDS_UDP} = true"
+            raise Refused(f"a task with services together with {what}", where=str(folder))
         self._upstreams = upstreams(metadata)
         if metadata.get(_NEEDS_UDP) is True and not self.settings.host:
             self._take_pasta(str(folder))

@@ -1,0 +1,539 @@
+"""The services of a compose file, read and checked: what a sandbox cannot do is refused with its line."""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from terminalbench.sandbox.compose.document import Table, read_document
+from terminalbench.sandbox.errors import DOCKER_HINT, Refused
+from terminalbench.sandbox.image.steps import BuildSource, nanoseconds, platform_arguments
+from terminalbench.sandbox.images.manifest import HealthCheck
+
+COMPOSE = "docker-compose.yaml"
+"""The file by which a task has further services; by another name it is one of the task's own."""
+MAIN = "main"
+"""The service that the agent works in."""
+STARTED, HEALTHY, COMPLETED = "service_started", "service_healthy", "service_completed_successfully"
+RESTARTS = ("always", "unless-stopped", "on-failure")
+_LOGS = "/tbench-logs"
+"""What stands for the trial's own folder of logs, which `main` has anyway."""
+_LOG_NAMES = {"VERIFIER": "verifier", "AGENT": "agent", "ARTIFACTS": "artifacts"}
+_MEGABYTE = 1 << 20
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*")
+_MOST_SERVICES = 64
+_CORRECT = "correct the file"
+
+_FILE_KEYS = {"services", "networks", "volumes", "version", "name"}
+_TAKEN = {
+    "image", "build", "command", "entrypoint", "environment", "env_file", "working_dir", "user", "hostname",
+    "container_name", "depends_on", "healthcheck", "volumes", "restart", "networks", "network_mode", "links",
+    "extra_hosts", "deploy", "mem_limit", "memswap_limit", "mem_reservation", "cpus", "pids_limit", "shm_size",
+    "platform", "profiles", "tmpfs", "privileged", "read_only",
+}  # fmt: skip
+_WITHOUT_EFFECT = {
+    "annotations", "attach", "cap_drop", "domainname", "expose", "init", "labels", "logging", "ports", "pull_policy",
+    "stdin_open", "stop_grace_period", "stop_signal", "tty", "ulimits", "oom_score_adj", "oom_kill_disable",
+    "mem_swappiness", "cpu_shares", "scale",
+}  # fmt: skip
+_REASONS = {
+    "cap_add": "a sandbox gives no rights beyond Docker's usual ones",
+    "devices": "a sandbox has no devices of this machine",
+    "gpus": "a sandbox has no devices of this machine",
+    "secrets": "a service is given no secrets",
+}
+
+
+@dataclass(frozen=True)
+class ServiceMount:
+    """What a service sees at `target`: a folder or file of the project, or a volume by its name."""
+
+    target: str
+    path: Path | None = None
+    volume: str | None = None
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Service:
+    """One service, as its compose file describes it; None and empty is what its image says."""
+
+    name: str
+    where: str
+    image: str | None = None
+    build: BuildSource | None = None
+    command: tuple[str, ...] | None = None
+    entrypoint: tuple[str, ...] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str | None = None
+    user: str | None = None
+    hostname: str | None = None
+    names: frozenset[str] = frozenset()
+    extra_names: Mapping[str, str] = field(default_factory=dict)
+    needs: Mapping[str, str] = field(default_factory=dict)
+    health: HealthCheck | None = None
+    mounts: tuple[ServiceMount, ...] = ()
+    restart: str = "no"
+    networks: frozenset[str] = frozenset()
+    memory_mb: int | None = None
+    cpus: float | None = None
+    processes: int | None = None
+
+
+@dataclass(frozen=True)
+class Project:
+    """The services of a task, `main` among them, each after those that it needs."""
+
+    folder: Path
+    services: Mapping[str, Service]
+    internal: frozenset[str] = frozenset()
+    """Networks without a way out."""
+
+    @property
+    def main(self) -> Service:
+        """The service that the agent works in."""
+        return self.services[MAIN]
+
+    def others(self) -> list[Service]:
+        """The services beside it."""
+        return [one for one in self.services.values() if one.name != MAIN]
+
+    def source(self, service: Service, docker_image: str | None = None) -> BuildSource:
+        """Return what a service's image is made of; `main` is built as a task without services is."""
+        if service.build is not None:
+            return service.build
+        if service.name == MAIN and (docker_image is not None or (self.folder / "Dockerfile").is_file()):
+            return BuildSource(self.folder, docker_image)
+        for other in self.services.values():
+            if other.build is not None and other.image is not None and other.image == service.image:
+                return other.build
+        if service.image is None:
+            raise Refused(f"the service {service.name} has no image", where=service.where, hint="add image or build")
+        return BuildSource(self.folder, service.image, where=service.where)
+
+    def is_internal(self, service: Service) -> bool:
+        """Whether a service has no way out of the trial's own network."""
+        return bool(service.networks) and service.networks <= self.internal
+
+    def shared_volumes(self) -> set[str]:
+        """The volumes, and folders of the project, that several services see and one of them may write."""
+        seen: dict[str, list[bool]] = {}
+        for service in self.services.values():
+            for mount in service.mounts:
+                if (name := volume_of(mount)) is not None:
+                    seen.setdefault(name, []).append(mount.read_only)
+        return {name for name, read_only in seen.items() if len(read_only) > 1 and not all(read_only)}
+
+
+def image_sources(folder: Path, docker_image: str | None, env: Mapping[str, str]) -> dict[str, BuildSource]:
+    """Return what the images of a task's environment folder are made of, by service."""
+    if not (folder / COMPOSE).exists():
+        return {MAIN: BuildSource(folder, docker_image)}
+    project = read_project(folder, env)
+    return {name: project.source(service, docker_image) for name, service in project.services.items()}
+
+
+def volume_of(mount: ServiceMount) -> str | None:
+    """Return what a mount shows, as one name; None for a folder of the service's own."""
+    return mount.volume if mount.path is None else str(mount.path)
+
+
+def read_project(folder: Path, env: Mapping[str, str]) -> Project:
+    """Return the services of the compose file in a folder; `env` are the variables that it may refer to."""
+    path = folder / COMPOSE
+    document = read_document(path, _variables(folder, env))
+    for key in document:
+        if key not in _FILE_KEYS and not key.startswith("x-") and document[key]:
+            raise Refused(f"{key} in a compose file", where=f"{path}:{document.line_of(key)}")
+    services = document.get("services") or Table(1)
+    if not isinstance(services, Table):
+        raise Refused("services is no table", where=f"{path}:{document.line_of('services')}", hint=_CORRECT)
+    found: dict[str, Service] = {}
+    for name, told in services.items():
+        where = f"{path}:{services.line_of(name)}"
+        if not _NAME.fullmatch(name) or not isinstance(told, Table | None):
+            raise Refused(f'the service "{name}" is no table with a plain name', where=where, hint=_CORRECT)
+        reader = _ServiceReader(folder, str(path), name, told if told is not None else Table(0), services.line_of(name))
+        if not reader.is_optional():
+            found[name] = reader.read()
+    found.setdefault(MAIN, Service(MAIN, str(path), networks=frozenset({"default"})))
+    if len(found) > _MOST_SERVICES:
+        raise Refused(f"{len(found)} services; {_MOST_SERVICES} are the most", where=str(path))
+    _check_volumes(document, str(path))
+    project = Project(folder, _in_order(found, str(path)), _internal(document, str(path)))
+    _check_networks(project, str(path))
+    return project
+
+
+def _variables(folder: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """What a compose file may refer to: its .env file, the environment, and what Harbor sets for its own files."""
+    own: dict[str, str] = {}
+    dotenv = folder / ".env"
+    if dotenv.is_file():
+        own |= dict(_assignments(dotenv, str(dotenv)))
+    logs = {f"HOST_{name}_LOGS_PATH": f"{_LOGS}/{place}" for name, place in _LOG_NAMES.items()}
+    logs |= {f"ENV_{name}_LOGS_PATH": f"/logs/{place}" for name, place in _LOG_NAMES.items()}
+    logs |= {"HOST_ARTIFACTS_PATH": f"{_LOGS}/artifacts", "ENV_ARTIFACTS_PATH": "/logs/artifacts"}
+    return {**own, **env, **logs, "CONTEXT_DIR": str(folder)}
+
+
+def _assignments(path: Path, where: str) -> Iterator[tuple[str, str]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{path} cannot be read: {error}", where=where, hint=_CORRECT) from None
+    for line in lines:
+        name, given, value = line.strip().removeprefix("export ").partition("=")
+        if given and name and not name.startswith("#"):
+            value = value.strip()
+            quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+            yield name.strip(), value[1:-1] if quoted else value.partition(" #")[0].strip()
+
+
+def _internal(document: Table, where: str) -> frozenset[str]:
+    """The networks without a way out."""
+    found = set()
+    networks = document.get("networks")
+    networks = networks if isinstance(networks, Table) else Table(0)
+    for name, told in networks.items():
+        table = told if isinstance(told, Table) else Table(networks.line_of(name))
+        if _true(table.get("external")):
+            raise Refused(f"the network {name} of elsewhere (external)", where=f"{where}:{table.line_of('external')}")
+        if _true(table.get("internal")):
+            found.add(name)
+    return frozenset(found)
+
+
+def _check_volumes(document: Table, where: str) -> None:
+    volumes = document.get("volumes")
+    for name, told in volumes.items() if isinstance(volumes, Table) else ():
+        for key in told if isinstance(told, Table) else ():
+            harmless = key in ("name", "labels") or (key == "driver" and told[key] == "local")
+            if not harmless and _true(told[key] if isinstance(told[key], str) else "true"):
+                raise Refused(f"{key} of the volume {name}", where=f"{where}:{told.line_of(key)}")
+
+
+def _check_networks(project: Project, where: str) -> None:
+    """All services are in one network here: what a file keeps apart would not be."""
+    main = project.main
+    if project.is_internal(main):
+        raise Refused("a network without a way out (internal) for the service main", where=main.where)
+    for service in project.services.values():
+        for other in project.services.values():
+            apart = service.networks and other.networks and not service.networks & other.networks
+            if apart:
+                raise Refused(f"networks that keep {service.name} and {other.name} apart", where=where)
+
+
+def _in_order(services: dict[str, Service], where: str) -> dict[str, Service]:
+    """Each service after those that it needs."""
+    done: dict[str, Service] = {}
+    waiting = dict(services)
+    while waiting:
+        ready = [one for one in waiting.values() if not one.needs.keys() & waiting.keys()]
+        for service in ready:
+            if unknown := service.needs.keys() - services.keys():
+                what = f"the service {service.name} depends on {min(unknown)}, which the file does not have"
+                raise Refused(what, where=service.where, hint=_CORRECT)
+            done[service.name] = waiting.pop(service.name)
+        if not ready:
+            raise Refused(f"services that wait for each other: {', '.join(waiting)}", where=where, hint=_CORRECT)
+    return done
+
+
+class _ServiceReader:
+    """Reads one service."""
+
+    def __init__(self, folder: Path, path: str, name: str, told: Table, line: int) -> None:
+        self._folder, self._path, self._name, self._told, self._line = folder, path, name, told, line
+
+    def _place(self, key: str) -> str:
+        return f"{self._path}:{self._told.lines.get(key, self._line)}"
+
+    def _refused(self, key: str, what: str, hint: str | None = DOCKER_HINT) -> Refused:
+        return Refused(f"{what} (service {self._name})", where=self._place(key), hint=hint)
+
+    def is_optional(self) -> bool:
+        """Whether it is started only where somebody asks for its profile."""
+        return bool(self._told.get("profiles")) and self._name != MAIN
+
+    def read(self) -> Service:
+        told = self._told
+        for key in told:
+            if key not in _TAKEN and key not in _WITHOUT_EFFECT and not key.startswith("x-"):
+                reason = _REASONS.get(key)
+                raise self._refused(key, f"{key}: {reason}" if reason else key)
+        for key in ("privileged", "read_only"):
+            if _true(told.get(key)):
+                raise self._refused(key, key)
+        self._check_platform()
+        networks, aliases = self._networks()
+        names = {self._name, *aliases, *filter(None, [self._text("container_name"), self._text("hostname")])}
+        limits = self._limits()
+        return Service(
+            self._name,
+            f"{self._path}:{self._line}",
+            self._text("image"),
+            self._build(),
+            self._argv("command"),
+            self._argv("entrypoint"),
+            self._env(),
+            self._text("working_dir"),
+            self._text("user"),
+            self._text("hostname"),
+            frozenset(names),
+            self._extra_names(),
+            self._needs(),
+            self._health(),
+            tuple(self._mounts()),
+            self._restart(),
+            networks,
+            self._megabytes("mem_limit", told.get("mem_limit")) or limits.get("memory"),
+            self._number("cpus", told.get("cpus")) or limits.get("cpus"),
+            int(self._number("pids_limit", told.get("pids_limit")) or limits.get("pids") or 0) or None,
+        )
+
+    def _text(self, key: str) -> str | None:
+        value = self._told.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self._refused(key, f"{key} is no text", _CORRECT)
+        return value or None
+
+    def _texts(self, key: str, value: Any) -> list[str]:
+        found = _listed(value)
+        if not all(isinstance(one, str) for one in found):
+            raise self._refused(key, f"{key} is no list of texts", _CORRECT)
+        return found
+
+    def _number(self, key: str, value: Any) -> float | None:
+        if value is None:
+            return None
+        try:
+            found = float(value)
+        except (TypeError, ValueError):
+            raise self._refused(key, f"{key}: {value} is no number", _CORRECT) from None
+        return found if found > 0 else None
+
+    def _megabytes(self, key: str, value: Any) -> int | None:
+        if value is None:
+            return None
+        found = _SIZE.fullmatch(str(value).strip())
+        if found is None:
+            raise self._refused(key, f"{key}: {value} is no size", _CORRECT)
+        return max(1, round(float(found[1]) * 1024 ** _POWERS[found[2].lower()] / _MEGABYTE))
+
+    def _check_platform(self) -> None:
+        wanted, here = self._text("platform"), platform_arguments()["TARGETPLATFORM"]
+        if wanted is not None and wanted != here and not wanted.startswith(f"{here}/"):
+            raise self._refused("platform", f"platform {wanted} on a {here} machine")
+
+    def _argv(self, key: str) -> tuple[str, ...] | None:
+        value = self._told.get(key)
+        if value is None:
+            return None
+        if isinstance(value, str):
+            try:
+                return tuple(shlex.split(value))
+            except ValueError as error:
+                raise self._refused(key, f"{key}: {error}", _CORRECT) from None
+        return tuple(self._texts(key, value))
+
+    def _build(self) -> BuildSource | None:
+        value = self._told.get("build")
+        if value is None:
+            return None
+        table = value if isinstance(value, Table) else Table(self._told.line_of("build"))
+        if isinstance(value, str):
+            table["context"] = value
+        for key in table:
+            if key not in (
+                "context",
+                "dockerfile",
+                "args",
+                "target",
+                "labels",
+                "tags",
+                "cache_from",
+                "pull",
+                "network",
+            ):
+                raise Refused(f"build.{key} (service {self._name})", where=f"{self._path}:{table.line_of(key)}")
+        context = self._inside("build", str(table.get("context") or "."))
+        dockerfile = str(table.get("dockerfile") or "Dockerfile")
+        if not (context / dockerfile).is_file():
+            raise self._refused("build", f"there is no {context / dockerfile}", _CORRECT)
+        given = self._assigned("build", table.get("args"))
+        return BuildSource(context, None, dockerfile, given, table.get("target"), self._place("build"))
+
+    def _inside(self, key: str, text: str) -> Path:
+        """A path of the project, and no other."""
+        path = Path(os.path.normpath(self._folder / Path(text).expanduser()))
+        if "://" in text or not path.resolve().is_relative_to(self._folder.resolve()):
+            raise self._refused(key, f"{text} is not in the task's environment folder")
+        return path
+
+    def _assigned(self, key: str, value: Any) -> dict[str, str]:
+        """A table of variables, or a list of assignments; a name without a value has none."""
+        if isinstance(value, Table):
+            return {name: text for name, text in value.items() if isinstance(text, str)}
+        pairs = (text.partition("=") for text in self._texts(key, value))
+        return {name: text for name, given, text in pairs if given}
+
+    def _env(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for one in _listed(self._told.get("env_file")):
+            name = one.get("path", "") if isinstance(one, Table) else str(one)
+            needed = not (isinstance(one, Table) and one.get("required") == "false")
+            path = self._inside("env_file", name)
+            if needed or path.is_file():
+                found |= dict(_assignments(path, self._place("env_file")))
+        return found | self._assigned("environment", self._told.get("environment"))
+
+    def _needs(self) -> dict[str, str]:
+        value = self._told.get("depends_on")
+        if not isinstance(value, Table):
+            return dict.fromkeys(self._texts("depends_on", self._told.get("depends_on")), STARTED)
+        found = {}
+        for name, told in value.items():
+            table = told if isinstance(told, Table) else Table(value.line_of(name))
+            condition = table.get("condition") or STARTED
+            if condition not in (STARTED, HEALTHY, COMPLETED):
+                raise self._refused("depends_on", f"depends_on with the condition {condition}", _CORRECT)
+            if table.get("required") != "false":
+                found[name] = condition
+        return found
+
+    def _health(self) -> HealthCheck | None:
+        value = self._told.get("healthcheck")
+        if value is None:
+            return None
+        table = value if isinstance(value, Table) else Table(self._told.line_of("healthcheck"))
+        if _true(table.get("disable")):
+            return HealthCheck(("NONE",))
+        test = table.get("test")
+        words = ("CMD-SHELL", test) if isinstance(test, str) else tuple(self._texts("healthcheck", test))
+        if words and words[0] not in ("NONE", "CMD", "CMD-SHELL"):
+            raise self._refused("healthcheck", f"healthcheck.test begins with {words[0]}", "use CMD or CMD-SHELL")
+        times = (nanoseconds(str(table.get(key) or "")) for key in ("interval", "timeout", "start_period"))
+        return HealthCheck(words, *times, int(self._number("healthcheck", table.get("retries")) or 0))
+
+    def _mounts(self) -> Iterator[ServiceMount]:
+        for one in _listed(self._told.get("volumes")):
+            mount = self._long_mount(one) if isinstance(one, Table) else self._short_mount(str(one))
+            if mount is not None:
+                yield mount
+        for text in self._texts("tmpfs", self._told.get("tmpfs")):
+            yield ServiceMount(text.partition(":")[0])
+
+    def _short_mount(self, text: str) -> ServiceMount | None:
+        parts = text.split(":")
+        if len(parts) == 1:
+            return ServiceMount(self._target(parts[0]))
+        modes = parts[2].split(",") if len(parts) > 2 else []
+        return self._mount(parts[0], parts[1], read_only="ro" in modes)
+
+    def _long_mount(self, told: Table) -> ServiceMount | None:
+        kind, target, read_only = (
+            told.get("type") or "volume",
+            str(told.get("target") or ""),
+            _true(told.get("read_only")),
+        )
+        if kind not in ("bind", "volume", "tmpfs"):
+            raise self._refused("volumes", f"a volume of the type {kind}")
+        if kind == "tmpfs" or not told.get("source"):
+            return ServiceMount(self._target(target))
+        source = str(told["source"])
+        return self._mount(
+            source if kind == "volume" or source.startswith((".", "/", "~")) else f"./{source}",
+            target,
+            read_only=read_only,
+        )
+
+    def _mount(self, source: str, target: str, *, read_only: bool) -> ServiceMount | None:
+        target = self._target(target)
+        if source == _LOGS or source.startswith(f"{_LOGS}/"):
+            if self._name != MAIN:
+                raise self._refused("volumes", "the trial's own logs in another service than main")
+            return None  # it has them
+        if not source.startswith((".", "/", "~")):
+            return ServiceMount(target, volume=source, read_only=read_only)
+        return ServiceMount(target, self._inside("volumes", source), read_only=read_only)
+
+    def _target(self, text: str) -> str:
+        if not text.startswith("/") or ".." in PurePosixPath(text).parts:
+            raise self._refused("volumes", f'a volume at "{text}", which is no absolute path', _CORRECT)
+        return os.path.normpath(text)
+
+    def _restart(self) -> str:
+        value = (self._text("restart") or "no").partition(":")[0]
+        if value not in ("no", "false", *RESTARTS):
+            raise self._refused("restart", f"restart: {value}", _CORRECT)
+        return value
+
+    def _networks(self) -> tuple[frozenset[str], set[str]]:
+        """The networks of it, and the names that it has there besides its own."""
+        mode = self._text("network_mode")
+        if mode not in (None, "bridge", "default"):
+            raise self._refused("network_mode", f"network_mode: {mode}")
+        value = self._told.get("networks")
+        aliases = {text.partition(":")[2] for text in self._texts("links", self._told.get("links")) if ":" in text}
+        if aliases:
+            raise self._refused("links", "links with other names", "give the service aliases in networks")
+        if not isinstance(value, Table):
+            return frozenset(self._texts("networks", self._told.get("networks")) or ["default"]), set()
+        for told in value.values():
+            table = told if isinstance(told, Table) else Table(0)
+            for key in table.keys() - {"aliases", "priority"}:
+                raise Refused(f"{key} of a network (service {self._name})", where=f"{self._path}:{table.line_of(key)}")
+            aliases |= set(self._texts("networks", table.get("aliases")))
+        return frozenset(value), aliases
+
+    def _extra_names(self) -> dict[str, str]:
+        value = self._told.get("extra_hosts")
+        pairs = (
+            value.items()
+            if isinstance(value, Table)
+            else (
+                re.split("[:=]", one, maxsplit=1) for one in self._texts("extra_hosts", self._told.get("extra_hosts"))
+            )
+        )
+        found = {}
+        for pair in pairs:
+            name, address = pair if len(pair) == 2 else (pair[0], "")
+            if address == "host-gateway" or not address:
+                raise self._refused("extra_hosts", f"extra_hosts: {name} on this machine")
+            found[name] = address.strip("[]")
+        return found
+
+    def _limits(self) -> dict[str, Any]:
+        deploy = self._told.get("deploy")
+        table = deploy if isinstance(deploy, Table) else Table(0)
+        if (self._number("deploy", table.get("replicas")) or 1) > 1:
+            raise self._refused("deploy", "several replicas of a service")
+        resources = table.get("resources")
+        resources = resources if isinstance(resources, Table) else Table(0)
+        reserved = resources.get("reservations")
+        if isinstance(reserved, Table) and reserved.get("devices"):
+            raise self._refused("deploy", "devices of this machine")
+        limits = resources.get("limits")
+        limits = limits if isinstance(limits, Table) else Table(0)
+        return {
+            "memory": self._megabytes("deploy", limits.get("memory")),
+            "cpus": self._number("deploy", limits.get("cpus")),
+            "pids": self._number("deploy", limits.get("pids")),
+        }
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _true(value: Any) -> bool:
+    return isinstance(value, str) and value.lower() in ("true", "yes", "on")

@@ -1,0 +1,450 @@
+"""The services of a trial at work: each in a sandbox of its own, all in one private network."""
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from terminalbench.sandbox import cache, helper, transfer
+from terminalbench.sandbox.answers import Finished
+from terminalbench.sandbox.certificates import Certificates
+from terminalbench.sandbox.compose.project import COMPLETED, HEALTHY, MAIN, RESTARTS, Project, Service, volume_of
+from terminalbench.sandbox.errors import SandboxError
+from terminalbench.sandbox.image.build import Built
+from terminalbench.sandbox.images.manifest import HealthCheck
+from terminalbench.sandbox.network.client import Way
+from terminalbench.sandbox.network.policy import Policy
+from terminalbench.sandbox.plan import Bind, Plan, Seat, limits_for, seat_address
+from terminalbench.sandbox.session import Sandbox
+
+Check = Callable[[Sequence[str], float], Awaitable[Finished]]
+"""Runs a command, within so many seconds."""
+
+LOGS = "services"
+"""The folder of a trial that keeps what its services wrote."""
+_MOST_LOG_BYTES = 4 << 20
+_MOST_SEED_BYTES = 1 << 32
+_NANOSECONDS = 10**9
+_INTERVAL_SEC, _TIMEOUT_SEC, _RETRIES = 30.0, 30.0, 3
+_LOOK_SEC = 0.5
+_RESTART_SEC = 1.0
+_SHORT_SEC = 30.0
+_LAST_LINES = 5
+_WAITING = ("sleep infinity", "tail -f /dev/null")
+"""What a service runs that only has to be there."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a trial gives to its services: where its files are, where writes go, whose certificates are trusted.
+
+    `way` makes the way out of another sandbox; None where there is none.
+    """
+
+    trial_dir: Path
+    scratch: str
+    certificates: Certificates
+    way: Callable[[], Way | None]
+
+
+@dataclass
+class _Running:
+    """A service that was started: its sandbox, the command that it is, and how that ended."""
+
+    service: Service
+    sandbox: Sandbox
+    work: asyncio.Task[None] | None = None
+    log: "_Log | None" = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    exit_code: int | None = None
+    healthy: bool = False
+
+
+class TrialServices:
+    """The services of one trial and the network that they share with its main sandbox."""
+
+    def __init__(self, project: Project, built: Mapping[str, Built], given: Surroundings) -> None:
+        self._project, self._built, self._given = project, built, given
+        self._running: dict[str, _Running] = {}
+        self._hub: int | None = None
+        self._volumes: dict[str, Path] = {}
+        self._seeded: set[str] = set()
+        self._claimed: cache.Claimed | None = None
+
+    # Life
+
+    async def open(self) -> None:
+        """Make what they share: the network, and volumes that several of them see."""
+        server = helper.running() or await asyncio.to_thread(helper.helper)
+        with server.request({"op": "lan"}) as reply:
+            answer, opened = await helper.receive(reply)
+        if answer is None or "error" in answer or len(opened) != 1:
+            said = (answer or {}).get("error", "no answer")
+            raise SandboxError(f"this kernel gives the services of a trial no network of their own: {said}")
+        self._hub = opened[0]
+        for number, name in enumerate(sorted(self._project.shared_volumes())):
+            if self._claimed is None:
+                self._claimed = cache.claim("volumes")
+            folder = self._claimed.folder / str(number)
+            if Path(name).is_absolute() and Path(name).is_dir():
+                await asyncio.to_thread(shutil.copytree, name, folder, symlinks=True)
+            else:
+                folder.mkdir()
+                folder.chmod(0o755)
+            self._volumes[name] = folder
+
+    @property
+    def volumes(self) -> tuple[Path, ...]:
+        """The folders of this machine that are shared."""
+        return tuple(self._volumes.values())
+
+    def seat(self, name: str) -> Seat:
+        """Return the place of a service in the network."""
+        if self._hub is None:
+            raise SandboxError("the services are not running")
+        numbers = {one: number for number, one in enumerate([MAIN, *(s.name for s in self._project.others())], 1)}
+        names = {
+            alias: seat_address(numbers[one.name])
+            for one in self._project.services.values()
+            for alias in sorted({one.name, *one.names})
+        }
+        service = self._project.services[name]
+        return Seat(self._hub, numbers[name], service.hostname or name, {**names, **service.extra_names})
+
+    def binds(self, name: str) -> tuple[Bind, ...]:
+        """Return what of this machine a service sees: volumes that are shared, and what it may only read."""
+        found = []
+        for mount in self._project.services[name].mounts:
+            source = self._volumes.get(volume_of(mount) or "")
+            if source is None and mount.path is not None and mount.read_only and mount.path.exists():
+                source = mount.path.resolve()
+            if source is not None:
+                found.append(Bind(str(source), mount.target, mount.read_only))
+        return tuple(found)
+
+    async def start(self, *, after_main: bool) -> None:
+        """Start the services that do, or do not, need `main`, each when what it needs is there; wait for their health.
+
+        What is started stays: `stop` ends it.
+        """
+        late = self._after_main()
+        for service in self._project.others():
+            if (service.name in late) != after_main:
+                continue
+            for name, condition in service.needs.items():
+                if name != MAIN:
+                    await self._wait(name, condition)
+            await self._start(service)
+        for name in list(self._running):
+            if (name in late) == after_main:
+                await self._settled(name)
+
+    async def prepare_main(self, sandbox: Sandbox) -> None:
+        """Put the files of `main` in place that it has from the project."""
+        await self._fill(self._project.main, sandbox)
+
+    async def check_main(self, run: Check) -> None:
+        """Wait until `main` is healthy, if its compose file has a check for it."""
+        check = self._project.main.health
+        if check is None or not check.test or check.test[0] == "NONE":
+            return
+        if (problem := await unhealthy(check, run, asyncio.Event())) is not None:
+            raise SandboxError(f"the service {MAIN} {problem} ({self._project.main.where})")
+
+    async def enter(self, policy: Policy, phase: str) -> None:
+        """Another phase of the trial."""
+        for one in self._running.values():
+            await one.sandbox.enter(policy, phase)
+
+    async def stop(self) -> None:
+        """End all of them, the last that was started first."""
+        while self._running:
+            await self.stop_one(list(self._running)[-1])
+        if self._hub is not None:
+            os.close(self._hub)
+            self._hub = None
+        if self._claimed is not None:
+            await asyncio.to_thread(cache.release, self._claimed)
+            self._claimed = None
+
+    async def stop_one(self, name: str) -> None:
+        """End one of them."""
+        one = self._running.pop(name, None)
+        if one is None:
+            return
+        if one.work is not None:
+            one.work.cancel()
+            await asyncio.gather(one.work, return_exceptions=True)
+        await one.sandbox.stop()
+
+    def sandbox(self, name: str) -> Sandbox:
+        """Return the sandbox of a service."""
+        if name not in self._running:
+            raise SandboxError(f"the service {name} is not running")
+        return self._running[name].sandbox
+
+    async def run(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        timeout_sec: float | None = None,
+    ) -> Finished:
+        """Run a command in a service."""
+        sandbox, service, built = self.sandbox(name), self._project.services[name], self._built[name]
+        return await sandbox.run(
+            argv,
+            env={**self._env(service), **(env or {})},
+            cwd=cwd or service.workdir or built.config.workdir,
+            user=user or service.user or built.config.user or "root",
+            timeout_sec=timeout_sec,
+        )
+
+    # One service
+
+    def _after_main(self) -> set[str]:
+        """The services that need `main`, or one that does."""
+        found = {MAIN}
+        for service in self._project.services.values():  # each after those that it needs
+            if service.needs.keys() & found:
+                found.add(service.name)
+        return found - {MAIN}
+
+    def _env(self, service: Service) -> dict[str, str]:
+        return {**self._given.certificates.environment, **self._built[service.name].config.env, **service.env}
+
+    async def _start(self, service: Service) -> None:
+        built, given = self._built[service.name], self._given
+        config = built.config
+        entrypoint = config.entrypoint if service.entrypoint is None else service.entrypoint
+        command = service.command
+        if command is None:
+            command = config.command if service.entrypoint is None else ()
+        argv = [*entrypoint, *command]
+        if not argv:
+            raise SandboxError(f"the service {service.name} has no command ({service.where})", hint="add command to it")
+        limits = limits_for(service.memory_mb, None, service.cpus, scratch=given.scratch)
+        if service.processes is not None:
+            limits = dataclasses.replace(limits, processes=service.processes)
+        plan = Plan(
+            built.base,
+            limits,
+            layers=built.layers,
+            scratch=given.scratch,
+            binds=(*given.certificates.binds, *self.binds(service.name)),
+            volumes=self.volumes,
+            way=None if self._project.is_internal(service) else given.way(),
+            seat=self.seat(service.name),
+            holds=built.locks,
+        )
+        log = _Log(given.trial_dir / LOGS / f"{service.name}.log")
+        running = _Running(service, await Sandbox.start(plan), log=log)
+        self._running[service.name] = running
+        await self._fill(service, running.sandbox)
+        running.work = asyncio.create_task(self._work(running, argv))
+
+    async def _work(self, running: _Running, argv: Sequence[str]) -> None:
+        """Run the command of a service, again where its file says so; write down what it writes."""
+        service, log = running.service, running.log or _Log(Path(os.devnull))
+        while True:
+            config = self._built[service.name].config
+            try:
+                done = await running.sandbox.run(
+                    argv,
+                    env=self._env(service),
+                    cwd=service.workdir or config.workdir,
+                    user=service.user or config.user or "root",
+                    on_output=log.write,
+                )
+                code = done.exit_code
+            except SandboxError as error:
+                await log.write(f"sandbox: {error}\n", "stderr")
+                code = 1
+            running.exit_code = code
+            if service.restart not in RESTARTS or (service.restart == "on-failure" and code == 0):
+                running.ended.set()
+                return
+            await log.write(f"sandbox: ended with exit code {code}, started again\n", "stderr")
+            await asyncio.sleep(_RESTART_SEC)
+
+    async def _wait(self, name: str, condition: str) -> None:
+        """Until a service that another one needs is as far as that."""
+        running = self._running.get(name)
+        if running is None:
+            return
+        if condition == COMPLETED:
+            await running.ended.wait()
+            if running.exit_code != 0:
+                raise self._failed(running, f"ended with exit code {running.exit_code}")
+        elif condition == HEALTHY:
+            await self._healthy(running)
+
+    async def _settled(self, name: str) -> None:
+        """Until a service works, as far as can be seen: its check says so, or it runs, or it has done its work."""
+        running = self._running[name]
+        await asyncio.sleep(0)
+        if running.ended.is_set() and running.exit_code != 0:
+            raise self._failed(running, f"ended with exit code {running.exit_code}")
+        if not running.ended.is_set():
+            await self._healthy(running)
+
+    async def _healthy(self, running: _Running) -> None:
+        check = running.service.health or self._built[running.service.name].config.health
+        if running.healthy or check is None or not check.test or check.test[0] == "NONE":
+            return
+        name = running.service.name
+
+        async def run(argv: Sequence[str], timeout_sec: float) -> Finished:
+            return await self.run(name, argv, timeout_sec=timeout_sec)
+
+        problem = await unhealthy(check, run, running.ended)
+        if problem is not None:
+            raise self._failed(running, problem)
+        running.healthy = True
+
+    def _failed(self, running: _Running, what: str) -> SandboxError:
+        log = running.log
+        last = log.last() if log is not None else ""
+        place = f"; all of it: {log.path}" if log is not None and log.path.is_file() else ""
+        said = f"; it wrote last: {last}" if last else ""
+        return SandboxError(f"the service {running.service.name} {what} ({running.service.where}){said}{place}")
+
+    # Files
+
+    async def _fill(self, service: Service, sandbox: Sandbox) -> None:
+        """Copy what a service has from the project to itself, and give a new volume what its image has there."""
+        for mount in service.mounts:
+            name = volume_of(mount)
+            if name is not None and name in self._volumes:
+                if mount.volume is not None and name not in self._seeded:
+                    self._seeded.add(name)
+                    await self._seed(service, sandbox, mount.target)
+            elif mount.path is not None and mount.path.is_dir() and not mount.read_only:
+                await sandbox.put(mount.target, transfer.pack_folder(mount.path))
+            elif mount.path is not None and mount.path.is_file() and not mount.read_only:
+                await sandbox.put(mount.target, transfer.pack_file(mount.path), rename=mount.path.name)
+            elif mount.path is None or not mount.path.exists():
+                await sandbox.put(mount.target, _empty)
+
+    async def _seed(self, service: Service, sandbox: Sandbox, target: str) -> None:
+        built = self._built[service.name]
+        limits = limits_for(None, None, None, scratch=self._given.scratch)
+        plain = await Sandbox.start(Plan(built.base, limits, layers=built.layers, scratch=self._given.scratch))
+        try:
+            if (target, True) not in await plain.find(target):
+                return
+            told = await plain.run(["stat", "-c", "%u %g %a", target], env={}, timeout_sec=_SHORT_SEC)
+            with tempfile.TemporaryFile() as kept:
+                await plain.get(target, lambda s: shutil.copyfileobj(s, kept), limit_bytes=_MOST_SEED_BYTES)
+                kept.seek(0)
+                await sandbox.put(target, lambda s: shutil.copyfileobj(kept, s))
+            owner = told.stdout.split()
+            if told.exit_code == 0 and len(owner) == 3:
+                await sandbox.put(target, _itself(int(owner[0]), int(owner[1]), int(owner[2], 8)))
+        finally:
+            await plain.stop()
+
+
+def with_settings(built: Built, main: Service) -> Built:
+    """Return the image of `main` with what its compose file says about commands there."""
+    config = built.config
+    command = main.command or ()
+    waits = not command or any(text in " ".join(command) for text in _WAITING)
+    entrypoint = list(config.entrypoint if main.entrypoint is None else main.entrypoint)
+    if not waits:
+        entrypoint, command = entrypoint or ["env"], tuple(command)
+    told = msgspec.structs.replace(
+        config,
+        env={**config.env, **main.env},
+        workdir=main.workdir or config.workdir,
+        user=main.user or config.user,
+        entrypoint=entrypoint,
+        command=[] if waits else list(command),
+    )
+    key = hashlib.sha256(f"{built.key} {msgspec.json.encode(told)}".encode()).hexdigest()[:32]
+    return dataclasses.replace(built, config=told, key=key)
+
+
+async def unhealthy(check: HealthCheck, run: Check, ended: asyncio.Event) -> str | None:
+    """Wait until a check succeeds, as long as it says; why it did not, else None.
+
+    Looked at more often than Docker does, which only looks once in an interval: the patience is the same.
+    """
+    kind, *words = check.test
+    argv = words if kind == "CMD" else ["/bin/sh", "-c", " ".join(words)]
+    interval = check.interval / _NANOSECONDS or _INTERVAL_SEC
+    timeout = check.timeout / _NANOSECONDS or _TIMEOUT_SEC
+    retries = check.retries or _RETRIES
+    patience = check.start_period / _NANOSECONDS + interval * retries
+    began, tried = time.monotonic(), 0
+    while True:
+        try:
+            done = await run(argv, timeout)
+            if done.exit_code == 0:
+                return None
+            said = f"exit code {done.exit_code}: {(done.stdout + done.stderr).strip()[-300:]}"
+        except TimeoutError:
+            said = f"no answer in {timeout:g} s"
+        tried += 1
+        if ended.is_set():
+            return "has ended before it was healthy"
+        if tried >= retries and time.monotonic() - began > patience:
+            return f"is not healthy after {tried} checks: {said}"
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), min(interval, _LOOK_SEC))
+
+
+class _Log:
+    """What a service writes, in a file of its trial; the rest of very much is left out."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._left = _MOST_LOG_BYTES
+        self._last = ""
+
+    async def write(self, text: str, _stream: str) -> None:
+        """Keep what was written."""
+        self._last = (self._last + text)[-2000:]
+        if self._left > 0:
+            self._left -= len(text.encode())
+            self.path.parent.mkdir(exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(text if self._left > 0 else f"{text}\n[the rest is left out]\n")
+        await asyncio.sleep(0)
+
+    def last(self) -> str:
+        """Return its last lines, in one."""
+        return " | ".join(self._last.split("\n")[-_LAST_LINES - 1 :]).strip(" |")
+
+
+def _empty(stream: BinaryIO) -> None:
+    """An archive of nothing."""
+    with tarfile.open(fileobj=stream, mode="w|"):
+        pass
+
+
+def _itself(uid: int, gid: int, mode: int) -> Callable[[BinaryIO], None]:
+    """An archive of a folder itself, with its owner."""
+
+    def write(stream: BinaryIO) -> None:
+        member = tarfile.TarInfo(".")
+        member.type, member.uid, member.gid, member.mode = tarfile.DIRTYPE, uid, gid, mode
+        with tarfile.open(fileobj=stream, mode="w|") as archive:
+            archive.addfile(member, io.BytesIO())
+
+    return write

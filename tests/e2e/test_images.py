@@ -37,6 +37,25 @@ def image_task(lab, name: str, dockerfile: str) -> Path:
     return folder
 
 
+def test_what_is_written_in_vain_or_wrong_about_images_is_said(lab) -> None:
+    copies = image_task(lab, "copies", "FROM debian:12\nRUN true\nCOPY --from=nostage /x /x\n")
+    image_task(lab, "itself", "FROM debian:12 AS one\nRUN true\nCOPY --from=one /x /x\n")
+    images = '[run.images]\n"debian:*" = "host"\n"node:*" = "host"\n'
+    file = lab.experiment(images + BOTH, tasks=("copies", "itself", "a"))
+    told = " ".join(lab.tbench("plan", file).stdout.split())
+    assert f"{copies}/environment/Dockerfile:3: the image nostage is not here" in told
+    assert "itself/environment/Dockerfile:3: the stage one is used before it is made" in told
+    assert 'run.images: no image of these tasks fits "node:*"' in told
+    strict = lab.tbench("run", file, "--strict")
+    assert strict.returncode == 2
+    assert "building" not in strict.stderr
+    wrong = lab.experiment(images.replace("host", "hsot", 1) + BOTH, tasks=("a",), name="wrong.toml")
+    assert '"hsot" looks like "host"' in lab.tbench("validate", wrong).stderr
+    folder = lab.experiment(images.replace("host", "/etc", 1) + BOTH, tasks=("itself", "a"), name="folder.toml")
+    (lab.root / "tasks" / "itself" / "environment" / "Dockerfile").write_text("FROM debian:12\n")
+    assert "the rootfs /etc has no /bin/sh" in " ".join(lab.tbench("validate", folder).stderr.split())
+
+
 def test_tasks_run_on_the_images_that_they_name(lab, registry: RegistryServer) -> None:
     tiny = f"{registry.host}/tiny:1"
     build = f"FROM {tiny} AS make\nRUN echo made > /made; date +%N > /when\n"

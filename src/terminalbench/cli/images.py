@@ -198,7 +198,9 @@ def show_command(name: str, as_json: bool) -> int:
         print_json(image)
         return EXIT_OK
     settings = image.settings
+    called = next((names for found, names in store.images() if found.digest == image.digest), [])
     lines = {
+        "names": ", ".join(one.name for one in called) or "none",
         "digest": image.digest,
         "for": f"linux/{image.architecture}",
         "working folder": settings.workdir,

@@ -13,6 +13,7 @@ from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agents import harbor_environments
 from terminalbench.experiments.tables import RunTable
 from terminalbench.experiments.task_folder import declared_names
+from terminalbench.records.setup import ON_HOST
 from terminalbench.secrets.find import secrets_in
 from terminalbench.strict import Problems
 
@@ -67,6 +68,9 @@ def _check_images(run: RunTable, problems: Problems) -> None:
     for pattern, value in run.images.items():
         if not value.strip() or value != value.strip():
             problems.add(f"run.images.{pattern}", "names nothing", 'write "host", an image, a folder or an archive')
+        elif value != ON_HOST and ":" not in value and did_you_mean(value.lower(), [ON_HOST], limit=0):
+            hint = f'write "{ON_HOST}", or the image with its tag ("{value}:latest")'
+            problems.add(f"run.images.{pattern}", f'"{value}" looks like "{ON_HOST}"', hint)
 
 
 def _check_options(name: str, info: dict[str, Any], run: RunTable, problems: Problems) -> None:

@@ -31,7 +31,6 @@ from terminalbench.runner import run as runner
 from terminalbench.runner.control import stopped_by_gate
 from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.runner.notify import Notifier
-from terminalbench.runner.preflight import refuse_left_out
 from terminalbench.runner.run import Listener, RunResult, cluster, prepare_run
 from terminalbench.text.foreign import printable
 
@@ -100,9 +99,8 @@ def run(
     opened, told = open_experiment(experiment, root), listener_of(listener)
     own = [profile.parallel for profile in select_profiles(opened, profiles)]
     with cluster(replace(opened.run, executor=executor or opened.run.executor), own), harbor_loaded_once():
-        prepared = prepare_run(opened, Selection(tasks, profiles, labels or {}, attempts), told.preparing)
-        if strict:
-            refuse_left_out(prepared.plan.excluded, str(opened.file))
+        selection = Selection(tasks, profiles, labels or {}, attempts)
+        prepared = prepare_run(opened, selection, told.preparing, strict=strict)
         shared = Path(gate) if gate is not None else None
         result = runner.run(opened, prepared, told, executor=executor, gate=shared, number=number)
     return ended(result, told)

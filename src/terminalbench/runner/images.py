@@ -18,8 +18,10 @@ from terminalbench.experiments.environments import image_entries
 from terminalbench.experiments.experiment import is_rebuilt
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, PlannedImages, PlannedTask
 from terminalbench.experiments.tables import RunTable
+from terminalbench.records.setup import ON_HOST
 from terminalbench.records.trial import TaskRef
 from terminalbench.runner.environment import FIXED
+from terminalbench.sandbox.base import rootfs
 from terminalbench.sandbox.image.needs import TaskNeeds, build_sec, docker_image, image_to_use, needs_of
 from terminalbench.sandbox.image.requests import (
     ImageReport,
@@ -28,6 +30,7 @@ from terminalbench.sandbox.image.requests import (
     PrepareStep,
     TaskBuild,
 )
+from terminalbench.sandbox.image.table import unfitting
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import plural, size, some
 
@@ -45,14 +48,16 @@ class ImageBooks:
 
     needs: Mapping[TaskRef, TaskNeeds] = field(default_factory=dict)
     images: Mapping[str, ImageReport] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+    """Patterns of `[run.images]` that no image of the tasks fits."""
 
     def problem(self, task: TaskRef) -> str | None:
         """Why a task cannot run here; None as far as is known."""
         need = self.needs.get(task)
         if need is None or need.problem is not None:
             return need.problem if need is not None else None
-        found = (self.images.get(name) for name in need.images)
-        return next((one.problem for one in found if one is not None and one.problem is not None), None)
+        found = ((where, self.images.get(name)) for name, where in need.images.items())
+        return next((f"{where}{one.problem}" for where, one in found if one is not None and one.problem), None)
 
     def runs_on_images(self, task: TaskRef) -> bool:
         """Whether a task runs on images that are here."""
@@ -67,10 +72,14 @@ class ImageBooks:
         )
 
     def notes(self) -> list[str]:
-        """A line for each image whose name means another one by now."""
+        """A line for each image whose name means another one by now, and for what `[run.images]` says in vain."""
         found = ((name, one) for name, one in self.images.items() if one.moved_to is not None)
         return [
-            f"{name} is {short(one.moved_to)} here now; the batch stays with {short(one.digest)}" for name, one in found
+            *(
+                f"{name} is {short(one.moved_to)} here now; the batch stays with {short(one.digest)}"
+                for name, one in found
+            ),
+            *(f'run.images: no image of these tasks fits "{pattern}"' for pattern in self.unused),
         ]
 
     def lines(self) -> list[str]:
@@ -140,10 +149,11 @@ def books_of(
     """Have the images of the tasks in these folders; with `lookup`, only ask for those that are not here."""
     needs = image_needs(folders, run, root)
     names = tuple(dict.fromkeys(name for need in needs.values() for name in need.images))
+    unused = unfitting(run.images, (name for need in needs.values() for name in need.names)) if needs else ()
     if not names:
-        return ImageBooks(needs)
+        return ImageBooks(needs, unused=unused)
     request = PrepareRequest(names, dict(pins or {}), entries=image_entries(run, root), ca=run.ca or "", lookup=lookup)
-    return ImageBooks(needs, _prepare(request, env, tell).images)
+    return ImageBooks(needs, _prepare(request, env, tell).images, unused)
 
 
 def with_images(plan: Plan, books: ImageBooks) -> Plan:
@@ -220,7 +230,12 @@ def _task_build(name: str, folder: Path, run: RunTable, *, rebuilt: bool) -> Tas
 def _base(need: TaskNeeds, pins: Mapping[str, str]) -> str:
     """What a task's system is, in a few words; the same words are the same system."""
     images = [f"{name}@{short(pins[name])}" for name in need.images if name in pins]
-    return ", ".join([*images, *dict.fromkeys(need.stand_ins.values())])
+    return ", ".join([*images, *dict.fromkeys(map(_stand_in, need.stand_ins.values()))])
+
+
+def _stand_in(taken: str) -> str:
+    """The host, or a folder with what tells that another system is in it."""
+    return taken if taken == ON_HOST else f"{taken} ({rootfs(taken).fingerprint})"
 
 
 def short(digest: str | None) -> str:

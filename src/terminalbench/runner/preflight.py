@@ -64,10 +64,12 @@ def prepare(
     tell: Callable[[str], None] = lambda _text: None,
     *,
     build: bool = True,
+    strict: bool = False,
 ) -> Prepared:
     """Find remote tasks, have the images of all, and ask Harbor what would go wrong. Raises when nothing could run.
 
-    `tell` is called with a line on what takes long. With `build`, the images of the tasks are built.
+    `tell` is called with a line on what takes long. With `build`, the images of the tasks are built. With `strict`,
+    what would be left out is an error.
     """
     profiles = {profile.key: profile for profile in experiment.profiles}
     plan, notes = with_remote_tasks(plan, shell, tell)
@@ -85,8 +87,11 @@ def prepare(
     plan = msgspec.structs.replace(plan, excluded=(*plan.excluded, *refused))
     books = image_books(plan, to_run(plan), experiment.root, shell, tell)
     plan = with_images(plan, books)
+    notes = [*notes, *books.notes()]
     asked = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
     if not asked:
+        if strict:
+            refuse_left_out(plan.excluded, str(experiment.file))
         return Prepared(plan, profiles, environments, tuple(notes))
     batch = Batch(experiment.results_root / plan.slug / str(plan.batch))
     requests = [
@@ -103,6 +108,8 @@ def prepare(
     found = check_jobs(asked, requests, experiment.run.container_env)
     plan = with_task_files(msgspec.structs.replace(plan, excluded=(*plan.excluded, *found.excluded)))
     plan = with_values(plan, environments)
+    if strict:
+        refuse_left_out(plan.excluded, str(experiment.file))
     if build:
         plan, _departures = with_builds(plan, to_run(plan), books, experiment.root, shell, tell)
     return Prepared(plan, profiles, environments, (*notes, *found.notes, *build_notes(plan)))

@@ -104,8 +104,12 @@ def prepare_run(
     tell: Callable[[str], None] = lambda _text: None,
     *,
     refuse: bool = True,
+    strict: bool = False,
 ) -> Prepared:
-    """Everything before the first byte is written; with `refuse`, an error when not a single trial could run."""
+    """Everything before the first byte is written.
+
+    With `refuse`, an error when not a single trial could run; with `strict`, when one could not.
+    """
     refuse_a_long_root(experiment.results_root, experiment.file)
     refuse_a_full_disk(experiment.results_root)
     allow_open_files(max(one.parallel or experiment.run.parallel or HARBOR_PARALLEL for one in experiment.profiles))
@@ -115,7 +119,7 @@ def prepare_run(
     place = Batch(experiment.results_root / experiment.slug / str(number))
     experiment = pinned(experiment, [profile.key for profile in select_profiles(experiment, selection.profiles)])
     experiment, plan = plan_with_lessons(experiment, place, datetime.now(UTC), selection)
-    prepared = prepare(experiment, plan, os.environ, tell)
+    prepared = prepare(experiment, plan, os.environ, tell, strict=strict)
     if refuse:
         refuse_if_nothing_is_left(prepared.plan, str(experiment.file))
     memory = (f'profile "{one.key}": {one.snapshot}' for one in experiment.profiles if one.snapshot is not None)

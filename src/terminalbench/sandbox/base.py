@@ -129,7 +129,7 @@ def open_base(name: str, ids: str) -> Base:
         return _image(name, ids)
     if name == SCRATCH:
         return _empty()
-    return _host(ids) if name == HOST else _rootfs(name)
+    return _host(ids) if name == HOST else rootfs(name)
 
 
 def _empty() -> Base:
@@ -151,7 +151,8 @@ def _image(name: str, ids: str) -> Base:
     return Base(name, (Overlay("", tuple(map(str, images.folders(found)))),), digest)
 
 
-def _rootfs(name: str) -> Base:
+def rootfs(name: str) -> Base:
+    """Return the folder of an unpacked root file system as a base; what is none is refused."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
         raise Refused(f"the rootfs {name} is not a folder", hint="give the folder of an unpacked root file system")

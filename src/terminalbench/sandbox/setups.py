@@ -27,10 +27,10 @@ import msgspec
 
 from terminalbench.json_files import decode_plain, write_json
 from terminalbench.records.setup import ATTEMPT, SETUP_FILE, SetupNote
-from terminalbench.sandbox import cache, helper
+from terminalbench.sandbox import cache
 from terminalbench.sandbox.answers import Finished
 from terminalbench.sandbox.errors import SandboxError
-from terminalbench.sandbox.image.layers import LayerNote, size_of
+from terminalbench.sandbox.image.layers import LayerNote, publish_layer
 from terminalbench.sandbox.locking import exclusive
 
 _RECORD_BYTES = 16 << 20
@@ -340,14 +340,8 @@ class AgentSetup:
         if why is not None:
             record = SetupRecord(tuple(SetupCall(call.digest) for call in calls), now, seconds, why=why)
         else:
-            extra = [*folder.glob("work*"), *folder.glob("mount*")]
-            helper.helper().ask({"op": "remove", "paths": [str(path) for path in extra]})
-            (folder / "lock").touch()
             text = f"set-up of an agent: {len(calls)} commands and uploads"
-            write_json(folder / "meta.json", LayerNote(self._image, text, now, seconds, size=size_of(folder)))
-            target = cache.root() / "layers" / name
-            target.parent.mkdir(exist_ok=True)
-            folder.rename(target)
+            publish_layer(folder, name, LayerNote(self._image, text, now, seconds))
             record = SetupRecord(calls, now, seconds, layer=name)
         write_json(self._folder / f"{name}.json", record)
         self._records = [record, *self._records]

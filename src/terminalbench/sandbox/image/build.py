@@ -25,7 +25,7 @@ from terminalbench.sandbox.certificates import Certificates
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.image.builder import StepRunner
 from terminalbench.sandbox.image.context import Context
-from terminalbench.sandbox.image.layers import LayerNote, read_note, size_of
+from terminalbench.sandbox.image.layers import LayerNote, publish_layer, read_note
 from terminalbench.sandbox.image.steps import (
     BuildSource,
     CopyStep,
@@ -287,19 +287,10 @@ class _StageBuild:
                     await runner.do(step)
             finally:
                 await sandbox.stop()
-            extra = [*claimed.folder.glob("work*"), *claimed.folder.glob("mount*")]
-            await asyncio.to_thread(helper.helper().ask, {"op": "remove", "paths": [str(path) for path in extra]})
-            (claimed.folder / "lock").touch()
             text = next((step.text for step in reversed(part) if not isinstance(step, FolderStep)), "WORKDIR")
             took = round(time.monotonic() - began, 3)
-            size = await asyncio.to_thread(size_of, claimed.folder)
-            note = LayerNote(self.definition.image, text[:400], _now(), took, lower.base.name, size)
-            write_json(claimed.folder / "meta.json", note)
-            if folder.exists():  # a sandbox may still run on it: set aside, old enough for the collector
-                aside = folder.with_name(f"{folder.name}.{claimed.folder.name}")
-                folder.rename(aside)
-                os.utime(aside / "lock", (0, 0))
-            claimed.folder.rename(folder)
+            note = LayerNote(self.definition.image, text[:400], _now(), took, lower.base.name)
+            await asyncio.to_thread(publish_layer, claimed.folder, folder.name, note)
             log.unlink(missing_ok=True)
         finally:
             await asyncio.to_thread(cache.release, claimed)

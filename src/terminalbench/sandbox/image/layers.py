@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.json_files import decode_plain
-from terminalbench.sandbox import cache
+from terminalbench.json_files import decode_plain, write_json
+from terminalbench.sandbox import cache, helper
 
 _RECORD_BYTES = 1 << 20
 
@@ -56,6 +56,21 @@ def prune_layers(bases: Collection[str] | None, unused_days: float, *, dry: bool
     before = time.time() - (unused_days * 86400 if bases is None else 0.0)
     wanted = [one for one in built_layers() if one.used_at < before and (bases is None or one.note.base in bases)]
     return [one for one in wanted if dry or cache.remove_unused(one.folder, before)]
+
+
+def publish_layer(folder: Path, name: str, note: LayerNote) -> Path:
+    """Make a layer of what was built in a claimed folder, in one step; return where it is."""
+    extra = [*folder.glob("work*"), *folder.glob("mount*")]
+    helper.helper().ask({"op": "remove", "paths": [str(path) for path in extra]})
+    (folder / "lock").touch()
+    write_json(folder / "meta.json", msgspec.structs.replace(note, size=size_of(folder)))
+    target = cache.root() / "layers" / name
+    target.parent.mkdir(exist_ok=True)
+    if target.exists():  # a sandbox may still run on it: set aside, old enough for the collector
+        aside = target.with_name(f"{name}.{folder.name}")
+        target.rename(aside)
+        os.utime(aside / "lock", (0, 0))
+    return folder.rename(target)
 
 
 def size_of(folder: Path) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from terminalbench.sandbox.base import HOST, IMAGE, SCRATCH
+from terminalbench.sandbox.base import HOST, IMAGE, SCRATCH, rootfs
 from terminalbench.sandbox.compose.project import COMPOSE, image_sources
 from terminalbench.sandbox.errors import Refused
 from terminalbench.sandbox.image.dockerfile import fill
@@ -26,11 +26,15 @@ _BUILD_SEC = 600.0
 
 @dataclass(frozen=True)
 class TaskNeeds:
-    """What a task needs: images of the store, what stands for others; or why the sandbox cannot run it."""
+    """What a task needs: images of the store, what stands for others; or why the sandbox cannot run it.
 
-    images: tuple[str, ...] = ()
+    `images` are with the place that names each, unless that is a FROM, as usual; `names` are those of the task itself.
+    """
+
+    images: Mapping[str, str] = field(default_factory=dict)
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
+    names: frozenset[str] = frozenset()
 
 
 def needs_of(task: Path, entries: Mapping[str, str], *, rebuilt: bool = False) -> TaskNeeds:
@@ -41,7 +45,7 @@ def needs_of(task: Path, entries: Mapping[str, str], *, rebuilt: bool = False) -
     config = _config(task)
     image = image_to_use(task / "environment", _image_of(config), rebuilt=rebuilt)
     table, env = ImageTable(entries, host=_on_host(config)), compose_env(task)
-    wanted: dict[str, str] = {}
+    wanted: dict[str, tuple[str, str]] = {}
     for folder in (task / "environment", task / "tests"):
         own = image if folder.name != "tests" else None
         if own is None and not (folder / "Dockerfile").is_file() and not (folder / COMPOSE).exists():
@@ -53,22 +57,32 @@ def needs_of(task: Path, entries: Mapping[str, str], *, rebuilt: bool = False) -
             )  # else the task is broken, and said to be
         try:
             wanted |= _images(folder, own, table, env)
+            for taken, _where in wanted.values():
+                if taken != HOST and _is_place(taken):
+                    rootfs(taken)
         except Refused as error:
             return TaskNeeds(problem=str(error))
         except (OSError, ValueError) as error:
             return TaskNeeds(problem=f"{folder / 'Dockerfile'} cannot be read: {error}")
-    images = tuple(dict.fromkeys(taken for taken in wanted.values() if not _is_place(taken)))
-    return TaskNeeds(images, {name: taken for name, taken in wanted.items() if _is_place(taken)})
+    images = {taken: where for taken, where in reversed(wanted.values()) if not _is_place(taken)}
+    stand_ins = {name: taken for name, (taken, _where) in wanted.items() if _is_place(taken)}
+    return TaskNeeds(dict(reversed(images.items())), stand_ins, names=frozenset(wanted))
 
 
-def _images(folder: Path, image: str | None, table: ImageTable, env: Mapping[str, str]) -> dict[str, str]:
-    """The images that a folder's files name, each with what it is taken from; what cannot be done is refused."""
-    found: dict[str, str] = {}
+def _images(folder: Path, image: str | None, table: ImageTable, env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The images that a folder's files name, each with what it is taken from, and where it is named.
+
+    What cannot be done is refused.
+    """
+    found: dict[str, tuple[str, str]] = {}
     for source in image_sources(folder, image, env).values():
         recipe = source.recipe()
         for stage in recipe.needed():
             StageReader(recipe, ImageConfig(stage.image)).read(stage)
-        found |= {name: table.stand_in(name) for name in recipe.images() if name != SCRATCH}
+        begun = {stage.line for stage in recipe.stages}
+        for name, line in recipe.images().items():
+            if name != SCRATCH:
+                found.setdefault(name, (table.stand_in(name), "" if line in begun else f"{recipe.where}:{line}: "))
     return found
 
 

@@ -109,7 +109,7 @@ class Recipe:
         while stack:
             stage = stack.pop()
             found[stage.number] = stage
-            others = [self.stage(name) for name in _origins(stage)]
+            others = [self.stage(name) for name, _line in _origins(stage)]
             others += [self.stages[stage.parent]] if stage.parent is not None else []
             stack += [one for one in others if one is not None and one.number not in found]
         return [found[number] for number in sorted(found)]
@@ -120,9 +120,9 @@ class Recipe:
         for stage in self.needed():
             if stage.parent is None:
                 found.setdefault(stage.image, stage.line)
-            for name in _origins(stage):
+            for name, line in _origins(stage):
                 if self.stage(name) is None:
-                    found.setdefault(name, stage.line)
+                    found.setdefault(name, line)
         return found
 
 
@@ -170,10 +170,10 @@ def read_recipe(text: str, where: str, given: Mapping[str, str] | None = None) -
             raise Refused(f"{instruction.name} before FROM", where=where, hint="start the Dockerfile with FROM")
     found = Recipe(tuple(stages), arguments, where, given or {})
     for stage in found.stages:
-        for name in _origins(stage):
+        for name, line in _origins(stage):
             other = found.stage(name)
             if other is not None and other.number >= stage.number:
-                raise Refused(f"the stage {name} is used before it is made", where=f"{where}:{stage.line}", hint=None)
+                raise Refused(f"the stage {name} is used before it is made", where=f"{where}:{line}", hint=None)
     return found
 
 
@@ -197,13 +197,13 @@ def _stage(instruction: Instruction, before: Sequence[Stage], arguments: Mapping
     return Stage(len(before), name, image, parent, instruction.line, ())
 
 
-def _origins(stage: Stage) -> Iterator[str]:
-    """The names of stages and images that a stage takes files from."""
+def _origins(stage: Stage) -> Iterator[tuple[str, int]]:
+    """The names of stages and images that a stage takes files from, each with its line."""
     for instruction in stage.instructions:
         if instruction.name == "COPY" and (name := instruction.flag("from")):
-            yield name
+            yield name, instruction.line
         if instruction.name == "RUN":
-            yield from (mount["from"] for mount in instruction.mounts if mount.get("from"))
+            yield from ((mount["from"], instruction.line) for mount in instruction.mounts if mount.get("from"))
 
 
 def platform_arguments() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """What stands for the images that tasks name: themselves, as the store has them, unless somebody says else."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -51,6 +51,12 @@ class ImageTable:
         if digest is None and (taken == HOST or taken.startswith("/")):
             return taken
         return f"{IMAGE}{digest or _stored(taken, where)}"
+
+
+def unfitting(patterns: Iterable[str], images: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns that fit none of these images."""
+    names = {spelled for image in images for spelled in (image, normalized(image))}
+    return tuple(one for one in patterns if not any(fnmatchcase(name, one) for name in names))
 
 
 def _stored(image: str, where: str | None) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 from conftest import REPO
 from support.experiments import Project
+from support.registry import python_system
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.harbor.read.suspicion import read_safety
 from terminalbench.sandbox.helper import find_bwrap
@@ -217,6 +218,33 @@ def test_an_evaluation_that_is_run_again_keeps_verdicts_and_tries_errors_again(b
     assert tried == [2, 4]  # the one without a verdict twice, nothing else
     wrong = bench.lab.tbench(*command, "--arms", "none")
     assert (wrong.returncode, "there are: a stranger's, ours" in wrong.stderr) == (2, True)
+
+
+def test_tasks_on_the_official_image_are_judged_without_docker(bench: Bench, tmp_path: Path) -> None:
+    """As the dataset names it, from the store; here with a system of this machine's programs in it."""
+    one = bench.rows["ledger"]
+    python_system(tmp_path / "image")
+    make = bench.built.evaluator / "dockerfiles" / "instance_dockerfile" / one.instance_id / "repo" / "make.sh"
+    subprocess.run(["bash", make, tmp_path / "image" / "app"], check=True, timeout=60)
+    image = image_of(one.instance_id, one.repo)
+    assert bench.lab.tbench("images", "import", tmp_path / "image", image).returncode == 0
+    rows = [line for line in bench.built.rows.read_text().splitlines() if one.instance_id in line]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    made = bench.lab.tbench(
+        "swebench-pro", "tasks", tmp_path / "rows.jsonl", "-o", "official", "--evaluator", bench.built.evaluator,
+        "--memory-mb", "512", "--timeout", "120",
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "predictions").mkdir()
+    for arm, patch in (("golden", one.patch), ("nothing", CONFTEST)):
+        told = [{"instance_id": one.instance_id, "patch": patch}]
+        (tmp_path / "predictions" / f"{arm}.json").write_text(json.dumps(told))
+    command = ["swebench-pro", "evaluate", "--predictions-dir", tmp_path / "predictions", "--tasks", "official"]
+    ran = bench.lab.tbench(*command, "--container-env", "local", "--max-workers", "2")
+    assert ran.returncode == 0, ran.stderr
+    found = {pair.arm: pair.state for pair in read(tmp_path / "predictions" / "evaluation" / "resolved.json").values()}
+    assert found == {"golden": State.RESOLVED, "nothing": State.UNRESOLVED}
+    assert bench.lab.tbench("images", "prune", image, "--yes").returncode == 0
 
 
 @pytest.mark.parametrize("which", ["stand-in", "checkout"])

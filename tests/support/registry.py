@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import tarfile
 import threading
@@ -69,6 +70,32 @@ def small_system(*programs: str) -> dict[str, str | bytes | None]:
         "tmp": None,
         "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nada:x:7:7::/home:/bin/sh\n",
     }
+
+
+SHELL_PROGRAMS = (
+    "bash", "cat", "chmod", "chown", "cp", "cut", "date", "diff", "dirname", "env", "find", "git", "git-upload-pack",
+    "grep", "head", "ls", "mkdir", "mktemp", "mv", "python3", "rm", "sed", "sort", "stat", "tail", "touch", "tr", "wc",
+)  # fmt: skip
+_UNNEEDED = ("__pycache__", "config-*", "dist-packages", "ensurepip", "idlelib", "lib2to3", "test", "tests", "tkinter")
+
+
+def python_system(root: Path) -> None:
+    """Write a root file system of this machine's Python, git and everyday programs to a folder: a real image's."""
+    programs = [found for name in SHELL_PROGRAMS if (found := shutil.which(name, path="/usr/bin:/bin"))]
+    told = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False, timeout=60).stdout
+    library = next(Path("/usr/lib").glob("python3.*/os.py")).parent
+    for name in sorted({word.rstrip(":") for word in told.split() if word.startswith("/")} | set(programs)):
+        target = root / "usr" / name.lstrip("/").removeprefix("usr/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(name, target)
+    shutil.copytree(library, root / "usr/lib" / library.name, symlinks=True, ignore=shutil.ignore_patterns(*_UNNEEDED))
+    for name in ("bin", "lib", "lib64"):
+        if Path("/", name).is_symlink():
+            (root / name).symlink_to(f"usr/{name}")
+    (root / "usr/bin/sh").symlink_to("bash")
+    for name in ("etc", "root", "tmp"):
+        (root / name).mkdir()
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
 
 
 def squeezed(data: bytes) -> bytes:

@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import shlex
-import shutil
 import tomllib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from typing import Any
 from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
 from terminalbench.experiments.config import load, load_tables
+from terminalbench.experiments.environments import usual_environment
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.project import from_root, marked_root
 from terminalbench.experiments.scaffold import MARK
@@ -112,7 +112,7 @@ def ad_hoc(asked: AdHoc, root: Path, environment: Mapping[str, str] | None = Non
         profiles[_key(agent if alone else f"{agent}-{(model or '').rpartition('/')[2]}", profiles)] = table
     items = [_item(task, root) for task in asked.tasks]
     anywhere = all(item["dataset"] == "starter" for item in items)
-    usual = "docker" if not anywhere and shutil.which("docker") else "local"
+    usual = "local" if anywhere else usual_environment()
     document = {
         "schema_version": SCHEMA_VERSION,
         "slug": "",

@@ -4,6 +4,7 @@ What is known comes from harbor.json, made by `terminalbench.harbor.describe`; H
 """
 
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,11 @@ _FAMILIES = {
     "prime": ("PRIME",), "singularity": ("SINGULARITY", "APPTAINER"), "smol": ("SMOL",),
 }  # fmt: skip
 """What the variables begin with that the client of a provider reads, where the environment's own check names none."""
+
+
+def usual_environment() -> str:
+    """Where trials run if nobody says: in Docker where it is installed, else in the local sandbox."""
+    return "docker" if shutil.which("docker") else "local"
 
 
 def check_environment(run: RunTable, problems: Problems) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
 from terminalbench.experiments.datasets import DatasetPlaces
+from terminalbench.experiments.environments import usual_environment
 from terminalbench.experiments.project import marked_root
 from terminalbench.experiments.templates import TASKS, agent_class, agent_module, module_of, task_files
 from terminalbench.strict import Problems
@@ -92,7 +92,7 @@ def scaffold(folder: Path, agent: str, model: str | None, dataset: str, slug: st
     project = marked_root(folder.resolve())
     root = project or folder.resolve()
     tasks = _task_ids(root, dataset)
-    environment = "docker" if dataset != "starter" and shutil.which("docker") else "local"
+    environment = "local" if dataset == "starter" else usual_environment()
     items = "\n".join(f'  {{ id = "{task}" }},' for task in tasks)
     change_me = "  # CHANGE-ME: this dataset's task ids are not known here\n" if tasks == ["CHANGE-ME"] else ""
     files = {}

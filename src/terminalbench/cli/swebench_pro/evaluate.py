@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     help="local: for the tests of an instance, instead of what its task says. official: for a whole arm.",
 )
 @click.option(
-    "--container-env", default="docker", show_default=True, metavar="NAME", help="local: where the trials run."
+    "--container-env", metavar="NAME", help="local: where the trials run; in Docker if it is installed, else local."
 )
 @click.option("--evaluator", type=PATH, metavar="CHECKOUT", help="official: checkout of the evaluator.")
 @click.option("--evaluator-python", metavar="PROGRAM", help="official: a Python that has what the evaluator needs.")
@@ -53,7 +53,7 @@ def command(
     eval_mode: str,
     max_workers: int,
     timeout: float | None,
-    container_env: str,
+    container_env: str | None,
     evaluator: Path | None,
     evaluator_python: str | None,
     as_json: bool,
@@ -64,6 +64,7 @@ def command(
     by instance and arm; the batch with its trials is beside it. Run again, it goes on where it ended: a verdict on the
     same patch stays, an error is tried again. Exit code 3: some have no verdict.
     """
+    from terminalbench.experiments.environments import usual_environment
     from terminalbench.swebench_pro.dataset import parts_of
     from terminalbench.swebench_pro.instances import read_folder
     from terminalbench.swebench_pro.predictions import find, read
@@ -74,7 +75,13 @@ def command(
     for arm in given:
         _tell(arm)
     if eval_mode == "local":
-        done = _local(given, instances, predictions_dir, (container_env, max_workers, timeout), quiet=as_json)
+        done = _local(
+            given,
+            instances,
+            predictions_dir,
+            (container_env or usual_environment(), max_workers, timeout),
+            quiet=as_json,
+        )
     else:
         if evaluator is None:
             raise UserError("--eval-mode official needs a checkout of the evaluator: --evaluator CHECKOUT")

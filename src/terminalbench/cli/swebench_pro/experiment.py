@@ -59,7 +59,7 @@ _MODEL = "moonshotai/kimi-k2-0905"
 )
 @click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Budget of all trials.")
 @click.option(
-    "--container-env", default="docker", show_default=True, help="Where trials run: docker, local, or as in [run]."
+    "--container-env", help="Where trials run: docker, local, or as in [run]; docker if it is installed, else local."
 )
 @log_file_option
 def command(
@@ -82,11 +82,13 @@ def command(
     """
     from terminalbench.cli.run import show_end
     from terminalbench.cli.swebench_pro.teller import ArmTeller
+    from terminalbench.experiments.environments import usual_environment
     from terminalbench.report.run_end import Ways
     from terminalbench.swebench_pro.experiment import Wanted, run_experiment
     from terminalbench.swebench_pro.output import Output
     from terminalbench.text.paths import typed
 
+    given["container_env"] = given["container_env"] or usual_environment()
     names = tuple(filter(None, (arm.strip() for arm in arms.split(","))))
     if not names:
         raise UserError("--arms names nothing", hint="as in --arms singleshot,s1_tdd")

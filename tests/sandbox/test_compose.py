@@ -85,7 +85,7 @@ def test_a_service_that_is_not_healthy_says_why(driver: Driver) -> None:
     text = f"services:\n  web: {{image: debian:12, command: [sh, -c, echo starting; sleep 99], healthcheck: {check}}}\n"
     with pytest.raises(Raised, match=r"service web is not healthy after \d+ checks: exit code 4: no page") as caught:
         compose(driver, text)
-    assert "it wrote last: starting" in caught.value.message
+    assert "last: starting" in caught.value.message
     assert "docker-compose.yaml:2" in caught.value.message
 
 
@@ -96,6 +96,60 @@ def test_a_service_that_ends_too_early_says_what_it_wrote(driver: Driver) -> Non
     )
     with pytest.raises(Raised, match="service job ended with exit code 3.*no such table"):
         compose(driver, text)
+
+
+@pytest.mark.parametrize("command", ["/no/such/program", "sh -c 'sleep 0.3; exit 7'"])
+def test_a_service_without_a_check_that_cannot_work_is_noticed(driver: Driver, command: str) -> None:
+    with pytest.raises(Raised, match="the service api ended with exit code"):
+        compose(driver, f'services:\n  api: {{image: debian:12, command: "{command}"}}\n')
+
+
+def test_main_waits_for_what_it_needs_and_prepares_itself(driver: Driver) -> None:
+    text = """
+services:
+  main:
+    command: [sh, -c, "echo ready > /app/prepared && sleep infinity"]
+    depends_on: {seed: {condition: service_completed_successfully}}
+    volumes: ["s:/s", "./tool:/usr/local/bin/tool"]
+  seed: {image: debian:12, command: sh -c 'sleep 1.5; echo seeded > /s/x', volumes: ["s:/s"]}
+volumes: {s: }
+"""
+    box = compose(driver, text, {"tool": "#!/bin/sh\necho the tool\n"})
+    assert box.out("cat /s/x") == "seeded"
+    box.until("cat /app/prepared 2>&1", "ready")
+    box.do("hand")
+    assert box.out("sh /usr/local/bin/tool") == "the tool", "the tests have what the task puts into the system"
+    with pytest.raises(Raised, match="the service seed ended with exit code 4"):
+        compose(driver, text.replace("echo seeded > /s/x", "exit 4"), {"tool": ""})
+
+
+def test_a_volume_that_is_full_is_the_writers_problem_alone(driver: Driver) -> None:
+    fill = "sh -c 'head -c 80000000 /dev/zero > /v/x; echo $$? > /v/code; sleep 99'"
+    check = "{test: test -s /v/y, interval: 1s, retries: 99}"
+    text = f"""
+services:
+  a: {{image: debian:12, command: "{fill}", volumes: ["v:/v"], healthcheck: {check.replace("/v/y", "/v/x")}}}
+  b: {{image: debian:12, command: sleep 99, volumes: ["v:/v"]}}
+volumes: {{v: }}
+"""
+    box = compose(driver, text, config={"storage_mb": 50})
+    size = "stat -c %s /v/x"
+    assert int(box.call("service_exec", size, service="b")["stdout"]) <= 50 << 20
+    assert box.out("echo alive") == "alive"
+
+
+def test_what_a_service_left_is_ended_before_it_is_started_again(driver: Driver) -> None:
+    text = """
+services:
+  web:
+    image: debian:12
+    restart: on-failure:3
+    command: [sh, -c, "echo x >> /count; sleep 4321 & [ $$(wc -l < /count) = 2 ] && touch /up && wait; exit 5"]
+    healthcheck: {test: test -e /up, interval: 1s, retries: 60}
+"""
+    box = compose(driver, text)
+    count = "cat /proc/[0-9]*/comm | grep -c sleep"
+    assert box.call("service_exec", count, service="web")["stdout"].strip() == "1"
 
 
 def test_a_service_is_started_again_where_its_file_says_so(driver: Driver) -> None:
@@ -153,7 +207,7 @@ def test_commands_and_files_of_a_service(driver: Driver, work: Path) -> None:
 
 
 def test_nothing_is_left_of_services_when_their_process_is_killed(own_driver: Driver) -> None:
-    text = "services:\n  main: {volumes: ['v:/v']}\n  db: {image: debian:12, command: sleep 4321, volumes: ['v:/v']}\n"
+    text = "services:\n  main: {volumes: ['v:/v']}\n  db: {image: debian:12, command: sleep 4321, volumes: ['v:/v']}\nvolumes: {v: }\n"
     compose(own_driver, text)
     assert list((own_driver.kept / "volumes").iterdir())
     os.kill(own_driver.process.pid, signal.SIGKILL)

@@ -25,6 +25,7 @@ services:
       - PATTERN=^a\$$b$$
       - FROM_FILE=${FROM_DOTENV}
       - PASSED_ON
+      - GIVEN
     env_file: [./api.env]
     working_dir: /srv
     user: "1000:1000"
@@ -85,14 +86,14 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_everything_of_a_service(tmp_path: Path) -> None:
-    project = read_project(written(tmp_path, WHOLE), {"TAG": "7"})
+    project = read_project(written(tmp_path, WHOLE), {"TAG": "7", "GIVEN": "g"})
     assert list(project.services)[-1] == "api"
     assert set(project.services) == {"api", "db", "copy", MAIN}
     api = project.services["api"]
     assert api.image == "registry.example/api:7"
     assert api.command == ("python", "-m", "api", "--name", "two words")
     assert api.entrypoint == ("/bin/tini", "--")
-    assert api.env == {"B": "own", "C": "three", "D": "x", "PATTERN": "^a\\$b$", "FROM_FILE": "dot"}
+    assert api.env == {"B": "own", "C": "three", "D": "x", "PATTERN": "^a\\$b$", "FROM_FILE": "dot", "GIVEN": "g"}
     assert (api.workdir, api.user, api.restart) == ("/srv", "1000:1000", "always")
     assert api.names == {"api", "the-api", "api.internal"}
     assert api.extra_names == {"old.example": "10.1.2.3"}
@@ -162,10 +163,28 @@ services:
             "wait for each other",
         ),
         ("services:\n  a: &x\n    build: *x\n", 2, "contains itself"),
-        ("services:\n  a:\n    image: b\n    networks: [one]\n", None, "keep a and main apart"),
+        ("services:\n  a:\n    image: b\n    networks: [one]\nnetworks: {one: }\n", 2, "keep a and main apart"),
+        ("services:\n  a:\n    image: b\n    networks: [one]\n", 2, "the network one of the service a is not declared"),
         ("services:\n  a:\n    image: b\n    healthcheck: {test: [curl, x]}\n", 4, "begins with curl"),
         ("services:\n  a:\n    image: b\n    extra_hosts: ['h:host-gateway']\n", 4, "on this machine"),
         ("services:\n  a: {command: x}\n", 2, "has no image"),
+        ("services:\n  a:\n    image: b\n    comand: x\n", 4, 'no key "comand".*did you mean "command"'),
+        ("servces:\n  a: {image: b}\n", 1, 'no key "servces".*did you mean "services"'),
+        ("services:\n  a:\n    image: b\n    healthcheck:\n      tst: x\n", 5, 'no key "tst" in healthcheck'),
+        ("services:\n  a:\n    image: b\n    healthcheck: {test: x, interval: soon}\n", 4, "soon is no time"),
+        ("services:\n  a:\n    image: b\n    depends_on: {main: {conditon: x}}\n", 4, 'no key "conditon"'),
+        ("services:\n  a:\n    image: b\n    deploy: {resource: {}}\n", 4, 'no key "resource" in deploy'),
+        ("services:\n  a:\n    image: b\n    image: c\n", 4, 'the key "image" is there twice'),
+        ("services:\n  a:\n    build: [x]\n", 3, "build is no table"),
+        ("services:\n  a:\n    image: b\n    volumes: ['v:/v']\n", 2, "the volume v of the service a is not declared"),
+        ("services:\n  a: {image: 'b:${NOPE:?say which}'}\n", 2, "variable NOPE is not set: say which"),
+        ('services:\n  a: {image: b, hostname: "x\\ny"}\n', 2, "the name"),
+        ("services:\n  a: {image: b}\n  ? [x, y]\n  : z\n", 3, "a key that is no text"),
+        (
+            "services:\n  main:\n    volumes: ['v:/usr/local/bin']\n  a: {image: b, volumes: ['v:/v']}\nvolumes: {v: }\n",
+            2,
+            "main shares /usr/local/bin",
+        ),
         ("services:\n  a: {image: b}\nvolumes:\n  v: {external: true}\n", 4, "external of the volume v"),
         ("services:\n  a: {image: b}\nnetworks:\n  n: {external: true}\n", 4, "of elsewhere"),
     ],

@@ -169,7 +169,8 @@ def _logs(folder: Path) -> list[Path]:
     runs = [folder, *sorted(path for path in folder.glob("steps/*") if not path.is_symlink())]
     agent = [path for run in runs for path in sorted((run / "agent").glob("*.txt"))[:_MOST_LOGS]]
     verifier = [run / "verifier" / "test-stdout.txt" for run in runs]
-    found = [*agent, *verifier, folder / "exception.txt", folder / "trial.log"]
+    services = sorted((folder / "services").glob("*.log"))[:_MOST_LOGS]
+    found = [*agent, *verifier, *services, folder / "exception.txt", folder / "trial.log"]
     return [path for path in found if is_plain(path)]
 
 

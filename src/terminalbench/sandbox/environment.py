@@ -42,7 +42,7 @@ from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.images.manifest import ImageConfig
 from terminalbench.sandbox.network.policy import Policy
 from terminalbench.sandbox.network.trial import TrialNetwork
-from terminalbench.sandbox.plan import MEGABYTE, Bind, Limits, Plan, limits_for
+from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, MEGABYTE, Bind, Limits, Plan, limits_for
 from terminalbench.sandbox.probe import probe
 from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.setups import AgentSetup, content_digest, decisive, digest_of
@@ -257,7 +257,14 @@ class LocalSandbox(BaseEnvironment):
         if self._project is None:
             return built
         self._built = built = with_settings(built, self._project.main)
-        given = Surroundings(self.trial_paths.trial_dir, self._scratch, self._certificates, self._network.another_way)
+        given = Surroundings(
+            self.trial_paths.trial_dir,
+            self._scratch,
+            self._start_limits.storage_mb,
+            self._certificates,
+            self._network.another_way,
+            lambda text: self.logger.warning("sandbox: %s", text),
+        )
         self._services = TrialServices(self._project, self._all_built, given)
         return built
 
@@ -285,7 +292,8 @@ class LocalSandbox(BaseEnvironment):
             scratch=self._scratch if building is None else "disk",
             folders={mount["target"]: 0o777 for mount in self._mounts if self._is_log(mount)},
             binds=(*self._certificates.binds, *self._binds, *(services.binds(MAIN) if services is not None else ())),
-            volumes=services.volumes if services is not None else (),
+            volumes=services.volumes(MAIN) if services is not None else (),
+            shared_mb=self._project.main.shared_mb if self._project is not None else DEFAULT_SHARED_MB,
             way=self._network.way(),
             seat=services.seat(MAIN) if services is not None else None,
             host_network=self._network.settings.host,
@@ -366,7 +374,13 @@ class LocalSandbox(BaseEnvironment):
         """
         self._handed = self._system(tests, logs) if pristine and not keep else None
         place = Place(tests, logs, rewards, self._account(None), self._workdir)
-        return await to_verifier(await self._ready(), place, self._handed, keep=keep)
+        sandbox = await self._ready()
+        handed = await to_verifier(sandbox, place, self._handed, keep=keep)
+        if self._services is not None:
+            self._services.note_ended()
+            if self._handed is not None:  # what the task puts into the system is the task's, and not in its image
+                await self._services.prepare_main(sandbox, self._handed)
+        return handed
 
     async def hand_to_agent(self) -> None:
         """After a step's tests: the agent's system again, with the work as it is now."""

@@ -14,10 +14,10 @@ from terminalbench.sandbox.network.client import Way
 
 MEGABYTE = 1 << 20
 DEFAULT_STORAGE_MB = 4096
+DEFAULT_SHARED_MB = 64
 PROCESSES = 2048
 HOSTNAME = "sandbox"
 _LEAST_MEMORY_MB = 64
-_SHARED_MEMORY_BYTES = 64 * MEGABYTE
 _LAN = (172, 29, 253)
 """What the addresses in the private network of a trial begin with: each trial has one of its own."""
 
@@ -85,7 +85,7 @@ class Plan:
     """All that a sandbox is made of, the top one of its `layers` first; `setup` is a layer that the agent alone sees.
 
     Without a `way` it has no network, unless it is to have that of the host. What is in `volumes`, folders of this
-    machine that are among its binds, counts as its own files.
+    machine that are among its binds, counts as its own files. `shared_mb` is the size of its /dev/shm.
     """
 
     base: Base
@@ -97,6 +97,7 @@ class Plan:
     folders: Mapping[str, int] = field(default_factory=dict)
     binds: tuple[Bind, ...] = ()
     volumes: tuple[Path, ...] = ()
+    shared_mb: int = DEFAULT_SHARED_MB
     way: Way | None = None
     seat: Seat | None = None
     host_network: bool = False
@@ -114,7 +115,7 @@ class Plan:
             "scratch": self.scratch,
             "scratch_bytes": limits.storage_mb * MEGABYTE,
             "scratch_files": limits.scratch_files,
-            "shared_bytes": min(_SHARED_MEMORY_BYTES, limits.storage_mb * MEGABYTE),
+            "shared_bytes": min(self.shared_mb, limits.storage_mb) * MEGABYTE,
             "mounts": self._mounts(),
             "measure": [str(one) for one in (*((self.building,) if self.building else ()), *self.volumes)],
             "folders": dict(self.folders),

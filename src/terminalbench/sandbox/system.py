@@ -4,7 +4,7 @@ Everything else is the agent's work and goes to the verifier as it is: `/app`, `
 `/var` (but for the books of package managers, which must agree with the installed files), and every folder of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "boot", "dev", "proc", "sys", "run")
 BOOKS = (
@@ -17,6 +17,11 @@ PATHS = (
 )
 """Variables of an image that say where programs and their libraries are."""
 _PROGRAMS = ("bin", "sbin")
+
+
+def is_system(path: str, folders: Iterable[str]) -> bool:
+    """Whether a path is in one of these folders."""
+    return any(_within(path.strip("/"), folder) for folder in folders)
 
 
 def system_folders(env: Mapping[str, str], workdir: str, *own: str) -> list[str]:

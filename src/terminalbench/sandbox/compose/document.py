@@ -1,5 +1,6 @@
 """A compose file as plain tables with their lines, its variables filled in. Every value is the text that is written."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from terminalbench.sandbox.image.dockerfile import fill
 
 _LARGEST_FILE = 1 << 20
 _MERGE = "<<"
+_NEEDED = re.compile(r"\$\{(\w+)(:?)\?([^}]*)\}")
 _CORRECT = "correct the file"
 
 
@@ -67,12 +69,17 @@ class _Converter:
     def _value(self, node: Any) -> Any:
         if node.id == "scalar":
             empty = node.tag.endswith(":null") and node.style is None
-            return None if empty else self._filled(node.value)
+            return None if empty else self._filled(node.value, node.start_mark.line + 1)
         if node.id == "sequence":
             return [self.plain(one) for one in node.value]
         table = Table(node.start_mark.line + 1)
         merged: list[Any] = []
         for key, value in node.value:
+            place = f"{self._where}:{key.start_mark.line + 1}"
+            if key.id != "scalar":
+                raise Refused("a key that is no text", where=place, hint=_CORRECT)
+            if key.value in table.lines:
+                raise Refused(f'the key "{key.value}" is there twice', where=place, hint="leave one of them out")
             if key.value == _MERGE:
                 others = self.plain(value)
                 merged += others if isinstance(others, list) else [others]
@@ -86,7 +93,12 @@ class _Converter:
                         table[key], table.lines[key] = value, other.line_of(key)
         return table
 
-    def _filled(self, text: str) -> str:
+    def _filled(self, text: str, line: int) -> str:
         """With its variables; `$$` is a dollar, and a backslash has no meaning."""
+        for name, colon, said in _NEEDED.findall(text.replace("$$", "")):
+            value = self._variables.get(name)
+            if value is None or (colon and not value):
+                what = f"the variable {name} is not set{': ' if said else ''}{said}"
+                raise Refused(what, where=f"{self._where}:{line}", hint="set it in [environment.env] of task.toml")
         parts = (fill(part.replace("\\", "\\\\"), self._variables) for part in text.split("$$"))
         return "$".join(parts)

@@ -3,15 +3,18 @@
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from terminalbench.errors import did_you_mean
 from terminalbench.sandbox.compose.document import Table, read_document
 from terminalbench.sandbox.errors import DOCKER_HINT, Refused
 from terminalbench.sandbox.image.steps import BuildSource, nanoseconds, platform_arguments
 from terminalbench.sandbox.images.manifest import HealthCheck
+from terminalbench.sandbox.plan import DEFAULT_SHARED_MB
+from terminalbench.sandbox.system import BOOKS, SYSTEM, is_system
 
 COMPOSE = "docker-compose.yaml"
 """The file by which a task has further services; by another name it is one of the task's own."""
@@ -30,6 +33,7 @@ _MOST_SERVICES = 64
 _CORRECT = "correct the file"
 
 _FILE_KEYS = {"services", "networks", "volumes", "version", "name"}
+_FILE_UNSUPPORTED = {"configs", "secrets", "include", "models"}
 _TAKEN = {
     "image", "build", "command", "entrypoint", "environment", "env_file", "working_dir", "user", "hostname",
     "container_name", "depends_on", "healthcheck", "volumes", "restart", "networks", "network_mode", "links",
@@ -40,6 +44,23 @@ _WITHOUT_EFFECT = {
     "annotations", "attach", "cap_drop", "domainname", "expose", "init", "labels", "logging", "ports", "pull_policy",
     "stdin_open", "stop_grace_period", "stop_signal", "tty", "ulimits", "oom_score_adj", "oom_kill_disable",
     "mem_swappiness", "cpu_shares", "scale",
+}  # fmt: skip
+_UNSUPPORTED = {
+    "blkio_config", "cgroup", "cgroup_parent", "configs", "cpu_count", "cpu_percent", "cpu_period", "cpu_quota",
+    "cpu_rt_period", "cpu_rt_runtime", "cpuset", "credential_spec", "develop", "device_cgroup_rules", "dns", "dns_opt",
+    "dns_search", "extends", "external_links", "group_add", "ipc", "isolation", "label_file", "mac_address", "models",
+    "pid", "post_start", "pre_stop", "provider", "runtime", "security_opt", "storage_opt", "sysctls", "use_api_socket",
+    "userns_mode", "uts", "volumes_from",
+}  # fmt: skip
+_DEPLOY = {
+    "resources", "replicas", "mode", "restart_policy", "labels", "placement", "update_config", "rollback_config",
+    "endpoint_mode",
+}  # fmt: skip
+_HEALTH = {"test", "interval", "timeout", "retries", "start_period", "start_interval", "disable"}
+_BUILD = {"context", "dockerfile", "args", "target", "labels", "tags", "cache_from", "cache_to", "pull", "network"}
+_BUILD_UNSUPPORTED = {
+    "additional_contexts", "dockerfile_inline", "entitlements", "extra_hosts", "isolation", "no_cache", "platforms",
+    "privileged", "provenance", "sbom", "secrets", "shm_size", "ssh", "ulimits",
 }  # fmt: skip
 _REASONS = {
     "cap_add": "a sandbox gives no rights beyond Docker's usual ones",
@@ -79,6 +100,9 @@ class Service:
     health: HealthCheck | None = None
     mounts: tuple[ServiceMount, ...] = ()
     restart: str = "no"
+    tries: int | None = None
+    """How often it is started again; None: as often as it ends."""
+    shared_mb: int = DEFAULT_SHARED_MB
     networks: frozenset[str] = frozenset()
     memory_mb: int | None = None
     cpus: float | None = None
@@ -125,7 +149,7 @@ class Project:
         seen: dict[str, list[bool]] = {}
         for service in self.services.values():
             for mount in service.mounts:
-                if (name := volume_of(mount)) is not None:
+                if (name := volume_of(mount)) is not None and not (mount.path is not None and mount.path.is_file()):
                     seen.setdefault(name, []).append(mount.read_only)
         return {name for name, read_only in seen.items() if len(read_only) > 1 and not all(read_only)}
 
@@ -146,10 +170,14 @@ def volume_of(mount: ServiceMount) -> str | None:
 def read_project(folder: Path, env: Mapping[str, str]) -> Project:
     """Return the services of the compose file in a folder; `env` are the variables that it may refer to."""
     path = folder / COMPOSE
-    document = read_document(path, _variables(folder, env))
+    variables = _variables(folder, env)
+    document = read_document(path, variables)
     for key in document:
         if key not in _FILE_KEYS and not key.startswith("x-") and document[key]:
-            raise Refused(f"{key} in a compose file", where=f"{path}:{document.line_of(key)}")
+            place, known = f"{path}:{document.line_of(key)}", sorted({*_FILE_KEYS, *_FILE_UNSUPPORTED})
+            if key not in known:
+                raise Refused(f'there is no key "{key}"', where=place, hint=did_you_mean(key, known))
+            raise Refused(f"{key} in a compose file", where=place)
     services = document.get("services") or Table(1)
     if not isinstance(services, Table):
         raise Refused("services is no table", where=f"{path}:{document.line_of('services')}", hint=_CORRECT)
@@ -158,15 +186,22 @@ def read_project(folder: Path, env: Mapping[str, str]) -> Project:
         where = f"{path}:{services.line_of(name)}"
         if not _NAME.fullmatch(name) or not isinstance(told, Table | None):
             raise Refused(f'the service "{name}" is no table with a plain name', where=where, hint=_CORRECT)
-        reader = _ServiceReader(folder, str(path), name, told if told is not None else Table(0), services.line_of(name))
+        reader = _ServiceReader(
+            folder, str(path), name, told if told is not None else Table(0), services.line_of(name), variables
+        )
         if not reader.is_optional():
             found[name] = reader.read()
     found.setdefault(MAIN, Service(MAIN, str(path), networks=frozenset({"default"})))
     if len(found) > _MOST_SERVICES:
         raise Refused(f"{len(found)} services; {_MOST_SERVICES} are the most", where=str(path))
-    _check_volumes(document, str(path))
-    project = Project(folder, _in_order(found, str(path)), _internal(document, str(path)))
-    _check_networks(project, str(path))
+    _check_volumes(document, found, str(path))
+    project = Project(folder, _in_order(found), _internal(document, str(path)))
+    _check_networks(project, frozenset(document.get("networks") or ()), str(path))
+    shared = project.shared_volumes()
+    for mount in project.main.mounts:
+        if volume_of(mount) in shared and not mount.read_only and is_system(mount.target, (*SYSTEM, *BOOKS)):
+            what = f"main shares {mount.target} with other services: the tests need the system as its image has it"
+            raise Refused(what, where=project.main.where, hint="mount it elsewhere, or add :ro")
     return project
 
 
@@ -209,8 +244,14 @@ def _internal(document: Table, where: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _check_volumes(document: Table, where: str) -> None:
+def _check_volumes(document: Table, services: Mapping[str, Service], where: str) -> None:
     volumes = document.get("volumes")
+    known = volumes if isinstance(volumes, Table) else ()
+    for service in services.values():
+        for mount in service.mounts:
+            if mount.volume is not None and mount.volume not in known:
+                what = f"the volume {mount.volume} of the service {service.name} is not declared"
+                raise Refused(what, where=service.where, hint=f"add it to volumes: of {where}")
     for name, told in volumes.items() if isinstance(volumes, Table) else ():
         for key in told if isinstance(told, Table) else ():
             harmless = key in ("name", "labels") or (key == "driver" and told[key] == "local")
@@ -218,8 +259,12 @@ def _check_volumes(document: Table, where: str) -> None:
                 raise Refused(f"{key} of the volume {name}", where=f"{where}:{told.line_of(key)}")
 
 
-def _check_networks(project: Project, where: str) -> None:
-    """All services are in one network here: what a file keeps apart would not be."""
+def _check_networks(project: Project, declared: frozenset[str], where: str) -> None:
+    """All services are in one network here: what a file keeps apart would not be. One needs to be declared."""
+    for service in project.services.values():
+        if unknown := service.networks - declared - {"default"}:
+            what = f"the network {min(unknown)} of the service {service.name} is not declared"
+            raise Refused(what, where=service.where, hint=f"add it to networks: of {where}")
     main = project.main
     if project.is_internal(main):
         raise Refused("a network without a way out (internal) for the service main", where=main.where)
@@ -227,10 +272,10 @@ def _check_networks(project: Project, where: str) -> None:
         for other in project.services.values():
             apart = service.networks and other.networks and not service.networks & other.networks
             if apart:
-                raise Refused(f"networks that keep {service.name} and {other.name} apart", where=where)
+                raise Refused(f"networks that keep {service.name} and {other.name} apart", where=service.where)
 
 
-def _in_order(services: dict[str, Service], where: str) -> dict[str, Service]:
+def _in_order(services: dict[str, Service]) -> dict[str, Service]:
     """Each service after those that it needs."""
     done: dict[str, Service] = {}
     waiting = dict(services)
@@ -242,15 +287,19 @@ def _in_order(services: dict[str, Service], where: str) -> dict[str, Service]:
                 raise Refused(what, where=service.where, hint=_CORRECT)
             done[service.name] = waiting.pop(service.name)
         if not ready:
-            raise Refused(f"services that wait for each other: {', '.join(waiting)}", where=where, hint=_CORRECT)
+            first = next(iter(waiting.values())).where
+            raise Refused(f"services that wait for each other: {', '.join(waiting)}", where=first, hint=_CORRECT)
     return done
 
 
 class _ServiceReader:
     """Reads one service."""
 
-    def __init__(self, folder: Path, path: str, name: str, told: Table, line: int) -> None:
+    def __init__(
+        self, folder: Path, path: str, name: str, told: Table, line: int, variables: Mapping[str, str]
+    ) -> None:
         self._folder, self._path, self._name, self._told, self._line = folder, path, name, told, line
+        self._variables = variables
 
     def _place(self, key: str) -> str:
         return f"{self._path}:{self._told.lines.get(key, self._line)}"
@@ -266,6 +315,9 @@ class _ServiceReader:
         told = self._told
         for key in told:
             if key not in _TAKEN and key not in _WITHOUT_EFFECT and not key.startswith("x-"):
+                known = sorted({*_TAKEN, *_WITHOUT_EFFECT, *_UNSUPPORTED, *_REASONS})
+                if key not in known:
+                    raise self._refused(key, f'there is no key "{key}"', did_you_mean(key, known, limit=0) or _CORRECT)
                 reason = _REASONS.get(key)
                 raise self._refused(key, f"{key}: {reason}" if reason else key)
         for key in ("privileged", "read_only"):
@@ -274,7 +326,11 @@ class _ServiceReader:
         self._check_platform()
         networks, aliases = self._networks()
         names = {self._name, *aliases, *filter(None, [self._text("container_name"), self._text("hostname")])}
+        for one in sorted(names):
+            if not _NAME.fullmatch(one) or one == "localhost":
+                raise self._refused("hostname", f'the name "{one}"', _CORRECT)
         limits = self._limits()
+        restart, tries = self._restart()
         return Service(
             self._name,
             f"{self._path}:{self._line}",
@@ -291,7 +347,9 @@ class _ServiceReader:
             self._needs(),
             self._health(),
             tuple(self._mounts()),
-            self._restart(),
+            restart,
+            tries,
+            self._megabytes("shm_size", told.get("shm_size")) or DEFAULT_SHARED_MB,
             networks,
             self._megabytes("mem_limit", told.get("mem_limit")) or limits.get("memory"),
             self._number("cpus", told.get("cpus")) or limits.get("cpus"),
@@ -347,21 +405,11 @@ class _ServiceReader:
         value = self._told.get("build")
         if value is None:
             return None
-        table = value if isinstance(value, Table) else Table(self._told.line_of("build"))
+        table = Table(0) if isinstance(value, str) else self._table("build", value, {*_BUILD, *_BUILD_UNSUPPORTED})
         if isinstance(value, str):
             table["context"] = value
         for key in table:
-            if key not in (
-                "context",
-                "dockerfile",
-                "args",
-                "target",
-                "labels",
-                "tags",
-                "cache_from",
-                "pull",
-                "network",
-            ):
+            if key in _BUILD_UNSUPPORTED:
                 raise Refused(f"build.{key} (service {self._name})", where=f"{self._path}:{table.line_of(key)}")
         context = self._inside("build", str(table.get("context") or "."))
         dockerfile = str(table.get("dockerfile") or "Dockerfile")
@@ -378,11 +426,14 @@ class _ServiceReader:
         return path
 
     def _assigned(self, key: str, value: Any) -> dict[str, str]:
-        """A table of variables, or a list of assignments; a name without a value has none."""
+        """A table of variables, or a list of assignments; a name without a value has that of the file's variables."""
         if isinstance(value, Table):
-            return {name: text for name, text in value.items() if isinstance(text, str)}
-        pairs = (text.partition("=") for text in self._texts(key, value))
-        return {name: text for name, given, text in pairs if given}
+            pairs = [(name, text if isinstance(text, str) else None) for name, text in value.items()]
+        else:
+            told = [text.partition("=") for text in self._texts(key, value)]
+            pairs = [(name, text if given else None) for name, given, text in told]
+        found = {name: self._variables.get(name) if text is None else text for name, text in pairs}
+        return {name: text for name, text in found.items() if text is not None}
 
     def _env(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -400,7 +451,7 @@ class _ServiceReader:
             return dict.fromkeys(self._texts("depends_on", self._told.get("depends_on")), STARTED)
         found = {}
         for name, told in value.items():
-            table = told if isinstance(told, Table) else Table(value.line_of(name))
+            table = self._table("depends_on", told, ("condition", "required", "restart"), value.line_of(name))
             condition = table.get("condition") or STARTED
             if condition not in (STARTED, HEALTHY, COMPLETED):
                 raise self._refused("depends_on", f"depends_on with the condition {condition}", _CORRECT)
@@ -412,15 +463,23 @@ class _ServiceReader:
         value = self._told.get("healthcheck")
         if value is None:
             return None
-        table = value if isinstance(value, Table) else Table(self._told.line_of("healthcheck"))
+        table = self._table("healthcheck", value, _HEALTH)
         if _true(table.get("disable")):
             return HealthCheck(("NONE",))
         test = table.get("test")
         words = ("CMD-SHELL", test) if isinstance(test, str) else tuple(self._texts("healthcheck", test))
         if words and words[0] not in ("NONE", "CMD", "CMD-SHELL"):
             raise self._refused("healthcheck", f"healthcheck.test begins with {words[0]}", "use CMD or CMD-SHELL")
-        times = (nanoseconds(str(table.get(key) or "")) for key in ("interval", "timeout", "start_period"))
+        times = [self._time(table, key) for key in ("interval", "timeout", "start_period")]
         return HealthCheck(words, *times, int(self._number("healthcheck", table.get("retries")) or 0))
+
+    def _time(self, table: Table, key: str) -> int:
+        text = str(table.get(key) or "")
+        found = nanoseconds(text)
+        if text and not found and text.strip("0.nusmh"):
+            where = f"{self._path}:{table.line_of(key)}"
+            raise Refused(f"{key}: {text} is no time (service {self._name})", where=where, hint="write 10s or 1m30s")
+        return found
 
     def _mounts(self) -> Iterator[ServiceMount]:
         for one in _listed(self._told.get("volumes")):
@@ -469,10 +528,24 @@ class _ServiceReader:
             raise self._refused("volumes", f'a volume at "{text}", which is no absolute path', _CORRECT)
         return os.path.normpath(text)
 
-    def _restart(self) -> str:
-        value = (self._text("restart") or "no").partition(":")[0]
-        if value not in ("no", "false", *RESTARTS):
-            raise self._refused("restart", f"restart: {value}", _CORRECT)
+    def _restart(self) -> tuple[str, int | None]:
+        value, _, tries = (self._text("restart") or "no").partition(":")
+        if value not in ("no", "false", *RESTARTS) or (tries and not tries.isdigit()):
+            raise self._refused("restart", f"restart: {self._text('restart')}", _CORRECT)
+        return value, int(tries) if tries else None
+
+    def _table(self, key: str, value: Any, known: Collection[str], line: int | None = None) -> Table:
+        """A table with these keys and no others."""
+        if value is None:
+            return Table(0)
+        place = line if line is not None else self._told.line_of(key)
+        if not isinstance(value, Table):
+            raise Refused(f"{key} is no table (service {self._name})", where=f"{self._path}:{place}", hint=_CORRECT)
+        for name in value:
+            if name not in known and not name.startswith("x-"):
+                hint = did_you_mean(name, sorted(known), limit=12)
+                what = f'there is no key "{name}" in {key} (service {self._name})'
+                raise Refused(what, where=f"{self._path}:{value.line_of(name)}", hint=hint)
         return value
 
     def _networks(self) -> tuple[frozenset[str], set[str]]:
@@ -511,17 +584,14 @@ class _ServiceReader:
         return found
 
     def _limits(self) -> dict[str, Any]:
-        deploy = self._told.get("deploy")
-        table = deploy if isinstance(deploy, Table) else Table(0)
+        table = self._table("deploy", self._told.get("deploy"), _DEPLOY)
         if (self._number("deploy", table.get("replicas")) or 1) > 1:
             raise self._refused("deploy", "several replicas of a service")
-        resources = table.get("resources")
-        resources = resources if isinstance(resources, Table) else Table(0)
+        resources = self._table("deploy", table.get("resources"), ("limits", "reservations"))
         reserved = resources.get("reservations")
         if isinstance(reserved, Table) and reserved.get("devices"):
             raise self._refused("deploy", "devices of this machine")
-        limits = resources.get("limits")
-        limits = limits if isinstance(limits, Table) else Table(0)
+        limits = self._table("deploy", resources.get("limits"), ("memory", "cpus", "pids", "devices"))
         return {
             "memory": self._megabytes("deploy", limits.get("memory")),
             "cpus": self._number("deploy", limits.get("cpus")),

@@ -6,11 +6,12 @@ import dataclasses
 import hashlib
 import io
 import os
+import re
 import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -18,7 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from terminalbench.sandbox import cache, helper, transfer
-from terminalbench.sandbox.answers import Finished
+from terminalbench.sandbox.answers import Counts, Finished
 from terminalbench.sandbox.certificates import Certificates
 from terminalbench.sandbox.compose.project import COMPLETED, HEALTHY, MAIN, RESTARTS, Project, Service, volume_of
 from terminalbench.sandbox.errors import SandboxError
@@ -26,8 +27,9 @@ from terminalbench.sandbox.image.build import Built
 from terminalbench.sandbox.images.manifest import HealthCheck
 from terminalbench.sandbox.network.client import Way
 from terminalbench.sandbox.network.policy import Policy
-from terminalbench.sandbox.plan import Bind, Plan, Seat, limits_for, seat_address
+from terminalbench.sandbox.plan import MEGABYTE, Bind, Plan, Seat, limits_for, seat_address
 from terminalbench.sandbox.session import Sandbox
+from terminalbench.sandbox.system import is_system
 
 Check = Callable[[Sequence[str], float], Awaitable[Finished]]
 """Runs a command, within so many seconds."""
@@ -40,9 +42,11 @@ _NANOSECONDS = 10**9
 _INTERVAL_SEC, _TIMEOUT_SEC, _RETRIES = 30.0, 30.0, 3
 _LOOK_SEC = 0.5
 _RESTART_SEC = 1.0
+_SETTLE_SEC = 1.0
+"""How long a service without a check must have run to count as started."""
 _SHORT_SEC = 30.0
-_LAST_LINES = 5
-_WAITING = ("sleep infinity", "tail -f /dev/null")
+_LAST_LINES, _LAST_CHARS = 3, 200
+_WAITS = re.compile(r"(?:(?:/bin/)?(?:ba)?sh -l?c )?(?:exec )?(?:sleep infinity|tail -[fF] /dev/null);?")
 """What a service runs that only has to be there."""
 
 
@@ -50,13 +54,15 @@ _WAITING = ("sleep infinity", "tail -f /dev/null")
 class Surroundings:
     """What a trial gives to its services: where its files are, where writes go, whose certificates are trusted.
 
-    `way` makes the way out of another sandbox; None where there is none.
+    `way` makes the way out of another sandbox; None where there is none. `note` is called with what should be known.
     """
 
     trial_dir: Path
     scratch: str
+    storage_mb: int
     certificates: Certificates
     way: Callable[[], Way | None]
+    note: Callable[[str], None]
 
 
 @dataclass
@@ -70,6 +76,8 @@ class _Running:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     exit_code: int | None = None
     healthy: bool = False
+    began: float = 0.0
+    seen: Counts = field(default_factory=Counts)
 
 
 class TrialServices:
@@ -80,7 +88,7 @@ class TrialServices:
         self._running: dict[str, _Running] = {}
         self._hub: int | None = None
         self._volumes: dict[str, Path] = {}
-        self._seeded: set[str] = set()
+        self._mounted: list[Path] = []
         self._claimed: cache.Claimed | None = None
 
     # Life
@@ -98,17 +106,21 @@ class TrialServices:
             if self._claimed is None:
                 self._claimed = cache.claim("volumes")
             folder = self._claimed.folder / str(number)
-            if Path(name).is_absolute() and Path(name).is_dir():
-                await asyncio.to_thread(shutil.copytree, name, folder, symlinks=True)
-            else:
-                folder.mkdir()
-                folder.chmod(0o755)
+            folder.mkdir()
+            folder.chmod(0o755)
+            if self._given.scratch == "memory":  # bounded as the files of a sandbox are
+                size = {"bytes": self._given.storage_mb * MEGABYTE, "files": self._given.storage_mb * 64}
+                await asyncio.to_thread(server.ask, {"op": "mount", "path": str(folder), **size})
+                self._mounted.append(folder)
             self._volumes[name] = folder
+            await self._seed(name, folder)
 
-    @property
-    def volumes(self) -> tuple[Path, ...]:
-        """The folders of this machine that are shared."""
-        return tuple(self._volumes.values())
+    def volumes(self, name: str) -> tuple[Path, ...]:
+        """Return the folders on this machine's disk that a service shares with others and may write."""
+        shared = (
+            self._volumes.get(volume_of(one) or "") for one in self._project.services[name].mounts if not one.read_only
+        )
+        return tuple(dict.fromkeys(folder for folder in shared if folder is not None and folder not in self._mounted))
 
     def seat(self, name: str) -> Seat:
         """Return the place of a service in the network."""
@@ -150,10 +162,18 @@ class TrialServices:
         for name in list(self._running):
             if (name in late) == after_main:
                 await self._settled(name)
+        for name, condition in self._project.main.needs.items() if not after_main else ():
+            await self._wait(name, condition)
 
-    async def prepare_main(self, sandbox: Sandbox) -> None:
-        """Put the files of `main` in place that it has from the project."""
-        await self._fill(self._project.main, sandbox)
+    async def prepare_main(self, sandbox: Sandbox, within: Sequence[str] | None = None) -> None:
+        """Put the files of `main` in place that it has from the project; all, or those within these folders."""
+        await self._fill(self._project.main, sandbox, within)
+
+    def note_ended(self) -> None:
+        """Say which services have ended by themselves, and how."""
+        for one in self._running.values():
+            if one.ended.is_set() and one.exit_code != 0:
+                self._given.note(f"the service {one.service.name} has ended with exit code {one.exit_code}")
 
     async def check_main(self, run: Check) -> None:
         """Wait until `main` is healthy, if its compose file has a check for it."""
@@ -175,6 +195,9 @@ class TrialServices:
         if self._hub is not None:
             os.close(self._hub)
             self._hub = None
+        while self._mounted:
+            with contextlib.suppress(SandboxError):  # with the helper that had it, it is gone
+                await asyncio.to_thread(helper.helper().ask, {"op": "unmount", "path": str(self._mounted.pop())})
         if self._claimed is not None:
             await asyncio.to_thread(cache.release, self._claimed)
             self._claimed = None
@@ -247,20 +270,24 @@ class TrialServices:
             layers=built.layers,
             scratch=given.scratch,
             binds=(*given.certificates.binds, *self.binds(service.name)),
-            volumes=self.volumes,
+            volumes=self.volumes(service.name),
+            shared_mb=service.shared_mb,
             way=None if self._project.is_internal(service) else given.way(),
             seat=self.seat(service.name),
             holds=built.locks,
         )
         log = _Log(given.trial_dir / LOGS / f"{service.name}.log")
-        running = _Running(service, await Sandbox.start(plan), log=log)
+        running = _Running(service, await Sandbox.start(plan), log=log, began=time.monotonic())
         self._running[service.name] = running
         await self._fill(service, running.sandbox)
+        if service.workdir is not None:
+            await running.sandbox.put(service.workdir, _empty)
         running.work = asyncio.create_task(self._work(running, argv))
 
     async def _work(self, running: _Running, argv: Sequence[str]) -> None:
         """Run the command of a service, again where its file says so; write down what it writes."""
         service, log = running.service, running.log or _Log(Path(os.devnull))
+        tries = 0
         while True:
             config = self._built[service.name].config
             try:
@@ -275,12 +302,27 @@ class TrialServices:
             except SandboxError as error:
                 await log.write(f"sandbox: {error}\n", "stderr")
                 code = 1
-            running.exit_code = code
-            if service.restart not in RESTARTS or (service.restart == "on-failure" and code == 0):
+            running.exit_code, tries = code, tries + 1
+            again = service.restart in RESTARTS and not (service.restart == "on-failure" and code == 0)
+            again = again and (service.tries is None or tries <= service.tries)
+            why = await self._end_rest(running)
+            if code != 0 or again:
+                text = ", and is started again" if again else ""
+                await log.write(f"sandbox: ended with exit code {code}{why}{text}\n", "stderr")
+            if not again:
                 running.ended.set()
                 return
-            await log.write(f"sandbox: ended with exit code {code}, started again\n", "stderr")
             await asyncio.sleep(_RESTART_SEC)
+
+    async def _end_rest(self, running: _Running) -> str:
+        """End what the command of a service has left, as with a container; which limits it had reached."""
+        try:
+            await running.sandbox.kill_processes()
+            reached = (await running.sandbox.counts()).reached_since(running.seen, running.sandbox.plan.limits)
+            running.seen = await running.sandbox.counts()
+        except SandboxError as error:
+            return f" ({error})"
+        return f" ({'; '.join(reached)})" if reached else ""
 
     async def _wait(self, name: str, condition: str) -> None:
         """Until a service that another one needs is as far as that."""
@@ -297,15 +339,22 @@ class TrialServices:
     async def _settled(self, name: str) -> None:
         """Until a service works, as far as can be seen: its check says so, or it runs, or it has done its work."""
         running = self._running[name]
-        await asyncio.sleep(0)
+        if self._check_of(running) is None:  # one that cannot work ends at once, and nothing else would tell
+            with contextlib.suppress(TimeoutError):
+                left = running.began + _SETTLE_SEC - time.monotonic()
+                await asyncio.wait_for(running.ended.wait(), max(0.0, left))
         if running.ended.is_set() and running.exit_code != 0:
             raise self._failed(running, f"ended with exit code {running.exit_code}")
         if not running.ended.is_set():
             await self._healthy(running)
 
-    async def _healthy(self, running: _Running) -> None:
+    def _check_of(self, running: _Running) -> HealthCheck | None:
         check = running.service.health or self._built[running.service.name].config.health
-        if running.healthy or check is None or not check.test or check.test[0] == "NONE":
+        return check if check is not None and check.test and check.test[0] != "NONE" else None
+
+    async def _healthy(self, running: _Running) -> None:
+        check = self._check_of(running)
+        if running.healthy or check is None:
             return
         name = running.service.name
 
@@ -320,51 +369,76 @@ class TrialServices:
     def _failed(self, running: _Running, what: str) -> SandboxError:
         log = running.log
         last = log.last() if log is not None else ""
-        place = f"; all of it: {log.path}" if log is not None and log.path.is_file() else ""
-        said = f"; it wrote last: {last}" if last else ""
-        return SandboxError(f"the service {running.service.name} {what} ({running.service.where}){said}{place}")
+        place = f"; all that it wrote: {log.path}" if log is not None and log.path.is_file() else ""
+        said = f", last: {last}" if last else ""
+        return SandboxError(f"the service {running.service.name} {what} ({running.service.where}){place}{said}")
 
     # Files
 
-    async def _fill(self, service: Service, sandbox: Sandbox) -> None:
-        """Copy what a service has from the project to itself, and give a new volume what its image has there."""
+    async def _fill(self, service: Service, sandbox: Sandbox, within: Sequence[str] | None = None) -> None:
+        """Copy what a service has from the project to itself."""
         for mount in service.mounts:
-            name = volume_of(mount)
-            if name is not None and name in self._volumes:
-                if mount.volume is not None and name not in self._seeded:
-                    self._seeded.add(name)
-                    await self._seed(service, sandbox, mount.target)
-            elif mount.path is not None and mount.path.is_dir() and not mount.read_only:
-                await sandbox.put(mount.target, transfer.pack_folder(mount.path))
-            elif mount.path is not None and mount.path.is_file() and not mount.read_only:
-                await sandbox.put(mount.target, transfer.pack_file(mount.path), rename=mount.path.name)
-            elif mount.path is None or not mount.path.exists():
+            if volume_of(mount) in self._volumes or (within is not None and not is_system(mount.target, within)):
+                continue
+            if mount.path is None or not mount.path.exists():
                 await sandbox.put(mount.target, _empty)
+            elif not mount.read_only:
+                await _copy(mount.path, sandbox, mount.target)
 
-    async def _seed(self, service: Service, sandbox: Sandbox, target: str) -> None:
+    async def _seed(self, name: str, folder: Path) -> None:
+        """Give a new volume what it begins with: a folder of the project, or what the first image has in its place."""
+        for service in self._project.services.values():
+            for target in [mount.target for mount in service.mounts if volume_of(mount) == name]:
+                if await self._seed_from(service, name, folder, target):
+                    return
+
+    async def _seed_from(self, service: Service, name: str, folder: Path, target: str) -> bool:
         built = self._built[service.name]
         limits = limits_for(None, None, None, scratch=self._given.scratch)
-        plain = await Sandbox.start(Plan(built.base, limits, layers=built.layers, scratch=self._given.scratch))
-        try:
+        plan = Plan(built.base, limits, layers=built.layers, scratch=self._given.scratch)
+        with_it = dataclasses.replace(plan, binds=(Bind(str(folder), target),))
+        if name.startswith("/"):  # of the project
+            if Path(name).exists():
+                async with _opened(with_it) as sandbox:
+                    await _copy(Path(name), sandbox, target)
+            return True
+        async with _opened(plan) as plain:
             if (target, True) not in await plain.find(target):
-                return
+                return False
             told = await plain.run(["stat", "-c", "%u %g %a", target], env={}, timeout_sec=_SHORT_SEC)
             with tempfile.TemporaryFile() as kept:
                 await plain.get(target, lambda s: shutil.copyfileobj(s, kept), limit_bytes=_MOST_SEED_BYTES)
                 kept.seek(0)
-                await sandbox.put(target, lambda s: shutil.copyfileobj(kept, s))
-            owner = told.stdout.split()
-            if told.exit_code == 0 and len(owner) == 3:
-                await sandbox.put(target, _itself(int(owner[0]), int(owner[1]), int(owner[2], 8)))
-        finally:
-            await plain.stop()
+                async with _opened(with_it) as sandbox:
+                    await sandbox.put(target, lambda s: shutil.copyfileobj(kept, s))
+                    owner = told.stdout.split()
+                    if told.exit_code == 0 and len(owner) == 3:
+                        await sandbox.put(target, _itself(int(owner[0]), int(owner[1]), int(owner[2], 8)))
+        return True
+
+
+@contextlib.asynccontextmanager
+async def _opened(plan: Plan) -> AsyncGenerator[Sandbox]:
+    """A sandbox for as long as it takes."""
+    sandbox = await Sandbox.start(plan)
+    try:
+        yield sandbox
+    finally:
+        await sandbox.stop()
+
+
+async def _copy(source: Path, sandbox: Sandbox, target: str) -> None:
+    if source.is_dir():
+        await sandbox.put(target, transfer.pack_folder(source))
+    else:
+        await sandbox.put(target, transfer.pack_file(source), rename=source.name)
 
 
 def with_settings(built: Built, main: Service) -> Built:
     """Return the image of `main` with what its compose file says about commands there."""
     config = built.config
     command = main.command or ()
-    waits = not command or any(text in " ".join(command) for text in _WAITING)
+    waits = not command or _WAITS.fullmatch(" ".join(command).strip()) is not None
     entrypoint = list(config.entrypoint if main.entrypoint is None else main.entrypoint)
     if not waits:
         entrypoint, command = entrypoint or ["env"], tuple(command)
@@ -429,7 +503,8 @@ class _Log:
 
     def last(self) -> str:
         """Return its last lines, in one."""
-        return " | ".join(self._last.split("\n")[-_LAST_LINES - 1 :]).strip(" |")
+        lines = [line for line in self._last.splitlines() if line.strip() and not line.startswith("sandbox: ended")]
+        return " | ".join(lines[-_LAST_LINES:])[-_LAST_CHARS:]
 
 
 def _empty(stream: BinaryIO) -> None:

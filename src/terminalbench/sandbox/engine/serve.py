@@ -79,11 +79,25 @@ def _remove(request: dict[str, Any], reply: socket.socket, _: list[int], __: byt
     wire.send(reply, {"left": [path for path in request["paths"] if os.path.lexists(path)]})
 
 
+def _mount_memory(request: dict[str, Any], reply: socket.socket, _: list[int], __: bytes) -> None:
+    """Show a file system in memory on a folder, to all sandboxes that are started from now on."""
+    options = f"size={request['bytes']},nr_inodes={request['files']},mode=755"
+    kernel.mount("tmpfs", request["path"], "tmpfs", kernel.MS_NODEV, options)
+    wire.send(reply, {})
+
+
+def _unmount(request: dict[str, Any], reply: socket.socket, _: list[int], __: bytes) -> None:
+    kernel.umount(request["path"])
+    wire.send(reply, {})
+
+
 _OPERATIONS: dict[str, Operation] = {
     "lan": lan.make,
     "start": guardian.guard,
+    "mount": _mount_memory,
     "remove": _remove,
     "run": porter.once,
     "transfer": porter.once,
+    "unmount": _unmount,
     "unpack": unpack.unpack,
 }

@@ -1,5 +1,6 @@
 """From a comparison, the state of its batch and the findings to a report. Pure: no clock, no files."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from urllib.parse import quote
@@ -7,14 +8,16 @@ from urllib.parse import quote
 from terminalbench.analytics.labels import FAILURE_CLASS, is_label
 from terminalbench.analytics.model import Comparison, ProfileSummary
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import PlannedImages
 from terminalbench.experiments.tables import AnalysisTable, RunTable
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, budget_use, profile_totals
+from terminalbench.records.setup import ON_HOST
 from terminalbench.records.trial import Finding, Outcome, TaskRef
 from terminalbench.report import evidence
 from terminalbench.report.model import BatchLine, Flaky, ProfileLine, Report, TaskLine, TrialRef
 from terminalbench.report.text import batch_money, profile_cost
-from terminalbench.text.numbers import plural
+from terminalbench.text.numbers import plural, some
 from terminalbench.version import __version__
 
 
@@ -180,12 +183,20 @@ def _facts(view: BatchView, names: list[str], tasks: list[TaskRef]) -> tuple[tup
         "project commit": commit,
         "versions": versions,
         "platform": source.platform,
+        "systems": _systems(plan.images),
         "run settings": _table(plan.settings),
         "analysis settings": _table(plan.analysis),
         "only these tasks": ", ".join(plan.selected_tasks),
         "only these profiles": ", ".join(plan.selected_profiles),
     }
     return tuple((name, str(value)) for name, value in facts.items() if value)
+
+
+def _systems(images: PlannedImages | None) -> str:
+    """What the tasks of a batch ran on, where that is known: images, or this machine's own system in their place."""
+    bases = Counter(base.partition("; built")[0] for base in images.bases.values()) if images is not None else Counter()
+    named = {base: "this machine's own, in place of an image" if base == ON_HOST else base for base in bases}
+    return some([f"{named[base]} ({plural(count, 'task')})" for base, count in bases.most_common()])
 
 
 def _table(table: RunTable | AnalysisTable) -> str:

@@ -218,7 +218,7 @@ def with_builds(
 
 def build_notes(plan: Plan) -> list[str]:
     """What is to be said of builds that failed: whose trials will be errors."""
-    failed = list(plan.images.failed) if plan.images is not None else []
+    failed = sorted(plan.images.failed) if plan.images is not None else []
     return [f"cannot be built, their trials say why: {some(failed)}"] if failed else []
 
 

@@ -14,6 +14,7 @@ from terminalbench.errors import UserError, did_you_mean
 BUILTIN: dict[str, dict[str, str]] = {
     "agents": {
         "claude-code": "terminalbench.harbor.agents.claude_code:ClaudeCodeAgent",
+        "command": "terminalbench.harbor.agents.command:CommandAgent",
         "guarded": "terminalbench.harbor.agents.guarded:GuardedAgent",
         "ollama": "terminalbench.harbor.agents.ollama:OllamaAgent",
         "patch": "terminalbench.harbor.agents.patch:PatchAgent",

@@ -49,6 +49,10 @@ class AgentRecord:
         "It runs a guarded workflow, which its profiles must name; its option `workflow` gets the texts.",
         default=False,
     )
+    command: bool = key(
+        "It runs the command of its profiles' table `command`, which its option `command` gets.",
+        default=False,
+    )
     logins: list[str] = key("Variables that stand in for the key of its provider.", factory=list)
     program: str | None = key("The program that its installation puts into the sandbox.")
     installer: str | None = key("The host that its installation starts from.")

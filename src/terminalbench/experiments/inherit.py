@@ -18,9 +18,10 @@ from terminalbench.experiments.agents import (
     agent_info,
     agent_names,
 )
+from terminalbench.experiments.command import CommandReader
 from terminalbench.experiments.mcp import check_code, held_in, read_mcp
 from terminalbench.experiments.model_file import whole_model
-from terminalbench.experiments.profiles import NO_MCP, Folder, McpSetup, Profile, TextFile, WorkflowTexts
+from terminalbench.experiments.profiles import NO_MCP, CommandSetup, Folder, McpSetup, Profile, TextFile, WorkflowTexts
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE, FREE, LessonsTable
 from terminalbench.experiments.workflow_file import read_workflow
 from terminalbench.frozen import frozen
@@ -142,6 +143,7 @@ class Inheritance:
         """What an agent takes of values that were meant for another; what it does not is noted for the profile `at`."""
         names = (*_SAME_AGENT_ONLY, *also) if info.model else (*_SAME_AGENT_ONLY, *_NEEDS_A_MODEL, *_MCP)
         names = names if info.workflow else (*names, "workflow")
+        names = names if info.command else (*names, "command")
         dropped = [name for name in names if name in values]
         if dropped and at is not None:
             self.notes.append(f"{at}: agent {info.name} does not take these {what}: {', '.join(dropped)}")
@@ -183,8 +185,8 @@ class _Resolver:
         mcp = self._mcp()
         hooks = self._hooks()
         workflow = self._workflow()
-        model = whole_model(self._text("model"), self.info, self.root, self._where("model"), self.problems)
-        if self.shared.thorough and self.info.needs_model and not model and not self.problems.at(self._where("model")):
+        model = whole_model(self._text("model"), self.info, self.root, self.where("model"), self.problems)
+        if self.shared.thorough and self.info.needs_model and not model and not self.problems.at(self.where("model")):
             self._wrong("model", f"agent {self.info.name} {NO_MODEL}", NO_MODEL_HINT)
         usage = tuple(t for path in mcp.usage if (t := self._read(path, "mcp_servers")) is not None)
         git_source = self._text("mcp_git_source") if mcp.servers or hooks else None
@@ -205,6 +207,7 @@ class _Resolver:
             env=self._env(),
             env_file=self._env_file(),
             workflow=workflow,
+            command=self._command(),
             lessons=self._lessons(),
             code=self._code(workflow),
             environment_code=self.shared.environment_code,
@@ -219,22 +222,29 @@ class _Resolver:
         options = self.values.get("options")
         fixed = isinstance(options, dict) and options.get("temperature") is not None
         model = None if fixed else self._text("model")
-        named, where = self._text("workflow"), self._where("workflow")
+        named, where = self._text("workflow"), self.where("workflow")
         return read_workflow(named, self.info, self.root, where, self.problems, model)
+
+    def _command(self) -> CommandSetup | None:
+        if not self.info.command:
+            return None
+        reader = CommandReader(self.root, self.shared.private, self.where("command"), self.problems)
+        servers = self.where("mcp_servers") if self.values.get("mcp_servers") else None
+        return reader.read(self.values.get("command"), servers)
 
     def _lessons(self) -> LessonsTable | None:
         given = self.values.get("lessons")
         found = LessonsTable(mode=given) if isinstance(given, str) else given
         return None if found is None or found.mode == "off" else found
 
-    def _where(self, name: str) -> str:
+    def where(self, name: str) -> str:
         """The key to blame: the profile's own, else that of the profile it extends, else the default it came from."""
         if name in self.own:
             return f"{join('profiles', self.setters[name])}.{name}"
         return f"{self.at}.{name}" if name not in self.inherited else f"defaults.{name}"
 
     def _wrong(self, name: str, what: str, hint: str | None = None) -> None:
-        self.problems.add(self._where(name), what, hint)
+        self.problems.add(self.where(name), what, hint)
 
     def _refuse_what_the_agent_lacks(self) -> None:
         """Take out the keys that this agent has no use for, each with a word; and note what is set in two ways."""
@@ -247,6 +257,7 @@ class _Resolver:
             ("skills", info.skills, "takes no skills"),
             ("hooks", info.hooks, "has no hooks; claude-code has"),
             ("workflow", info.workflow, "runs no workflow; guarded does"),
+            ("command", info.command, 'runs no command of yours; agent = "command" does'),
             ("lessons", info.model or self._lessons() is None, "calls no model that could read lessons"),
         ):
             if self.values.get(name) and not has:
@@ -271,7 +282,7 @@ class _Resolver:
 
     def _file(self, name: str) -> TextFile | None:
         value = self._text(name)
-        path = find_path(value, self.root, self._where(name), self.problems) if value else None
+        path = find_path(value, self.root, self.where(name), self.problems) if value else None
         return self._read(path, name) if path is not None else None
 
     def _read(self, path: Path, name: str) -> TextFile | None:
@@ -291,15 +302,15 @@ class _Resolver:
 
     def _options(self) -> dict[str, Any]:
         options = dict(self.values.get("options") or {})
-        at = self._where("options")
+        at = self.where("options")
         known = self.info.options
         for name, value in options.items():
             if name in RESERVED_OPTIONS and self.info.hooks:
                 self.problems.add(
                     join(at, name), "is set by the profile's own keys", "use mcp_servers, mcp_git_source or hooks"
                 )
-            elif name == "workflow" and self.info.workflow:
-                self.problems.add(join(at, name), "is set by the profile's own key", "use workflow")
+            elif (name == "workflow" and self.info.workflow) or (name == "command" and self.info.command):
+                self.problems.add(join(at, name), "is set by the profile's own key", f"use {name}")
             elif known is not None and name not in known:
                 hint = did_you_mean(name, sorted(known), limit=30)
                 self.problems.add(join(at, name), f"agent {self.info.name} has no such option", hint)
@@ -313,9 +324,9 @@ class _Resolver:
 
     def _code(self, workflow: WorkflowTexts | None) -> dict[str, str]:
         """Digests of the code of an agent and of guards of one's own."""
-        found = self.shared.code_at(self.info.import_path, f"agent {self.info.name}", self._where("agent"), self.at)
+        found = self.shared.code_at(self.info.import_path, f"agent {self.info.name}", self.where("agent"), self.at)
         for path in workflow.guards if workflow is not None else ():
-            found = {**found, **self.shared.code_at(path, f"guard {path}", self._where("workflow"), self.at)}
+            found = {**found, **self.shared.code_at(path, f"guard {path}", self.where("workflow"), self.at)}
         return found
 
     def _option_files(self, model: str | None) -> dict[str, str]:
@@ -329,7 +340,7 @@ class _Resolver:
     def _skills(self) -> tuple[Folder, ...]:
         folders: list[Folder] = []
         for index, name in enumerate(self.values.get("skills") or []):
-            at = f"{self._where('skills')}[{index}]"
+            at = f"{self.where('skills')}[{index}]"
             path = find_path(name, self.root, at, self.problems)
             if path is None:
                 continue
@@ -360,10 +371,10 @@ class _Resolver:
             if self.info.mcp and not known:
                 self.problems.add(at, "names no server", "name at least one, or set no_mcp = true")
             return NO_MCP
-        setup = read_mcp(names, self.shared.aliases, self.root, self._where("mcp_servers"), self.problems)
+        setup = read_mcp(names, self.shared.aliases, self.root, self.where("mcp_servers"), self.problems)
         self._check_servers(setup)
         if not self._text("mcp_git_source"):
-            check_code(setup, self.info, self.shared.private, self._where("mcp_servers"), self.problems)
+            check_code(setup, self.info, self.shared.private, self.where("mcp_servers"), self.problems)
         return setup
 
     def _check_servers(self, setup: McpSetup) -> None:
@@ -415,7 +426,7 @@ class _Resolver:
 
     def _env(self) -> dict[str, str]:
         env = _env_table(self.values.get("env") or {})
-        at = self._where("env")
+        at = self.where("env")
         for name, value in env.items():
             if not VARIABLE.fullmatch(name) or has_key(name):
                 hint = 'write it as NAME = "${VAR}" in a table' if "=" in name else None
@@ -429,7 +440,7 @@ class _Resolver:
 
     def _env_file(self) -> Path | None:
         named = self._text("env_file")
-        path = find_path(named or DEFAULT_ENV_FILE, self.root, self._where("env_file"), self.problems)
+        path = find_path(named or DEFAULT_ENV_FILE, self.root, self.where("env_file"), self.problems)
         if path is None or is_file(path):
             return path
         if not named:
@@ -438,6 +449,6 @@ class _Resolver:
             self._wrong("env_file", f"is not a file: {path}")
         else:
             self.shared.notes.append(
-                f"{self._where('env_file')}: no file at {path}; a run needs it for variables that are not exported"
+                f"{self.where('env_file')}: no file at {path}; a run needs it for variables that are not exported"
             )
         return path

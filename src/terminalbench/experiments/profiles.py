@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from terminalbench.experiments.agents import AgentInfo
-from terminalbench.experiments.tables import LessonsTable, ProfilePrice
+from terminalbench.experiments.tables import CommandTable, LessonsTable, ProfilePrice
 from terminalbench.frozen import frozen
 from terminalbench.llm.local.spec import shown_model
 
@@ -85,6 +85,36 @@ class WorkflowTexts:
 
 
 @frozen
+class CommandFile:
+    """A file or folder of the project, as a profile names it, and where it is in the sandbox of a command."""
+
+    name: str
+    path: Path
+    target: str
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of its content and of who may run it."""
+        if self.path.is_dir():
+            return Folder(self.path, every=True).digest
+        executable = b"x" if self.path.stat().st_mode & 0o100 else b"-"
+        return _digest(executable + self.path.read_bytes())[:16]
+
+
+@frozen
+class CommandSetup:
+    """The command of a profile: its table, and its files."""
+
+    table: CommandTable
+    files: tuple[CommandFile, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """What the table says, without files."""
+        told = {name: value for name, value in asdict(self.table).items() if name != "files"}
+        return {name: value for name, value in told.items() if value not in (None, [], {}, "auto")}
+
+
+@frozen
 class McpSetup:
     """The servers a profile uses, ready to hand to an agent."""
 
@@ -123,6 +153,7 @@ class Profile:
     env: dict[str, str] = field(default_factory=dict)
     env_file: Path | None = None
     workflow: WorkflowTexts | None = None
+    command: CommandSetup | None = None
     lessons: LessonsTable | None = None
     snapshot: "Snapshot | None" = None
     code: dict[str, str] = field(default_factory=dict)
@@ -184,6 +215,10 @@ class Profile:
             "conditions": {**self.conditions("env"), **self.conditions("options")} or None,
             "env": self.env or None,
             "workflow": self.workflow.texts if self.workflow else None,
+            "command": self.command.plain() if self.command else None,
+            "command_files": {f"{one.name} at {one.target}": one.digest for one in self.command.files} or None
+            if self.command
+            else None,
             "lessons": self._lessons(),
             "oracle": self.oracle or None,
         }
@@ -219,6 +254,11 @@ def policy_id(content: Mapping[str, Any]) -> str:
 def has_code(folder: Path) -> bool:
     """Whether the folder of an MCP server holds more than its configuration."""
     return any(file.name not in _SERVER_FILES for file in source_files(folder))
+
+
+def handed_files(folder: Path) -> list[Path]:
+    """The files of a folder that is handed to an agent as it is."""
+    return source_files(folder, _PASSING)
 
 
 def is_source(name: str) -> bool:

@@ -255,11 +255,42 @@ FREE = ProfilePrice(0.0, 0.0, 0.0, 0.0)
 
 
 @table
+class CommandTable:
+    """`[profiles.<key>.command]`: the program that agent `command` runs (docs/your-agent.md)."""
+
+    run: list[str] = key(
+        "The command, word by word. `{instruction}`, `{instruction_file}`, `{model}`, `{files}` (where its files are) "
+        "and `{mcp_file}` are filled in; without the first two it gets the instruction on its standard input.",
+        example='["python3", "{files}/agent.py", "{instruction}"]',
+        required=True,
+    )
+    files: list[str] | dict[str, str] = key(
+        "Files and folders of the project that are copied in, to `/opt/agent` (on its PATH) or where a table says.",
+        factory=list,
+        example='["agent.py"]',
+    )
+    install: list[str] = key("Shell commands that install it, as root; run once and kept.", factory=list)
+    env: dict[str, str] = key("Variables with plain values; secrets go by the profile's `env`.", factory=dict)
+    workdir: str | None = key("Where it starts. Default: the task's working folder.", non_empty=True)
+    timeout_sec: float | None = key("Seconds it may take, if that is less than the task allows.", above=0)
+    user: str | None = key("Who it runs as. Default: as the task says.", non_empty=True)
+    format: Literal["auto", "text", "lines", "claude-stream-json", "codex-json", "openai-messages", "atif"] = key(
+        "What it prints.", default="auto"
+    )
+    usage: dict[str, str] | None = key(
+        "Where the last JSON line that it prints has tokens and cost: paths of `input`, `output`, `cached`, `cost`. "
+        "Or it writes them to `/logs/agent/usage.json`.",
+        example='{ input = "usage.in", output = "usage.out" }',
+    )
+
+
+@table
 class ProfileTable(ProfileDefaults):
     """`[profiles.<key>]`: one way to attempt the tasks, its key of at most 100 characters."""
 
     no_mcp: bool | None = key("No MCP servers, and no inherited hooks.")
     workflow: str | None = key("Workflow of agent `guarded`: a shipped one, or a file (docs/workflows.md).")
+    command: CommandTable | None = key("The program that agent `command` runs.")
     extends: str | None = key("Start from another profile's keys.", non_empty=True)
     champion: str | None = key(
         "The champion of this lineage, with its id and nothing from `[defaults]`.",

@@ -82,6 +82,7 @@ def profile_table(profile: Profile, root: Path) -> dict[str, Any]:
         mcp_git_ref=profile.mcp_git_ref,
         hooks=file(profile.hooks),
         workflow=_workflow(profile, root),
+        command=_command(profile, root),
         lessons=_lessons(profile),
         env_file=from_root(profile.env_file, root) if profile.env_file is not None else None,
         env=profile.env,
@@ -97,6 +98,13 @@ def _workflow(profile: Profile, root: Path) -> str | None:
     if found is None:
         return None
     return found.spec if found.shipped else from_root(found.path, root)
+
+
+def _command(profile: Profile, root: Path) -> dict[str, Any] | None:
+    if profile.command is None:
+        return None
+    files = {from_root(one.path, root): one.target for one in profile.command.files}
+    return {**profile.command.plain(), **({"files": files} if files else {})}
 
 
 def _lessons(profile: Profile) -> str | dict[str, Any] | None:

@@ -242,6 +242,9 @@ def _kwargs(experiment: Experiment, profile: Profile) -> dict[str, Any]:
         kwargs.update(_claude_code(profile))
     if profile.workflow is not None:
         kwargs["workflow"] = profile.workflow.texts
+    if profile.command is not None:
+        files = {str(one.path): {"target": one.target, "digest": one.digest} for one in profile.command.files}
+        kwargs["command"] = {**profile.command.plain(), **({"files": files} if files else {})}
     return kwargs
 
 

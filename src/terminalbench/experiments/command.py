@@ -1,0 +1,71 @@
+"""The table `command` of a profile: which program agent `command` runs, with its files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from terminalbench.experiments.mcp import held_in
+from terminalbench.experiments.profiles import CommandFile, CommandSetup, handed_files
+from terminalbench.experiments.tables import CommandTable
+from terminalbench.secrets.find import secrets_in
+from terminalbench.strict import Problems, find_path, join
+
+PLACE = "/opt/agent"
+"""Where the files of a command are in the sandbox, unless its table says else."""
+USAGE_KEYS = ("input", "output", "cached", "cost")
+"""What `usage` may say where to find."""
+_MCP_WORD = "{mcp_file}"
+_PRIVATE = (".env", ".env.*")
+
+
+@dataclass(frozen=True)
+class CommandReader:
+    """Reads the table at the key `at`. `private` are folders that no agent may see, and what they are."""
+
+    root: Path
+    private: Mapping[Path, str]
+    at: str
+    problems: Problems
+
+    def read(self, table: CommandTable | None, servers_at: str | None) -> CommandSetup | None:
+        """Return the command, checked; what is wrong is noted. `servers_at`: the profile names MCP servers there."""
+        at, problems = self.at, self.problems
+        if table is None:
+            if not problems.at(at):
+                hint = 'add [profiles.<key>.command] with run = ["my-program", "{instruction}"]'
+                problems.add(at, "is missing: agent command needs one", hint)
+            return None
+        if not table.run or not table.run[0].strip():
+            problems.add(f"{at}.run", "names no program", 'as in ["my-program", "{instruction}"]')
+        for name in table.usage or ():
+            if name not in USAGE_KEYS:
+                problems.add(f"{at}.usage.{name}", f"must be one of {', '.join(USAGE_KEYS)}")
+        for secret in secrets_in({"env": table.env, "run": table.run, "install": table.install}, at):
+            hint = "put it in the env file and name the variable in env of the profile"
+            problems.add(secret, "looks like a secret", hint)
+        if servers_at is not None and not any(_MCP_WORD in word for word in table.run):
+            hint = f"put {_MCP_WORD} into its words where it takes the path of a file of MCP servers"
+            problems.add(servers_at, "the command is not told of MCP servers", hint)
+        named = table.files if isinstance(table.files, dict) else dict.fromkeys(table.files)
+        found = (self._file(name, target, join(f"{at}.files", name)) for name, target in named.items())
+        return CommandSetup(table, tuple(file for file in found if file is not None))
+
+    def _file(self, name: str, target: str | None, at: str) -> CommandFile | None:
+        path = find_path(name, self.root, at, self.problems)
+        if path is None:
+            return None
+        if not path.exists():
+            self.problems.add(at, f"no file or folder at {path}")
+            return None
+        place = target or f"{PLACE}/{path.name}"
+        if not place.startswith("/") or ".." in PurePosixPath(place).parts:
+            self.problems.add(at, f'"{place}" is no absolute path in the sandbox')
+            return None
+        files = handed_files(path) if path.is_dir() else [path]
+        private = held_in(path, self.private) if path.is_dir() else None
+        secret = next((str(file) for file in files if any(file.match(one) for one in _PRIVATE)), None)
+        if private is not None or secret is not None:
+            what = f"{path} holds {private or secret}, which the agent would see"
+            self.problems.add(at, what, "name the files that it needs, or give it a folder of its own")
+            return None
+        return CommandFile(name, path, place)

@@ -36,3 +36,81 @@ def test_a_shell_script_is_an_agent_and_two_of_its_prompts_are_compared(lab) -> 
     )
     (trajectory,) = lab.batch().folder.glob("runs/*two*/a__*/agent/trajectory.json")
     assert "asked: Write the answer" in json.loads(trajectory.read_text())["steps"][0]["message"]
+
+
+PYTHON = """
+import json, sys
+text = sys.stdin.read()
+print(json.dumps({"role": "user", "content": text}))
+call = {"id": "1", "function": {"name": "write", "arguments": "{}"}}
+usage = {"prompt_tokens": 11, "completion_tokens": 5}
+print(json.dumps({"role": "assistant", "content": "I write it", "tool_calls": [call], "usage": usage}))
+if "--right" in sys.argv:
+    open("/app/answer.txt", "w").write("forty-two")
+"""
+FAILS = "#!/bin/sh\necho 'no such model' >&2\nexit 3\n"
+
+
+def test_programs_become_agents_by_one_command_and_are_compared(lab) -> None:
+    """From nothing: an experiment of a program, a second version of it beside, a run, a comparison."""
+    (lab.root / "cli.py").write_text(PYTHON)
+    init = lab.tbench("init", "--agent", "wrong", "--", "python3", "cli.py")
+    assert init.returncode == 0, init.stderr
+    added = lab.tbench("init", "--agent", "right", "--slug", "wrong", "--", "python3", "cli.py", "--right")
+    assert added.returncode == 0, added.stderr
+    file = lab.root / "experiments" / "wrong.toml"
+    ran = lab.tbench("run", file, "--profiles", "wrong", "right", "--tasks", "a", "b")
+    assert ran.returncode == 0, ran.stderr
+    batch = lab.root / "results" / "wrong" / "0"
+    shown = {name: json.loads(lab.tbench("show", batch, name, "a", "--json").stdout) for name in ("wrong", "right")}
+    assert "passed" in lab.tbench("show", batch, "right", "a").stdout
+    assert "failed" in lab.tbench("show", batch, "wrong", "a").stdout
+    assert shown["right"]["usage"]["input_tokens"] == 11
+    (trajectory,) = batch.glob("runs/*right*/a__*/agent/trajectory.json")
+    steps = json.loads(trajectory.read_text())["steps"]
+    assert [step["source"] for step in steps] == ["user", "agent"]
+    assert steps[1]["tool_calls"][0]["function_name"] == "write"
+    assert lab.tbench("compare", batch).returncode in (0, 3)
+    plan = lab.tbench("plan", file, "--json").stdout
+    (lab.root / "cli.py").write_text(PYTHON + "# one byte\n")
+    ids = [{job["profile"]: job["profile_id"] for job in json.loads(text)["jobs"]} for text in (
+        plan, lab.tbench("plan", file, "--json").stdout)]  # fmt: skip
+    assert ids[0]["right"] != ids[1]["right"]
+    assert ids[0]["oracle"] == ids[1]["oracle"]
+
+
+def test_a_program_without_a_file_and_one_that_fails(lab) -> None:
+    (lab.root / "fails.sh").write_text(FAILS)
+    (lab.root / "fails.sh").chmod(0o755)
+    ran = lab.tbench("run", "--command", "./fails.sh {instruction}", "--tasks", "tasks/a", "--container-env", "local")
+    assert "no such model" in ran.stdout + ran.stderr, ran.stdout + ran.stderr
+    (trial,) = lab.root.glob("results/fails__*/0/runs/*/a__*")
+    assert (trial / "agent" / "stderr.txt").read_text() == "no such model\n"
+
+
+def test_what_is_wrong_with_a_command_is_said_by_validate(lab) -> None:
+    (lab.root / "held").mkdir()
+    (lab.root / "held" / ".env").write_text("KEY=x\n")
+    profiles = """
+[profiles.one]
+agent = "command"
+[profiles.two]
+agent = "command"
+[profiles.two.command]
+run = ["x"]
+files = ["none.py", "held"]
+usage = { tokens = "a" }
+"""
+    told = lab.tbench("validate", lab.experiment(profiles)).stderr
+    assert "profiles.one.command: is missing" in told
+    assert "no file or folder at" in told
+    assert "which the agent would see" in told
+    assert "must be one of input, output, cached, cost" in told
+
+
+def test_a_task_is_added_to_an_experiment_that_exists(lab) -> None:
+    file = lab.experiment('[profiles.oracle]\nagent = "oracle" # mine\n', tasks=("a",))
+    ran = lab.tbench("init", "--task", "third", "--slug", "exp")
+    assert ran.returncode == 0, ran.stderr
+    assert "# mine" in file.read_text()
+    assert "2 tasks" in lab.tbench("validate", file).stdout

@@ -255,6 +255,15 @@ async def call(box: int, method: str, *args: Any, **options: Any) -> Any:
     return answer.model_dump() if isinstance(answer, ExecResult) else answer
 
 
+async def set_up(box: int, text: str, command: str) -> None:
+    """Set an agent up: a file from a folder that is gone at once, then a command."""
+    with boxes[box].scoped_exec_env({}):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "file").write_text(text)
+            await boxes[box].upload_dir(folder, "/up")
+        await boxes[box].exec(command)
+
+
 async def counts(box: int) -> dict[str, int]:
     return vars(await boxes[box]._running().counts())
 
@@ -373,6 +382,7 @@ COMMANDS = {
         hear,
         call,
         counts,
+        set_up,
         news,
         seen_while,
         about,

@@ -1,11 +1,13 @@
 """What a set-up of an agent does again, it does while the network is still that of the set-up."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 
+from sandbox.driving import Driver
 from terminalbench.sandbox.answers import Finished
 from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.network.trial import TrialNetwork
@@ -62,3 +64,17 @@ def test_a_set_up_that_is_done_again_is_done_before_the_agents_phase(
     assert phases == ["setup", "setup"]
     assert network._phase == "agent"
     assert place.started == 3, "the usual one, one to keep, the usual one again"
+
+
+@pytest.mark.parametrize("command", ["true", "sleep 4321 > /dev/null 2>&1 &"])
+def test_what_was_uploaded_is_there_also_when_the_set_up_is_done_again(driver: Driver, command: str) -> None:
+    """From a folder that is removed at once, as many agents upload; by one that is kept, and one that cannot be."""
+    text = str(time.monotonic_ns())
+    for _ in range(2):
+        box = driver.box()
+        box.do("set_up", text, command)
+        assert box.out("cat /up/file") == text
+        box.call("stop", True)
+    box = driver.box()
+    box.do("set_up", text, f"{command} # another")  # answered at first, then not
+    assert box.out("cat /up/file") == text

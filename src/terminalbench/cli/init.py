@@ -1,6 +1,7 @@
 """`tbench init`."""
 
 from pathlib import Path
+from typing import override
 
 import click
 
@@ -9,8 +10,25 @@ from terminalbench.cli.options import PATH
 from terminalbench.errors import UserError
 from terminalbench.text.paths import typed
 
+_WORDS = "terminalbench.words"
 
-@click.command("init")
+
+class _WithCommand(click.Command):
+    """A command that takes what stands after `--` as the words of another one."""
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, without those words."""
+        place = args.index("--") if "--" in args else len(args)
+        ctx.meta[_WORDS] = tuple(args[place + 1 :])
+        return super().parse_args(ctx, args[:place])
+
+    @override
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- PROGRAM [WORD]...]"]
+
+
+@click.command("init", cls=_WithCommand)
 @click.argument("folder", type=PATH, default=Path(), metavar="[DIR]")
 @click.option("--demo", "is_demo", is_flag=True, help="One that needs no key, with a difference to be seen.")
 @click.option("--task", metavar="NAME", help="Make a task of your own, tasks/NAME, and an experiment on it.")
@@ -18,7 +36,7 @@ from terminalbench.text.paths import typed
     "--agent",
     metavar="NAME",
     shell_complete=agents,
-    help="Agent of the profiles; a new name makes one of your own. Default: claude-code.",
+    help="Agent of the profiles; a new name makes one of your own, of a PROGRAM if one is given. Default: claude-code.",
 )
 @click.option("--model", help="Model of the profiles.")
 @click.option("--dataset", help="Where the tasks come from. Default: starter.")
@@ -32,12 +50,22 @@ def command(
     dataset: str | None,
     slug: str | None,
 ) -> None:
-    """Write a commented experiment to start from, in DIR/experiments/. Asks nothing."""
+    """Write a commented experiment to start from, in DIR/experiments/. Asks nothing.
+
+    tbench init --agent mine -- python3 agent.py {instruction} makes a profile of a program; words that name files of
+    the project are copied in. With --slug of an experiment that exists, the profile or the task is added to it.
+    """
     from terminalbench.experiments.agents import agent_info
-    from terminalbench.experiments.scaffold import close_to_one, demo, own, scaffold
+    from terminalbench.experiments.scaffold import close_to_one, demo, experiment_file, own, scaffold
 
     _check_texts(slug, {"--model": model, "--dataset": dataset})
-    is_new = agent is not None and agent_info(agent) is None and not close_to_one(agent)
+    words = click.get_current_context().meta[_WORDS]
+    if words and (agent is None or is_demo):
+        raise UserError("a program after -- needs --agent NAME", hint="the name of its profile")
+    if (words or task) and slug is not None and experiment_file(folder, slug).exists():
+        _extend(experiment_file(folder, slug), agent, task, words, folder)
+        return
+    is_new = agent is not None and (bool(words) or (agent_info(agent) is None and not close_to_one(agent)))
     others = {"--model": model, "--dataset": dataset, "--slug": slug}
     if (is_demo or task or is_new) and (given := [name for name, value in others.items() if value]):
         raise UserError(f"{given[0]} does not go with --demo, --task or an agent of your own")
@@ -48,11 +76,30 @@ def command(
     if is_demo:
         files, following = demo(folder), "run"
     elif task or is_new:
-        files, following = own(folder, agent, task), "run" if agent else "check"
+        files, following = own(folder, agent, task, words), "run" if agent else "check"
     else:
         files = scaffold(folder, agent or "claude-code", model, dataset or "starter", slug or "first")
         following = "plan"
     _write(files, following)
+
+
+def _extend(experiment: Path, agent: str | None, task: str | None, words: tuple[str, ...], folder: Path) -> None:
+    """Add a profile, or a task, to an experiment that exists; the rest of its text stays as it is."""
+    from terminalbench.experiments.config import load
+    from terminalbench.experiments.scaffold import extended, task_files
+    from terminalbench.files import write_project_file
+
+    for path, text in task_files(folder, task).items() if task else ():
+        if path.exists():
+            raise UserError("exists already", where=str(path), hint="choose another name")
+        write_project_file(path, text)
+        if path.suffix == ".sh":
+            path.chmod(path.stat().st_mode | 0o111)
+        click.echo(f"written: {path}")
+    write_project_file(experiment, extended(experiment, agent, task, words, folder))
+    load(experiment)
+    click.echo(f"changed: {experiment}")
+    click.echo(f"next: tbench {'run' if agent else 'check'} {typed(experiment)}")
 
 
 def _check_texts(slug: str | None, others: dict[str, str | None]) -> None:

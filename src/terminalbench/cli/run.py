@@ -51,6 +51,13 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
 )
 @click.option("--model", metavar="M", help="Without a file: its model.")
 @click.option(
+    "--command",
+    "commands",
+    multiple=True,
+    metavar="LINE",
+    help="Without a file: a program as the agent, as in 'python3 agent.py {instruction}'. Repeatable.",
+)
+@click.option(
     "--vs",
     "versus",
     multiple=True,
@@ -84,6 +91,7 @@ def command(
     attempts: int | None,
     agent: str | None,
     model: str | None,
+    commands: tuple[str, ...],
     versus: tuple[str, ...],
     container_env: str | None,
     labels: dict[str, str],
@@ -106,10 +114,11 @@ def command(
     its reason; the rest runs. Exit code 0: every planned trial was measured, passed or failed; 3: some were not; 100:
     all were, and a budget is exceeded; 130: interrupted. In CI, tbench compare --fail-if worse tells a proven loss.
     """
-    asked = {"--agent": agent, "--model": model, "--vs": versus, "--container-env": container_env}
+    asked = {"--agent": agent, "--model": model, "--command": commands, "--vs": versus}
+    asked["--container-env"] = container_env
     draft = None
     if experiment is None:
-        draft = _draft(tasks, agent, model, versus, attempts, container_env, root)
+        draft = _draft(tasks, (agent, model, commands, versus), attempts, container_env, root)
         experiment, tasks = draft.experiment.file, ()
     elif given := [name for name, value in asked.items() if value]:
         raise UserError(f"{given[0]} is for a run without a file; {experiment} says what runs")
@@ -154,9 +163,7 @@ def _loaded(draft: "Draft | None", file: Path, root: Path | None) -> "Experiment
 
 def _draft(
     tasks: tuple[str, ...],
-    agent: str | None,
-    model: str | None,
-    versus: tuple[str, ...],
+    agents: tuple[str | None, str | None, tuple[str, ...], tuple[str, ...]],
     attempts: int | None,
     container_env: str | None,
     root: Path | None,
@@ -164,10 +171,11 @@ def _draft(
     """The experiment that was asked for by options alone."""
     from terminalbench.experiments.adhoc import AdHoc, draft_ad_hoc
 
-    if agent is None or not tasks:
+    agent, model, commands, versus = agents
+    if (agent is None and not commands) or not tasks:
         hint = "tbench init makes one; or tbench run --agent NAME --tasks 'starter/*'"
         raise UserError("name an experiment file, or --agent and --tasks for a run without one", hint=hint)
-    return draft_ad_hoc(AdHoc(agent, model, tasks, versus, attempts, container_env), Path.cwd(), root)
+    return draft_ad_hoc(AdHoc(agent, model, tasks, versus, attempts, container_env, commands), Path.cwd(), root)
 
 
 def resume_batch(target: "Target", *, as_json: bool, watch: bool, junit: Path | None = None, **wanted: Any) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
+from terminalbench.experiments.command import split, words_of
 from terminalbench.experiments.config import load, load_tables
 from terminalbench.experiments.environments import usual_environment
 from terminalbench.experiments.experiment import Experiment
@@ -25,23 +26,30 @@ from terminalbench.strict import is_folder
 
 _PLAIN = re.compile(r"[^A-Za-z0-9._]+")
 _LONGEST_SLUG = 60
+_INTERPRETER = re.compile(r"env|(?:ba|z)?sh|node|deno|bun|python[\d.]*|uv|run|npx")
 
 
 @dataclass(frozen=True)
 class AdHoc:
-    """What is asked for: `tasks` as `DATASET/ID` or globs; `versus`, more profiles, as `AGENT[:MODEL]` or `:MODEL`."""
+    """What is asked for: `tasks` as `DATASET/ID` or globs; `versus`, more profiles, as `AGENT[:MODEL]` or `:MODEL`.
 
-    agent: str
+    `commands` are profiles of agent `command`, each a line of the shell.
+    """
+
+    agent: str | None
     model: str | None
     tasks: Sequence[str]
     versus: Sequence[str] = ()
     attempts: int | None = None
     container_env: str | None = None
+    commands: Sequence[str] = ()
 
     @property
     def arguments(self) -> list[str]:
         """The same as arguments of `tbench run`."""
-        given = ["--agent", self.agent, *(["--model", self.model] if self.model else [])]
+        given = ["--agent", self.agent] if self.agent else []
+        given += ["--model", self.model] if self.model else []
+        given += [argument for line in self.commands for argument in ("--command", line)]
         given += [argument for spec in self.versus for argument in ("--vs", spec)]
         given += ["--tasks", *self.tasks]
         given += ["--attempts", str(self.attempts)] if self.attempts else []
@@ -100,7 +108,8 @@ def ad_hoc(asked: AdHoc, root: Path, environment: Mapping[str, str] | None = Non
     """The slug and the text of the experiment. The same is asked for, the same comes out: a further batch of it."""
     import tomlkit
 
-    sides = [(asked.agent, asked.model), *(_side(spec, asked) for spec in asked.versus)]
+    sides = [(asked.agent, asked.model)] if asked.agent else []
+    sides += [_side(spec, asked) for spec in asked.versus]
     profiles: dict[str, dict[str, Any]] = {}
     for agent, model in sides:
         table = _profile(agent, model, os.environ if environment is None else environment)
@@ -110,6 +119,11 @@ def ad_hoc(asked: AdHoc, root: Path, environment: Mapping[str, str] | None = Non
             )
         alone = sum(agent == other for other, _ in sides) == 1 or not model
         profiles[_key(agent if alone else f"{agent}-{(model or '').rpartition('/')[2]}", profiles)] = table
+    for line in asked.commands:
+        words = words_of(line)
+        table = {"agent": "command", **({"model": asked.model} if asked.model else {}), "command": split(words, root)}
+        name = next((word for word in words if not _is_interpreter(word)), words[0])
+        profiles[_key(Path(name).stem, profiles)] = table
     items = [_item(task, root) for task in asked.tasks]
     anywhere = all(item["dataset"] == "starter" for item in items)
     usual = "local" if anywhere else usual_environment()
@@ -134,7 +148,11 @@ def _side(spec: str, asked: AdHoc) -> tuple[str, str | None]:
     info = agent_info(agent) if agent else None
     if agent and info is not None and not info.model and not model:
         return agent, None
-    return agent or asked.agent, model or asked.model
+    return agent or asked.agent or "", model or asked.model
+
+
+def _is_interpreter(word: str) -> bool:
+    return word.startswith("-") or _INTERPRETER.fullmatch(Path(word).name) is not None
 
 
 def _profile(agent: str, model: str | None, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -1,11 +1,15 @@
 """The table `command` of a profile: which program agent `command` runs, with its files."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from terminalbench.errors import UserError
 from terminalbench.experiments.mcp import held_in
 from terminalbench.experiments.profiles import CommandFile, CommandSetup, handed_files
+from terminalbench.experiments.project import from_root
 from terminalbench.experiments.tables import CommandTable
 from terminalbench.secrets.find import secrets_in
 from terminalbench.strict import Problems, find_path, join
@@ -16,6 +20,35 @@ USAGE_KEYS = ("input", "output", "cached", "cost")
 """What `usage` may say where to find."""
 _MCP_WORD = "{mcp_file}"
 _PRIVATE = (".env", ".env.*")
+
+
+def words_of(line: str) -> list[str]:
+    """Return the words of a command as a shell would split them."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UserError(f"{line}: {error}", hint="quote it as for a shell") from None
+    if not words:
+        raise UserError("the command has no word", hint="as in 'python3 agent.py {instruction}'")
+    return words
+
+
+def split(words: Sequence[str], root: Path, here: Path | None = None) -> dict[str, Any]:
+    """Return the table of a command: words that name files of the project are copied in, and named as they are there.
+
+    Files are looked for from `here` on, or from where this process is.
+    """
+    files: dict[str, None] = {}
+    run = []
+    for word in words:
+        path = (here or Path.cwd()) / word
+        inside = "{" not in word and word != "/" and path.exists() and path.resolve().is_relative_to(root.resolve())
+        if inside and path.resolve() != root.resolve():
+            files[from_root(path.resolve(), root.resolve())] = None
+            run.append(f"{{files}}/{path.name}")
+        else:
+            run.append(word)
+    return {"run": run, **({"files": list(files)} if files else {})}
 
 
 @dataclass(frozen=True)

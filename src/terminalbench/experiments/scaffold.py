@@ -3,11 +3,13 @@
 import os
 import re
 import sys
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
+from terminalbench.experiments.command import split
 from terminalbench.experiments.datasets import DatasetPlaces
 from terminalbench.experiments.environments import usual_environment
 from terminalbench.experiments.project import marked_root
@@ -135,17 +137,20 @@ def demo(folder: Path) -> dict[Path, str]:
     return {experiment_file(folder, "demo"): DEMO, **project_files(folder, marked_root(folder.resolve()))}
 
 
-def own(folder: Path, agent: str | None, task: str | None) -> dict[Path, str]:
-    """The files of a task or an agent of one's own, or of both, and of an experiment that runs them."""
+def own(folder: Path, agent: str | None, task: str | None, words: Sequence[str] = ()) -> dict[Path, str]:
+    """The files of a task or an agent of one's own, or of both, and of an experiment that runs them.
+
+    With `words` the agent is that program.
+    """
     name = agent or task or ""
     for what, given in (("--agent", agent), ("--task", task)):
         if given is not None and not re.fullmatch(NAME, given):
             raise UserError(f"{what}: a new name is of small letters, digits and dashes, not {given!r}")
-    if agent is not None and (taken := _taken_module(module_of(agent), folder)) is not None:
+    if agent is not None and not words and (taken := _taken_module(module_of(agent), folder)) is not None:
         hint = f"choose another name: --agent my-{agent}"
         raise UserError(f"--agent: {module_of(agent)}.py would stand in for {taken} of that name", hint=hint)
     root = marked_root(folder.resolve())
-    if agent is not None and root not in (None, folder.resolve()):
+    if agent is not None and not words and root not in (None, folder.resolve()):
         raise UserError(
             f"an agent of your own is imported from the root of the project, {root}",
             where=str(folder),
@@ -159,11 +164,45 @@ def own(folder: Path, agent: str | None, task: str | None) -> dict[Path, str]:
     else:
         items = STARTER
     mine = f'[profiles.{agent}]\nagent = "{module_of(agent)}:{agent_class(agent)}"\n\n' if agent else ""
+    if agent and words:
+        mine = f"{_command_profile(agent, words, root or folder.resolve())}\n"
     text = OWN.format(slug=name, items=items, mine=mine, baseline="nop")
     made = {experiment_file(folder, name): text}
     made |= task_files(folder, task) if task else {}
-    made |= {folder / f"{module_of(agent)}.py": agent_module(agent)} if agent else {}
+    made |= {folder / f"{module_of(agent)}.py": agent_module(agent)} if agent and not words else {}
     return made | project_files(folder, root)
+
+
+def _command_profile(name: str, words: Sequence[str], root: Path) -> str:
+    """The text of a profile whose agent is a program."""
+    import tomlkit
+
+    table = split(words, root)
+    inner = "".join(f"{key} = {tomlkit.item(value).as_string()}\n" for key, value in table.items())
+    return f'[profiles.{name}]\nagent = "command"\n[profiles.{name}.command] # docs/your-agent.md\n{inner}'
+
+
+def extended(experiment: Path, agent: str | None, task: str | None, words: Sequence[str], folder: Path) -> str:
+    """The text of an experiment with one more profile, or one more task."""
+    import tomlkit
+
+    document = tomlkit.parse(experiment.read_text(encoding="utf-8"))
+    root = marked_root(folder.resolve()) or folder.resolve()
+    if task is not None:
+        tasks = document.setdefault("tasks", tomlkit.table())
+        items = tasks.get("items")
+        if not isinstance(items, list):
+            raise UserError(f"its tasks are {items!r}, not a list", where=str(experiment), hint="add the task by hand")
+        place = os.path.relpath((folder / TASKS).resolve(), root)
+        item = tomlkit.inline_table()
+        item.update({"id": task} if tasks.get("default_dataset") == place else {"id": task, "dataset": place})
+        items.append(item)
+    text = tomlkit.dumps(document)
+    if agent is not None:
+        if agent in (document.get("profiles") or {}):
+            raise UserError(f'a profile is called "{agent}" already', where=str(experiment), hint="choose another name")
+        text = f"{text.rstrip()}\n\n{_command_profile(agent, words, root)}"
+    return text
 
 
 def _taken_module(name: str, folder: Path) -> str | None:

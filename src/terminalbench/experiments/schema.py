@@ -26,6 +26,7 @@ PAGES: tuple[tuple[str, Any], ...] = (
     ("[run.ray]", tables.RayTable),
     ("[defaults]", tables.ProfileDefaults),
     ("[profiles.<key>]", tables.ProfileTable),
+    ("[profiles.<key>.command]", tables.CommandTable),
     ("[profiles.<key>.lessons]", tables.LessonsTable),
     ("[profiles.<key>.price]", tables.ProfilePrice),
     ("[mcp]", tables.McpTable),

@@ -11,6 +11,8 @@ import contextlib
 import dataclasses
 import inspect
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, override
@@ -51,6 +53,7 @@ from terminalbench.sandbox.system import system_folders
 SCRATCHES = ("memory", "disk")
 _SHELL = "bash"
 _SHORT_SEC = 30
+_CHUNK = 1 << 18
 _KNOWN = {*inspect.signature(BaseEnvironment.__init__).parameters} - {"self", "args", "kwargs"}
 
 
@@ -95,6 +98,7 @@ class LocalSandbox(BaseEnvironment):
         self._seen = Counts()
         self._handed: list[str] | None = None
         self._background: list[asyncio.Task[Finished]] = []
+        self._uploads = contextlib.ExitStack()
         super().__init__(*args, **kwargs)
         asked = [self._network_policy, *self._phase_network_policies]
         self._network = TrialNetwork(network, self.trial_paths.trial_dir, asked)
@@ -293,7 +297,7 @@ class LocalSandbox(BaseEnvironment):
             folders={mount["target"]: 0o777 for mount in self._mounts if self._is_log(mount)},
             binds=(*self._certificates.binds, *self._binds, *(services.binds(MAIN) if services is not None else ())),
             volumes=services.volumes(MAIN) if services is not None else (),
-            shared_mb=self._project.main.shared_mb if self._project is not None else DEFAULT_SHARED_MB,
+            shared_mb=(self._project.main.shared_mb if self._project is not None else None) or DEFAULT_SHARED_MB,
             way=self._network.way(),
             seat=services.seat(MAIN) if services is not None else None,
             host_network=self._network.settings.host,
@@ -355,6 +359,7 @@ class LocalSandbox(BaseEnvironment):
         await asyncio.gather(*self._background, return_exceptions=True)
         self._background.clear()
         await self.take_down()
+        self._uploads.close()
         if self._setup is not None:
             await self._setup.close()
         if self._services is not None:
@@ -588,14 +593,23 @@ class LocalSandbox(BaseEnvironment):
     async def _put(
         self, source: Path, target: str, write: Callable[[BinaryIO], None], *, rename: str | None = None
     ) -> None:
+        if not source.exists():
+            raise FileNotFoundError(f"{source}, which is to be copied to {target}, is not there")
+        if self._setup is None or self._setup.is_over:
+            await (await self._ready()).put(target, write, rename=rename)
+            return
+        # It may be done later, or once more, when the agent has removed what it copied from.
+        kept = self._uploads.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  closed with the others
+        await asyncio.to_thread(write, kept)
+
+        def again(stream: BinaryIO) -> None:
+            kept.seek(0)
+            shutil.copyfileobj(kept, stream, _CHUNK)
+
         async def do() -> Finished:
-            await self._running().put(target, write, rename=rename)
+            await self._running().put(target, again, rename=rename)
             return Finished(0, "", "")
 
-        if self._setup is None or self._setup.is_over:
-            await self._ready()
-            await do()
-            return
         content = await asyncio.to_thread(content_digest, source)
         await self._setup.call(digest_of("put", target, rename, content), do)
 

@@ -13,7 +13,6 @@ from terminalbench.sandbox.compose.document import Table, read_document
 from terminalbench.sandbox.errors import DOCKER_HINT, Refused
 from terminalbench.sandbox.image.steps import BuildSource, nanoseconds, platform_arguments
 from terminalbench.sandbox.images.manifest import HealthCheck
-from terminalbench.sandbox.plan import DEFAULT_SHARED_MB
 from terminalbench.sandbox.system import BOOKS, SYSTEM, is_system
 
 COMPOSE = "docker-compose.yaml"
@@ -102,7 +101,7 @@ class Service:
     restart: str = "no"
     tries: int | None = None
     """How often it is started again; None: as often as it ends."""
-    shared_mb: int = DEFAULT_SHARED_MB
+    shared_mb: int | None = None
     networks: frozenset[str] = frozenset()
     memory_mb: int | None = None
     cpus: float | None = None
@@ -349,7 +348,7 @@ class _ServiceReader:
             tuple(self._mounts()),
             restart,
             tries,
-            self._megabytes("shm_size", told.get("shm_size")) or DEFAULT_SHARED_MB,
+            self._megabytes("shm_size", told.get("shm_size")),
             networks,
             self._megabytes("mem_limit", told.get("mem_limit")) or limits.get("memory"),
             self._number("cpus", told.get("cpus")) or limits.get("cpus"),

@@ -27,7 +27,7 @@ from terminalbench.sandbox.image.build import Built
 from terminalbench.sandbox.images.manifest import HealthCheck
 from terminalbench.sandbox.network.client import Way
 from terminalbench.sandbox.network.policy import Policy
-from terminalbench.sandbox.plan import MEGABYTE, Bind, Plan, Seat, limits_for, seat_address
+from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, MEGABYTE, Bind, Plan, Seat, limits_for, seat_address
 from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.system import is_system
 
@@ -271,7 +271,7 @@ class TrialServices:
             scratch=given.scratch,
             binds=(*given.certificates.binds, *self.binds(service.name)),
             volumes=self.volumes(service.name),
-            shared_mb=service.shared_mb,
+            shared_mb=service.shared_mb or DEFAULT_SHARED_MB,
             way=None if self._project.is_internal(service) else given.way(),
             seat=self.seat(service.name),
             holds=built.locks,

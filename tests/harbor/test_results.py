@@ -114,6 +114,23 @@ def test_suspicious_zero(tmp_path: Path, changes: dict[str, Any], agent: dict[st
     assert (trial.outcome, trial.suspect) == (Outcome.FAILED, expected)
 
 
+@pytest.mark.parametrize(
+    ("result", "story", "expected"),
+    [
+        ({}, {"steps": [{"source": "agent"}], "extra": {"tool_calls_unknown": True}}, []),
+        ({"n_input_tokens": 9, "n_output_tokens": 0}, {"steps": [{"source": "agent"}]}, ["no_tool_calls", "no_tokens"]),
+    ],
+)
+def test_what_an_agent_does_not_tell_is_unknown_and_no_reason_to_doubt(
+    tmp_path: Path, result: dict[str, int], story: dict[str, Any], expected: list[str]
+) -> None:
+    document = model_trial(agent_result=result)
+    document["config"]["agent"]["name"] = document["agent_info"]["name"] = "command"
+    trial = read(write_trial(tmp_path, document, {"trajectory.json": json.dumps(story)}))
+    assert trial.suspect == expected
+    assert trial.tool_calls == (None if not expected else 0)
+
+
 @pytest.mark.parametrize("agent", ["oracle", "nop"])
 def test_agents_without_a_model_are_not_suspected_of_using_none(tmp_path: Path, agent: str) -> None:
     document = rewarded(0, agent_info={"name": agent, "version": "1.0.0"}, agent_execution=phase(4, 4.01))

@@ -23,6 +23,7 @@ from terminalbench.experiments.command import PLACE
 from terminalbench.experiments.profiles import CommandFile, handed_files
 from terminalbench.files import read_plain
 from terminalbench.harbor.agents.command_output import CommandOutput, read_output, read_usage
+from terminalbench.harbor.read.agent_logs import UNTOLD_CALLS
 from terminalbench.json_files import write_json
 from terminalbench.version import __version__
 
@@ -144,7 +145,8 @@ class CommandAgent(BaseInstalledAgent):
             total_cost_usd=used.cost_usd,
             total_steps=len(steps),
         )
-        return Trajectory(session_id=None, agent=agent, steps=steps, final_metrics=totals).to_json_dict()
+        extra = {UNTOLD_CALLS: True} if found.format in ("text", "lines") else None
+        return Trajectory(session_id=None, agent=agent, steps=steps, final_metrics=totals, extra=extra).to_json_dict()
 
 
 def _filled(word: str, values: dict[str, str]) -> str:

@@ -33,6 +33,10 @@ _OWN_START: dict[str, Callable[[Path], SessionStart | None]] = {"codex": codex_s
 """Agents whose own log, other than Claude Code's stream, tells how a session started."""
 
 
+UNTOLD_CALLS = "tool_calls_unknown"
+"""In `extra` of a trajectory: it does not tell which tools were called."""
+
+
 class FinalMetrics(msgspec.Struct, frozen=True):
     """Totals the agent wrote at the end. `total_prompt_tokens` includes cached tokens."""
 
@@ -75,13 +79,17 @@ class _Trajectory(msgspec.Struct, gc=False):
     agent: _TrajectoryAgent | None = None
     final_metrics: FinalMetrics | None = None
     subagent_trajectories: list[_Subagent] | None = None
+    extra: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class TrajectorySummary:
-    """How often each tool was called, subagents included, the totals, what its agent says it had, and its own steps."""
+    """How often each tool was called, subagents included, the totals, what its agent says it had, and its own steps.
 
-    calls: Counter[str]
+    `calls` is None where the trajectory says that it does not tell them: a text that a program printed.
+    """
+
+    calls: Counter[str] | None
     final_metrics: FinalMetrics | None
     start: SessionStart | None = None
     agent_steps: int = 0
@@ -94,10 +102,11 @@ def summarize(path: Path) -> TrajectorySummary | None:
         return None
     steps = [step for part in (document, *(document.subagent_trajectories or ())) for step in part.steps]
     called = Counter([call.function_name or "" for step in steps for call in step.tool_calls or ()])
+    untold = (document.extra or {}).get(UNTOLD_CALLS) is True
     agent = document.agent
     start = from_trajectory(agent.model_name, agent.version, agent.tool_definitions) if agent is not None else None
     own = sum(step.source == "agent" for step in document.steps)
-    return TrajectorySummary(called, _totals(document.final_metrics, steps), start, own)
+    return TrajectorySummary(None if untold else called, _totals(document.final_metrics, steps), start, own)
 
 
 def _totals(told: FinalMetrics | None, steps: list[_Step]) -> FinalMetrics | None:

@@ -262,7 +262,8 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     )
     uses_model = trial.model is not None and (agent is None or agent.model) and not simulated
     hosts = result.config.task.hosts
-    reasons = suspect(trial, logs.streams, safety, uses_model=uses_model, task_hosts=hosts)
+    reports = bool(logs.streams) or (agent is not None and agent.usage == "claude-code")
+    reasons = suspect(trial, logs.streams, safety, uses_model=uses_model, reports=reports, task_hosts=hosts)
     reasons += [CLOCK_JUMPED] if times.jumped else []
     return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
 

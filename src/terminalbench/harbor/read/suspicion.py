@@ -96,10 +96,12 @@ def suspect(
     safety: SafetyNote | None,
     *,
     uses_model: bool,
+    reports: bool,
     task_hosts: frozenset[str] = frozenset(),
 ) -> list[str]:
     """The reasons why the number of `trial` is suspect, by name; empty when there is none.
 
+    `reports`: its agent tells its tokens whenever it ran; what others do not tell is unknown, and no reason.
     `task_hosts` are those that the task itself comes from.
     """
     reasons: list[str] = []
@@ -107,7 +109,7 @@ def suspect(
     if uses_model and trial.outcome.measured:
         if trial.tool_calls == 0:
             reasons.append("no_tool_calls")
-        if usage.output_tokens == 0 or (usage.output_tokens is None and not usage.input_tokens):
+        if usage.output_tokens == 0 or (reports and usage.output_tokens is None and not usage.input_tokens):
             reasons.append("no_tokens")
         if trial.agent_status is AgentStatus.COMPLETED and agent_sec is not None and agent_sec < SHORT_SEC:
             reasons.append("implausibly_short")

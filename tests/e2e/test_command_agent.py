@@ -91,6 +91,9 @@ def test_a_program_without_a_file_and_one_that_fails(lab) -> None:
 def test_what_is_wrong_with_a_command_is_said_by_validate(lab) -> None:
     (lab.root / "held").mkdir()
     (lab.root / "held" / ".env").write_text("KEY=x\n")
+    for name in ("one", "two"):
+        (lab.root / name).mkdir()
+        (lab.root / name / "x.py").write_text("")
     profiles = """
 [profiles.one]
 agent = "command"
@@ -98,13 +101,14 @@ agent = "command"
 agent = "command"
 [profiles.two.command]
 run = ["x"]
-files = ["none.py", "held"]
+files = ["none.py", "held", "one/x.py", "two/x.py"]
 usage = { tokens = "a" }
 """
     told = lab.tbench("validate", lab.experiment(profiles)).stderr
     assert "profiles.one.command: is missing" in told
     assert "no file or folder at" in told
     assert "which the agent would see" in told
+    assert "/opt/agent/x.py would be one/x.py and two/x.py" in told
     assert "must be one of input, output, cached, cost" in told
 
 
@@ -114,3 +118,11 @@ def test_a_task_is_added_to_an_experiment_that_exists(lab) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "# mine" in file.read_text()
     assert "2 tasks" in lab.tbench("validate", file).stdout
+    text = file.read_text().replace("items = [", 'items = "all" # [')
+    before = file.read_text()
+    wrong = lab.tbench("init", "--agent", "bad", "--slug", "exp", "--", "")
+    assert wrong.returncode == 2
+    assert file.read_text() == before, "what would not load is not left there"
+    file.write_text("\n".join(line for line in text.splitlines()))
+    assert lab.tbench("init", "--task", "fourth", "--slug", "exp").returncode == 2
+    assert not (lab.root / "tasks" / "fourth").exists()

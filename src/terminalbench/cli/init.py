@@ -62,7 +62,7 @@ def command(
     words = click.get_current_context().meta[_WORDS]
     if words and (agent is None or is_demo):
         raise UserError("a program after -- needs --agent NAME", hint="the name of its profile")
-    if (words or task) and slug is not None and experiment_file(folder, slug).exists():
+    if (words or (task and agent is None)) and slug is not None and experiment_file(folder, slug).exists():
         _extend(experiment_file(folder, slug), agent, task, words, folder)
         return
     is_new = agent is not None and (bool(words) or (agent_info(agent) is None and not close_to_one(agent)))
@@ -89,15 +89,21 @@ def _extend(experiment: Path, agent: str | None, task: str | None, words: tuple[
     from terminalbench.experiments.scaffold import extended, task_files
     from terminalbench.files import write_project_file
 
-    for path, text in task_files(folder, task).items() if task else ():
-        if path.exists():
-            raise UserError("exists already", where=str(path), hint="choose another name")
+    before, changed = experiment.read_text(encoding="utf-8"), extended(experiment, agent, task, words, folder)
+    files = task_files(folder, task) if task else {}
+    if there := next((path for path in files if path.exists()), None):
+        raise UserError("exists already", where=str(there), hint="choose another name")
+    for path, text in files.items():
         write_project_file(path, text)
         if path.suffix == ".sh":
             path.chmod(path.stat().st_mode | 0o111)
         click.echo(f"written: {path}")
-    write_project_file(experiment, extended(experiment, agent, task, words, folder))
-    load(experiment)
+    write_project_file(experiment, changed)
+    try:
+        load(experiment)
+    except UserError:
+        write_project_file(experiment, before)  # it says what is wrong, and the file is as it was
+        raise
     click.echo(f"changed: {experiment}")
     click.echo(f"next: tbench {'run' if agent else 'check'} {typed(experiment)}")
 

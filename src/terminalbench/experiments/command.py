@@ -33,15 +33,15 @@ def words_of(line: str) -> list[str]:
     return words
 
 
-def split(words: Sequence[str], root: Path, here: Path | None = None) -> dict[str, Any]:
+def split(words: Sequence[str], root: Path) -> dict[str, Any]:
     """Return the table of a command: words that name files of the project are copied in, and named as they are there.
 
-    Files are looked for from `here` on, or from where this process is.
+    Files are looked for from where this process is.
     """
     files: dict[str, None] = {}
     run = []
     for word in words:
-        path = (here or Path.cwd()) / word
+        path = Path.cwd() / word
         inside = "{" not in word and word != "/" and path.exists() and path.resolve().is_relative_to(root.resolve())
         if inside and path.resolve() != root.resolve():
             files[from_root(path.resolve(), root.resolve())] = None
@@ -80,8 +80,15 @@ class CommandReader:
             hint = f"put {_MCP_WORD} into its words where it takes the path of a file of MCP servers"
             problems.add(servers_at, "the command is not told of MCP servers", hint)
         named = table.files if isinstance(table.files, dict) else dict.fromkeys(table.files)
-        found = (self._file(name, target, join(f"{at}.files", name)) for name, target in named.items())
-        return CommandSetup(table, tuple(file for file in found if file is not None))
+        found: dict[str, CommandFile] = {}
+        for name, target in named.items():
+            file = self._file(name, target, join(f"{at}.files", name))
+            if file is not None and file.target in found:
+                what = f"{file.target} would be {found[file.target].name} and {name}"
+                problems.add(f"{at}.files", what, 'give one another place: files = { "a.py" = "/opt/agent/one.py" }')
+            elif file is not None:
+                found[file.target] = file
+        return CommandSetup(table, tuple(found.values()))
 
     def _file(self, name: str, target: str | None, at: str) -> CommandFile | None:
         path = find_path(name, self.root, at, self.problems)

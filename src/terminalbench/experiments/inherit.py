@@ -185,8 +185,8 @@ class _Resolver:
         mcp = self._mcp()
         hooks = self._hooks()
         workflow = self._workflow()
-        model = whole_model(self._text("model"), self.info, self.root, self.where("model"), self.problems)
-        if self.shared.thorough and self.info.needs_model and not model and not self.problems.at(self.where("model")):
+        model = whole_model(self._text("model"), self.info, self.root, self._where("model"), self.problems)
+        if self.shared.thorough and self.info.needs_model and not model and not self.problems.at(self._where("model")):
             self._wrong("model", f"agent {self.info.name} {NO_MODEL}", NO_MODEL_HINT)
         usage = tuple(t for path in mcp.usage if (t := self._read(path, "mcp_servers")) is not None)
         git_source = self._text("mcp_git_source") if mcp.servers or hooks else None
@@ -222,14 +222,14 @@ class _Resolver:
         options = self.values.get("options")
         fixed = isinstance(options, dict) and options.get("temperature") is not None
         model = None if fixed else self._text("model")
-        named, where = self._text("workflow"), self.where("workflow")
+        named, where = self._text("workflow"), self._where("workflow")
         return read_workflow(named, self.info, self.root, where, self.problems, model)
 
     def _command(self) -> CommandSetup | None:
         if not self.info.command:
             return None
-        reader = CommandReader(self.root, self.shared.private, self.where("command"), self.problems)
-        servers = self.where("mcp_servers") if self.values.get("mcp_servers") else None
+        reader = CommandReader(self.root, self.shared.private, self._where("command"), self.problems)
+        servers = self._where("mcp_servers") if self.values.get("mcp_servers") else None
         return reader.read(self.values.get("command"), servers)
 
     def _lessons(self) -> LessonsTable | None:
@@ -237,14 +237,14 @@ class _Resolver:
         found = LessonsTable(mode=given) if isinstance(given, str) else given
         return None if found is None or found.mode == "off" else found
 
-    def where(self, name: str) -> str:
+    def _where(self, name: str) -> str:
         """The key to blame: the profile's own, else that of the profile it extends, else the default it came from."""
         if name in self.own:
             return f"{join('profiles', self.setters[name])}.{name}"
         return f"{self.at}.{name}" if name not in self.inherited else f"defaults.{name}"
 
     def _wrong(self, name: str, what: str, hint: str | None = None) -> None:
-        self.problems.add(self.where(name), what, hint)
+        self.problems.add(self._where(name), what, hint)
 
     def _refuse_what_the_agent_lacks(self) -> None:
         """Take out the keys that this agent has no use for, each with a word; and note what is set in two ways."""
@@ -282,7 +282,7 @@ class _Resolver:
 
     def _file(self, name: str) -> TextFile | None:
         value = self._text(name)
-        path = find_path(value, self.root, self.where(name), self.problems) if value else None
+        path = find_path(value, self.root, self._where(name), self.problems) if value else None
         return self._read(path, name) if path is not None else None
 
     def _read(self, path: Path, name: str) -> TextFile | None:
@@ -302,7 +302,7 @@ class _Resolver:
 
     def _options(self) -> dict[str, Any]:
         options = dict(self.values.get("options") or {})
-        at = self.where("options")
+        at = self._where("options")
         known = self.info.options
         for name, value in options.items():
             if name in RESERVED_OPTIONS and self.info.hooks:
@@ -324,9 +324,9 @@ class _Resolver:
 
     def _code(self, workflow: WorkflowTexts | None) -> dict[str, str]:
         """Digests of the code of an agent and of guards of one's own."""
-        found = self.shared.code_at(self.info.import_path, f"agent {self.info.name}", self.where("agent"), self.at)
+        found = self.shared.code_at(self.info.import_path, f"agent {self.info.name}", self._where("agent"), self.at)
         for path in workflow.guards if workflow is not None else ():
-            found = {**found, **self.shared.code_at(path, f"guard {path}", self.where("workflow"), self.at)}
+            found = {**found, **self.shared.code_at(path, f"guard {path}", self._where("workflow"), self.at)}
         return found
 
     def _option_files(self, model: str | None) -> dict[str, str]:
@@ -340,7 +340,7 @@ class _Resolver:
     def _skills(self) -> tuple[Folder, ...]:
         folders: list[Folder] = []
         for index, name in enumerate(self.values.get("skills") or []):
-            at = f"{self.where('skills')}[{index}]"
+            at = f"{self._where('skills')}[{index}]"
             path = find_path(name, self.root, at, self.problems)
             if path is None:
                 continue
@@ -371,10 +371,10 @@ class _Resolver:
             if self.info.mcp and not known:
                 self.problems.add(at, "names no server", "name at least one, or set no_mcp = true")
             return NO_MCP
-        setup = read_mcp(names, self.shared.aliases, self.root, self.where("mcp_servers"), self.problems)
+        setup = read_mcp(names, self.shared.aliases, self.root, self._where("mcp_servers"), self.problems)
         self._check_servers(setup)
         if not self._text("mcp_git_source"):
-            check_code(setup, self.info, self.shared.private, self.where("mcp_servers"), self.problems)
+            check_code(setup, self.info, self.shared.private, self._where("mcp_servers"), self.problems)
         return setup
 
     def _check_servers(self, setup: McpSetup) -> None:
@@ -426,7 +426,7 @@ class _Resolver:
 
     def _env(self) -> dict[str, str]:
         env = _env_table(self.values.get("env") or {})
-        at = self.where("env")
+        at = self._where("env")
         for name, value in env.items():
             if not VARIABLE.fullmatch(name) or has_key(name):
                 hint = 'write it as NAME = "${VAR}" in a table' if "=" in name else None
@@ -440,7 +440,7 @@ class _Resolver:
 
     def _env_file(self) -> Path | None:
         named = self._text("env_file")
-        path = find_path(named or DEFAULT_ENV_FILE, self.root, self.where("env_file"), self.problems)
+        path = find_path(named or DEFAULT_ENV_FILE, self.root, self._where("env_file"), self.problems)
         if path is None or is_file(path):
             return path
         if not named:
@@ -449,6 +449,6 @@ class _Resolver:
             self._wrong("env_file", f"is not a file: {path}")
         else:
             self.shared.notes.append(
-                f"{self.where('env_file')}: no file at {path}; a run needs it for variables that are not exported"
+                f"{self._where('env_file')}: no file at {path}; a run needs it for variables that are not exported"
             )
         return path

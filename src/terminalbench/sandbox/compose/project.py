@@ -36,20 +36,20 @@ _FILE_UNSUPPORTED = {"configs", "secrets", "include", "models"}
 _TAKEN = {
     "image", "build", "command", "entrypoint", "environment", "env_file", "working_dir", "user", "hostname",
     "container_name", "depends_on", "healthcheck", "volumes", "restart", "networks", "network_mode", "links",
-    "extra_hosts", "deploy", "mem_limit", "memswap_limit", "mem_reservation", "cpus", "pids_limit", "shm_size",
+    "extra_hosts", "deploy", "mem_limit", "cpus", "pids_limit", "shm_size",
     "platform", "profiles", "tmpfs", "privileged", "read_only",
 }  # fmt: skip
 _WITHOUT_EFFECT = {
     "annotations", "attach", "cap_drop", "domainname", "expose", "init", "labels", "logging", "ports", "pull_policy",
     "stdin_open", "stop_grace_period", "stop_signal", "tty", "ulimits", "oom_score_adj", "oom_kill_disable",
-    "mem_swappiness", "cpu_shares", "scale",
+    "mem_swappiness", "mem_reservation", "memswap_limit", "cpu_shares",
 }  # fmt: skip
 _UNSUPPORTED = {
     "blkio_config", "cgroup", "cgroup_parent", "configs", "cpu_count", "cpu_percent", "cpu_period", "cpu_quota",
     "cpu_rt_period", "cpu_rt_runtime", "cpuset", "credential_spec", "develop", "device_cgroup_rules", "dns", "dns_opt",
     "dns_search", "extends", "external_links", "group_add", "ipc", "isolation", "label_file", "mac_address", "models",
-    "pid", "post_start", "pre_stop", "provider", "runtime", "security_opt", "storage_opt", "sysctls", "use_api_socket",
-    "userns_mode", "uts", "volumes_from",
+    "pid", "post_start", "pre_stop", "provider", "runtime", "scale", "security_opt", "storage_opt", "sysctls",
+    "use_api_socket", "userns_mode", "uts", "volumes_from",
 }  # fmt: skip
 _DEPLOY = {
     "resources", "replicas", "mode", "restart_policy", "labels", "placement", "update_config", "rollback_config",

@@ -14,10 +14,12 @@ RECIPE = (REPO / "docs" / "sandbox.md").read_text().partition("## Agents of this
 SOLUTION = REPO / "src/terminalbench/starter/tasks/git-lost-commit/solution/solve.sh"
 NPM = """#!/bin/sh
 # npm install --prefix agents @openai/codex@...
-mkdir -p "$3/node_modules/@openai/codex/bin"
+mkdir -p "$3/node_modules/@openai/codex/bin" "$3/node_modules/.bin"
 cp "$(dirname "$0")/codex.js" "$3/node_modules/@openai/codex/bin/"
+chmod +x "$3/node_modules/@openai/codex/bin/codex.js"
+ln -s ../@openai/codex/bin/codex.js "$3/node_modules/.bin/codex"
 """
-CODEX = """
+CODEX = """#!/usr/bin/env node
 const {execFileSync} = require("child_process");
 if (process.argv[2] === "--version") { console.log("codex-cli 0.46.0"); process.exit(0); }
 execFileSync("bash", ["-c", %s], {stdio: "inherit"});

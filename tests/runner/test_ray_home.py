@@ -301,6 +301,31 @@ def test_what_a_job_names_is_sent_and_found_under_its_path_there(
         ray_needs.needs_of(job, here.plan, here.batch, "/place")
 
 
+def test_the_files_and_mounts_of_a_command_are_sent_to_a_node(tmp_path: Path) -> None:
+    root, tools = tmp_path / "p", tmp_path / "tools"
+    for folder in (root, tools):
+        folder.mkdir()
+        (folder / "cli.py").write_text("x")
+    told = {"target": "/opt/agent/cli.py", "digest": "d"}
+    here = Here(root, {"name": "command", "kwargs": {"command": {"run": ["x"], "files": {f"{root}/cli.py": told}}}})
+    file = here.batch.job_config(JOB)
+    config = msgspec.json.decode(file.read_bytes())
+    mount = {"type": "bind", "source": str(tools), "target": "/opt/tools", "read_only": True}
+    file.write_bytes(msgspec.json.encode(config | {"environment": {"mounts": [mount]}}))
+
+    def sent(*more: str) -> dict[str, Any]:
+        job = JobRun(JOB, "p", ["harbor", "-c", "x", *more], {}, Path(), Path())
+        needs = ray_needs.needs_of(job, here.plan, here.batch, "/place")
+        return msgspec.json.decode(needs.contents[needs.entries[f"batch/runs/{JOB}.job.json"].digest or ""])  # ty: ignore
+
+    there = sent()
+    assert there["agents"][0]["kwargs"]["command"]["files"] == {"/place/project/cli.py": told}
+    (brought,) = there["environment"]["mounts"]
+    assert brought["source"].startswith("/place/outside/")
+    assert brought["source"].endswith("/tools")
+    assert sent("--mounts", "[]")["environment"]["mounts"] == [mount], "Harbor's own arguments name places of the node"
+
+
 def test_a_node_without_room_says_so_and_what_a_killed_job_left_is_removed(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

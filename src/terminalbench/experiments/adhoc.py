@@ -13,7 +13,7 @@ from typing import Any
 
 from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
-from terminalbench.experiments.command import split, words_of
+from terminalbench.experiments.command import command_profile, is_interpreter, words_of
 from terminalbench.experiments.config import load, load_tables
 from terminalbench.experiments.environments import usual_environment
 from terminalbench.experiments.experiment import Experiment
@@ -26,7 +26,6 @@ from terminalbench.strict import is_folder
 
 _PLAIN = re.compile(r"[^A-Za-z0-9._]+")
 _LONGEST_SLUG = 60
-_INTERPRETER = re.compile(r"env|(?:ba|z)?sh|node|deno|bun|python[\d.]*|uv|run|npx")
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,8 @@ def ad_hoc(asked: AdHoc, root: Path, environment: Mapping[str, str] | None = Non
         profiles[_key(agent if alone else f"{agent}-{(model or '').rpartition('/')[2]}", profiles)] = table
     for line in asked.commands:
         words = words_of(line)
-        table = {"agent": "command", **({"model": asked.model} if asked.model else {}), "command": split(words, root)}
-        name = next((word for word in words if not _is_interpreter(word)), words[0])
+        table = command_profile(words, root) | ({"model": asked.model} if asked.model else {})
+        name = next((word for word in words if not word.startswith("-") and not is_interpreter(word)), words[0])
         profiles[_key(Path(name).stem, profiles)] = table
     items = [_item(task, root) for task in asked.tasks]
     anywhere = all(item["dataset"] == "starter" for item in items)
@@ -149,10 +148,6 @@ def _side(spec: str, asked: AdHoc) -> tuple[str, str | None]:
     if agent and info is not None and not info.model and not model:
         return agent, None
     return agent or asked.agent or "", model or asked.model
-
-
-def _is_interpreter(word: str) -> bool:
-    return word.startswith("-") or _INTERPRETER.fullmatch(Path(word).name) is not None
 
 
 def _profile(agent: str, model: str | None, environment: Mapping[str, str]) -> dict[str, Any]:

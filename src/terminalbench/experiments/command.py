@@ -1,14 +1,16 @@
 """The table `command` of a profile: which program agent `command` runs, with its files."""
 
+import re
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.mcp import held_in
-from terminalbench.experiments.profiles import CommandFile, CommandSetup, handed_files
+from terminalbench.experiments.mcp import private_in
+from terminalbench.experiments.profiles import CommandFile, CommandSetup
 from terminalbench.experiments.project import from_root
 from terminalbench.experiments.tables import CommandTable
 from terminalbench.secrets.find import secrets_in
@@ -18,8 +20,9 @@ PLACE = "/opt/agent"
 """Where the files of a command are in the sandbox, unless its table says else."""
 USAGE_KEYS = ("input", "output", "cached", "cost")
 """What `usage` may say where to find."""
+_INTERPRETER = re.compile(r"env|(?:ba|z)?sh|node|deno|bun|python[\d.]*|uv|run|npx")
+_SYSTEM_FOLDERS = tuple(map(Path, ("/bin", "/usr/bin", "/sbin", "/usr/sbin")))
 _MCP_WORD = "{mcp_file}"
-_PRIVATE = (".env", ".env.*")
 
 
 def words_of(line: str) -> list[str]:
@@ -33,10 +36,16 @@ def words_of(line: str) -> list[str]:
     return words
 
 
-def split(words: Sequence[str], root: Path) -> dict[str, Any]:
-    """Return the table of a command: words that name files of the project are copied in, and named as they are there.
+def is_interpreter(word: str) -> bool:
+    """Whether a word of a command is a program that runs others, which every system has its own of."""
+    return _INTERPRETER.fullmatch(Path(word).name) is not None
 
-    Files are looked for from where this process is.
+
+def command_profile(words: Sequence[str], root: Path) -> dict[str, Any]:
+    """Return the table of a profile that runs a command.
+
+    Words that name files of the project are copied in, and named as they are there; a program that is installed on this
+    machine, and not with its system, is mounted. Files are looked for from where this process is.
     """
     files: dict[str, None] = {}
     run = []
@@ -48,7 +57,15 @@ def split(words: Sequence[str], root: Path) -> dict[str, Any]:
             run.append(f"{{files}}/{path.name}")
         else:
             run.append(word)
-    return {"run": run, **({"files": list(files)} if files else {})}
+    programs = [words[0]] if not files and _is_installed(words[0]) else []
+    table = {"run": run, **({"files": list(files)} if files else {})}
+    return {"agent": "command", **({"programs": programs} if programs else {}), "command": table}
+
+
+def _is_installed(word: str) -> bool:
+    """Whether a program is on PATH here, and is none of the system's own: images have those themselves."""
+    found = shutil.which(word) if "/" not in word and not is_interpreter(word) else None
+    return found is not None and Path(found).resolve().parent not in _SYSTEM_FOLDERS
 
 
 @dataclass(frozen=True)
@@ -101,11 +118,8 @@ class CommandReader:
         if not place.startswith("/") or ".." in PurePosixPath(place).parts:
             self.problems.add(at, f'"{place}" is no absolute path in the sandbox')
             return None
-        files = handed_files(path) if path.is_dir() else [path]
-        private = held_in(path, self.private) if path.is_dir() else None
-        secret = next((str(file) for file in files if any(file.match(one) for one in _PRIVATE)), None)
-        if private is not None or secret is not None:
-            what = f"{path} holds {private or secret}, which the agent would see"
+        if (held := private_in(path, self.private)) is not None:
+            what = f"{path} holds {held}, which the agent would see"
             self.problems.add(at, what, "name the files that it needs, or give it a folder of its own")
             return None
         return CommandFile(name, path, place)

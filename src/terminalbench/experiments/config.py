@@ -330,6 +330,7 @@ class _Loader:
             environment,
             {*champions},
             self.thorough,
+            table.run.harbor_args,
         )
         profiles = [profile for key in own if (profile := shared.resolve(key)) is not None]
         for profile in profiles:

@@ -2,10 +2,10 @@
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agent_class import class_problem
@@ -29,6 +29,9 @@ from terminalbench.llm.local.spec import is_local
 from terminalbench.secrets.find import VARIABLE, has_key, has_login, is_template, looks_secret, secrets_in
 from terminalbench.strict import Problems, find_path, is_file, join
 
+if TYPE_CHECKING:
+    from terminalbench.experiments.mounts import Mount, MountReader, Program
+
 _SAME_AGENT_ONLY = ("options", "agent_version")
 _NEEDS_A_MODEL = ("model", "reasoning", "prompt", "skills", "lessons")
 _MCP = ("mcp_servers", "mcp_git_source", "mcp_git_ref", "hooks")
@@ -41,6 +44,7 @@ class Inheritance:
     `own` holds the valid keys each profile sets itself, `defaults` those of `[defaults]`. `private` are folders that
     no agent may see, and what they are. `environment` is the import path of the environment, where it has one.
     `complete` are the profiles that take nothing from `[defaults]`. `thorough`: code that is not found is a problem.
+    `arguments` are those for Harbor.
     """
 
     own: dict[str, dict[str, Any]]
@@ -53,6 +57,20 @@ class Inheritance:
     environment: str | None = None
     complete: Collection[str] = ()
     thorough: bool = False
+    arguments: Sequence[str] = ()
+
+    @cached_property
+    def argument_mounts(self) -> "tuple[Mount, ...]":
+        """What Harbor's own arguments mount into every sandbox."""
+        if not any("--mounts" in argument for argument in self.arguments):
+            return ()
+        from terminalbench.experiments.mounts import mounts_in
+
+        found = mounts_in(self.arguments, self.root)
+        for one in found:
+            if not one.source.exists():
+                self.notes.append(f"run.harbor_args: no file or folder at {one.source}; the profiles' ids miss it")
+        return tuple(one for one in found if one.source.exists())
 
     @cached_property
     def environment_code(self) -> dict[str, str]:
@@ -208,6 +226,8 @@ class _Resolver:
             env_file=self._env_file(),
             workflow=workflow,
             command=self._command(),
+            mounts=self._mounts(),
+            programs=self._programs(),
             lessons=self._lessons(),
             code=self._code(workflow),
             environment_code=self.shared.environment_code,
@@ -231,6 +251,23 @@ class _Resolver:
         reader = CommandReader(self.root, self.shared.private, self._where("command"), self.problems)
         servers = self._where("mcp_servers") if self.values.get("mcp_servers") else None
         return reader.read(self.values.get("command"), servers)
+
+    def _mount_reader(self) -> "MountReader":
+        from terminalbench.experiments.mounts import MountReader  # only profiles with mounts pay for it
+
+        shared = self.shared
+        return MountReader(self.root, shared.private, self.problems, shared.notes, shared.thorough)
+
+    def _mounts(self) -> "tuple[Mount, ...]":
+        given, shared = self.values.get("mounts"), self.shared.argument_mounts
+        if shared and (given or self.values.get("programs")):
+            what, hint = "its --mounts would replace mounts and programs of profiles", "write them as mounts too"
+            self.problems.add("run.harbor_args", what, hint)
+        return self._mount_reader().mounts(given, self._where("mounts")) if given else shared
+
+    def _programs(self) -> "tuple[Program, ...]":
+        given = self.values.get("programs")
+        return self._mount_reader().programs(given, self._where("programs")) if given else ()
 
     def _lessons(self) -> LessonsTable | None:
         given = self.values.get("lessons")

@@ -15,10 +15,11 @@ from typing import Any
 
 from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agents import AgentInfo
-from terminalbench.experiments.profiles import McpSetup, has_code, is_source, source_files
+from terminalbench.experiments.profiles import McpSetup, handed_files, has_code, is_source, source_files
 from terminalbench.secrets.find import secrets_in
 from terminalbench.strict import Problems
 
+_SECRET_FILES = (".env", ".env.*")
 _SERVER_KEYS = {
     "command", "args", "env", "type", "transport", "url", "headers", "cwd", "alwaysAllow", "disabled", "timeout"
 }  # fmt: skip
@@ -138,3 +139,10 @@ def held_in(folder: Path, private: Mapping[Path, str]) -> str | None:
     plans = [file for file in source_files(folder) if file.name == "plan.json" and len(file.parents) > 2]
     earlier = any((file.parents[2] / "index.db").is_file() for file in plans)
     return "results of other runs" if earlier else None
+
+
+def private_in(path: Path, private: Mapping[Path, str]) -> str | None:
+    """Return what a file or folder holds that no agent may see: results, tasks, a file of secrets."""
+    files = handed_files(path) if path.is_dir() else [path]
+    held = held_in(path, private) if path.is_dir() else None
+    return held or next((str(file) for file in files if any(file.match(one) for one in _SECRET_FILES)), None)

@@ -73,6 +73,7 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `recipe` says which aspects the content has; a plan of an earlier version has the first. `values` are digests of the
     variables that it refers to, as the batch started with them, secrets left out: not in the id, which needs no shell.
+    `uploads` are digests of the files that its agent brought into its first trials: nothing says before which it will.
     """
 
     key: str
@@ -83,6 +84,7 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     price: ProfilePrice | None = None
     recipe: int = 1
     values: dict[str, str] = {}
+    uploads: dict[str, str] = {}
     likely_cost_usd: float | None = None
     parallel: int | None = None
 

@@ -8,9 +8,11 @@ from typing import Any
 from terminalbench.frozen import frozen
 from terminalbench.text.numbers import noun, some
 
-_SINCE = {2: ("agent_code", "option_files", "conditions"), 3: ("environment_code",)}
+_SINCE = {2: ("agent_code", "option_files", "conditions"), 3: ("environment_code",), 4: ("mounts",)}
 """The aspects that a recipe added."""
-ON_DISK = ("agent_code", "environment_code", "option_files", "skills", "mcp_code")
+ON_DISK = (
+    "agent_code", "environment_code", "option_files", "skills", "mcp_code", "command_files", "mounts", "programs",
+)  # fmt: skip
 """Aspects that are digests of files which a trial reads when it starts; a JobConfig holds all others itself."""
 _LESSONS = "lessons"
 _SHOWN_FILES = 4

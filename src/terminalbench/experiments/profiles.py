@@ -21,6 +21,7 @@ from terminalbench.llm.local.spec import shown_model
 
 if TYPE_CHECKING:
     from terminalbench.experiments.lessons import Snapshot
+    from terminalbench.experiments.mounts import Mount, Program
 
 NOT_SOURCE = (
     ".git", ".hg", ".venv", "venv", ".env", ".env.*", "node_modules", "__pycache__", "*.pyc", ".tox", ".nox",
@@ -31,7 +32,7 @@ environments, caches, and files that hold secrets by custom."""
 _IS_NOT_SOURCE = re.compile("|".join(map(fnmatch.translate, NOT_SOURCE)))
 _PASSING = re.compile("|".join(map(fnmatch.translate, (".git", ".hg", "__pycache__", "*.pyc"))))
 """What changes by itself in a folder that is handed over as it is."""
-RECIPE = 3
+RECIPE = 4
 """Which aspects the content of a profile has."""
 SNAPSHOT = "snapshot"
 """In the aspect `lessons`: the digest of what its memory held when it was planned."""
@@ -154,6 +155,8 @@ class Profile:
     env_file: Path | None = None
     workflow: WorkflowTexts | None = None
     command: CommandSetup | None = None
+    mounts: "tuple[Mount, ...]" = ()
+    programs: "tuple[Program, ...]" = ()
     lessons: LessonsTable | None = None
     snapshot: "Snapshot | None" = None
     code: dict[str, str] = field(default_factory=dict)
@@ -219,6 +222,8 @@ class Profile:
             "command_files": {f"{one.name} at {one.target}": one.digest for one in self.command.files} or None
             if self.command
             else None,
+            "mounts": {one.target: one.digest for one in self.mounts} or None,
+            "programs": {one.name: one.digest for one in self.programs} or None,
             "lessons": self._lessons(),
             "oracle": self.oracle or None,
         }
@@ -259,6 +264,11 @@ def has_code(folder: Path) -> bool:
 def handed_files(folder: Path) -> list[Path]:
     """The files of a folder that is handed to an agent as it is."""
     return source_files(folder, _PASSING)
+
+
+def is_passing(name: str) -> bool:
+    """Whether a file or folder of that name changes by itself, also in what is handed over as it is."""
+    return _PASSING.match(name) is not None
 
 
 def is_source(name: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
-from terminalbench.experiments.command import split
+from terminalbench.experiments.command import command_profile
 from terminalbench.experiments.datasets import DatasetPlaces
 from terminalbench.experiments.environments import usual_environment
 from terminalbench.experiments.project import marked_root
@@ -177,9 +177,12 @@ def _command_profile(name: str, words: Sequence[str], root: Path) -> str:
     """The text of a profile whose agent is a program."""
     import tomlkit
 
-    table = split(words, root)
-    inner = "".join(f"{key} = {tomlkit.item(value).as_string()}\n" for key, value in table.items())
-    return f'[profiles.{name}]\nagent = "command"\n[profiles.{name}.command] # docs/your-agent.md\n{inner}'
+    table = command_profile(words, root)
+    inner, outer = (
+        "".join(f"{key} = {tomlkit.item(value).as_string()}\n" for key, value in part.items())
+        for part in (table.pop("command"), table)
+    )
+    return f"[profiles.{name}]\n{outer}[profiles.{name}.command] # docs/your-agent.md\n{inner}"
 
 
 def extended(experiment: Path, agent: str | None, task: str | None, words: Sequence[str], folder: Path) -> str:

@@ -233,6 +233,15 @@ class ProfileDefaults:
     env: list[str] | dict[str, str] | None = key(
         'Variables for the agent: a list of names, or `NAME = "${VAR}"`. No secrets.', example='["GITHUB_TOKEN"]'
     )
+    mounts: dict[str, str] | None = key(
+        "Files and folders that its sandbox has read-only, each with its place there.",
+        example='{ "tools/lint" = "/opt/lint" }',
+    )
+    programs: list[str] | None = key(
+        "Programs of this machine, found on PATH, that its sandbox has in `/usr/local/bin`, with the npm package or "
+        "virtual environment that they are in.",
+        example='["claude"]',
+    )
     env_file: str | None = key(f"File with the variables' values. Default `{DEFAULT_ENV_FILE}` if it exists.")
 
 

@@ -9,14 +9,18 @@ it, and its trial would look interrupted: here it becomes what it is, a crash of
 """
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, override
 
 from harbor.agents.installed.base import BaseInstalledAgent, NonZeroAgentExitCodeError
 
+from terminalbench.experiments.mounts import Mount
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.error_classes import OTHER_EXCEPTIONS, error_class
 from terminalbench.harbor.read.provider_wait import Refusals
@@ -24,6 +28,7 @@ from terminalbench.harbor.read.seen import Seen
 
 _CLIENT = "litellm"
 _RUNS = ("run", "resume", "load")
+_MOST_UPLOADS = 100
 _SIGNALLED = ("asyncio.runners", "harbor.cli.jobs")
 """Where Harbor's process turns a signal into a KeyboardInterrupt, wherever it happens to be."""
 
@@ -38,20 +43,24 @@ class AgentWatch:
         self.refusals = Refusals()
         self._refused_at: float | None = None
         self._running = 0
+        self._uploads: dict[str, str] = {}
+        self._began = time.time()
         self._tell: Callable[[Seen], None] | None = None
         for name in _RUNS:
             if (method := getattr(trial.agent, name, None)) is not None:
                 setattr(trial.agent, name, self._watched(method))
-        trial.agent.setup = _contained(trial.agent.setup)
+        trial.agent.setup = self._setting_up(_contained(trial.agent.setup))
+        environment = trial.agent_environment
+        environment.upload_file = self._noted(environment.upload_file)
+        environment.upload_dir = self._noted(environment.upload_dir)
         if self.commands is not None:
-            environment = trial.agent_environment
             environment.exec = self._counted(environment.exec)
 
     def seen(self) -> Seen:
         """What there is to know so far."""
         if not (self.asked or self.answers or self.refusals.count):
-            return Seen(self.commands)
-        return Seen(self.commands, self.asked, self.answers, self.refusals.told())
+            return Seen(self.commands, uploads=dict(self._uploads))
+        return Seen(self.commands, self.asked, self.answers, self.refusals.told(), dict(self._uploads))
 
     def at_first_act(self, tell: Callable[[Seen], None]) -> None:
         """Tell now, if its commands can be seen, and once more when it first runs one or a model answers it."""
@@ -113,6 +122,34 @@ class AgentWatch:
                 _CURRENT.reset(before)
 
         return run
+
+    def _setting_up(self, method: Any) -> Any:
+        async def setup(*arguments: Any, **named: Any) -> Any:
+            self._running, self._began = self._running + 1, time.time()
+            try:
+                return await method(*arguments, **named)
+            finally:
+                self._running -= 1
+
+        return setup
+
+    def _noted(self, method: Any) -> Any:
+        async def upload(*arguments: Any, **named: Any) -> Any:
+            if self._running:
+                with suppress(OSError):
+                    await asyncio.to_thread(self._note, Path([*arguments, *named.values()][0]))
+            return await method(*arguments, **named)
+
+        return upload
+
+    def _note(self, source: Path) -> None:
+        """Note what the agent brings of this machine; not what it made for this trial, or what is installed with it."""
+        installed = source.absolute().is_relative_to(sys.prefix)
+        if source.stat().st_ctime < self._began and not installed and len(self._uploads) < _MOST_UPLOADS:
+            here = Path.cwd()
+            inside = source.absolute().is_relative_to(here)
+            name = os.path.relpath(source, here) if inside else str(source.absolute())
+            self._uploads[name] = Mount(source.resolve(), "").digest
 
     def _counted(self, method: Any) -> Any:
         async def exec_(*arguments: Any, **named: Any) -> Any:

@@ -172,6 +172,10 @@ def _environment(experiment: Experiment, profile: Profile) -> dict[str, Any]:
         config["kwargs"] = {"network": _network(experiment.run, profile), **told}
     elif experiment.run.container_options:
         config["kwargs"] = dict(experiment.run.container_options)
+    if profile.mounts or profile.programs:
+        inner = [entry for program in profile.programs for entry in program.entries()]
+        entries = {entry["target"]: entry for entry in (*inner, *(one.entry() for one in profile.mounts))}
+        config["mounts"] = [*entries.values()]
     if name in OF_THIS_MACHINE:
         # Harbor's `delete` also removes the images it built, so that every batch would build them again.
         config["delete"] = False

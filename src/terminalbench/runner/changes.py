@@ -17,10 +17,13 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.digests import changed_names, digests, files_below
 from terminalbench.experiments.lessons import unwrapped
+from terminalbench.experiments.mounts import Mount, find_program
 from terminalbench.experiments.plan import Plan, PlannedTask, ProfileRecord
 from terminalbench.experiments.profile_changes import ON_DISK, differences, summaries, tells
-from terminalbench.experiments.profiles import Folder, content_id
+from terminalbench.experiments.profiles import CommandFile, Folder, content_id
 from terminalbench.experiments.task_folder import PARTS
+from terminalbench.harbor.attempts import first_wave
+from terminalbench.harbor.read.seen import SEEN, read_seen
 from terminalbench.json_files import read_json
 from terminalbench.records.trial import TaskRef
 from terminalbench.runner.waves import Cell
@@ -38,6 +41,7 @@ class Changes:
 
     contents: dict[str, dict[str, Any]] = field(default_factory=dict)
     values: dict[str, dict[str, str]] = field(default_factory=dict)
+    uploads: dict[str, dict[str, str]] = field(default_factory=dict)
     tasks: dict[str, dict[str, str]] = field(default_factory=dict)
     departures: tuple[Departure, ...] = ()
 
@@ -52,6 +56,7 @@ def find_changes(
     root = Path(plan.provenance.root or "")
     contents: dict[str, dict[str, Any]] = {}
     values: dict[str, dict[str, str]] = {}
+    uploads: dict[str, dict[str, str]] = {}
     found_out: list[Departure] = []
     for record in plan.profiles:
         if record.key not in environments:
@@ -61,6 +66,11 @@ def find_changes(
         if others:
             values[record.key] = {**record.values, **held}
             text = f'profile "{record.key}" is another treatment now: another value of {some(others)}'
+            found_out.append(Departure(DepartureKind.CHANGED_PROFILES, text))
+        brought = _uploads_now(record, root)
+        if brought != record.uploads:
+            uploads[record.key] = brought
+            text = f'profile "{record.key}" is another treatment now: {some(changed_names(record.uploads, brought))}'
             found_out.append(Departure(DepartureKind.CHANGED_PROFILES, text))
         now = _files_now(record, _config(batch, plan, record.key), root)
         planned = {aspect: record.content.get(aspect) or {} for aspect in now}
@@ -77,7 +87,7 @@ def find_changes(
             changed[name] = files
             text = f'task "{name}" is another task now: {some(changed_names(was, files))}'
             found_out.append(Departure(DepartureKind.CHANGED_TASKS, text))
-    return Changes(contents, values, changed, tuple(found_out))
+    return Changes(contents, values, uploads, changed, tuple(found_out))
 
 
 def refuse(changes: Changes, plan: Plan, where: str) -> None:
@@ -99,7 +109,8 @@ def accepted(plan: Plan, changes: Changes) -> Plan:
     if not changes.departures:
         return plan
     profiles = tuple(
-        _mixed(record, changes.contents.get(record.key), changes.values.get(record.key)) for record in plan.profiles
+        _mixed(record, *(part.get(record.key) for part in (changes.contents, changes.values, changes.uploads)))
+        for record in plan.profiles
     )
     ids = {record.key: record.id for record in profiles}
     return msgspec.structs.replace(
@@ -192,8 +203,18 @@ def _files_now(record: ProfileRecord, config: Mapping[str, Any], root: Path) -> 
     skills = {Path(path).name: Folder(Path(path), every=True) for path in agent.get("skills", [])}
     paths = agent.get("kwargs", {}).get("mcp_source", {}).get("paths", {})
     servers = {name: Folder(Path(path)) for name, path in paths.items()}
+    told = agent.get("kwargs", {}).get("command", {}).get("files", {})
+    handed = {file["target"]: CommandFile("", Path(path), file["target"]) for path, file in told.items()}
+    mounted = {one["target"]: Mount(root / one["source"], one["target"]) for one in _mounts(config)}
     now: dict[str, dict[str, str]] = {}
     try:
+        if (files := content.get("command_files")) is not None:
+            now["command_files"] = {name: handed[name.rpartition(" at ")[2]].digest for name in files}
+        if (mounts := content.get("mounts")) is not None:
+            now["mounts"] = {target: mounted[target].digest for target in mounts}
+        if (programs := content.get("programs")) is not None:
+            found = {name: find_program(name) for name in programs}
+            now["programs"] = {name: one.digest if one is not None else "gone" for name, one in found.items()}
         for aspect, folders in (("skills", skills), ("mcp_code", servers)):
             if content.get(aspect) is not None:
                 now[aspect] = {name: folder.digest for name, folder in folders.items()}
@@ -209,11 +230,49 @@ def _files_now(record: ProfileRecord, config: Mapping[str, Any], root: Path) -> 
     return now
 
 
-def _mixed(record: ProfileRecord, now: Mapping[str, Any] | None, values: dict[str, str] | None) -> ProfileRecord:
-    if now is None and values is None:
+def _mounts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return config["environment"].get("mounts") or []
+
+
+def _uploads_now(record: ProfileRecord, root: Path) -> dict[str, str]:
+    """What an agent has brought into its trials, as it is now; without what is gone."""
+    paths = {name: root / name for name in record.uploads}
+    return {name: Mount(path, "").digest for name, path in paths.items() if path.exists()}
+
+
+def with_uploads(batch: Batch, plan: Plan) -> Plan:
+    """The plan with what agents brought into their trials; where that was not always the same, with a departure."""
+    first: dict[str, dict[str, str]] = {record.key: dict(record.uploads) for record in plan.profiles}
+    others: dict[str, set[str]] = {}
+    profiles = {job.name: job.profile for job in plan.jobs}
+    for note in sorted(batch.runs.glob(f"*/*/{SEEN}")):
+        if (profile := profiles.get(first_wave(note.parents[1].name))) is None:
+            continue
+        for name, digest in read_seen(note.parent).uploads.items():
+            if first[profile].setdefault(name, digest) != digest:
+                others.setdefault(profile, set()).add(name)
+    texts = (f'trials of profile "{key}" had another {some(sorted(names))}' for key, names in others.items())
+    found = [Departure(DepartureKind.CHANGED_PROFILES, text) for text in texts]
+    return msgspec.structs.replace(
+        plan,
+        profiles=tuple(msgspec.structs.replace(record, uploads=first[record.key]) for record in plan.profiles),
+        departures=(*plan.departures, *(one for one in found if one not in plan.departures)),
+    )
+
+
+def _mixed(
+    record: ProfileRecord, now: Mapping[str, Any] | None, values: dict[str, str] | None, uploads: dict[str, str] | None
+) -> ProfileRecord:
+    if now is None and values is None and uploads is None:
         return record
     files = {aspect: (now or {}).get(aspect, record.content.get(aspect)) for aspect in ON_DISK}
     content = {**record.content, **{aspect: value for aspect, value in files.items() if value}}
-    told = "" if values is None else str(sorted(values.items()))
+    told = "".join(str(sorted(part.items())) for part in (values, uploads) if part is not None)
     both = sha256(f"{record.id}+{content_id(content)}{told}".encode()).hexdigest()[:12]
-    return msgspec.structs.replace(record, id=f"p{both}", content=content, values=values or record.values)
+    return msgspec.structs.replace(
+        record,
+        id=f"p{both}",
+        content=content,
+        values=values or record.values,
+        uploads=uploads if uploads is not None else record.uploads,
+    )

@@ -62,6 +62,7 @@ def _treatment(profile: Profile, root: Path) -> Iterator[Path]:
         inner = (profile.workflow.path.parent / name for name in profile.workflow.texts)
         yield from (path for path in inner if path.is_file())
     yield from (one.path for one in profile.command.files) if profile.command is not None else ()
+    yield from (one.source for one in profile.mounts)
     for value in profile.options.values():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and text and (root / text).exists() and (root / text) != root:

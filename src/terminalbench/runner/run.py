@@ -32,6 +32,7 @@ from terminalbench.live.processes import executor as find_executor
 from terminalbench.locks import lock
 from terminalbench.modes import make_folder
 from terminalbench.records.event import Event
+from terminalbench.runner.changes import with_uploads
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.executors.base import ClusterExecutor
 from terminalbench.runner.guard import Guard, Observer
@@ -264,7 +265,10 @@ def run_jobs(
     if stopped is not None:
         listener.stopped(stopped)
     scrub_leftovers(batch, secrets)
-    plan = msgspec.structs.replace(plan, died=(*plan.died, *supervisor.died))
+    told = len(plan.departed())
+    plan = with_uploads(batch, msgspec.structs.replace(plan, died=(*plan.died, *supervisor.died)))
+    for departure in plan.departed()[told:]:
+        listener.note(departure.text)
     plan = _with_left_overs(plan, {place: _as_of_now(gate, place[0], why) for place, why in left_over.items()})
     write_json(batch.plan_json, plan)
     problems = (*copy_artifacts(batch, plan), *notifier.finish())

@@ -57,6 +57,12 @@ _CHUNK = 1 << 18
 _KNOWN = {*inspect.signature(BaseEnvironment.__init__).parameters} - {"self", "args", "kwargs"}
 
 
+def _state(path: str) -> tuple[int, int]:
+    """What changes with a file that is put in place of another."""
+    about = os.stat(path)  # noqa: PTH116
+    return about.st_size, about.st_mtime_ns
+
+
 class LocalSandbox(BaseEnvironment):
     """A sandbox on this machine, without daemon, image registry or root."""
 
@@ -279,7 +285,7 @@ class LocalSandbox(BaseEnvironment):
             agent = [told.get(name) for name in ("name", "import_path", "kwargs")]
         except (OSError, KeyError, TypeError, AttributeError, ValueError):
             agent = []
-        built, binds = self._require_built(), [(one.source, one.target) for one in self._binds]
+        built, binds = self._require_built(), [(one.source, one.target, _state(one.source)) for one in self._binds]
         parts = (built.key, self._certificates.kind, binds, self._workdir, self.default_user, agent)
         return digest_of(*parts)[:32]
 

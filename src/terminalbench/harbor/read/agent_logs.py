@@ -130,7 +130,8 @@ class Evidence:
 
     `session` is the last word of a Claude Code session. `acted` is whether a model answered the agent or it called a
     tool; None: nothing tells. `unanswered`: it asked its model and had no answer of any kind. `program_hung`: a program
-    of the agent's ran when the tests were out of time, as the verifier has noted.
+    of the agent's ran when the tests were out of time, as the verifier has noted. `unreached`: it tried to reach its
+    model, and never did, as the sandbox has noted.
     """
 
     session: ResultEvent | None = None
@@ -138,6 +139,7 @@ class Evidence:
     acted: bool | None = None
     unanswered: bool = False
     program_hung: bool = False
+    unreached: bool = False
 
 
 class AgentLogs:

@@ -1,6 +1,6 @@
 """What went out of a trial's sandbox, from the log that the relay has written beside the result."""
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.decode import NOT_DECODED, decode
-from terminalbench.files import read_plain
+from terminalbench.files import is_plain, read_plain
 from terminalbench.records.trial import Contact, Egress
 
 FILE = "egress.jsonl"
@@ -24,24 +24,34 @@ class _Line(msgspec.Struct):
     refused: str | None = None
     failed: str | None = None
     tls: str | None = None
+    endpoint: bool = False
     times: int = 0
     left_out: int = 0
     network: str | None = None
     upstreams: list[str] | None = None
 
 
+def _lines(trial_dir: Path) -> Iterator[_Line]:
+    for text in (read_plain(f"{trial_dir}/{FILE}", _SIZE_LIMIT) or b"").splitlines():
+        try:
+            yield decode(text, _Line)
+        except NOT_DECODED:  # its last line, of a relay that was killed
+            continue
+
+
+def never_reached(trial_dir: Path) -> bool:
+    """Return whether the agent tried to reach what its profile declares, its model above all, and never did."""
+    tries = [line.failed is not None for line in _lines(trial_dir) if line.endpoint and line.phase == "agent"]
+    return bool(tries) and all(tries)
+
+
 def read_egress(trial_dir: Path) -> Egress | None:
     """The hosts of a trial's log; None without one: then it is unknown, or there was no network at all."""
-    data = read_plain(f"{trial_dir}/{FILE}", _SIZE_LIMIT)
-    if data is None:
+    if not is_plain(trial_dir / FILE):
         return None
     found: dict[str, Contact] = {}
     networks, left_out, upstreams = set(), 0, None
-    for text in data.splitlines():
-        try:
-            line = decode(text, _Line)
-        except NOT_DECODED:  # its last line, of a relay that was killed
-            continue
+    for line in _lines(trial_dir):
         networks, left_out = networks | {line.network}, left_out + line.left_out
         upstreams = line.upstreams if upstreams is None else upstreams
         host = _host(line)

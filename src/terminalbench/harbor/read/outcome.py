@@ -8,7 +8,8 @@ A pass is kept whatever became of the agent: one that timed out, ran into a limi
 task behind has passed. Otherwise it depends on whose fault the error is (`terminalbench.faults`). An error of the bench
 (no key, rate limit, network, out of memory) says nothing about the profile: errored, whatever Harbor's 0 says. An error
 of the profile is what the profile does: failed, with a verdict or without one. Two of them need evidence of what the
-agent did. A crash before its model answered or it called a tool is a failed start (setup). A time-out whose last
+agent did. A crash of one that never reached its model is the network's, one before its model answered or it called a
+tool is a failed start (setup). A time-out whose last
 requests the provider refused or did not answer is the provider's. What an agent used up in the local sandbox (memory,
 disk, processes) after it had acted is its own doing: otherwise an agent about to fail could fill the disk and be tried
 again. A trial that killed its Harbor process is judged as one whose agent crashed.
@@ -46,6 +47,9 @@ PRIMARY_KEY = "reward"
 
 START_SEC = 30.0
 """An agent that ended with an error and of which nothing tells what it did has acted if it lived longer than this."""
+
+_RAN = re.compile(r"Command failed \(exit (?!12[67]\))")
+"""The error of a command that was started and ended by itself."""
 
 _VAGUE = BY_PHASE | {"ApiError", "UnknownApiError"}
 _TIMED_OUT = re.compile(r"timed out after ([\d.]+) seconds$")
@@ -177,7 +181,9 @@ def _by_deeds(
     trial: HarborResult, told: Evidence, error: ExceptionInfo | None, found: ErrorClass | None
 ) -> ErrorClass | None:
     """The class of an error of the agent's phase, by what the agent had done before it."""
-    acted = _acted(trial, told)
+    if found is ErrorClass.AGENT_CRASH and told.unreached:
+        return ErrorClass.NETWORK
+    acted = _acted(trial, told, error)
     if found is ErrorClass.AGENT_CRASH and not acted:
         return ErrorClass.SETUP
     local = trial.config.environment.import_path == registry.BUILTIN["environments"]["local"]
@@ -186,10 +192,13 @@ def _by_deeds(
     return used_up_class(error.exception_type, error.exception_message, found) or found
 
 
-def _acted(trial: HarborResult, told: Evidence) -> bool:
-    """Whether the agent had an answer of its model, or called a tool, before it crashed."""
+def _acted(trial: HarborResult, told: Evidence, error: ExceptionInfo | None) -> bool:
+    """Whether the agent had an answer of its model, or called a tool, before it crashed. A command had: it ran."""
     if told.acted is not None:
         return told.acted
+    command = trial.config.agent.import_path == registry.BUILTIN["agents"]["command"]
+    if command and error is not None and _RAN.match(error.exception_message):
+        return True
     seconds = total(timing.seconds for timing in trial.agent_timings)
     return seconds is None or seconds > START_SEC
 

@@ -32,7 +32,7 @@ from terminalbench.harbor.limits.hangs import HELD, Held, read_hang
 from terminalbench.harbor.read import usage as usage_sources
 from terminalbench.harbor.read.agent_logs import AgentLogs, Evidence
 from terminalbench.harbor.read.delivery import deliver, read_lessons, read_notes
-from terminalbench.harbor.read.egress import read_egress
+from terminalbench.harbor.read.egress import never_reached, read_egress
 from terminalbench.harbor.read.outcome import Ending, classify
 from terminalbench.harbor.read.planned import Planned, client_of, read_planned
 from terminalbench.harbor.read.result_file import (
@@ -210,7 +210,7 @@ def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEn
     used = usage_sources.best(found.model, found.contexts, logs.by_folder, [], prices)
     if used.total_tokens is None and logs.trajectory_paths:
         used = usage_sources.best(found.model, found.contexts, logs.by_folder, logs.metrics, prices)
-    evidence = _evidence(logs, found, read_safety(trial_dir))
+    evidence = _evidence(trial_dir, logs, found, read_safety(trial_dir))
     ending = classify(found, evidence, read_hang(trial_dir), secrets)
     return LiveEnding(ending, used, logs.wait)
 
@@ -219,7 +219,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     agent, planned = recorded(result.agent), read_planned(trial_dir)
     logs = AgentLogs(trial_dir, result, result.agent, _client(result, planned))
     safety = read_safety(trial_dir)
-    ending = classify(result, _evidence(logs, result, safety), read_hang(trial_dir), secrets)
+    ending = classify(result, _evidence(trial_dir, logs, result, safety), read_hang(trial_dir), secrets)
     used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, planned.prices, logs.traced)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)
@@ -268,8 +268,12 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
 
 
-def _evidence(logs: AgentLogs, result: HarborResult, safety: SafetyNote | None) -> Evidence:
-    return replace(logs.evidence(result), program_hung=safety is not None and safety.program_hung)
+def _evidence(trial_dir: Path, logs: AgentLogs, result: HarborResult, safety: SafetyNote | None) -> Evidence:
+    return replace(
+        logs.evidence(result),
+        program_hung=safety is not None and safety.program_hung,
+        unreached=result.exception_info is not None and never_reached(trial_dir),
+    )
 
 
 def _client(result: HarborResult, planned: Planned) -> str | None:

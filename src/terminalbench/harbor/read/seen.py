@@ -15,13 +15,15 @@ class Seen(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an agent did on the host; None: it does not work from the host, so nothing could be seen.
 
     `commands` are those it ran in its environment; `asked`, `answers` and `wait` are of the models that it calls by
-    Harbor's own client.
+    Harbor's own client. `uploads` are digests of the files and folders that it brought into its environment, by their
+    path from the project on.
     """
 
     commands: int | None = None
     asked: int | None = None
     answers: int | None = None
     wait: ProviderWait | None = None
+    uploads: dict[str, str] = {}
 
     @property
     def unanswered(self) -> bool:

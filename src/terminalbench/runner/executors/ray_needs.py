@@ -115,7 +115,12 @@ def needs_of(job: JobRun, plan: Plan, batch: Batch, place: str) -> Needs:
     for path in _code(config, agent):
         for name, file in own_code(path, root).items():
             needs.add_file(f"{PROJECT}/{name}", file)
-    needs.add(f"{BATCH}/runs/{job.name}.job.json", encode_json(_moved(config, agent, places)))
+    moved = _moved(config, agent, places)
+    mounts = (config.get("environment") or {}).get("mounts") or ()
+    if mounts and not any(argument.startswith("--mounts") for argument in job.argv):  # those are places of the node
+        brought = [one | {"source": places.bring(Path(one["source"]))} for one in mounts]
+        moved["environment"] = config["environment"] | {"mounts": brought}
+    needs.add(f"{BATCH}/runs/{job.name}.job.json", encode_json(moved))
     needs.add(f"{BATCH}/earlier.json", encode_json(earlier_trials(batch, job.folder)))
     needs.add_file(f"{BATCH}/plan.json", batch.plan_json)
     needs.entries.setdefault(PROJECT, Entry(PROJECT))
@@ -148,6 +153,9 @@ def _moved(config: dict[str, Any], agent: dict[str, Any], places: _Places) -> di
                 there if text == str(path) else text for text in (value if isinstance(value, list) else [value])
             ]
             kwargs[option] = as_there if isinstance(value, list) else as_there[0]
+    if (command := kwargs.get("command")) is not None and command.get("files"):
+        brought = {places.bring(Path(path)): file for path, file in command["files"].items()}
+        kwargs["command"] = command | {"files": brought}
     if given.get("skills"):
         given["skills"] = [places.bring(Path(folder)) for folder in given["skills"]]
     if kwargs:

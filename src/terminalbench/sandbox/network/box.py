@@ -150,7 +150,8 @@ class Box:
             self._log.refused(self.phase, host, port, refused.why)
             raise
         except OSError as error:
-            self._log.connection(self.phase, host, port, up=0, down=0, failed=error.strerror or str(error))
+            about = {**self._about(host, port), "failed": error.strerror or str(error)}
+            self._log.connection(self.phase, host, port, up=0, down=0, **about)
             raise
         with up:
             await self._loop.sock_sendall(client, start)
@@ -171,11 +172,14 @@ class Box:
         finally:
             del self._live[tunnel]
             if why is None:
-                about = {"tls": tunnel.server_name} if tunnel.server_name else {}
+                about = self._about(host, port) | ({"tls": tunnel.server_name} if tunnel.server_name else {})
                 seconds = round(time.monotonic() - began, 3)
                 self._log.connection(
                     phase, host, port, up=tunnel.sent + sent, down=tunnel.received, sec=seconds, **about
                 )
+
+    def _about(self, host: str, port: int) -> dict[str, Any]:
+        return {"endpoint": True} if self.policy.is_endpoint(host, port) else {}
 
     # The HTTP proxy
 

@@ -59,19 +59,20 @@ class Policy:
         """Why a host must not be looked up or reached, by its canonical name; without a port, any port will do."""
         if self.closed:
             return Refusal.NO_NETWORK
-        if self._is_endpoint(host, port) or all(_listed(host, hosts) for hosts in self.lists):
+        if self.is_endpoint(host, port) or all(_listed(host, hosts) for hosts in self.lists):
             return None
         return Refusal.NOT_LISTED
 
     def refuses_place(self, host: str, port: int, place: Place) -> Refusal | None:
         """Why an address of `host` must not be connected to, although the name may."""
-        if place is Place.PUBLIC or self._is_endpoint(host, port):
+        if place is Place.PUBLIC or self.is_endpoint(host, port):
             return None
         if place is Place.PRIVATE and self.lists and all(_listed(host, hosts, exactly=True) for hosts in self.lists):
             return None
         return Refusal(place.value)
 
-    def _is_endpoint(self, host: str, port: int | None) -> bool:
+    def is_endpoint(self, host: str, port: int | None) -> bool:
+        """Whether the profile itself declares it."""
         return any(host == name and port in (None, its_port) for name, its_port in self.endpoints)
 
     def plain(self) -> dict[str, Any]:

@@ -140,7 +140,9 @@ def test_what_differs_without_being_declared_is_refused(field: str) -> None:
     assert not compare(mixed(a={field: "one"}, b={}), settings()).contrasts[0].refused, "unknown is not different"
 
 
-@pytest.mark.parametrize(("field", "aspect"), [("model", "model"), ("agent_version", "agent")])
+@pytest.mark.parametrize(
+    ("field", "aspect"), [("model", "model"), ("agent_version", "agent"), ("agent_version", "agent_code")]
+)
 def test_a_declared_factor_may_differ(field: str, aspect: str) -> None:
     setup = settings(profiles={"a": {aspect: "one"}, "b": {aspect: "two"}})
     found = compare(mixed(a={field: "1"}, b={field: "2"}), setup).contrasts[0]

@@ -17,6 +17,7 @@ from terminalbench.index.queries import Rerun
 from terminalbench.records.trial import Outcome
 from terminalbench.report.comparison import comparison_text
 from terminalbench.report.sentences import looks_sentence, missing_sentence
+from terminalbench.text.doubts import doubt
 
 
 def test_crashes_both_ways() -> None:
@@ -137,9 +138,10 @@ def test_doubtful_results_are_said_and_too_many_are_no_ground_for_a_verdict() ->
     ]
     found = compare(few, settings(doubtful=0.125)).contrasts[0]
     assert (found.doubtful_new, found.doubtful_old, found.verdict) == (0.125, 0.0, "better")
-    assert found.warnings == ["5 results of 40 of b look doubtful: no tool calls (5)"]
+    assert found.warnings == [f"5 results of 40 of b look doubtful: 5 x {doubt('no_tool_calls')}"]
     held = compare(few, settings()).contrasts[0]
-    assert (held.verdict, held.reason) == ("inconclusive", "12.5 % of b's results look doubtful (at most 10.0 %)")
+    why = "12.5 % of b's results look doubtful: no_tool_calls (analysis.doubtful allows 10.0 %)"
+    assert (held.verdict, held.reason) == ("inconclusive", why)
     assert gate(compare(few, settings()), "worse") == {"b vs a": "undecided"}
 
 

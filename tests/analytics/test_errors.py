@@ -196,5 +196,5 @@ def test_a_contrast_without_trajectories_says_so(batch: Batch, tbench: Any) -> N
     for path in batch.runs.rglob("trajectory.json"):
         path.unlink()
     ran = tbench("errors", batch.folder)
-    assert "no trajectory of p and q" in ran.out
-    assert "unexplained" in ran.out
+    assert "what p and q called is not told" in ran.out
+    assert "wrong_answer" in ran.out

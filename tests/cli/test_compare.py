@@ -16,6 +16,7 @@ from terminalbench.experiments.departures import DepartureKind
 from terminalbench.index.queries import view_batch
 from terminalbench.json_files import write_json
 from terminalbench.runner.resume import missing_cells
+from terminalbench.text.doubts import doubt
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ANALYSIS = {"alpha": 0.05, "infra_errors": "exclude"}
@@ -341,9 +342,27 @@ def test_doubtful_results_are_said_in_the_text(tmp_path: Path, tbench) -> None:
             result.read_text().replace('"oracle", "version"', '"claude-code", "model_info": {"name": "m"}, "version"')
         )
     ran = tbench("compare", made.folder)
-    assert "inconclusive, because 100.0 % of b's results look doubtful (at most 10.0 %)" in " ".join(ran.out.split())
-    assert "16 results of 16 of b look doubtful: no tokens (16)" in " ".join(ran.out.split())
-    assert tbench("compare", made.folder, "--fail-if", "worse").code == 3
+    why = "because 100.0 % of b's results look doubtful: no_tokens (analysis.doubtful allows 10.0 %)"
+    assert f"inconclusive, {why}" in " ".join(ran.out.split())
+    assert f"16 results of 16 of b look doubtful: 16 x {doubt('no_tokens')}" in " ".join(ran.out.split())
+    gate = tbench("compare", made.folder, "--fail-if", "worse")
+    assert gate.code == 3
+    assert why in gate.err
+
+
+def test_undecided_passes_only_where_nothing_is_known_to_be_wrong(tmp_path: Path, tbench) -> None:
+    gate = ("--fail-if", "worse", "--allow-undecided")
+    few = batch(tmp_path, {"a": "++ ++", "b": "++ xx"})
+    ran = tbench("compare", few.folder, *gate)
+    assert (ran.code, "b vs a: inconclusive" in ran.out) == (0, True)
+    assert "stays undecided; --allow-undecided lets it pass" in ran.out
+    broken = tbench("compare", batch(tmp_path, {"a": "++ " * 8, "b": "EE " * 8}).folder, *gate)
+    assert (broken.code, "is not for that: nothing was measured of b" in broken.err) == (3, True)
+    lost = batch(tmp_path, {"a": "++ " * 8, "b": "xx " * 8, "c": "++ " * 8})
+    assert tbench("compare", lost.folder, *gate).code == 100
+    departed = tbench("compare", lost.folder, "--compare", "b", "a", *gate)
+    assert (departed.code, "is not for that: b vs a would fail the gate" in departed.err) == (3, True)
+    assert tbench("compare", lost.folder, "--allow-undecided").code == 2
 
 
 def test_the_report_prints_the_command_of_compare(tmp_path: Path, tbench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,14 @@
 """The page of one trial: what a reader asks first stands first, and steps can be found."""
 
 import json
+import os
 
 from support.dashboard import Root, add_trajectory, steps, trial
 from support.results import STAMP
 from terminalbench.dashboard.markdown import rendered
+from terminalbench.index.scan import scan_batch
 from terminalbench.index.store import open_index
+from terminalbench.text.doubts import doubt
 
 FAILED = "FAIL: test_sum (x)\n----------\nAssertionError: 3 != 4\n\n" + "".join(f"line {n}\n" for n in range(100))
 
@@ -94,3 +97,11 @@ def test_tokens_written_to_the_cache_are_told(root: Root) -> None:
         index.execute("UPDATE trials SET cache_write_tokens = 1234 WHERE trial = 'a__1'")
         index.commit()
     assert "1,234 written to it" in root.text(trial("a__1"))
+
+
+def test_a_doubtful_result_says_why_and_what_to_do(root: Root) -> None:
+    folder = root.batch.runs / f"{STAMP}__p" / "a__1"
+    (folder / "safety.json").write_text(json.dumps({"mode": "shared", "rewards_found": ["reward.txt"]}))
+    os.utime(folder / "result.json", (1_700_000_000, 1_700_000_000))
+    scan_batch(root.batch)
+    assert f"<b>doubtful</b> {doubt('tampering:reward_file')}" in root.text(trial("a__1"))

@@ -1,4 +1,4 @@
-"""docs/ci.md: the commands of its workflow fail a pull request whose agent is worse, and pass one whose agent is not."""
+"""docs/ci.md: the commands of its workflow fail a pull request whose agent is worse, or of which that is undecided."""
 
 import os
 import re
@@ -100,6 +100,17 @@ def test_a_worse_agent_is_refused_and_an_unchanged_one_is_not(repository: Path) 
     (repository / "mine.py").write_text(AGENT.format(command="true"))
     assert follow(repository, second).returncode == 0
     assert (repository / "junit.xml").read_text().count("<failure") == FAMILIES
-    assert follow(repository, verdict).returncode != 0
+    assert follow(repository, verdict).returncode == 100
     assert "mine@1 vs mine@0: -100.0 pt" in (said := (repository / "summary.md").read_text())
     assert ": worse" in said
+    shutil.rmtree(repository / "results" / "ci" / "1")
+    (repository / "mine.py").write_text(AGENT.format(command=f"true; {SOLVE}"))
+    assert follow(repository, second).returncode == 0
+    assert follow(repository, verdict).returncode == 3, "undecided is not green"
+    assert "--fail-if worse stays undecided" in (repository / "summary.md").read_text()
+    allowed = verdict.replace("--fail-if worse", "--fail-if worse --allow-undecided")
+    assert follow(repository, allowed).returncode == 0
+    assert "--allow-undecided" in PAGE
+    shutil.rmtree(repository / "results" / "ci" / "1")
+    (repository / "mine.py").write_text(AGENT.replace("await", "raise RuntimeError; await").format(command=SOLVE))
+    assert follow(repository, second).returncode == 1, "an agent that never starts is not green"

@@ -129,3 +129,76 @@ def test_a_provider_that_fails_until_the_agents_time_is_over_is_seen_on_the_host
     assert list(trial.wait.refused) == ["500"]
     assert trial.wait.retries == trial.wait.at_end > 0
     assert trial.wait.backoff_sec
+
+
+DECLARED = """
+[profiles.stated]
+agent = "terminus-2"
+model = "openai/scripted"
+options = {{ record_terminal_session = false }}
+env = {{ OPENAI_API_KEY = "${{OPENAI_API_KEY}}", OPENAI_BASE_URL = "{url}/v1" }}
+[profiles.referred]
+extends = "stated"
+env = {{ OPENAI_BASE_URL = "${{MODEL_URL}}" }}
+[profiles.unread]
+extends = "stated"
+model = "mistral/scripted"
+env = {{ OPENAI_BASE_URL = "", MISTRAL_API_KEY = "${{OPENAI_API_KEY}}", MISTRAL_API_BASE = "{url}/v1" }}
+"""
+
+
+def test_a_declared_endpoint_is_asked_by_whoever_asks_the_model(lab) -> None:
+    """Also where LiteLLM, in Harbor's process, does not read the variable; what it asks is in the trial's log."""
+    lab.env["OPENAI_API_KEY"] = "sk-scripted-0123456789"
+    solves = Turn(act(commands=[{"keystrokes": "echo forty-two > /app/answer.txt\n", "duration": 1.0}]))
+    with OpenAIServer([solves, *SCRIPT[1:]]) as server:
+        lab.env["MODEL_URL"] = f"{server.url}/v1"
+        run = 'parallel = 3\n[run.network]\nagent = "model-only"\n'
+        ran = lab.tbench("run", lab.experiment(DECLARED.format(url=server.url), tasks=("a",), run=run))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert lab.outcomes() == {(name, "a"): ["passed"] for name in ("stated", "referred", "unread")}
+    assert len(server.chats) == 3 * len(SCRIPT)
+    port = int(server.url.rpartition(":")[2])
+    for log in lab.batch().runs.glob("*/a__*/egress.jsonl"):
+        asked = [line for line in map(json.loads, log.read_text().splitlines()) if line.get("by") == "harbor"]
+        assert [(line["host"], line["port"]) for line in asked] == [("127.0.0.1", port)] * len(SCRIPT)
+
+
+ELSEWHERE = '''
+import litellm
+from harbor.agents.base import BaseAgent
+
+
+class Elsewhere(BaseAgent):
+    """Asks its model where its profile does not say."""
+
+    AGENT_INFO = {"asks_from_host": True}
+
+    @staticmethod
+    def name():
+        return "elsewhere"
+
+    def version(self):
+        return "1"
+
+    async def setup(self, environment):
+        pass
+
+    async def run(self, instruction, environment, context):
+        asked = [{"role": "user", "content": instruction}]
+        await litellm.acompletion(model=self.model_name, messages=asked, api_base="URL/v1", api_key="k")
+'''
+
+
+def test_a_model_elsewhere_is_refused_where_the_network_is_the_models_own(lab) -> None:
+    with OpenAIServer([Turn("ok")]) as server:
+        lab.project.write("elsewhere.py", ELSEWHERE.replace("URL", server.url))
+        lab.env |= {"OPENAI_API_KEY": "sk-scripted-0123456789"}
+        profile = '[profiles.e]\nagent = "elsewhere:Elsewhere"\nmodel = "openai/scripted"\nenv = ["OPENAI_API_KEY"]\n'
+        file = lab.experiment(profile, tasks=("a",), run='[run.network]\nagent = "model-only"\n')
+        ran = lab.tbench("run", file)
+        assert ran.returncode == 1
+        assert "the model is asked at 127.0.0.1" in " ".join(ran.stdout.split())
+        assert server.requests == []
+        assert lab.tbench("run", lab.experiment(profile, tasks=("a",))).returncode == 0
+        assert len(server.chats) == 1

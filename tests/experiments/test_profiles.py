@@ -515,3 +515,20 @@ def test_a_price_is_in_the_plan_and_not_in_the_id(project) -> None:
     dear = ProfilePrice(3.0, 15.0, 0.3)
     assert prices == {"plain": None, "priced": dear, "heir": dear, "other": None, "own": FREE}
     assert len({profile.id for profile in experiment.profiles}) == 2
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ("http://a/v1", "profiles.p.env.OPENAI_BASE_URL: and options.api_base name two places of its model"),
+        ("http://b/v1/", None),
+        ("${URL}", None),
+    ],
+)
+def test_an_endpoint_that_is_declared_twice_is_refused(project, env: str, told: str | None) -> None:
+    keys = f'options = {{ api_base = "http://b/v1" }}\nenv = {{ OPENAI_BASE_URL = "{env}" }}'
+    text = BASE + f'[profiles.p]\nagent = "terminus-2"\nmodel = "openai/x"\n{keys}\n'
+    if told is None:
+        assert good(project, text).profiles
+    else:
+        assert [line.partition(" (")[0] for line in problems(project, text)] == [told]

@@ -11,6 +11,7 @@ import pytest
 from harbor.agents.installed.base import NonZeroAgentExitCodeError
 from harbor.cli.jobs import _handle_sigterm
 
+from support.watched import stub_trial
 from terminalbench.harbor.agent_watch import AgentWatch
 from terminalbench.harbor.read.seen import Seen
 
@@ -23,7 +24,7 @@ async def ready() -> None:
 
 def watched(run: Run, setup: Run | None = None) -> SimpleNamespace:
     agent = SimpleNamespace(run=run, setup=setup or ready)
-    AgentWatch(SimpleNamespace(agent=agent, agent_environment=SimpleNamespace(exec=ready)))
+    AgentWatch(stub_trial(agent))
     return agent
 
 
@@ -121,8 +122,7 @@ def test_requests_by_litellm_are_counted_for_the_trial_that_makes_them(monkeypat
 
     async def harbor() -> tuple[Seen, Seen]:
         agents = [SimpleNamespace(run=run, setup=ready) for run in (lives, is_refused)]
-        trials = [SimpleNamespace(agent=a, agent_environment=SimpleNamespace(exec=ready)) for a in agents]
-        watches = [AgentWatch(trial) for trial in trials]
+        watches = [AgentWatch(stub_trial(agent)) for agent in agents]
         late = asyncio.ensure_future(agents[1].run())
         await agents[0].run()
         await waits.wait()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from results_kit import at, claude, error, phase, result, rewarded, write_trial
 
 from support.workflows import Script, passes
+from terminalbench import registry
 from terminalbench.errors import InvalidFile
 from terminalbench.experiments.agents import agent_info
 from terminalbench.faults import ErrorClass
@@ -129,6 +130,20 @@ def test_what_an_agent_does_not_tell_is_unknown_and_no_reason_to_doubt(
     trial = read(write_trial(tmp_path, document, {"trajectory.json": json.dumps(story)}))
     assert trial.suspect == expected
     assert trial.tool_calls == (None if not expected else 0)
+    document["agent_execution"] = phase(4, 4.5)
+    again = read(write_trial(tmp_path / "short", document, {"trajectory.json": json.dumps(story)}))
+    assert again.suspect == [*expected, *(["implausibly_short"] if result else [])]
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(1, Outcome.FAILED), (126, Outcome.ERRORED), (127, Outcome.ERRORED)])
+def test_a_command_that_ran_has_acted_and_one_that_the_shell_could_not_start_has_not(
+    tmp_path: Path, code: int, outcome: Outcome
+) -> None:
+    said = f"Command failed (exit {code}): x\nstdout: None\nstderr: no module named foo"
+    document = model_trial(exception_info=error("NonZeroAgentExitCodeError", said, when=6))
+    document["config"]["agent"] = {"name": None, "import_path": registry.BUILTIN["agents"]["command"]}
+    document["agent_info"]["name"] = "command"
+    assert read(write_trial(tmp_path, document)).outcome is outcome
 
 
 @pytest.mark.parametrize("agent", ["oracle", "nop"])

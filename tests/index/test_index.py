@@ -200,6 +200,18 @@ def test_an_index_of_an_earlier_version_is_counted_anew(batch: Batch) -> None:
     assert list_batches(root)[0]["passed"] == 1
 
 
+def test_what_was_doubtful_by_an_earlier_rule_is_read_anew(batch: Batch) -> None:
+    make_trial(batch, "a__1")
+    root = batch.folder.parent.parent
+    scan_batch(batch)
+    with sqlite3.connect(root / FILE_NAME) as connection:
+        connection.execute("UPDATE trials SET suspect = 'implausibly_short'")
+        connection.execute("DELETE FROM migrations WHERE name = '016_untold'")
+    scan_batch(batch)
+    with sqlite3.connect(root / FILE_NAME) as connection:
+        assert connection.execute("SELECT suspect FROM trials").fetchone()[0] is None
+
+
 def test_counts_that_a_scan_did_not_get_to_are_made_by_the_next(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     make_trial(batch, "a__1")
     scan_batch(batch)

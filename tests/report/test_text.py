@@ -12,6 +12,7 @@ from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import write_json
 from terminalbench.records.trial import TaskRef
 from terminalbench.report.text import COUNTED, matrix, money, profile_table, summary
+from terminalbench.text.doubts import DOUBTFUL_COUNT, doubt
 from terminalbench.text.foreign import printable
 from terminalbench.text.outcomes import LOST, MARKS, legend
 from terminalbench.text.table import columns
@@ -66,10 +67,13 @@ def test_what_an_agent_tampered_with_is_named_first_and_no_reason_is_dropped_wit
         trial = msgspec.structs.replace(cell.row.trial, suspect=reasons)
         view.cells[place] = msgspec.structs.replace(cell, row=msgspec.structs.replace(cell.row, trial=trial))
     said = summary(view).partition("Doubtful results\n")[2].splitlines()
-    assert said[0] == "     1  passed, but tampering:environment [p8]"
+    assert all(len(line) <= 80 for line in said)
     by_profile = ", ".join(f"{profile} 1" for profile in profiles)
-    assert " ".join(" ".join(said[1:3]).split()) == f"9 passed, but implausibly_short [{by_profile}]"
-    assert said[-1] == "        and 3 further reasons"
+    tampered, short = doubt("tampering:environment"), doubt("implausibly_short")
+    assert " ".join(" ".join(said).split()).startswith(
+        f"1 passed, but {tampered} [p8] 9 passed, but {short} [{by_profile}] 1 passed, but odd 0 [p0]"
+    )
+    assert said[-2:] == ["        and 3 further reasons", f"  {DOUBTFUL_COUNT}"]
 
 
 def test_a_task_with_more_attempts_does_not_weigh_more(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.text.doubts import doubt
 
 HOSTILE = "red \x1b[31m bell \x07 title \x1b]0;owned\x07 \u202e"
 
@@ -112,3 +113,24 @@ def test_a_trial_that_was_held_back_used_nothing(tbench, batch: Batch) -> None:
     (folder / "held.json").write_text('{"reason": "the budget is used up", "kind": "budget"}')
     out = tbench("show", "b__1", "--results", batch.folder.parent.parent).out
     assert "  state     held: the budget is used up\n  usage     none: it never started\n" in out
+
+
+def test_a_doubtful_result_says_why_and_what_to_do(tbench, batch: Batch) -> None:
+    folder = make_trial(batch, "b__2")
+    (folder / "safety.json").write_text(json.dumps({"mode": "shared", "rewards_found": ["/logs/verifier/reward.txt"]}))
+    out = " ".join(tbench("show", "b__2", "--results", batch.folder.parent.parent).out.split())
+    assert f"doubtful {doubt('tampering:reward_file')}" in out
+
+
+def test_the_output_of_an_agent_that_failed_is_shown_where_no_calls_are_told(tbench, batch: Batch) -> None:
+    folder = make_trial(batch, "b__2", reward=0.0)
+    (folder / "agent").mkdir(exist_ok=True)
+    (folder / "agent" / "mine.log").write_text(f"{HOSTILE}\n" + "long " * 200 + "\n\n")
+    (folder / "agent" / "link.log").symlink_to("/etc/passwd")
+    out = tbench("show", "b__2", "--results", batch.folder.parent.parent).out
+    assert "root:" not in out
+    assert "\x1b" not in out
+    flat = " ".join(out.split())
+    assert 'why wrong_answer: it ended without an error; mine.log ends "long long' in flat
+    assert "…" in flat.partition("mine.log ends")[2][:200]
+    assert "mine.log says" in out

@@ -17,6 +17,7 @@ import msgspec
 
 from terminalbench.decode import NOT_DECODED, convert, decode, decoder
 from terminalbench.files import read_plain
+from terminalbench.harbor.read.agent_logs import UNTOLD_CALLS
 
 SIZE_LIMIT = 512 << 20
 _ERROR_FLAGS = ("is_error", "isError", "tool_result_is_error", "tool_use_is_error")
@@ -138,7 +139,10 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A whole document. Steps copied from an earlier context are kept and marked; `subagents` are embedded ones."""
+    """A whole document. Steps copied from an earlier context are kept and marked; `subagents` are embedded ones.
+
+    `untold`: it is what a program printed, and does not tell which tools were called.
+    """
 
     version: str | None
     agent: str | None
@@ -147,6 +151,7 @@ class Trajectory:
     continued_in: str | None
     id: str | None
     problems: tuple[str, ...] = ()
+    untold: bool = False
 
     def own_steps(self) -> Iterator[Step]:
         """The steps made here, without those copied from an earlier context."""
@@ -162,6 +167,7 @@ class _Document(msgspec.Struct):
     subagent_trajectories: tuple["_Document", ...] = ()
     continued_trajectory_ref: Any = None
     trajectory_id: Any = None
+    extra: Any = None
 
     def trajectory(self) -> Trajectory | None:
         """It, or None when a step's source is none that the schema knows."""
@@ -323,6 +329,7 @@ def _trajectory(
         continued_in=_text(raw.get("continued_trajectory_ref")),
         id=_text(raw.get("trajectory_id")),
         problems=tuple(problems),
+        untold=_mapping(raw.get("extra")).get(UNTOLD_CALLS) is True,
     )
 
 

@@ -12,15 +12,17 @@ from terminalbench.analytics.settings import is_oracle
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.records.values import elapsed_sec
+from terminalbench.text.doubts import doubt
 from terminalbench.text.numbers import plural, some
 from terminalbench.text.oracle import ORACLE
 
-_FACTORS = {"environment": (), "model": ("model",), "agent_version": ("agent", "agent_version")}
+_FACTORS = {"environment": (), "model": ("model",), "agent_version": ("agent", "agent_version", "agent_code")}
 """What must be alike in both profiles, and the declared aspects of which any one explains a difference."""
 _BROKEN = (Outcome.ERRORED, Outcome.TIMED_OUT, Outcome.CANCELLED)
 ERROR_ALPHA = 0.05
 REDRAWN_ALPHA = 2 * ERROR_ALPHA
 """Of a test of either direction: one profile's tries broke more often, at ERROR_ALPHA."""
+_DOUBTS_SHOWN = 3
 _SAME_TIME_SEC = 600
 """Profiles that ran one after the other within so long ran at the same time."""
 
@@ -35,6 +37,8 @@ class Comparability:
     error_rate_p: float | None
     doubtful: tuple[float | None, float | None] = (None, None)
     """The share of each one's measured trials whose number is suspect."""
+    doubts: tuple[str, str] = ("", "")
+    """The names of the reasons, the most frequent first."""
     redrawn: bool = False
     """Whether tries broke at different rates while their agents worked, and were run again."""
 
@@ -69,23 +73,28 @@ def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dic
         if share.count
     ]
     doubtful = (shares[0].share, shares[1].share)
-    return Comparability(refused, [*warnings, *flagged], changed, error_p, doubtful, _redrawn(rows))
+    doubts = (shares[0].names, shares[1].names)
+    return Comparability(refused, [*warnings, *flagged], changed, error_p, doubtful, doubts, _redrawn(rows))
 
 
 @dataclass(frozen=True)
 class _Doubtful:
-    """How many results are suspect, as a share too, and why."""
+    """How many results are suspect, as a share too, and why: by the names of the reasons, and in words."""
 
     count: int
     share: float | None
+    names: str
     why: str
 
 
 def _doubtful(measured: Sequence[Row]) -> _Doubtful:
     suspects = [row.suspect for row in measured if row.suspect]
     reasons = Counter(reason for found in suspects for reason in found)
-    why = some([f"{reason.replace('_', ' ')} ({count})" for reason, count in reasons.most_common()])
-    return _Doubtful(len(suspects), len(suspects) / len(measured) if measured else None, why)
+    ranked = [reason for reason, _ in reasons.most_common()]
+    why = "; ".join(f"{reasons[reason]} x {doubt(reason)}" for reason in ranked[:_DOUBTS_SHOWN])
+    more = f"; and {plural(len(ranked) - _DOUBTS_SHOWN, 'further reason')}" if len(ranked) > _DOUBTS_SHOWN else ""
+    share = len(suspects) / len(measured) if measured else None
+    return _Doubtful(len(suspects), share, some(ranked, _DOUBTS_SHOWN), why + more)
 
 
 def _digests(profile: ProfileRows, task: TaskRef) -> set[str]:

@@ -356,9 +356,11 @@ def _too_little(prepared: _Prepared, shares: Sequence[_Share], settings: Setting
     if any(share.compared is not None and share.compared < settings.coverage for share in shares):
         everything = {task for side in prepared.planned for task in side.tasks}
         return f"only {len(prepared.tasks)} of {plural(len(everything), 'task')} are the same under both {wanted}"
-    for side, share in zip((prepared.new, prepared.old), prepared.checked.doubtful, strict=True):
+    checked = prepared.checked
+    for side, share, why in zip((prepared.new, prepared.old), checked.doubtful, checked.doubts, strict=True):
         if share is not None and share > settings.doubtful:
-            return f"{percent(share)} of {side.profile}'s results look doubtful (at most {percent(settings.doubtful)})"
+            borne = f"analysis.doubtful allows {percent(settings.doubtful)}"
+            return f"{percent(share)} of {side.profile}'s results look doubtful: {why} ({borne})"
     return None
 
 

@@ -101,7 +101,7 @@ def error_report(
             if one is not None and one.failure_class != UNFINISHED:
                 failed.append(one)
                 sign = next((f.value for f in corrected(found, people) if f.name == "failure_signature"), None)
-                signed.append((str(sign or "no error, no verifier output"), one))
+                signed.append((str(sign or "no error, no output"), one))
     cells = [cell for part in chosen for cell in part.cells]
     classes = {f"{one.batch}/{one.trial}": one.failure_class for one in failed}
     return ErrorReport(
@@ -197,7 +197,7 @@ def _compared(
     names = [told.trial if told else _name(cells[0]) for told, cells in zip(sides, (good, bad), strict=True)]
     fork = first_divergence(sides[0], sides[1]) if sides[0] is not None and sides[1] is not None else None
     absent = [name for name, told in zip((solved.a, solved.b), sides, strict=True) if told is None]
-    why = f"no trajectory of {' and '.join(absent)}" if absent else None if fork else "both made the same moves"
+    why = f"what {' and '.join(absent)} called is not told" if absent else None if fork else "both made the same moves"
     return msgspec.structs.replace(
         solved,
         a_trial=names[0],
@@ -213,7 +213,9 @@ def _told(part: Picked, cell: CellState) -> Told | None:
         return None
     files = part.files(cell.row)
     story = files.story
-    return Told(_name(cell), story.trajectory, story.actions, files.secrets) if story.trajectory is not None else None
+    if story.trajectory is None or story.trajectory.untold:
+        return None
+    return Told(_name(cell), story.trajectory, story.actions, files.secrets)
 
 
 def _name(cell: CellState) -> str:

@@ -18,7 +18,7 @@ import msgspec
 from terminalbench.analytics.findings.analyzers import ERROR, Loaded
 from terminalbench.analytics.findings.measures import MEASURES, MIX, NAMES, TRIPWIRES
 from terminalbench.analytics.findings.trial import as_table
-from terminalbench.analytics.findings.trial_files import NO_TRAJECTORY, Value
+from terminalbench.analytics.findings.trial_files import NO_TRAJECTORY, UNTOLD, Value
 from terminalbench.analytics.labels import ANALYZER as LABEL
 from terminalbench.analytics.labels import Labels, People, corrected, read_labels, said_of, unfit_lines
 from terminalbench.analytics.model import Comparison
@@ -47,7 +47,7 @@ _BUILT_IN = ("trial", "behaviour", "tripwires", "failure")
 _KINDS = {measure.name: measure.kind for measure in MEASURES}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _ODD = "oddities in the trajectory file"
-_MILD = (_ODD, f"no findings about behaviour, {NO_TRAJECTORY},")
+_MILD = (_ODD, *(f"no findings about behaviour, {why}," for why in (NO_TRAJECTORY, UNTOLD)))
 """Good to know, but nothing that ought to be there is missing: not every agent writes a trajectory."""
 
 

@@ -39,6 +39,7 @@ DEPARTURES = (
     type=click.Choice(GATES),
     help="Exit with 100 when a contrast is so, with 3 when one is inconclusive.",
 )
+@click.option("--allow-undecided", is_flag=True, help="Exit with 0 when the gate is undecided, and say so.")
 @click.option(
     "--accept",
     multiple=True,
@@ -58,6 +59,7 @@ def command(
     metric: Any,
     k: int | None,
     fail_if: Any,
+    allow_undecided: bool,
     accept: tuple[str, ...],
     by_snapshot: bool,
     results: Path | None,
@@ -69,8 +71,8 @@ def command(
     A target is an experiment file, a batch, a Harbor job or a folder of jobs; without one it is the newest batch.
     Several are pooled where a profile is the same treatment. A batch may still be running; what is missing is said.
     """
-    if accept and fail_if is None:
-        raise click.UsageError("--accept goes with --fail-if")
+    if (accept or allow_undecided) and fail_if is None:
+        raise click.UsageError(f"--{'accept' if accept else 'allow-undecided'} goes with --fail-if")
     from terminalbench.cli.select import noted
     from terminalbench.lab.compare import compare, hold_gate
     from terminalbench.lab.select import select
@@ -85,4 +87,4 @@ def command(
     else:
         click.echo(comparison_text(comparison, text_width()), nl=False)
     if fail_if is not None:
-        click.echo(hold_gate(comparison, fail_if, accept), err=as_json)
+        click.echo(hold_gate(comparison, fail_if, accept, allow_undecided=allow_undecided), err=as_json)

@@ -10,6 +10,7 @@ from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.markdown import rendered
 from terminalbench.index.totals import ProfileTotals
 from terminalbench.text import foreign, numbers, outcomes
+from terminalbench.text.doubts import doubt
 from terminalbench.version import __version__
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def environment() -> "Environment":
     for write in (
         numbers.age, numbers.cost, numbers.count, numbers.dollars, numbers.duration, numbers.moment, numbers.p_value,
         numbers.percent, numbers.plural, numbers.points, numbers.size, numbers.tokens, foreign.cut,
-        foreign.visible, outcomes.mark, outcomes.word,
+        foreign.visible, outcomes.mark, outcomes.word, doubt,
     ):  # fmt: skip
         made.filters[write.__name__] = write
     made.filters["rendered"] = rendered

@@ -15,7 +15,7 @@ from terminalbench.experiments.datasets import Dataset, DatasetPlaces
 from terminalbench.experiments.environments import check_environment
 from terminalbench.experiments.experiment import Experiment, Task
 from terminalbench.experiments.inherit import Inheritance
-from terminalbench.experiments.network import check_network
+from terminalbench.experiments.network import check_network, two_endpoints
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.project import project_root
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
@@ -334,6 +334,9 @@ class _Loader:
         )
         profiles = [profile for key in own if (profile := shared.resolve(key)) is not None]
         for profile in profiles:
+            if (both := two_endpoints(profile)) is not None:
+                at, what = join("profiles", profile.key), f"and options.{both[1]} name two places of its model"
+                self.problems.add(f"{at}.env.{both[0]}", what, "keep one of the two")
             if (champion := champions.get(profile.key)) is not None:
                 champion.check(profile, f"{join('profiles', profile.key)}.champion", self.problems)
         self._note_twins(profiles)

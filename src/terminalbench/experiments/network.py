@@ -79,6 +79,17 @@ def base_url_variables() -> list[str]:
     return [name for provider in _providers().values() for name in provider["variables"]]
 
 
+def base_urls_of(provider: str) -> list[str]:
+    """The variables that say where the models of one provider are."""
+    usual = [f"{provider.upper()}_API_BASE", f"{provider.upper()}_BASE_URL"]
+    return list(dict.fromkeys([*_providers().get(provider, {}).get("variables", []), *usual]))
+
+
+def provider_hosts(provider: str) -> list[str]:
+    """The hosts of a provider."""
+    return _providers().get(provider, {}).get("hosts", [])
+
+
 def model_endpoints(profile: Profile) -> list[str]:
     """Where the model of a profile is reached: as its options say, as variables say, else at its provider's hosts.
 
@@ -106,6 +117,19 @@ def model_endpoints(profile: Profile) -> list[str]:
 
 def _from_host(profile: Profile) -> bool:
     return profile.agent.workflow or profile.agent.asks_from_host
+
+
+def two_endpoints(profile: Profile) -> tuple[str, str] | None:
+    """The variable and the option of a profile that place its model differently, if they do."""
+    provider, _, rest = (profile.model or "").partition("/")
+    variables = [*filter(None, [profile.agent.base_url_env]), *base_urls_of(provider if rest else "")]
+    named = {name: value for name, value in profile.env.items() if name in variables and value and "${" not in value}
+    for option in _BASES:
+        base = profile.options.get(option)
+        for name, value in named.items():
+            if isinstance(base, str) and base and base.rstrip("/") != value.rstrip("/"):
+                return name, option
+    return None
 
 
 def declared_addresses(profile: Profile) -> list[str]:

@@ -14,19 +14,18 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, override
+from typing import Any
 
 from harbor.agents.installed.base import BaseInstalledAgent, NonZeroAgentExitCodeError
 
 from terminalbench.experiments.mounts import Mount
 from terminalbench.faults import ErrorClass
+from terminalbench.harbor.model_calls import CURRENT, ModelPlaces, follow_models
 from terminalbench.harbor.read.error_classes import OTHER_EXCEPTIONS, error_class
 from terminalbench.harbor.read.provider_wait import Refusals
 from terminalbench.harbor.read.seen import Seen
 
-_CLIENT = "litellm"
 _RUNS = ("run", "resume", "load")
 _MOST_UPLOADS = 100
 _SIGNALLED = ("asyncio.runners", "harbor.cli.jobs")
@@ -38,6 +37,7 @@ class AgentWatch:
 
     def __init__(self, trial: Any) -> None:
         self.commands: int | None = None if isinstance(trial.agent, BaseInstalledAgent) else 0
+        self.places = ModelPlaces(trial)
         self.asked = 0
         self.answers = 0
         self.refusals = Refusals()
@@ -109,8 +109,8 @@ class AgentWatch:
         contained = _contained(method)
 
         async def run(*arguments: Any, **named: Any) -> Any:
-            _follow_models()
-            before = _CURRENT.set(self)
+            follow_models()
+            before = CURRENT.set(self)
             self._running += 1
             try:
                 return await contained(*arguments, **named)
@@ -119,7 +119,7 @@ class AgentWatch:
                 raise
             finally:
                 self._running -= 1
-                _CURRENT.reset(before)
+                CURRENT.reset(before)
 
         return run
 
@@ -156,7 +156,7 @@ class AgentWatch:
             if self._running and self.commands is not None:
                 self.commands += 1
                 self._acted()
-                _follow_models()
+                follow_models()
             return await method(*arguments, **named)
 
         return exec_
@@ -207,48 +207,6 @@ def _from_a_signal(error: BaseException) -> bool:
     )
 
 
-_CURRENT: ContextVar[AgentWatch | None] = ContextVar("agent_watch", default=None)
-
-
 def current_watch() -> AgentWatch | None:
     """The watch of the agent that runs in this task: for one whose client tells LiteLLM nothing."""
-    return _CURRENT.get()
-
-
-def _follow_models() -> None:
-    """Have LiteLLM tell of its requests, once, where an agent has loaded it: loading it takes seconds."""
-    litellm: Any = sys.modules.get(_CLIENT)
-    if litellm is None or any(getattr(callback, "of_tbench", False) for callback in litellm.callbacks):
-        return
-    from litellm.integrations.custom_logger import CustomLogger
-
-    class Follower(CustomLogger):
-        """Its methods are awaited where the request is made, in the context of the agent."""
-
-        of_tbench = True
-
-        @override
-        async def async_pre_call_deployment_hook(self, kwargs: Any, call_type: Any) -> None:
-            if (watch := _CURRENT.get()) is not None:
-                watch.asks(stream=bool(kwargs.get("stream")))
-
-        @override
-        async def async_post_call_success_deployment_hook(
-            self, request_data: Any, response: Any, call_type: Any
-        ) -> None:
-            if (watch := _CURRENT.get()) is not None:
-                watch.answered()
-
-        @override
-        async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
-            if (watch := _CURRENT.get()) is not None and kwargs.get("stream"):
-                watch.answered()
-
-        @override
-        async def async_post_call_failure_deployment_hook(
-            self, request_data: Any, exception: Exception, call_type: Any, fallback_depth: int | None = None
-        ) -> None:
-            if (watch := _CURRENT.get()) is not None:
-                watch.refused(exception)
-
-    litellm.callbacks.append(Follower())
+    return CURRENT.get()

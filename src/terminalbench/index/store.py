@@ -169,6 +169,14 @@ MIGRATIONS: list[tuple[str, str]] = [
         DELETE FROM summaries;
         """,
     ),
+    (
+        "016_untold",  # what an agent does not tell is no reason to doubt, and a command that ran has acted
+        """
+        UPDATE trials SET stamp = '' WHERE suspect IS NOT NULL OR error_class IS NOT NULL;
+        UPDATE batches SET stamp = NULL;
+        DELETE FROM summaries;
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
 has the trials read anew by the next scan.

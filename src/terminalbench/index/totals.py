@@ -245,7 +245,7 @@ class Reason:
 
 
 def reason(cell: CellState) -> Reason:
-    """Why one trial was not measured."""
+    """Why one trial was not measured, or failed with an error."""
     trial = cell.row.trial if cell.row else None
     default = "it never started" if cell.row is None else _DEFAULT_REASONS.get(cell.outcome, "it was interrupted")
     default = "it has not ended" if cell.running else default
@@ -254,11 +254,10 @@ def reason(cell: CellState) -> Reason:
 
 
 def causes(cells: Iterable[CellState]) -> list[tuple[str, dict[str, int]]]:
-    """Why trials were not measured, each cause once with its trials by profile, the most frequent cause first."""
+    """Why trials ended as they did, each cause once with its trials by profile, the most frequent cause first."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for cell in cells:
-        if not cell.measured:
-            found[reason(cell).what][cell.profile] += 1
+        found[reason(cell).what][cell.profile] += 1
     return sorted(((what, dict(by)) for what, by in found.items()), key=lambda cause: -sum(cause[1].values()))
 
 

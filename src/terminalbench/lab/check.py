@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.analytics.findings.last_words import last_lines
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
@@ -31,7 +32,6 @@ from terminalbench.llm.model import ModelError
 from terminalbench.llm.ollama_server import OllamaServer, server_url
 from terminalbench.records.event import Event
 from terminalbench.records.trial import Outcome, TaskRef, Trial
-from terminalbench.report.trial import last_lines
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.executors.local import ask
 from terminalbench.runner.preflight import Prepared

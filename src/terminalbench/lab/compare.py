@@ -1,11 +1,11 @@
 """Comparing the profiles of batches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
 from terminalbench.analytics.compare import compare_views
-from terminalbench.analytics.gate import FailIf, gate, unaccepted, unchanged
+from terminalbench.analytics.gate import FailIf, Held, gate, unaccepted, unchanged
 from terminalbench.analytics.model import Comparison, Metric, ProfileSummary
 from terminalbench.analytics.settings import Asked
 from terminalbench.errors import GateFailed, Incomplete, UserError, did_you_mean
@@ -52,16 +52,41 @@ def compare(
     return compare_views(views, asked)
 
 
-def hold_gate(comparison: Comparison, fail_if: FailIf, accept: Sequence[str] = ()) -> str:
+def hold_gate(
+    comparison: Comparison, fail_if: FailIf, accept: Sequence[str] = (), *, allow_undecided: bool = False
+) -> str:
     """That the gate holds, as a sentence; GateFailed when a contrast is what it must not be, Incomplete when undecided.
 
     Departures from the declared plan leave it undecided, whatever the verdicts, unless `accept` names their kinds.
-    A profile that is the same in all batches has no contrast, which the sentence says.
+    A profile that is the same in all batches has no contrast, which the sentence says. `allow_undecided` lets an
+    undecided gate pass where something was measured of every profile in question, and no contrast is what it must not
+    be.
     """
     same = unchanged(comparison)
-    if same is not None:
-        return _hold_unchanged(same, comparison, fail_if)
-    held = gate(comparison, fail_if)
+    held = gate(comparison, fail_if) if same is None else {}
+    try:
+        if same is not None:
+            return _hold_unchanged(same, comparison, fail_if)
+        return _hold_contrasts(comparison, fail_if, accept, held)
+    except Incomplete as error:
+        wrong = _known_wrong(comparison, held)
+        if allow_undecided and wrong is None:
+            return f"{error.what}; --allow-undecided lets it pass"
+        allowed = f"--allow-undecided {'lets it pass' if wrong is None else f'is not for that: {wrong}'}"
+        raise Incomplete(error.what, hint="; ".join(filter(None, (error.hint, allowed)))) from None
+
+
+def _known_wrong(comparison: Comparison, held: Mapping[str, Held]) -> str | None:
+    """What is wrong although the gate is undecided: a contrast fails it, or nothing was measured of a profile."""
+    failed = [name for name, answer in held.items() if answer == "failed"]
+    asked = {name for contrast in comparison.contrasts for name in (contrast.new, contrast.old)}
+    nothing = [one.profile for one in comparison.profiles if not one.measured and (one.profile in asked or not asked)]
+    if failed:
+        return f"{some(failed)} would fail the gate"
+    return f"nothing was measured of {some(nothing)}" if nothing else None
+
+
+def _hold_contrasts(comparison: Comparison, fail_if: FailIf, accept: Sequence[str], held: Mapping[str, Held]) -> str:
     open_kinds = unaccepted(comparison, accept)
     if open_kinds:
         raise Incomplete(
@@ -69,11 +94,16 @@ def hold_gate(comparison: Comparison, fail_if: FailIf, accept: Sequence[str] = (
             hint=f"to judge it all the same: {' '.join(f'--accept {kind}' for kind in open_kinds)}",
         )
     failed = [name for name, answer in held.items() if answer == "failed"]
-    undecided = [name for name, answer in held.items() if answer == "undecided"]
     if failed:
         raise GateFailed(f"{'; '.join(failed)} {'is' if len(failed) == 1 else 'are'} {fail_if.replace('-', ' ')}")
+    because = {f"{one.new} vs {one.old}": one.reason for one in comparison.contrasts}
+    undecided = [
+        f"{name}: inconclusive{f', because {because[name]}' if because[name] else ''}"
+        for name, answer in held.items()
+        if answer == "undecided"
+    ]
     if undecided:
-        raise Incomplete(f"{'; '.join(undecided)}: inconclusive, so --fail-if {fail_if} stays undecided")
+        raise Incomplete(f"{'; '.join(undecided)}; so --fail-if {fail_if} stays undecided")
     return f"{'; '.join(held)}: {_HOLDS[fail_if]}, so --fail-if {fail_if} holds"
 
 

@@ -17,6 +17,7 @@ from terminalbench.records.trial import Delivery as Delivered
 from terminalbench.records.trial import Finding, Outcome, Trial
 from terminalbench.report.model import Delivery, Effort, Group, Superseded, ToolUse, TrialRef, WorkflowUse
 from terminalbench.report.text import money
+from terminalbench.text.doubts import doubt
 from terminalbench.text.numbers import plural
 from terminalbench.text.outcomes import word
 
@@ -61,7 +62,7 @@ def suspects(cells: list[CellState], refs: Refs) -> tuple[Group, ...]:
     for place, cell in enumerate(cells):
         trial = cell.row.trial if cell.row else None
         if trial and place in refs:
-            found += [(f"{word(cell.outcome)}, but {reason}", refs[place]) for reason in trial.suspect]
+            found += [(f"{word(cell.outcome)}, but {doubt(reason)}", refs[place]) for reason in trial.suspect]
     return grouped(found)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
 
+from terminalbench.analytics.findings.failed_checks import failed_check
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.results import Results, Table
 from terminalbench.json_files import encode_json
-from terminalbench.report.checks import failed_check
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.foreign import visible
 

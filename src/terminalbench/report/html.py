@@ -17,6 +17,7 @@ from terminalbench.report.charts.svg import esc
 from terminalbench.report.jinja_templates import templates
 from terminalbench.report.model import Report, TrialRef
 from terminalbench.text import numbers
+from terminalbench.text.doubts import DOUBTFUL_COUNT
 from terminalbench.text.foreign import short, visible
 from terminalbench.text.outcomes import word
 
@@ -46,6 +47,7 @@ def render_html(report: Report) -> str:
         linked=linked,
         brief=not few,
         listed_cells=LISTED_CELLS,
+        doubtful_count=DOUBTFUL_COUNT,
         charts={name: _chart(make(report)) for name, make in _PICTURES.items()},
     )
 

@@ -9,6 +9,7 @@ from terminalbench.report.html import interval_text
 from terminalbench.report.model import Group, Report
 from terminalbench.report.sentences import headlines, looks_sentence
 from terminalbench.text import outcomes
+from terminalbench.text.doubts import DOUBTFUL_COUNT
 from terminalbench.text.foreign import short
 from terminalbench.text.numbers import (
     NOTHING,
@@ -66,7 +67,9 @@ def render_markdown(report: Report) -> str:
     if report.delivery:
         parts.append("## Did the treatment arrive?\n\n" + _delivery(report))
     if report.suspects:
-        parts.append("## Doubtful results\n\n" + _groups(report, report.suspects))
+        parts.append(
+            f"## Doubtful results\n\nFlagged, not changed: {DOUBTFUL_COUNT}.\n\n" + _groups(report, report.suspects)
+        )
     if report.not_measured:
         parts.append("## Not measured\n\n" + _groups(report, report.not_measured))
     if report.superseded:

@@ -144,7 +144,11 @@ def _limits(report: Report) -> list[Headline]:
     doubtful = sum(group.count for group in report.suspects)
     if doubtful:
         verb = "looks" if doubtful == 1 else "look"
-        found.append(Headline(f"{plural(doubtful, 'result')} {verb} doubtful.", "warning", "suspects"))
+        found.append(
+            Headline(
+                f"{plural(doubtful, 'result')} {verb} doubtful: why, and what to do, is below.", "warning", "suspects"
+            )
+        )
     names = report.profile_names()
     missed = [said for item in report.delivery if (said := delivery_sentence(item, names[item.profile]))]
     if len(missed) > FEW:

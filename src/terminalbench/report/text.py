@@ -9,6 +9,7 @@ from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, causes, profile_totals, spend
 from terminalbench.records.trial import TAMPERING, Outcome
 from terminalbench.text import outcomes
+from terminalbench.text.doubts import DOUBTFUL_COUNT, doubt
 from terminalbench.text.foreign import printable, shortened
 from terminalbench.text.numbers import NOTHING, cost, dollars, duration, percent, plural, points
 from terminalbench.text.oracle import ORACLE, named
@@ -40,14 +41,16 @@ def profile_cost(line: ProfileTotals) -> str:
 
 
 def summary(view: BatchView) -> str:
-    """The table, the matrix, and what was not measured and why."""
+    """The table, the matrix, what was not measured and why, what failed with an error, and what is doubtful."""
     parts = [profile_table(view), matrix(view)]
     reasons = cause_lines(view)
     if reasons:
         parts.append("\n".join(["Not measured", *reasons]))
+    if crashes := _causes(filter(_crashed, view.cells)):
+        parts.append("\n".join(["Failed with an error", *crashes]))
     doubts = suspects(view)
     if doubts:
-        parts.append("\n".join(["Doubtful results", *doubts]))
+        parts.append("\n".join(["Doubtful results", *doubts, f"  {DOUBTFUL_COUNT}"]))
     repeats = view.repeats()
     if repeats:
         told = plural(len(repeats), "trial was", "trials were")
@@ -137,7 +140,17 @@ def _blocks(rows: list[list[str]], left: Container[int] | None = None) -> list[s
 
 def cause_lines(view: BatchView, width: int = WIDTH) -> list[str]:
     """Why trials were not measured, each cause once, the most frequent first."""
-    return _counted([(f"{what} [{_by_profile(by)}]", sum(by.values())) for what, by in causes(view.cells)], width)
+    return _causes([cell for cell in view.cells if not cell.measured], width)
+
+
+def _causes(cells: Iterable[CellState], width: int = WIDTH) -> list[str]:
+    return _counted([(f"{what} [{_by_profile(by)}]", sum(by.values())) for what, by in causes(cells)], width)
+
+
+def _crashed(cell: CellState) -> bool:
+    """Whether it failed with an error of its agent."""
+    trial = cell.row.trial if cell.row is not None else None
+    return cell.outcome is Outcome.FAILED and trial is not None and trial.error_class is not None
 
 
 def _by_profile(counts: dict[str, int]) -> str:
@@ -163,7 +176,7 @@ def suspects(view: BatchView) -> list[str]:
     for cell in view.cells:
         trial = cell.row.trial if cell.row else None
         for reason in trial.suspect if trial else []:
-            told = (not reason.startswith(TAMPERING), f"{outcomes.word(cell.outcome)}, but {reason}")
+            told = (not reason.startswith(TAMPERING), f"{outcomes.word(cell.outcome)}, but {doubt(reason)}")
             found.setdefault(told, Counter())[cell.profile] += 1
     ranked = sorted(found.items(), key=lambda item: (item[0][0], -item[1].total()))
     return _counted([(f"{told} [{_by_profile(by)}]", by.total()) for (_, told), by in ranked])

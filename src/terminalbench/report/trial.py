@@ -1,6 +1,5 @@
 """One trial as plain text: how it ended, and its steps: who spoke, what was called, what came back."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +8,18 @@ from typing import Any
 import msgspec
 
 from terminalbench.analytics.atif import Call, Result, Step, Trajectory, UnreadableTrajectory, read_trajectory
+from terminalbench.analytics.findings.failure import classify
+from terminalbench.analytics.findings.last_words import agent_outputs, last_lines
+from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.decode import NOT_DECODED, decode
-from terminalbench.files import is_plain, open_plain, read_plain
+from terminalbench.files import is_plain, read_plain
 from terminalbench.harbor.read.results import RESULT, ReadState
 from terminalbench.index.queries import TrialRow
 from terminalbench.json_files import decode_plain
 from terminalbench.records.setup import ON_HOST, SETUP_FILE, SetupNote
-from terminalbench.records.trial import CLOCK_JUMPED, NO_ANSWER, Delivery, ProviderWait, Trial, Usage
+from terminalbench.records.trial import CLOCK_JUMPED, NO_ANSWER, Delivery, Outcome, ProviderWait, Trial, Usage
 from terminalbench.secrets.values import NONE, Secrets
+from terminalbench.text.doubts import doubt
 from terminalbench.text.egress import egress_lines
 from terminalbench.text.foreign import cut as shorten
 from terminalbench.text.foreign import printable
@@ -28,7 +31,6 @@ from terminalbench.text.paths import from_here
 from terminalbench.text.wrap import wrapped
 
 _VERIFIER_LINES = 20
-_TAIL_BYTES = 64 * 1024
 _CONFIG_LIMIT = 4 << 20
 _INSTRUCTION_LIMIT = 1 << 20
 _FIRST, _LAST = 5, 25
@@ -72,6 +74,11 @@ class _Read:
     problem: str = ""
 
 
+def _told(read: _Read) -> bool:
+    """Whether a trajectory tells what its agent called."""
+    return read.trajectory is not None and not read.trajectory.untold
+
+
 def _read_all(files: Sequence[Path], secrets: Secrets) -> list[_Read]:
     """Every trajectory of a trial, concealed."""
     found = []
@@ -110,7 +117,7 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = No
         why = "it was interrupted" if row.state == ReadState.UNFINISHED else row.reason
         lines.append(f"  state     {row.state}: {why}")
     else:
-        lines += _ending(row.trial)
+        lines += _ending(row.trial, _why(folder, row, shown))
     lines += _usage(row.usage) if row.state != ReadState.HELD else ["  usage     none: it never started"]
     if row.trial is not None:
         lines += _delivery(row.trial.delivery)
@@ -123,6 +130,8 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = No
     found = _read_all(files, shown.secrets)
     lines += _instruction_lines(folder, found, shown)
     lines += _steps_lines(folder, found, shown)
+    if row.trial is not None and row.trial.outcome is not Outcome.PASSED and not any(_told(read) for read in found):
+        lines += [line for file in agent_outputs(folder) for line in _last_words(file, f"{file.name} says", shown)]
     lines += _last_words(folder / "verifier" / "test-stdout.txt", "verifier said", shown)
     lines += _last_words(folder / "exception.txt", "exception.txt says", shown)
     return "\n".join(lines if shown.full else wrapped(lines, shown.width)) + "\n"
@@ -166,17 +175,26 @@ def _below(folder: Path, file: Path) -> str:
 
 def _logs(folder: Path) -> list[Path]:
     """The files of a trial that tell what happened, as far as they are there: logs of agent, verifier and Harbor."""
-    runs = [folder, *sorted(path for path in folder.glob("steps/*") if not path.is_symlink())]
-    agent = [path for run in runs for path in sorted((run / "agent").glob("*.txt"))[:_MOST_LOGS]]
-    verifier = [run / "verifier" / "test-stdout.txt" for run in runs]
+    steps = sorted(path for path in folder.glob("steps/*") if not path.is_symlink())
+    verifier = [run / "verifier" / "test-stdout.txt" for run in (folder, *steps)]
     services = sorted((folder / "services").glob("*.log"))[:_MOST_LOGS]
-    found = [*agent, *verifier, *services, folder / "exception.txt", folder / "trial.log"]
+    found = [*agent_outputs(folder), *verifier, *services, folder / "exception.txt", folder / "trial.log"]
     return [path for path in found if is_plain(path)]
 
 
-def _ending(trial: Trial) -> list[str]:
+def _why(folder: Path, row: TrialRow, shown: Shown) -> str | None:
+    """Why a trial failed, where no error says so."""
+    if row.trial is None or row.trial.error_class is not None or row.trial.outcome is not Outcome.FAILED:
+        return None
+    files = TrialFiles.of(row, folder, folder.parent, shown.secrets)
+    verdict = classify(files, files.story.trajectory)
+    return f"{verdict.name}: {verdict.reason}"
+
+
+def _ending(trial: Trial, why: str | None) -> list[str]:
     reward = UNKNOWN if trial.reward is None else f"{trial.reward:g}"
     lines = [f"  outcome   {word(trial.outcome)} (reward {reward}, agent {word(trial.agent_status)})"]
+    lines += [f"  why       {why}"] if why is not None else []
     if trial.error_class is not None or trial.error_message:
         kind = " ".join(str(part) for part in (trial.error_class, trial.error_type) if part)
         lines.append(f"  error     {kind}: {trial.error_message}")
@@ -184,7 +202,7 @@ def _ending(trial: Trial) -> list[str]:
         info = trial.error_class.info
         lines.append(f"  fault     of the {info.fault}: {info.meaning}")
     lines += _wait(trial.wait)
-    lines += [f"  doubtful  {reason}" for reason in trial.suspect]
+    lines += [f"  doubtful  {doubt(reason)}" for reason in trial.suspect]
     lines += [f"  {'' if place else 'network':<9} {line}" for place, line in enumerate(egress_lines(trial.egress))]
     if trial.simulated:
         lines.append("  simulated yes: not a measurement of a real agent")
@@ -289,18 +307,6 @@ def _last_words(file: Path, said: str, shown: Shown) -> list[str]:
     kept = lines if shown.full else lines[-_VERIFIER_LINES:]
     head = f"  {said}" if whole and len(kept) == len(lines) else f"  {said}, at the end"
     return [head, *(f"    {line}" for line in kept)] if kept else []
-
-
-def last_lines(file: Path, secrets: Secrets) -> tuple[list[str], bool]:
-    """The last lines of a file of a trial, fit to be printed; and whether they are all. None without the file."""
-    with open_plain(file) as stream:
-        if stream is None:
-            return [], True
-        size = os.fstat(stream.fileno()).st_size
-        stream.seek(max(0, size - _TAIL_BYTES))
-        text = stream.read(_TAIL_BYTES).decode(errors="replace")
-    lines = secrets.conceal(text).splitlines()[1 if size > _TAIL_BYTES else 0 :]
-    return [printable(line) for line in lines], size <= _TAIL_BYTES
 
 
 def _instruction_lines(folder: Path, found: Sequence[_Read], shown: Shown) -> list[str]:

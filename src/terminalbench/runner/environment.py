@@ -7,6 +7,7 @@ from pathlib import Path
 
 from terminalbench.experiments.envfile import read_env_file
 from terminalbench.experiments.environments import own_variables
+from terminalbench.experiments.network import base_url_variables
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.task_folder import declared_names
 from terminalbench.registry import is_import_path
@@ -36,7 +37,7 @@ def child_environment(
     place = root if own_parts else None
     shell = os.environ if shell is None else shell
     names = [*named_variables(profile), *own_variables(container_env, shell)]
-    return process_environment(names, profile.env_file, place, shell)
+    return process_environment(names, profile.env_file, place, shell) | stated_endpoints(profile.env)
 
 
 def process_environment(
@@ -55,6 +56,12 @@ def process_environment(
     if root is not None or "PYTHONPATH" in shell:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root or ""), shell.get("PYTHONPATH"))))
     return env | FIXED
+
+
+def stated_endpoints(env: Mapping[str, str]) -> dict[str, str]:
+    """The addresses of models that a profile's own table states: Harbor's process may ask them itself."""
+    known = set(base_url_variables())
+    return {name: value for name, value in env.items() if name in known and "${" not in value}
 
 
 def named_variables(profile: Profile) -> list[str]:

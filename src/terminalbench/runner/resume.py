@@ -40,7 +40,7 @@ from terminalbench.registry import is_import_path
 from terminalbench.runner.additions import Grown, grow, root_of
 from terminalbench.runner.changes import Changes, accepted, find_changes, refuse, unrecorded_code, with_task_files
 from terminalbench.runner.datasets import with_remote_tasks
-from terminalbench.runner.environment import declared_variables, process_environment
+from terminalbench.runner.environment import declared_variables, process_environment, stated_endpoints
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.runner.images import ImageBooks, build_notes, image_books, with_builds, with_images
 from terminalbench.runner.kill import await_ends, end_leftovers
@@ -382,7 +382,8 @@ def _environment(plan: Plan, profile: str, template: Mapping) -> dict[str, str]:
     own_parts = own_parts or bool(imports(record.content.get("workflow") or {}))
     place = root if own_parts else None
     names += own_variables(plan.settings.container_env, os.environ)
-    return process_environment(names, env_file, place, os.environ)
+    stated = stated_endpoints(record.content.get("env") or {})
+    return process_environment(names, env_file, place, os.environ) | stated
 
 
 def _note(

@@ -10,6 +10,7 @@ from typing import Any, override
 
 import pytest
 
+from support.watched import stub_trial
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.agent_watch import AgentWatch
 from terminalbench.harbor.agents import chat
@@ -56,7 +57,7 @@ SCHEMA = Schema("any", {}, anything)
 
 
 def watch() -> AgentWatch:
-    return AgentWatch(SimpleNamespace(agent=SimpleNamespace(setup=None), agent_environment=SimpleNamespace(exec=None)))
+    return AgentWatch(stub_trial(SimpleNamespace(setup=None)))
 
 
 def talk(monkeypatch: pytest.MonkeyPatch, script: list[Any], **more: Any) -> tuple[TrialChat, list[Scripted]]:

@@ -29,7 +29,7 @@ class Analyzer:
     def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:
         """Every measure of the trajectory; None with the reason when there is no trajectory."""
         me = (self.name, self.version)
-        if trajectory is None:
+        if trajectory is None or trajectory.untold:
             return [trial.finding(me, name, None, trial.story.missing) for name in BEHAVIOUR]
         notes = _Notes()
         actions = trial.story.actions

@@ -1,7 +1,8 @@
 """The analyzer `failure`: why a trial that did not pass did not. Rules in order; the first that holds is the class.
 
 An error has the name of its class (`terminalbench.faults`). A failure is classed by what the trajectory shows, with the
-steps that show it. docs/analysis.md has each rule in one line (a test compares the names).
+steps that show it; where no calls are told, by how its agent ended, what it printed last, and the check that failed.
+docs/analysis.md has each rule in one line (a test compares the names).
 """
 
 import re
@@ -11,11 +12,15 @@ from dataclasses import dataclass
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.behaviour import loop_steps
+from terminalbench.analytics.findings.failed_checks import failed_check
+from terminalbench.analytics.findings.last_words import agent_outputs, last_said
 from terminalbench.analytics.findings.trial import CtrfTest, read_ctrf
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.faults import ErrorClass
 from terminalbench.files import tail_plain
+from terminalbench.harbor.read.seen import read_seen
 from terminalbench.records.trial import AgentStatus, Finding, Outcome, Trial
+from terminalbench.text.foreign import flat
 from terminalbench.text.numbers import duration, plural, some
 from terminalbench.workflow.history import read_history
 
@@ -26,6 +31,7 @@ SILENT_SHARE = 0.5
 LOOP_REPEATS = 5
 _TAIL_BYTES = 16 * 1024
 _STEPS_SHOWN = 20
+_LETTERS = 160
 
 _NAMED_FILE = re.compile(
     r"(?<![\w/.:-])(?:/?(?:[\w.-]+/)+[\w-]+\.\w{1,8}|/(?:[\w.-]+/)*[\w.-]+|[\w-]+\.(?:py|js|ts|c|h|cpp|rs|go|java|rb|sh|txt|json|csv|toml|yaml|yml|md|html|sql|R|cfg|ini|xml|db))(?![\w/])"
@@ -48,7 +54,7 @@ class Analyzer:
     """One class and one signature for each trial that did not pass."""
 
     name = "failure"
-    version = "5"
+    version = "6"
 
     def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:
         """The class with its evidence; None for a trial that passed."""
@@ -61,7 +67,7 @@ class Analyzer:
         yield trial.finding(me, "failure_class", verdict.name, verdict.reason, list(verdict.steps)[:_STEPS_SHOWN])
         tests = read_ctrf(trial)
         sign = signature(trial, tests if isinstance(tests, list) else None)
-        yield trial.finding(me, "failure_signature", sign, None if sign else "neither an error nor a verifier output")
+        yield trial.finding(me, "failure_signature", sign, None if sign else "neither an error nor any output")
 
 
 def classify(trial: TrialFiles, trajectory: Trajectory | None) -> Verdict:
@@ -75,21 +81,50 @@ def classify(trial: TrialFiles, trajectory: Trajectory | None) -> Verdict:
     if record.outcome is Outcome.NOT_RUN:
         return Verdict("not_run", _said(record))
     if record.agent_status is AgentStatus.TIMED_OUT:
-        return _timeout(trial, trajectory, record)
+        return _timeout(trial, None if trajectory is None or trajectory.untold else trajectory, record)
+    untold = trajectory is None or trajectory.untold
     if record.error_class is not None and record.error_class.of_profile:
-        return Verdict(str(record.error_class), _said(record), _last_step(trial))
+        why = [_said(record), *(_checked(trial) if untold else ())]
+        return Verdict(str(record.error_class), "; ".join(why), _last_step(trial))
     history = read_history(trial.folder)
     if history is not None and history.failed_step is not None:
         where = f"{history.failed_step}, at {history.failed_guard}" if history.failed_guard else history.failed_step
         return Verdict("given_up", f"its workflow gave up step {where}, and left no patch", _last_step(trial))
-    if trajectory is None:
-        return Verdict("unexplained", f"the verifier failed it, and {trial.story.missing}")
+    if trajectory is None or trajectory.untold:
+        return _without_calls(trial, record)
     actions = trial.story.actions
     for rule in _RULES:
         found = rule(actions, trajectory)
         if found is not None:
             return found
     return Verdict("wrong_answer", "the agent worked, finished, and the verifier failed it", _last_step(trial))
+
+
+def _without_calls(trial: TrialFiles, record: Trial) -> Verdict:
+    """By what there is, where nothing tells what the agent called."""
+    said, checked, commands = _printed(trial), _checked(trial), read_seen(trial.folder).commands
+    if commands == 0 and not said:
+        return Verdict("never_acted", "; ".join(["it ran no command in its environment", *checked]))
+    ended = "it ended with exit 0" if record.agent == "command" else "it ended without an error"
+    silent = not said and bool(agent_outputs(trial.folder))
+    parts = [f"{ended} after {plural(commands, 'command')}" if commands else ended]
+    parts += [*(["it printed nothing"] if silent else said), *(checked or ["the verifier said nothing"])]
+    known = "no_output" if silent else "wrong_answer" if said or checked or commands else "unexplained"
+    return Verdict(known, "; ".join(parts))
+
+
+def _printed(trial: TrialFiles) -> list[str]:
+    """The last line of each output of the agent."""
+    return [f'{name} ends "{line}"' for name, line in last_said(trial.folder, trial.secrets).items()]
+
+
+def _checked(trial: TrialFiles) -> list[str]:
+    """The first check that failed, or else the verifier's last words; none where it left neither."""
+    check = failed_check(trial.folder, trial.secrets)
+    if check is None:
+        return []
+    name, said = flat(check.name, _LETTERS), flat(check.message, _LETTERS)
+    return [f"{name} failed{said and f': {said}'}" if name else f'the verifier said "{said}"']
 
 
 type _Rule = Callable[[tuple[Action, ...], Trajectory], Verdict | None]
@@ -179,9 +214,9 @@ _RULES: tuple[_Rule, ...] = (_never_acted, _loop, _lost_passing_state, _wrong_ta
 
 FAILURE_CLASSES: tuple[str, ...] = (
     *(kind.value for kind in ErrorClass),
-    "unreadable", "unfinished", "not_run", "timeout_stuck", "timeout_working", "given_up", "unexplained", "never_acted",
-    "loop", "lost_passing_state", "wrong_target", "gave_up_early", "finished_with_failing_tests", "own_tests_passed",
-    "untested", "wrong_answer",
+    "unreadable", "unfinished", "not_run", "timeout_stuck", "timeout_working", "given_up", "unexplained", "no_output",
+    "never_acted", "loop", "lost_passing_state", "wrong_target", "gave_up_early", "finished_with_failing_tests",
+    "own_tests_passed", "untested", "wrong_answer",
 )  # fmt: skip
 """Every class there is: those of errors, and what failures show. A time-out is told by what the agent did till then,
 where that is known."""
@@ -192,7 +227,8 @@ def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) ->
         return Verdict("never_acted", "time ran out, and the agent had called no tool", _last_step(trial))
     if trajectory is None:
         if not record.tool_calls:
-            return Verdict(str(ErrorClass.AGENT_TIMEOUT), f"time ran out, and {trial.story.missing}")
+            said = "; ".join([f"time ran out, and {trial.story.missing}", *_printed(trial)])
+            return Verdict(str(ErrorClass.AGENT_TIMEOUT), said)
         calls = plural(record.tool_calls, "call")
         return Verdict("timeout_working", f"time ran out after {calls}, and {trial.story.missing}")
     actions = trial.story.actions
@@ -227,7 +263,10 @@ def signature(trial: TrialFiles, tests: list[CtrfTest] | None) -> str | None:
     if failing:
         return f"failing: {some(failing)}"[:300]
     last = _verifier_words(trial)
-    return f"verifier: {normalised(last)}"[:200] if last else error
+    if last or error:
+        return f"verifier: {normalised(last)}"[:200] if last else error
+    said = [f"{name}: {normalised(line)}" for name, line in last_said(trial.folder, trial.secrets).items()]
+    return "; ".join(said)[:200] or None
 
 
 _ERROR_LINE = re.compile(r"(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Failure)\b.*\S")

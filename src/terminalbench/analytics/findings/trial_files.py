@@ -10,6 +10,8 @@ import msgspec
 
 from terminalbench.analytics.atif import Step, Trajectory, UnreadableTrajectory, read_trajectory
 from terminalbench.analytics.findings.actions import Action, actions_of
+from terminalbench.analytics.findings.last_words import agent_outputs
+from terminalbench.harbor.read.seen import SEEN
 from terminalbench.index.queries import TrialRow
 from terminalbench.records.trial import Finding, Trial, Usage
 from terminalbench.secrets.values import Secrets
@@ -19,6 +21,7 @@ _PARTS_LIMIT = 200
 type Value = bool | int | float | str | None
 TRAJECTORY = "trajectory.json"
 NO_TRAJECTORY = "the trial left no trajectory"
+UNTOLD = "its output does not tell what it called"
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class TrialFiles:
 
 @dataclass(frozen=True)
 class Story:
-    """What is known of the agent's way: the trajectory, its actions, or why there is none."""
+    """What is known of the agent's way: the trajectory, its actions, or why there is none of either (`missing`)."""
 
     trajectory: Trajectory | None
     actions: tuple[Action, ...] = ()
@@ -94,7 +97,7 @@ def read_story(trial: TrialFiles) -> Story:
     if not parts:
         return Story(None, missing="; ".join(problems) or NO_TRAJECTORY)
     whole = _join(parts, problems)
-    return Story(whole, tuple(actions_of(whole, trial.agent)))
+    return Story(whole, tuple(actions_of(whole, trial.agent)), UNTOLD if whole.untold else None)
 
 
 def _with_continuations(path: Path) -> list[Trajectory]:
@@ -133,9 +136,10 @@ def _join(parts: list[Trajectory], problems: list[str]) -> Trajectory:
 
 
 def stamp_of(trial: TrialFiles, targets: tuple[str, ...] = ()) -> str:
-    """Changes when anything does that the analyzers read: result, trajectories, trace, verifier output, artifacts."""
+    """Changes when anything does that the analyzers read: result, trajectories, trace, outputs, artifacts."""
     paths = [trial.folder / "result.json", *trial.trajectory_paths, trace_file(trial.folder)]
     paths += [trial.folder / "verifier" / name for name in ("ctrf.json", "test-stdout.txt")]
+    paths += [trial.folder / SEEN, *agent_outputs(trial.folder)]
     for path in trial.trajectory_paths:
         paths += _continuations(path)
     marks = [_mark(path) for path in paths]

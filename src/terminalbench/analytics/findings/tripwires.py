@@ -36,7 +36,7 @@ class Analyzer:
         suspect = trial.record.suspect if trial.record is not None else []
         tampering = [reason.removeprefix(TAMPERING) for reason in suspect if reason.startswith(TAMPERING)]
         yield trial.finding(me, "tampering", ", ".join(tampering), trial.reason if trial.record is None else None)
-        if trajectory is None:
+        if trajectory is None or trajectory.untold:
             yield from (trial.finding(me, name, None, trial.story.missing) for name in TRIPWIRES if name != "tampering")
             return
         actions = trial.story.actions

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
+from terminalbench.analytics.findings.failed_checks import REPORT_BYTES, FailedCheck, first_failed
 from terminalbench.dashboard.findings import trial_findings
 from terminalbench.dashboard.frame import Ask, Crumb, Download, NotFound, Page, Table
 from terminalbench.dashboard.links import batch_path, experiment_path, pair_path, steps_path, trial_path
@@ -15,7 +16,6 @@ from terminalbench.dashboard.site import LIVE_FILES, Site
 from terminalbench.index.queries import TrialRow
 from terminalbench.index.trial_pages import task_trials
 from terminalbench.records.trial import Finding, Outcome
-from terminalbench.report.checks import REPORT_BYTES, FailedCheck, first_failed
 from terminalbench.report.trial import had, lessons, task_instruction
 from terminalbench.text.egress import egress_lines
 from terminalbench.text.foreign import visible

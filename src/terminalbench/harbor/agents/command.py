@@ -25,7 +25,6 @@ from terminalbench.files import read_plain
 from terminalbench.harbor.agents.command_output import CommandOutput, read_output, read_usage
 from terminalbench.harbor.read.agent_logs import UNTOLD_CALLS
 from terminalbench.json_files import write_json
-from terminalbench.version import __version__
 
 STDOUT, STDERR, USAGE = "stdout.txt", "stderr.txt", "usage.json"
 _LOGS = "/logs/agent"
@@ -55,7 +54,7 @@ class CommandAgent(BaseInstalledAgent):
 
     @override
     def version(self) -> str:
-        return __version__
+        return "1"  # of how commands are run: what the program is says the profile
 
     @property
     def _table(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ AGENT_SYSTEM, PRISTINE_SYSTEM = "agent", "pristine"
 _SIZE_LIMIT = 4 << 20
 
 SHORT_SEC = 1.0
-"""No model has read a task, acted and answered in less."""
+"""No model has read a task, acted and answered in less. Who tells of no tokens may have asked none."""
 
 WAIT_SHARE = 0.25
 """A trial whose agent paused for its provider during so much of its time, or more, had less time than others."""
@@ -111,7 +111,8 @@ def suspect(
             reasons.append("no_tool_calls")
         if usage.output_tokens == 0 or (reports and usage.output_tokens is None and not usage.input_tokens):
             reasons.append("no_tokens")
-        if trial.agent_status is AgentStatus.COMPLETED and agent_sec is not None and agent_sec < SHORT_SEC:
+        told = reports or usage.output_tokens is not None
+        if told and trial.agent_status is AgentStatus.COMPLETED and agent_sec is not None and agent_sec < SHORT_SEC:
             reasons.append("implausibly_short")
     paused_sec = trial.wait.backoff_sec if trial.wait is not None else None
     if trial.outcome.measured and paused_sec and agent_sec and paused_sec >= WAIT_SHARE * agent_sec:

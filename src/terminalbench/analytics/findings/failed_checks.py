@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.analytics.findings.last_words import last_lines
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import read_plain
-from terminalbench.report.trial import last_lines
 from terminalbench.secrets.values import Secrets
 
 REPORT_BYTES = 4 << 20

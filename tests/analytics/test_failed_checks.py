@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from terminalbench.report.checks import FailedCheck, first_failed
+from terminalbench.analytics.findings.failed_checks import FailedCheck, first_failed
 
 UNITTEST = """
 ##.

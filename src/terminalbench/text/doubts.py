@@ -1,0 +1,47 @@
+"""Why a result is doubtful, in words, and what to do: the one table of reasons, as docs/results.md has it.
+
+A reason is a name, perhaps with what it is about behind a colon: `mcp_not_connected:files`.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A reason in words, in which `{}` is what it is about, and the next step."""
+
+    words: str
+    advice: str
+
+
+DOUBTS = {
+    "no_tool_calls": Doubt("it called no tool", "read what it said, with tbench show"),
+    "no_tokens": Doubt(
+        "its agent tells tokens, and told none",
+        "look with tbench show whether its model was asked; docs/your-agent.md has how to report tokens",
+    ),
+    "implausibly_short": Doubt("it used a model, and ended within a second", "read what it did, with tbench show"),
+    "waited_for_provider": Doubt(
+        "it waited for its provider for a quarter of its time or more", "run it again, with fewer trials at once"
+    ),
+    "permission_denied": Doubt("a tool was denied to it", "allow the tool in the profile's settings"),
+    "hook_timed_out": Doubt("its hook {} ran out of time", "give the hook more time, or mend it"),
+    "mcp_not_connected": Doubt("the MCP server {} was not connected", "mend the server, then run it again"),
+    "clock_jumped": Doubt("the clock jumped while it ran", "leave its times out, or run it again"),
+    "solution_host": Doubt("it reached {}, which may have the solution", "read egress.jsonl, and close that host"),
+    "tampering": Doubt("it left what could change its reward: {}", "read safety.json of the trial"),
+    "test_config": Doubt("its patch changes how tests run: {}", "read the patch"),
+    "verifier_system": Doubt("the tests ran in the system of the {}", 'run.verifier_system = "pristine", if they can'),
+    "program_unconfined": Doubt(
+        "the tests ran its program where it could write the reward", "run it on a machine that can confine it"
+    ),
+}
+DOUBTFUL_COUNT = "they count; analysis.doubtful says how many a comparison may have"
+"""What becomes of doubtful results, said once below a list of them."""
+
+
+def doubt(reason: str) -> str:
+    """Return a reason with its words and the next step, as `name: words; advice`; a name alone that is not known."""
+    name, _, about = reason.partition(":")
+    known = DOUBTS.get(name)
+    return reason if known is None else f"{name}: {known.words.format(about)}; {known.advice}"

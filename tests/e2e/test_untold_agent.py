@@ -1,0 +1,168 @@
+"""Agents that tell neither tokens nor calls: their failures are explained, and their regressions fail a build."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from support.tasks import SOLVE, write_task
+
+TASKS = tuple(f"t{number}" for number in range(8))
+CHECK = """#!/bin/bash
+cat > /tmp/check.py <<'END'
+import unittest
+class Answer(unittest.TestCase):
+    def test_answer(self):
+        self.assertEqual(open("/app/answer.txt").read().strip(), "forty-two")
+unittest.main()
+END
+if python3 /tmp/check.py; then echo 1 > /logs/verifier/reward.txt; else echo 0 > /logs/verifier/reward.txt; fi
+"""
+MODEL = 'model = "openai/gpt-5"\nenv = ["OPENAI_API_KEY"]\n'
+COMMAND = """
+[profiles.{name}]
+agent = "command"
+{model}
+[profiles.{name}.command]
+run = ["{{files}}/{name}.sh", "{{instruction}}"]
+files = ["{name}.sh"]
+"""
+KEY = "sk-test-0123456789abcdef"
+SCRIPTS = {
+    "good": f"echo thinking\n{SOLVE}\necho wrote it",
+    "crash": "echo starting\necho $OPENAI_API_KEY >&2\nprintf 'no tool \\033[31mcalled\\033[2J fizz\\n' >&2\nexit 7",
+    "traceback": "echo 'ModuleNotFoundError: No module named foo' >&2\nexit 1",
+    "idle": "true",
+    "wrong": "echo thinking\necho forty-three > /app/answer.txt\necho wrote it",
+}
+OWN = """
+from harbor.agents.base import BaseAgent
+from harbor.agents.installed.base import BaseInstalledAgent
+
+
+class Hosted(BaseAgent):
+    COMMAND = {command!r}
+
+    @staticmethod
+    def name():
+        return "hosted"
+
+    def version(self):
+        return {version!r}
+
+    async def setup(self, environment):
+        pass
+
+    async def run(self, instruction, environment, context):
+        await environment.exec(self.COMMAND)
+
+
+class Installed(BaseInstalledAgent):
+    COMMAND = {command!r}
+
+    @staticmethod
+    def name():
+        return "installed"
+
+    def version(self):
+        return {version!r}
+
+    async def install(self, environment):
+        pass
+
+    async def run(self, instruction, environment, context):
+        await self.exec_as_agent(environment, "(" + self.COMMAND + ") 2>&1 | tee /logs/agent/mine.log")
+
+    def populate_context_post_run(self, context):
+        pass
+"""
+
+
+def commands(lab, *names: str, tasks: tuple[str, ...] = TASKS) -> Path:
+    """An experiment of these programs, at tasks whose verifier names the check that failed."""
+    for task in tasks:
+        write_task(lab.root / "tasks" / task)
+        (lab.root / "tasks" / task / "tests" / "test.sh").write_text(CHECK)
+    for name in names:
+        (lab.root / f"{name}.sh").write_text(f"#!/bin/bash\n{SCRIPTS[name]}\n")
+        (lab.root / f"{name}.sh").chmod(0o755)
+    lab.env["OPENAI_API_KEY"] = KEY
+    return lab.experiment("".join(COMMAND.format(name=name, model=MODEL) for name in names), tasks=tasks)
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("bad", ["wrong", "idle", "traceback"])
+def test_a_program_that_tells_no_tokens_and_passes_none_of_what_it_passed_fails_the_build(lab, bad: str) -> None:
+    ran = lab.tbench("run", commands(lab, "good", bad))
+    assert ran.returncode == 0, ran.stderr
+    assert "Doubtful" not in ran.stdout
+    verdict = lab.tbench("compare", lab.batch().folder, "--fail-if", "worse", "--allow-undecided")
+    assert verdict.returncode == 100, verdict.stdout + verdict.stderr
+    assert f"{bad} vs good is worse" in verdict.stderr
+
+
+@pytest.mark.parametrize("kind", ["Hosted", "Installed"])
+def test_a_class_that_reports_nothing_and_passes_none_of_what_it_passed_fails_the_build(lab, kind: str) -> None:
+    commands(lab)
+    file = lab.experiment(f'[profiles.mine]\nagent = "own:{kind}"\n{MODEL}', tasks=TASKS)
+    for version, command in (("1", f"{SOLVE}; echo done"), ("2", "echo I could not; echo forty > /app/answer.txt")):
+        lab.project.write("own.py", OWN.format(command=command, version=version))
+        ran = lab.tbench("run", file)
+        assert ran.returncode == 0, ran.stderr
+        assert "Doubtful" not in ran.stdout
+    verdict = lab.tbench("compare", "s/0", "s/1", "--fail-if", "worse")
+    assert verdict.returncode == 100, verdict.stdout + verdict.stderr
+    said = flat(lab.tbench("errors", "s/1").stdout)
+    assert "8 wrong_answer [mine 8]" in said
+    assert "failed: AssertionError: 'forty' != 'forty-two'" in said
+    if kind == "Installed":
+        assert 'it ended without an error; mine.log ends "I could not"' in said
+    else:
+        assert "it ended without an error after 1 command" in said
+
+
+def test_failures_are_explained_by_the_exit_code_the_last_words_and_the_failing_check(lab) -> None:
+    ran = lab.tbench("run", commands(lab, "crash", "idle", "wrong", tasks=("t0",)))
+    assert ran.returncode == 0, ran.stderr
+    check = "test_answer failed: AssertionError: 'forty-three' != 'forty-two'"
+    reasons = {
+        "crash": ("agent_crash", "exit 7: no tool called␛[2J fizz"),
+        "idle": ("no_output", "it ended with exit 0; it printed nothing; test_answer failed: FileNotFoundError"),
+        "wrong": ("wrong_answer", f'it ended with exit 0; stdout.txt ends "wrote it"; {check}'),
+    }
+    batch = lab.batch().folder
+    told = lab.tbench("errors", batch)
+    found = json.loads(lab.tbench("errors", batch, "--json").stdout)
+    classes = {group["what"]: group["trials"][0] for group in found["classes"]}
+    assert set(classes) == {name for name, _ in reasons.values()}
+    for profile, (name, reason) in reasons.items():
+        assert classes[name]["profile"] == profile
+        assert reason in flat(told.stdout), told.stdout
+        shown = lab.tbench("show", batch, profile, "t0").stdout
+        assert reason in flat(shown), shown
+        assert f"why {name}: " in flat(shown) or f"error {name} " in flat(shown)
+        assert KEY not in shown + told.stdout
+        assert "\x1b" not in shown + told.stdout
+    assert "stdout.txt says thinking wrote it" in flat(lab.tbench("show", batch, "wrong", "t0").stdout)
+    ran = lab.tbench("analyze", batch)
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"wrong\s+wrong_answer\s+1", ran.stdout), ran.stdout
+    assert not re.search(r"missing: .*behaviour", ran.stdout), ran.stdout
+
+
+def test_a_gate_that_is_undecided_says_why_and_passes_only_where_that_is_allowed(lab) -> None:
+    ran = lab.tbench("run", commands(lab, "good", "wrong", tasks=("t0", "t1")))
+    assert ran.returncode == 0, ran.stderr
+    gate = ("compare", lab.batch().folder, "--fail-if", "worse")
+    held = lab.tbench(*gate)
+    assert held.returncode == 3
+    assert "wrong vs good: inconclusive" in held.stderr
+    assert "--allow-undecided lets it pass" in held.stderr
+    allowed = lab.tbench(*gate, "--allow-undecided")
+    assert allowed.returncode == 0
+    assert "stays undecided; --allow-undecided lets it pass" in flat(allowed.stdout)
+    assert lab.tbench("compare", lab.batch().folder, "--allow-undecided").returncode == 2

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 import pytest
 from harbor.models.trajectories import Trajectory
 
 from servers.anthropic import AnthropicServer
-from servers.base import Refusal, Tokens, Turn
+from servers.base import Handler, Refusal, Request, Tokens, Turn
 from servers.git_http import GitServer
 from servers.harbor_job import INSTRUCTION, SOLVE, Trial, run_trial
 from servers.mcp_package import LAB, write_package, write_repository
@@ -302,3 +302,43 @@ def test_refused_key_is_an_error_and_not_a_failure(tmp_path: Path, claude: Path)
     assert trial is not None
     assert (trial.outcome, trial.error_class, trial.reward) == (Outcome.ERRORED, ErrorClass.AUTH, 0.0)
     assert (trial.usage.output_tokens, trial.usage.cost_usd) == (0, 0.0)
+
+
+class CutOnce(AnthropicServer):
+    """Ends one answer in the middle of its text, after it has told what was sent."""
+
+    cut_at = 2
+
+    @override
+    def reply(self, to: Handler, request: Request) -> None:
+        if request.body.get("tools") and len(self.main_requests) == self.cut_at:
+            self.cut_at = 0
+            usage = {"input_tokens": 1100, "cache_read_input_tokens": 500, "cache_creation_input_tokens": 10}
+            message = {"id": "msg_cut", "type": "message", "role": "assistant", "model": request.body["model"]}
+            start = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+            block, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": "I beg"}
+            to.start_chunks("text/event-stream")
+            for event in (
+                {"type": "message_start", "message": start},
+                {"type": "content_block_start", "index": 0, "content_block": block},
+                {"type": "content_block_delta", "index": 0, "delta": delta},
+            ):
+                to.chunk(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+            to.close_connection = True
+            return None
+        return super().reply(to, request)
+
+
+def test_tokens_of_an_answer_that_was_cut_off_are_unknown_and_the_others_are_counted(
+    tmp_path: Path, claude: Path
+) -> None:
+    with CutOnce([Turn("", [("Bash", {"command": "true", "description": "x"})], ASK.tokens), DO, END]) as server:
+        trial = run_claude(tmp_path, claude, server, {})
+        assert len(server.main_requests) == 4
+    found = read_trial(trial.folder).trial
+    assert found is not None
+    used = found.usage
+    assert (used.input_tokens, used.cache_write_tokens, used.cache_read_tokens) == (3300, 210, 1500)
+    assert used.source in ("claude-code", "claude-code:cut"), "the CLI counts a cut answer at times"
+    assert found.wait is not None
+    assert found.wait.refused == {"none": 1}

@@ -165,7 +165,7 @@ def test_a_key_harbor_drops_is_refused(project) -> None:
 
 
 def test_an_agent_that_cannot_be_installed_offline(project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needs, "_resolves", lambda _host: False)
+    monkeypatch.setattr(needs, "reached", lambda _hosts: {})
     monkeypatch.setattr(needs, "SYSTEM_PATH", str(project.root))
     local = {"import_path": needs.LOCAL_SANDBOX}
     claude_code, oracle = agent_info("claude-code"), agent_info("oracle")

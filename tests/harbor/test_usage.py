@@ -1,5 +1,6 @@
 """Tokens and cost: from the best source, with the source named, and never invented."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -316,3 +317,36 @@ def test_a_negative_cost_in_the_log_of_claude_code_is_unknown(tmp_path: Path) ->
     assert "-100.0" in text
     found = usage.best(None, [], [stream(tmp_path, text)], [], PRICES)
     assert (found.cost_usd, found.cost_source) == (pytest.approx(0.00918), "prices:test"), "by its tokens"
+
+
+def lines(*events: dict[str, Any]) -> str:
+    return "".join(json.dumps(event) + "\n" for event in events)
+
+
+def said(number: int, sent: int) -> dict[str, Any]:
+    message = {"id": f"m{number}", "model": "gpt-x", "usage": {"input_tokens": sent, "output_tokens": 1}, "content": []}
+    return {"type": "assistant", "message": message}
+
+
+RETRY = {"type": "system", "subtype": "api_retry", "attempt": 1, "retry_delay_ms": 5, "error_status": None}
+
+
+@pytest.mark.parametrize(
+    ("told", "retry", "counted", "source"),
+    [
+        (60_349, RETRY, 40_338, "claude-code:cut"),
+        (40_338, RETRY, 40_338, "claude-code"),
+        (41_338, RETRY, 41_338, "claude-code"),
+        (61_349, RETRY, 41_338, "claude-code:cut"),
+        (60_349, RETRY | {"error_status": 529}, 60_349, "claude-code"),
+    ],
+    ids=["counted by the CLI", "not counted", "a side question", "both", "refused, not cut"],
+)
+def test_an_answer_that_was_cut_is_not_counted(
+    tmp_path: Path, told: int, retry: dict[str, Any], counted: int, source: str
+) -> None:
+    model = {"inputTokens": told, "outputTokens": 100, "costUSD": 0.5, "costBasis": "list"}
+    result = {"type": "result", "subtype": "success", "modelUsage": {"gpt-x": model}}
+    text = lines(said(1, 20_327), retry, said(2, 20_011), result)
+    found = usage.best("gpt-x", [], [stream(tmp_path, text)], [], PRICES)
+    assert (found.input_tokens, found.output_tokens, found.source) == (counted, 100, source)

@@ -244,7 +244,8 @@ def _usage(usage: Usage) -> list[str]:
     found = ", ".join(f"{name} {count(value)}" for name, value in counts.items() if value is not None)
     tokens = f"{found} tokens" if found else "tokens unknown"
     cost = "cost unknown" if usage.cost_usd is None else f"{dollars(usage.cost_usd)} ({usage.cost_source})"
-    return [f"  usage     {tokens} from {usage.source}; {cost}"]
+    cut = ", without answers that were cut off" if (usage.source or "").endswith(":cut") else ""
+    return [f"  usage     {tokens} from {usage.source}{cut}; {cost}"]
 
 
 def _delivery(delivery: Delivery) -> list[str]:

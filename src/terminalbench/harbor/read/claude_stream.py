@@ -76,7 +76,8 @@ class Stream:
 
     `late_hooks` are hooks that the CLI gave up because they did not end in time. `answers` counts messages of a model,
     not those that the CLI puts in its mouth. `refusals` are what the CLI tells of its provider: while it waits for a
-    tool of its own it asks no provider, so what such a time tells is not its word.
+    tool of its own it asks no provider, so what such a time tells is not its word. `cut` are model and tokens of the
+    answers to requests that had to be repeated without a word of the provider: those before may have begun.
     """
 
     def __init__(self) -> None:
@@ -86,6 +87,8 @@ class Stream:
         self.hooks: Counter[str] = Counter()
         self.late_hooks: Counter[str] = Counter()
         self.messages: dict[str, Tokens] = {}
+        self.cut: list[tuple[str, Tokens]] = []
+        self.unreached = 0
         self.answers = 0
         self.refusals = Refusals()
         self.open_calls: dict[str, str] = {}
@@ -200,6 +203,7 @@ def _take(found: Stream, line: bytes) -> None:
             _take_results(found, event.message)
         elif event.type == "system" and event.subtype == "api_retry":
             if set(found.open_calls.values()) <= _SUBAGENTS:
+                found.unreached += event.error_status is None
                 delay = event.retry_delay_ms
                 found.refusals.refused(event.error_status, None if delay is None else delay / 1000)
         elif event.type == "system" and event.subtype == "init":
@@ -222,6 +226,8 @@ def _take_message(found: Stream, message: _Message | None) -> None:
         found.refusals.answered()
     if message.id is not None and message.usage is not None:
         found.messages[message.id] = message.usage
+        found.cut += [(message.model or "", message.usage)] * found.unreached
+        found.unreached = 0
     for block in message.content if isinstance(message.content, list) else []:
         if block.type == "tool_use" and block.name:
             if block.id is not None:

@@ -1,7 +1,8 @@
 """Tokens and cost of a trial from the best source there is.
 
 1. `claude-code`: the CLI's own `result` event, of an agent that is known to run it (`planned.client_of`). It counts
-   every model of the session, subagents included.
+   every model of the session, subagents included. It counts answers that were cut off too, as far as they had come:
+   `claude-code:cut` is without their tokens, which are unknown (the CLI's own cost has them).
 2. `harbor`: what the agent reported to Harbor (input includes cached tokens there; here it does not).
 3. `trajectory`: the totals of the trajectory.
 4. `claude-code:partial`: a session that never came to its end: input as seen so far, output unknown.
@@ -110,13 +111,42 @@ def from_stream(stream: Stream, prices: PriceTable | Declared) -> Usage | None:
     if result is None or (result.usage is None and not result.model_usage):
         return None
     if result.model_usage:
-        return _add([_model_usage(name, tokens, prices) for name, tokens in result.model_usage.items()], SOURCE)
+        whole, was_cut = _without_cut(stream, result.model_usage)
+        parts = [_model_usage(name, tokens, prices) for name, tokens in whole.items()]
+        return _add(parts, f"{SOURCE}:cut" if was_cut else SOURCE)
     # Nothing was answered, or an old CLI: `usage` is all there is. A total of 0 for no model is not an invention.
     told = structs.asdict(result.usage or Tokens())
     basis = None if result.total_cost_usd else "list"
     tokens = ModelTokens(**told, cost_usd=result.total_cost_usd, cost_basis=basis)
     model = stream.init.model if stream.init is not None else None
     return _add([_model_usage(model or "", tokens, prices)], SOURCE)
+
+
+_SENT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def _without_cut(stream: Stream, told: dict[str, ModelTokens]) -> tuple[dict[str, ModelTokens], bool]:
+    """What a session tells without the answers that were cut off, and whether there were any.
+
+    A cut answer that the CLI has counted is more than all answers that came, by what its repetition sent.
+    """
+    found, was_cut = dict(told), False
+    for model, tokens in stream.cut:
+        if (known := found.get(model)) is None:
+            continue
+        came = stream.messages.values()
+        more = {name: _sum(found.values(), name) - _sum(came, name) for name in _SENT}
+        sent = {name: getattr(tokens, name) or 0 for name in _SENT}
+        if any(sent.values()) and all(more[name] >= sent[name] for name in _SENT):
+            found[model] = structs.replace(
+                known, **{name: (getattr(known, name) or 0) - sent[name] for name in _SENT if sent[name]}
+            )
+            was_cut = True
+    return found, was_cut
+
+
+def _sum(tokens: Iterable[Tokens | ModelTokens], name: str) -> int:
+    return sum(_sane(getattr(one, name)) or 0 for one in tokens)
 
 
 def partial(streams: Iterable[Stream]) -> Usage | None:
@@ -163,7 +193,7 @@ def best(
     sessions = [from_stream(stream, table) if stream else None for stream in streams]
     finished = [session for session in sessions if session is not None]
     if finished and len(finished) == len(sessions):
-        used = _add(finished, SOURCE) or Usage()
+        used = _add(finished, max(session.source or SOURCE for session in finished)) or Usage()
     else:
         told = _told(contexts, metrics) or partial(filter(None, streams)) or traced()
         used = _priced(told or Usage(), model, table)

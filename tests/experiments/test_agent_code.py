@@ -228,6 +228,32 @@ def test_files_that_options_name_count(project: Project) -> None:
     assert outside.option_files == {}, "the id knows no machine"
 
 
+MODEL = """
+class Options(BaseModel):
+    rules_path: str = Field(default="prompts/t.j2")
+    notes_path: str = "memory/one.md"
+    other_path: str | None = None
+
+
+class Mine(BaseAgent):
+    options_model = Options
+"""
+
+
+def test_files_that_options_name_by_default_count(project: Project) -> None:
+    project.write("mine.py", AGENT.replace("logs_dir", 'logs_dir, mood="x", *, template_path="prompts/t.j2"'))
+    project.write("prompts/t.j2", "a")
+    project.write("memory/one.md", "a")
+    found = profile(project, "mine:Mine")
+    assert list(found.option_files) == ["template_path: t.j2"]
+    project.write("prompts/t.j2", "b")
+    assert profile(project, "mine:Mine").id != found.id
+    other = profile(project, "mine:Mine", 'options = { template_path = "memory/one.md" }\n')
+    assert list(other.option_files) == ["template_path: one.md"], "what is given takes its place"
+    project.write("told.py", AGENT.partition("class Mine")[0] + MODEL)
+    assert list(profile(project, "told:Mine").option_files) == ["notes_path: one.md", "rules_path: t.j2"]
+
+
 def test_many_files_are_kept_as_folders(tmp_path: Path) -> None:
     files = {f"a/{folder}/{n}.py": tmp_path / f"{folder}{n}" for folder in ("x", "y") for n in range(MOST_FILES)}
     for path in files.values():

@@ -148,6 +148,7 @@ def test_what_harbors_arguments_mount_is_in_the_id(places: Path) -> None:
         ('mounts = { "bin" = "opt" }', 'profiles.a.mounts.bin: "opt" is no place in the sandbox'),
         ('mounts = { "bin" = "/opt/../etc" }', 'profiles.a.mounts.bin: "/opt/../etc" is no place in the sandbox'),
         ('mounts = { "bin" = "/x", "venv" = "/x/" }', "profiles.a.mounts.venv: /x is"),
+        ('mounts = { "bin" = "/tests/x" }', "profiles.a.mounts.bin: /tests is not the agent's"),
         ('mounts = { "secrets" = "/x" }', "which the agent would see (mount a folder of its own)"),
         ('mounts = { "results" = "/x" }', "holds the results, which the agent would see"),
     ],

@@ -278,7 +278,10 @@ def test_what_a_job_names_is_sent_and_found_under_its_path_there(
     (outside / "SKILL.md").write_text("do")
     (root / "prompts").mkdir(parents=True)
     (root / "prompts" / "a.txt").write_text("a")
-    (root / "own.py").write_text("import beside\nclass Agent: pass\n")
+    (root / "prompts" / "b.txt").write_text("b")
+    (root / "own.py").write_text(
+        "import beside\nclass Agent:\n    def __init__(self, default_path='prompts/b.txt'): pass\n"
+    )
     (root / "beside.py").write_text("")
     (root / "unnamed.txt").write_text("not for a node")
     absolute = str(root / "prompts" / "a.txt")
@@ -289,7 +292,8 @@ def test_what_a_job_names_is_sent_and_found_under_its_path_there(
     files = {path for path, entry in needs.entries.items() if entry.digest}
     assert files == {
         f"batch/runs/{JOB}.job.json", "batch/plan.json", "batch/earlier.json", "outside/1/skill/SKILL.md",
-        "project/own.py", "project/beside.py", "project/prompts/a.txt", "project/tasks/t/task.toml",
+        "project/own.py", "project/beside.py", "project/prompts/a.txt", "project/prompts/b.txt",
+        "project/tasks/t/task.toml",
     }  # fmt: skip
     config = msgspec.json.decode(needs.contents[needs.entries[f"batch/runs/{JOB}.job.json"].digest or ""])  # ty: ignore
     agent = config["agents"][0]

@@ -100,6 +100,17 @@ class AgentClass:
                     break
         return named - _HARBORS
 
+    def defaults(self) -> dict[str, str]:
+        """The texts that its options have by default, as far as they are written there: some name a file."""
+        found: dict[str, str] = {}
+        for one in self._lineage():
+            model = _assigned(one.node, "options_model") if one is not None else None
+            described = one._resolve(model) if one is not None and model is not None else None
+            texts = _field_texts(described.node) if described is not None else {}
+            init = _constructor(one.node) if one is not None else None
+            found = {**texts, **(_argument_texts(init.args) if init is not None else {}), **found}
+        return found
+
     def kinds(self) -> dict[str, list[str]]:
         """The plain types that the fields of its options model are annotated with, of those that have no others."""
         found = ((c, _assigned(c.node, "options_model")) for c in self._lineage() if c is not None)
@@ -251,6 +262,28 @@ def _assigned(node: ast.ClassDef, name: str) -> ast.expr | None:
         if isinstance(part, ast.Assign | ast.AnnAssign) and name in map(_dotted, targets):
             return part.value
     return None
+
+
+def _field_texts(node: ast.ClassDef) -> dict[str, str]:
+    """The texts that fields of an options model are set to, or to `Field(default=...)`."""
+    found = {}
+    for part in node.body:
+        value = part.value if isinstance(part, ast.AnnAssign) else None
+        if isinstance(value, ast.Call):
+            named = [keyword.value for keyword in value.keywords if keyword.arg == "default"]
+            value = next(iter([*value.args[:1], *named]), None)
+        if isinstance(part, ast.AnnAssign) and isinstance(value, ast.Constant) and isinstance(value.value, str):
+            found[_dotted(part.target)] = value.value
+    return found
+
+
+def _argument_texts(arguments: ast.arguments) -> dict[str, str]:
+    """The texts that arguments have by default."""
+    placed = [*arguments.posonlyargs, *arguments.args]
+    pairs = [*zip(placed[len(placed) - len(arguments.defaults) :], arguments.defaults, strict=True)]
+    pairs += [(name, value) for name, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value]
+    texts = {name.arg: value.value for name, value in pairs if isinstance(value, ast.Constant)}
+    return {name: value for name, value in texts.items() if isinstance(value, str)}
 
 
 def _plain_kinds(annotation: ast.expr | None) -> set[str] | None:

@@ -367,9 +367,9 @@ class _Resolver:
         return found
 
     def _option_files(self, model: str | None) -> dict[str, str]:
-        """Digests of the project's files and folders that options name by their path."""
+        """Digests of the project's files and folders that options name by their path, given or by default."""
         try:
-            return option_files(self.values.get("options") or {}, self.root, model)
+            return option_files(self.info.defaults | (self.values.get("options") or {}), self.root, model)
         except OSError as error:
             self._wrong("options", f"cannot read {error.filename}: {error.strerror}")
             return {}

@@ -26,6 +26,7 @@ PROGRAMS_AT = "/usr/local/bin"
 _MOST_FILES, _MOST_BYTES = 5000, 512 << 20
 """What is larger is told apart by names, sizes and times."""
 _LARGE_FILE = 16 << 20
+_RESERVED = ("tests", "solution", "logs", "proc", "sys", "dev")
 _SYSTEM = (Path("/usr"), Path("/usr/local"), Path("/"))
 _HOME = re.compile(r"^home\s*=\s*(.+)$", re.MULTILINE)
 
@@ -186,6 +187,8 @@ class MountReader:
             place = PurePosixPath(target)
             if not place.is_absolute() or ".." in place.parts or str(place) == "/":
                 self.problems.add(where, f'"{target}" is no place in the sandbox', "name one from / on")
+            elif place.parts[1] in _RESERVED:
+                self.problems.add(where, f"/{place.parts[1]} is not the agent's", "mount it below /opt, as a rule")
             elif str(place) in found:
                 self.problems.add(where, f"{place} is {found[str(place)].source} already", "give it another place")
             elif path is None or not self._is_there(path, where):

@@ -13,6 +13,7 @@ import msgspec
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.agent_code import agent_code, is_released, option_files
+from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.digests import changed_names, digests, files_below
@@ -223,7 +224,9 @@ def _files_now(record: ProfileRecord, config: Mapping[str, Any], root: Path) -> 
         if content.get("environment_code") is not None:
             now["environment_code"] = agent_code(config["environment"]["import_path"], root) or {}
         if tells(record.recipe, "option_files"):
-            now["option_files"] = option_files(content.get("options") or {}, root, agent.get("model_name"))
+            info = agent_info(str(content.get("agent")), root)
+            options = (info.defaults if info is not None else {}) | (content.get("options") or {})
+            now["option_files"] = option_files(options, root, agent.get("model_name"))
     except OSError as error:
         what = f'cannot be read, and profile "{record.key}" was planned with it: {error.strerror}'
         raise UserError(what, where=str(error.filename)) from error

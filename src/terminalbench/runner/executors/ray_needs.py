@@ -18,6 +18,7 @@ from typing import Any
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.agent_code import named_by_options, own_code
+from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.lessons import OPTION, unwrapped
 from terminalbench.experiments.plan import Plan
@@ -160,6 +161,10 @@ def _moved(config: dict[str, Any], agent: dict[str, Any], places: _Places) -> di
         given["skills"] = [places.bring(Path(folder)) for folder in given["skills"]]
     if kwargs:
         given["kwargs"] = kwargs
+    info = agent_info(agent["import_path"], places.root) if agent.get("import_path") else None
+    if info is not None and places.root is not None:
+        for _, path in named_by_options(info.defaults, places.root):
+            places.bring(path)
     tasks = [
         task | {"path": places.bring(Path(task["path"]))} if _is_local(task) else task
         for task in config.get("tasks") or ()

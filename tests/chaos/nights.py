@@ -147,7 +147,7 @@ class Chaos:
             test.write_text(test.read_text().replace("#!/bin/bash\n", "#!/bin/bash\n[ -e /app/hang ] && sleep 10000\n"))
         (self.root / "disk").mkdir()
         subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=3g", "tbench", str(self.root / "disk")], check=True, timeout=30
+            ["mount", "-t", "tmpfs", "-o", "size=3g", "tbench", str(self.root / "disk")], check=True, timeout=600
         )
 
     def start(self) -> None:
@@ -220,9 +220,9 @@ class Chaos:
         disk = self.root / "disk"
         status = os.statvfs(disk)
         used = (status.f_blocks - status.f_bfree) * status.f_frsize
-        subprocess.run(["mount", "-o", f"remount,size={used + 30 * 2**20}", str(disk)], check=False, timeout=30)
+        subprocess.run(["mount", "-o", f"remount,size={used + 30 * 2**20}", str(disk)], check=False, timeout=600)
         time.sleep(self.luck.uniform(1.0, 5.0))
-        subprocess.run(["mount", "-o", "remount,size=3g", str(disk)], check=True, timeout=30)
+        subprocess.run(["mount", "-o", "remount,size=3g", str(disk)], check=True, timeout=600)
 
     def run(self, every: float, limit_sec: float) -> None:
         """Shoot until nearly all iterations are over; then let the night end in peace."""
@@ -339,7 +339,7 @@ def main() -> int:
                     chaos.process.wait(120)
             if os.environ.get("TBENCH_CHAOS_KEEP"):
                 subprocess.run(["cp", "-a", folder, os.environ["TBENCH_CHAOS_KEEP"]], check=False)
-            subprocess.run(["umount", "-l", str(chaos.root / "disk")], check=False, timeout=30)
+            subprocess.run(["umount", "-l", str(chaos.root / "disk")], check=False, timeout=600)
         print(f"{time.monotonic() - began:.0f} s; problems: {len(problems)}", *problems, sep="\n")
         return 1 if problems else 0
 

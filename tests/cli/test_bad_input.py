@@ -172,11 +172,11 @@ def test_what_may_not_be_read_is_counted_and_what_was_known_of_it_is_kept(batch:
     hidden.chmod(0)
     # Root is asked like anybody else when it has not the right to override.
     bound = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.getuid() == 0 else []
-    if bound and subprocess.run([*bound, "true"], capture_output=True, check=False, timeout=30).returncode != 0:
+    if bound and subprocess.run([*bound, "true"], capture_output=True, check=False, timeout=600).returncode != 0:
         pytest.skip("the right to override permissions cannot be given up here")
     ran = subprocess.run(
         [*bound, sys.executable, "-c", SCAN, str(batch.folder.parent.parent)],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     hidden.chmod(0o755)
     assert ran.returncode == 0, ran.stderr

@@ -58,7 +58,7 @@ def steps() -> dict[str, str]:
 
 def git(root: Path, *arguments: str) -> None:
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    subprocess.run(["git", *identity, *arguments], cwd=root, check=True, capture_output=True, timeout=60)
+    subprocess.run(["git", *identity, *arguments], cwd=root, check=True, capture_output=True, timeout=600)
 
 
 @pytest.fixture

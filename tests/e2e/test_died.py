@@ -52,7 +52,7 @@ class Killer(BaseAgent):
         elif task == "exits":
             os._exit(3)
         elif task == "kills":
-            subprocess.run(["kill", "-9", str(os.getpid())], timeout=60)
+            subprocess.run(["kill", "-9", str(os.getpid())], timeout=600)
         else:
             await asyncio.create_task(self.leave())
 

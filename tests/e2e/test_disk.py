@@ -22,7 +22,7 @@ class SmallDisk:
     seen: Path
 
     def mount(self, *options: str) -> None:
-        subprocess.run([*self.enter, "mount", *options, str(self.place)], check=True, capture_output=True, timeout=30)
+        subprocess.run([*self.enter, "mount", *options, str(self.place)], check=True, capture_output=True, timeout=600)
 
     def fill(self, what: str) -> None:
         """Shrink the disk until it is nearly full, quite full, or no file can be made on it any more."""
@@ -67,7 +67,7 @@ def small_disk(lab):
         lab.seen_root = seen.parent
         yield disk
     finally:
-        holder.communicate(b"end\n", timeout=30)
+        holder.communicate(b"end\n", timeout=600)
 
 
 @pytest.mark.parametrize("what", ["nearly", "quite", "inodes"])

@@ -260,7 +260,7 @@ def test_tasks_of_a_registry_address_are_looked_up_and_keep_their_place(lab) -> 
 
 def git(folder: Path, *arguments: str) -> str:
     command = ["git", "-C", folder, "-c", "user.name=t", "-c", "user.email=t@t", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout.strip()
 
 
 def _planned(lab) -> tuple[PlannedTask, ...]:

@@ -225,7 +225,7 @@ def test_tasks_on_the_official_image_are_judged_without_docker(bench: Bench, tmp
     one = bench.rows["ledger"]
     python_system(tmp_path / "image")
     make = bench.built.evaluator / "dockerfiles" / "instance_dockerfile" / one.instance_id / "repo" / "make.sh"
-    subprocess.run(["bash", make, tmp_path / "image" / "app"], check=True, timeout=60)
+    subprocess.run(["bash", make, tmp_path / "image" / "app"], check=True, timeout=600)
     image = image_of(one.instance_id, one.repo)
     assert bench.lab.tbench("images", "import", tmp_path / "image", image).returncode == 0
     rows = [line for line in bench.built.rows.read_text().splitlines() if one.instance_id in line]
@@ -266,7 +266,7 @@ def test_the_verdicts_are_those_of_the_official_evaluator(bench: Bench, evaluate
         one = bench.rows[name]
         make = checkout / "dockerfiles" / "instance_dockerfile" / one.instance_id / "repo" / "make.sh"
         images[image_of(one.instance_id, one.repo)] = str(tmp_path / name)
-        subprocess.run(["bash", make, tmp_path / name], check=True, timeout=60)
+        subprocess.run(["bash", make, tmp_path / name], check=True, timeout=600)
     (tmp_path / "images.json").write_text(json.dumps(images))
     folder = tmp_path / "predictions"
     shutil.copytree(evaluated[0], folder, ignore=shutil.ignore_patterns("evaluation"))

@@ -210,4 +210,4 @@ def stop(process: Forked) -> None:
     """End a process group that is still there."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=600)

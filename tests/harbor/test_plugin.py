@@ -162,7 +162,7 @@ def test_a_signal_leaves_a_complete_story(tmp_path: Path, number: signal.Signals
             assert process.poll() is None
             time.sleep(0.02)
         os.killpg(process.pid, number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
     finally:
         stop(process)
     assert process.returncode == 130
@@ -187,7 +187,7 @@ def test_sigkill_and_resume_number_the_attempts_once(tmp_path: Path) -> None:
         wait_for(job, "trial_ended")
         wait_for(job, "heartbeat")
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
     finally:
         stop(process)
     assert not job.events("job_ended"), "a killed process says nothing: its pid and heartbeat are the evidence"

@@ -79,7 +79,7 @@ def refused(call: Callable[[], object]) -> ModelError:
 def fetched(url: str, body: Any = None, token: str = "") -> Any:
     data = None if body is None else json.dumps(body).encode()
     asked = urllib.request.Request(url, data=data, headers={"Authorization": f"Bearer {token}"} if token else {})
-    with urllib.request.urlopen(asked, timeout=60) as answer:
+    with urllib.request.urlopen(asked, timeout=600) as answer:
         return json.loads(answer.read())
 
 

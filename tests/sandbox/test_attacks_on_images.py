@@ -80,7 +80,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     programs = [found for name in PROGRAMS if (found := shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin"))]
     real = [path for path in programs if Path(path).resolve().read_bytes()[:4] == b"\x7fELF"]
     command = [PYTHON, "-I", "-c", "import sys, sysconfig; print(sysconfig.get_path('stdlib'), sys.version_info[1])"]
-    stdlib, minor = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+    stdlib, minor = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout.split()
     files = {**small_system(*real, str(PYTHON.resolve()), *_modules(stdlib))}
     files["usr/bin/python3"] = files.get("usr/bin/python3") or f"-> python3.{minor}"
     for path in Path(stdlib).rglob("*.py"):
@@ -108,7 +108,7 @@ def on_image(driver: Driver, layout: Path) -> Box:
     if driver.user not in _layouts:
         own = driver.folder / "work" / "attacked"
         shutil.copytree(layout, own, dirs_exist_ok=True)
-        subprocess.run(["chown", "-R", f"{driver.uid}:{driver.gid}", str(own)], check=True, timeout=60)
+        subprocess.run(["chown", "-R", f"{driver.uid}:{driver.gid}", str(own)], check=True, timeout=600)
         _layouts[driver.user] = driver("load_image", str(own), "python:attacked")
     files = {"Dockerfile": "FROM python:attacked\nWORKDIR /app\n"}
     return driver.box(files=files, kwargs={"images": {}, "pins": {"python:attacked": _layouts[driver.user]}})

@@ -176,7 +176,7 @@ asyncio.run(main())
         subprocess.Popen(command, env=driver.environment(), stdout=subprocess.PIPE, text=True, start_new_session=True)
         for _ in range(3)
     ]
-    answers = [process.communicate(timeout=120)[0].strip() for process in running]
+    answers = [process.communicate(timeout=600)[0].strip() for process in running]
     assert [process.returncode for process in running] == [0, 0, 0]
     assert answers[0]
     assert len(set(answers)) == 1

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from terminalbench.sandbox.compose.project import MAIN, image_sources, read_project
+from terminalbench.sandbox.compose import MAIN
+from terminalbench.sandbox.compose.project import read_project
 from terminalbench.sandbox.errors import Refused
+from terminalbench.sandbox.image.needs import image_sources
 from terminalbench.sandbox.image.steps import nanoseconds
 
 WHOLE = r"""

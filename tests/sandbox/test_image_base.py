@@ -17,7 +17,7 @@ def tiny(driver: Driver, work: Path) -> str:
     upper = packed((member("etc/.wh.old"), b""), (member("srv/own", uid=7, gid=7, mode=0o640), b"mine"))
     images.image("tiny:1", [lower, upper], Env=["PATH=/bin", "GREETING=hello"], WorkingDir="/srv", User="root")
     layout = images.write_layout(work / "layout", "tiny:1")
-    subprocess.run(["chown", "-R", f"{driver.uid}:{driver.gid}", str(layout)], check=True, timeout=60)
+    subprocess.run(["chown", "-R", f"{driver.uid}:{driver.gid}", str(layout)], check=True, timeout=600)
     return driver("load_image", str(layout), "tiny:1")
 
 

@@ -19,7 +19,7 @@ def lines(driver: Driver, setup: str = "", **environment: str) -> list[str]:
     """What the probe says in a process of the driver's user, prepared by `setup`."""
     command = driver.command(sys.executable, "-c", f"{setup}\n{PROBE}")
     env = {**driver.environment(), **environment}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=True)
     return json.loads(done.stdout)
 
 

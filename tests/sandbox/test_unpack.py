@@ -100,7 +100,7 @@ def gnu_tar(folder: Path, *options: str) -> bytes:
     import subprocess
 
     return subprocess.run(
-        ["tar", "c", *options, "-C", str(folder), "."], check=True, capture_output=True, timeout=60
+        ["tar", "c", *options, "-C", str(folder), "."], check=True, capture_output=True, timeout=600
     ).stdout
 
 

@@ -21,7 +21,7 @@ MACHINE = "203.0.113.1"
 
 
 def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, timeout=30)
+    subprocess.run(["ip", *words], check=True, timeout=600)
 
 
 def answer(packet: bytes) -> bytes:

@@ -43,7 +43,7 @@ def find_uv(checkout: Path) -> subprocess.CompletedProcess[str]:
         python3() {{ [ "$2" != venv ] && {sys.executable} "$@"; }}
         . scripts/wheels.sh; find_uv"""
     return subprocess.run(
-        ["sh", "-c", script], cwd=checkout, env=env, capture_output=True, text=True, timeout=100, check=False
+        ["sh", "-c", script], cwd=checkout, env=env, capture_output=True, text=True, timeout=600, check=False
     )
 
 

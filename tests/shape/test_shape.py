@@ -52,7 +52,7 @@ def loaded(arguments: list[str], cwd: Path) -> set[str]:
         "import sys; from terminalbench.cli.main import main; code = main(sys.argv[1:]); "
         "print('\\nMODULES', code, *sorted({m.split('.')[0] for m in sys.modules}))"
     )
-    ran = subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, timeout=600)
     words = ran.stdout.rsplit("MODULES", 1)[1].split()
     assert words[0] == "0", ran.stderr
     return set(words[1:])

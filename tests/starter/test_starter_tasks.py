@@ -45,7 +45,7 @@ def test_where_many_are_tried_the_right_solution_earns_one(tries: dict[str, Resu
 @pytest.mark.docker
 @pytest.mark.timeout(1800)
 def test_the_solutions_earn_one_under_docker(tmp_path: Path) -> None:
-    subprocess.run(["docker", "info"], check=True, capture_output=True, timeout=60)
+    subprocess.run(["docker", "info"], check=True, capture_output=True, timeout=600)
     tasks = [TASKS_DIR / task for task in task_ids()]
     run_tasks(tmp_path, "oracle", tasks, home=Path.home(), environment="docker")
     assert {name: (result.reward, result.error) for name, result in results(tmp_path).items()} == dict.fromkeys(

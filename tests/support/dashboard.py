@@ -202,4 +202,4 @@ def served(results: Path, *arguments: str, env: dict[str, str] | None = None) ->
         yield lines[1].split()[0].removesuffix(f"?token={VIEW_TOKEN}")
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=600) == 0

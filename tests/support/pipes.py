@@ -13,6 +13,6 @@ def unread(*arguments: str | Path, cwd: Path, messages: bool = False) -> subproc
     errors = writer if messages else subprocess.PIPE
     command = [sys.executable, "-m", "terminalbench.cli.main", *arguments]
     try:
-        return subprocess.run(command, cwd=cwd, stdout=writer, stderr=errors, text=True, check=False, timeout=60)
+        return subprocess.run(command, cwd=cwd, stdout=writer, stderr=errors, text=True, check=False, timeout=600)
     finally:
         os.close(writer)

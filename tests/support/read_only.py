@@ -52,11 +52,11 @@ def run_read_only(root: Path, code: str, *arguments: str, **env: str) -> subproc
     """Python `code` in a process that sees `root` as a read-only mount."""
     how = ["-m"] if os.getuid() == 0 else ["-U", "-r", "-m"]
     command = ["unshare", *how, "sh", "-c", _MOUNT, str(root)]
-    if subprocess.run([*command, "true"], capture_output=True, check=False, timeout=30).returncode != 0:
+    if subprocess.run([*command, "true"], capture_output=True, check=False, timeout=600).returncode != 0:
         pytest.skip("mount namespaces are not permitted here")
     return subprocess.run(
         [*command, sys.executable, "-c", code, *arguments],
-        env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=120,
+        env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
 
 

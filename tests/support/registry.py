@@ -61,7 +61,7 @@ def layer_of(files: Mapping[str, str | bytes | None]) -> bytes:
 def small_system(*programs: str) -> dict[str, str | bytes | None]:
     """The files of a system of a few programs of this machine, with the libraries that they load."""
     wanted = ("/bin/bash", "/bin/cat", "/bin/mkdir", "/bin/ls", *programs)
-    told = subprocess.run(["ldd", *wanted], capture_output=True, text=True, check=True, timeout=60).stdout
+    told = subprocess.run(["ldd", *wanted], capture_output=True, text=True, check=True, timeout=600).stdout
     needed = {word.rstrip(":") for word in told.split() if word.startswith("/")} | set(wanted)
     files = {name.removeprefix("/"): Path(name).read_bytes() for name in sorted(needed)}
     return {
@@ -82,7 +82,7 @@ _UNNEEDED = ("__pycache__", "config-*", "dist-packages", "ensurepip", "idlelib",
 def python_system(root: Path) -> None:
     """Write a root file system of this machine's Python, git and everyday programs to a folder: a real image's."""
     programs = [found for name in SHELL_PROGRAMS if (found := shutil.which(name, path="/usr/bin:/bin"))]
-    told = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False, timeout=60).stdout
+    told = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False, timeout=600).stdout
     library = next(Path("/usr/lib").glob("python3.*/os.py")).parent
     for name in sorted({word.rstrip(":") for word in told.split() if word.startswith("/")} | set(programs)):
         target = root / "usr" / name.lstrip("/").removeprefix("usr/")

@@ -71,7 +71,7 @@ class FolderWorkspace:
         return ran.stderr.decode(errors="replace").strip() or "git refused it" if ran.returncode else None
 
     def _ran(self, script: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(["sh", "-c", script], capture_output=True, env=self.env, timeout=60, check=False)
+        return subprocess.run(["sh", "-c", script], capture_output=True, env=self.env, timeout=600, check=False)
 
     def _script(self, script: str, given: bytes | None = None) -> None:
         if given is not None:
@@ -89,5 +89,5 @@ def repository(root: Path, files: Mapping[str, str | bytes]) -> Path:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "base", "--allow-empty"]):
-        subprocess.run([*git, *words], cwd=root, check=True, env=GIT_ENV, capture_output=True, timeout=60)
+        subprocess.run([*git, *words], cwd=root, check=True, env=GIT_ENV, capture_output=True, timeout=600)
     return root

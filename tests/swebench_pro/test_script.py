@@ -46,7 +46,7 @@ def run(root: Path, settings: str | None, *extra: str, **env: str) -> subprocess
     names = ("PATH", "HOME", "LANG")
     clean = {name: os.environ[name] for name in names if name in os.environ}
     return subprocess.run(
-        [str(script), *extra], env=clean | env, capture_output=True, text=True, timeout=60, check=False
+        [str(script), *extra], env=clean | env, capture_output=True, text=True, timeout=600, check=False
     )
 
 
@@ -115,7 +115,7 @@ def test_every_setting_of_the_example_is_read_by_the_script() -> None:
 
 def test_a_key_in_the_arguments_of_the_demo_is_refused() -> None:
     argv = [sys.executable, "-m", "examples.swe_bench_pro.demo", "experiment", "--api-key", "sk-x"]
-    ran = subprocess.run(argv, cwd=REPO, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(argv, cwd=REPO, capture_output=True, text=True, timeout=600, check=False)
     assert ran.returncode == 2
     assert "export LLM_API_KEY" in ran.stderr
     assert "sk-x" not in ran.stderr

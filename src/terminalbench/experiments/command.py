@@ -4,7 +4,6 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,6 +12,7 @@ from terminalbench.experiments.mcp import private_in
 from terminalbench.experiments.profiles import CommandFile, CommandSetup
 from terminalbench.experiments.project import from_root
 from terminalbench.experiments.tables import CommandTable
+from terminalbench.frozen import frozen
 from terminalbench.secrets.find import secrets_in
 from terminalbench.strict import Problems, find_path, join
 
@@ -68,7 +68,7 @@ def _is_installed(word: str) -> bool:
     return found is not None and Path(found).resolve().parent not in _SYSTEM_FOLDERS
 
 
-@dataclass(frozen=True)
+@frozen
 class CommandReader:
     """Reads the table at the key `at`. `private` are folders that no agent may see, and what they are."""
 

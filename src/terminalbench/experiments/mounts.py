@@ -7,7 +7,6 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -168,7 +167,7 @@ def mounts_in(arguments: Sequence[str], root: Path) -> tuple[Mount, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True)
+@frozen
 class MountReader:
     """Reads the keys `mounts` and `programs` of a profile. `thorough`: what is not there is a problem, else a note."""
 

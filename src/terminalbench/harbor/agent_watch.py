@@ -27,6 +27,8 @@ from terminalbench.harbor.read.provider_wait import Refusals
 from terminalbench.harbor.read.seen import Seen
 
 _RUNS = ("run", "resume", "load")
+_KNOWN = ("harbor", "terminalbench")
+"""Packages whose agents are known by their names: what they bring is in their profile's id, or the task's."""
 _MOST_UPLOADS = 100
 _SIGNALLED = ("asyncio.runners", "harbor.cli.jobs")
 """Where Harbor's process turns a signal into a KeyboardInterrupt, wherever it happens to be."""
@@ -51,8 +53,9 @@ class AgentWatch:
                 setattr(trial.agent, name, self._watched(method))
         trial.agent.setup = self._setting_up(_contained(trial.agent.setup))
         environment = trial.agent_environment
-        environment.upload_file = self._noted(environment.upload_file)
-        environment.upload_dir = self._noted(environment.upload_dir)
+        if type(trial.agent).__module__.partition(".")[0] not in _KNOWN:
+            environment.upload_file = self._noted(environment.upload_file)
+            environment.upload_dir = self._noted(environment.upload_dir)
         if self.commands is not None:
             environment.exec = self._counted(environment.exec)
 

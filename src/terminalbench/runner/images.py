@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,7 @@ from terminalbench.experiments.environments import image_entries
 from terminalbench.experiments.experiment import is_rebuilt
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, PlannedImages, PlannedTask
 from terminalbench.experiments.tables import RunTable
+from terminalbench.frozen import frozen
 from terminalbench.records.setup import ON_HOST
 from terminalbench.records.trial import TaskRef
 from terminalbench.runner.environment import FIXED
@@ -42,7 +43,7 @@ _BUILT = "; built "
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True)
+@frozen
 class ImageBooks:
     """The images of a plan's tasks: what each needs, and what is known of every image."""
 

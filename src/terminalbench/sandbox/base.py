@@ -15,11 +15,11 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from glob import glob
 from pathlib import Path
 
+from terminalbench.frozen import frozen
 from terminalbench.records.setup import ON_HOST
 from terminalbench.sandbox import cache as store
 from terminalbench.sandbox.errors import Refused, SandboxError
@@ -89,7 +89,7 @@ rpc: files
 """
 
 
-@dataclass(frozen=True)
+@frozen
 class Overlay:
     """One overlay of the root: where it is mounted, and its layers from the top down.
 
@@ -101,7 +101,7 @@ class Overlay:
     host: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Base:
     """A base file system. `fingerprint` changes when a layer built on it would have to be built anew."""
 

@@ -18,9 +18,9 @@ import shutil
 import threading
 import time
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from terminalbench.frozen import frozen
 from terminalbench.modes import NotOurs, make_own_folder, user_cache
 from terminalbench.sandbox.engine.cgroups import Group
 from terminalbench.sandbox.errors import SandboxError
@@ -50,7 +50,7 @@ def root() -> Path:
     return folder
 
 
-@dataclass(frozen=True)
+@frozen
 class Claimed:
     """A folder of ours with its locked lock file; the folder lives while a process holds `lock` open."""
 
@@ -104,7 +104,7 @@ def _lock_file(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.lock")
 
 
-@dataclass(frozen=True)
+@frozen
 class Collected:
     """How much garbage was removed."""
 

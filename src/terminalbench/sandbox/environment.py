@@ -32,7 +32,8 @@ from terminalbench.sandbox.answers import Counts, Finished
 from terminalbench.sandbox.base import HOST
 from terminalbench.sandbox.cache import collect_once
 from terminalbench.sandbox.certificates import Certificates
-from terminalbench.sandbox.compose.project import COMPOSE, MAIN, Project, read_project
+from terminalbench.sandbox.compose import COMPOSE, MAIN
+from terminalbench.sandbox.compose.project import Project, read_project
 from terminalbench.sandbox.compose.services import Surroundings, TrialServices, with_settings
 from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import Refused, SandboxError

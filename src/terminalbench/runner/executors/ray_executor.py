@@ -49,7 +49,9 @@ from terminalbench.runner.executors.ray_node import LEASE_SEC
 
 ADDRESS = "RAY_ADDRESS"
 """The variable that names a cluster where the experiment names none."""
-JOIN_SEC = 18.0
+JOIN_SEC = 40.0
+_LOAD_SEC = 30.0
+"""How long loading Ray may take on a busy machine, before anything is asked."""
 AGAIN_SEC = 90.0
 """For how long a run that had a cluster tries to join it again: its head may be starting anew. It tries once."""
 WAVES_OF = 8
@@ -173,7 +175,7 @@ class RayExecutor:
             what = f"no Ray cluster can be joined at {join.address}: {why}"
             raise UserError(what, where="run.executor", hint=HOW_TO_JOIN)
         self._bridge = Bridge(join)
-        self._bridge.await_cluster(JOIN_SEC + 4 if self._address else _LOCAL_SEC)
+        self._bridge.await_cluster(JOIN_SEC + _LOAD_SEC if self._address else _LOCAL_SEC + _LOAD_SEC)
 
     def wave_trials(self, settings: RunTable) -> int:
         """As `[run.ray]` says."""

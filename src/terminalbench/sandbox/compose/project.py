@@ -9,16 +9,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from terminalbench.errors import did_you_mean
+from terminalbench.sandbox.compose import COMPOSE, MAIN
 from terminalbench.sandbox.compose.document import Table, read_document
 from terminalbench.sandbox.errors import DOCKER_HINT, Refused
 from terminalbench.sandbox.image.steps import BuildSource, nanoseconds, platform_arguments
 from terminalbench.sandbox.images.manifest import HealthCheck
 from terminalbench.sandbox.system import BOOKS, SYSTEM, is_system
 
-COMPOSE = "docker-compose.yaml"
-"""The file by which a task has further services; by another name it is one of the task's own."""
-MAIN = "main"
-"""The service that the agent works in."""
 STARTED, HEALTHY, COMPLETED = "service_started", "service_healthy", "service_completed_successfully"
 RESTARTS = ("always", "unless-stopped", "on-failure")
 _LOGS = "/tbench-logs"
@@ -151,14 +148,6 @@ class Project:
                 if (name := volume_of(mount)) is not None and not (mount.path is not None and mount.path.is_file()):
                     seen.setdefault(name, []).append(mount.read_only)
         return {name for name, read_only in seen.items() if len(read_only) > 1 and not all(read_only)}
-
-
-def image_sources(folder: Path, docker_image: str | None, env: Mapping[str, str]) -> dict[str, BuildSource]:
-    """Return what the images of a task's environment folder are made of, by service."""
-    if not (folder / COMPOSE).exists():
-        return {MAIN: BuildSource(folder, docker_image)}
-    project = read_project(folder, env)
-    return {name: project.source(service, docker_image) for name, service in project.services.items()}
 
 
 def volume_of(mount: ServiceMount) -> str | None:

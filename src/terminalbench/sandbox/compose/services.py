@@ -21,7 +21,8 @@ import msgspec
 from terminalbench.sandbox import cache, helper, transfer
 from terminalbench.sandbox.answers import Counts, Finished
 from terminalbench.sandbox.certificates import Certificates
-from terminalbench.sandbox.compose.project import COMPLETED, HEALTHY, MAIN, RESTARTS, Project, Service, volume_of
+from terminalbench.sandbox.compose import MAIN
+from terminalbench.sandbox.compose.project import COMPLETED, HEALTHY, RESTARTS, Project, Service, volume_of
 from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.image.build import Built
 from terminalbench.sandbox.images.manifest import HealthCheck

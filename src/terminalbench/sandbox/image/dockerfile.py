@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from terminalbench.frozen import frozen
 from terminalbench.sandbox.errors import Refused
 
 HONOURED = ("FROM", "WORKDIR", "ENV", "ARG", "COPY", "ADD", "RUN", "USER", "SHELL", "ENTRYPOINT", "VOLUME")
@@ -31,7 +32,7 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _GIT = re.compile(r"\.git(?:[#?].*)?$")
 
 
-@dataclass(frozen=True)
+@frozen
 class Heredoc:
     """Text that follows an instruction: its word, its content, and whether variables in it are filled in."""
 
@@ -40,7 +41,7 @@ class Heredoc:
     expand: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Instruction:
     """One instruction: its line (from 1), name, `--flags`, the rest as written, and its heredocs."""
 

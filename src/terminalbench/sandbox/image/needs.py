@@ -3,15 +3,16 @@
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from terminalbench.frozen import frozen
 from terminalbench.sandbox.base import HOST, IMAGE, SCRATCH, rootfs
-from terminalbench.sandbox.compose.project import COMPOSE, image_sources
+from terminalbench.sandbox.compose import COMPOSE, MAIN
 from terminalbench.sandbox.errors import Refused
 from terminalbench.sandbox.image.dockerfile import fill
-from terminalbench.sandbox.image.steps import StageReader
+from terminalbench.sandbox.image.steps import BuildSource, StageReader
 from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.images.manifest import ImageConfig
 
@@ -24,7 +25,7 @@ _LARGEST_FILE = 1 << 20
 _BUILD_SEC = 600.0
 
 
-@dataclass(frozen=True)
+@frozen
 class TaskNeeds:
     """What a task needs: images of the store, what stands for others; or why the sandbox cannot run it.
 
@@ -84,6 +85,16 @@ def _images(folder: Path, image: str | None, table: ImageTable, env: Mapping[str
             if name != SCRATCH:
                 found.setdefault(name, (table.stand_in(name), "" if line in begun else f"{recipe.where}:{line}: "))
     return found
+
+
+def image_sources(folder: Path, docker_image: str | None, env: Mapping[str, str]) -> dict[str, BuildSource]:
+    """Return what the images of a task's environment folder are made of, by service."""
+    if not (folder / COMPOSE).exists():
+        return {MAIN: BuildSource(folder, docker_image)}
+    from terminalbench.sandbox.compose.project import read_project  # few tasks have services
+
+    project = read_project(folder, env)
+    return {name: project.source(service, docker_image) for name, service in project.services.items()}
 
 
 def _is_place(taken: str) -> bool:

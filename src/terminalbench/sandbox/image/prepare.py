@@ -18,9 +18,8 @@ from terminalbench.decode import decode
 from terminalbench.errors import TbenchError
 from terminalbench.sandbox.cache import collect_once
 from terminalbench.sandbox.certificates import Certificates
-from terminalbench.sandbox.compose.project import image_sources
 from terminalbench.sandbox.image.build import Builds, build, built_at, define
-from terminalbench.sandbox.image.needs import compose_env, says_host_base
+from terminalbench.sandbox.image.needs import compose_env, image_sources, says_host_base
 from terminalbench.sandbox.image.requests import ImageReport, PrepareReport, PrepareRequest, PrepareStep, TaskBuild
 from terminalbench.sandbox.image.table import ImageTable, ways_out
 from terminalbench.sandbox.images.archives import RegistrySource

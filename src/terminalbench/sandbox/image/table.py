@@ -1,9 +1,10 @@
 """What stands for the images that tasks name: themselves, as the store has them, unless somebody says else."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 
+from terminalbench.frozen import frozen
 from terminalbench.sandbox.base import HOST, IMAGE, SCRATCH
 from terminalbench.sandbox.errors import DOCKER_HINT, Refused
 from terminalbench.sandbox.images.manifest import ImageConfig
@@ -22,7 +23,7 @@ def normalized(image: str) -> str:
     return name if ":" in last else f"{name}:latest"
 
 
-@dataclass(frozen=True)
+@frozen
 class ImageTable:
     """What stands for an image.
 

@@ -51,7 +51,7 @@ class _Container:
             ran = subprocess.run(
                 [bwrap, "--unshare-all", "--die-with-parent", *options, *env, *safe, "--chdir", "/app", *self._command],
                 capture_output=True,
-                timeout=120,
+                timeout=600,
                 check=False,
             )
             print((ran.stdout + ran.stderr).decode(errors="replace"))

@@ -272,3 +272,41 @@ def test_a_program_that_the_tests_wait_for_is_known(box: Box, landlock: bool) ->
     box.out("pkill -f 'sleep 1001'")
     box.until("pgrep -c -f 'sleep 100[01]' || true", "0")
     assert not box.call("runs_programs")
+
+
+ROOT = {"Dockerfile": "FROM debian:12\nWORKDIR /app\nRUN echo image > /kept.txt && echo image > /pyproject.toml\n"}
+
+
+def test_loose_files_of_the_root_folder_are_system_unless_the_task_names_them(driver: Driver) -> None:
+    instruction = "Write `/answer.txt`, then look at /usr/share/x.txt and ./y.txt\n"
+    box = driver.box(files={**ROOT, "../instruction.md": instruction})
+    box.out(
+        "for f in answer.txt x.txt y.txt conftest.py pytest.ini .pytest.ini setup.cfg tox.ini; do echo a > /$f; done"
+    )
+    box.out("echo a > /kept.txt; echo a > /pyproject.toml; mkdir /made; echo a > /made/conftest.py; ln -s /app /link")
+    told = hand(box)
+    assert box.out("cat /answer.txt /kept.txt /pyproject.toml /made/conftest.py").split() == [
+        "a",
+        "image",
+        "image",
+        "a",
+    ]
+    assert (
+        box.out("cd /; ls -d x.txt y.txt conftest.py pytest.ini .pytest.ini setup.cfg tox.ini link 2>/dev/null | wc -l")
+        == "0"
+    )
+    changes = {one["path"]: one["flagged"] for one in told["changes"]["changes"]}
+    assert {path for path, flagged in changes.items() if flagged} >= {
+        "/conftest.py", "/pytest.ini", "/.pytest.ini", "/setup.cfg", "/tox.ini", "/pyproject.toml", "/kept.txt",
+    }  # fmt: skip
+    assert changes["/x.txt"] is changes["/y.txt"] is False, "listed, and nothing is said against it"
+
+
+def test_a_task_that_works_in_the_root_folder_keeps_its_files_but_for_pytests(driver: Driver) -> None:
+    box = driver.box(files={"Dockerfile": "FROM debian:12\nWORKDIR /\n"})
+    box.out("for f in x.txt package.json conftest.py pytest.ini; do echo a > /$f; done")
+    hand(box)
+    assert box.out("cd /; ls -d x.txt package.json conftest.py pytest.ini 2>/dev/null; true").split() == [
+        "package.json",
+        "x.txt",
+    ]

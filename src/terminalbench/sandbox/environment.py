@@ -49,7 +49,7 @@ from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, MEGABYTE, Bind, Limits
 from terminalbench.sandbox.probe import probe
 from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.setups import AgentSetup, content_digest, decisive, digest_of
-from terminalbench.sandbox.system import system_folders
+from terminalbench.sandbox.system import named_in_root, system_folders
 
 SCRATCHES = ("memory", "disk")
 _SHELL = "bash"
@@ -385,7 +385,7 @@ class LocalSandbox(BaseEnvironment):
         the image's, and only its work is the agent's. Raises `BrokenContent` where what it left is in the way.
         """
         self._handed = self._system(tests, logs) if pristine and not keep else None
-        place = Place(tests, logs, rewards, self._account(None), self._workdir)
+        place = Place(tests, logs, rewards, self._account(None), self._workdir, self._loose())
         sandbox = await self._ready()
         handed = await to_verifier(sandbox, place, self._handed, keep=keep)
         if self._services is not None:
@@ -398,7 +398,11 @@ class LocalSandbox(BaseEnvironment):
         """After a step's tests: the agent's system again, with the work as it is now."""
         if self._handed is not None:
             system, self._handed = self._handed, None
-            await (await self._ready()).renew(views.AGENT, system)
+            await (await self._ready()).renew(views.AGENT, system, loose=self._loose())
+
+    def _loose(self) -> list[str] | None:
+        """The files of the root folder that the task is about; None: all, where it works there."""
+        return sorted(named_in_root(self.environment_dir.parent)) if self._workdir.strip("/") else None
 
     def _system(self, *own: str) -> list[str]:
         return system_folders(self._image().env, self._workdir, *own)

@@ -22,13 +22,17 @@ _ROOM_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Place:
-    """Where the tests work: their folder, the reward's and its names, who writes it, and in which folder they run."""
+    """Where the tests work: their folder, the reward's and its names, who writes it, and in which folder they run.
+
+    `loose` are the files of the root folder that are work; None: all.
+    """
 
     tests: str
     logs: str
     rewards: Sequence[str]
     user: str
     workdir: str
+    loose: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ async def to_verifier(sandbox: Sandbox, place: Place, system: Sequence[str] | No
     expected = [f"{place.logs}/{name}" for name in place.rewards]
     told: dict[str, Any] | None = None
     if system is not None:
-        told = await sandbox.renew(views.VERIFIER, system, expected, room_bytes=_ROOM_BYTES)
+        told = await sandbox.renew(views.VERIFIER, system, expected, loose=place.loose, room_bytes=_ROOM_BYTES)
     elif not keep:
         await sandbox.renew(views.AGENT, room_bytes=_ROOM_BYTES)
     folders = {"tests": place.tests, "logs": place.logs, "user": place.user, "expected": expected}

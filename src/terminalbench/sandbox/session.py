@@ -281,17 +281,24 @@ class Sandbox:
             await self._ask({"do": "network", "open": not policy.closed})
 
     async def renew(
-        self, view: str, system: Sequence[str] = (), expected: Sequence[str] = (), *, room_bytes: int = 0
+        self,
+        view: str,
+        system: Sequence[str] = (),
+        expected: Sequence[str] = (),
+        *,
+        loose: Sequence[str] | None = None,
+        room_bytes: int = 0,
     ) -> dict[str, Any]:
         """End every process, whatever it is, and start anew over `view` of the files, in new namespaces.
 
-        `system` are the folders that each view has for itself. For the verifier's view comes back what the agent
-        changed in them, and which of the `expected` files it wrote there; its homes are new. Files may take so many
-        more bytes as `room_bytes` says, whatever there is already.
+        `system` are the folders that each view has for itself, `loose` names of files in the root folder that are not.
+        For the verifier's view comes back what the agent changed in them, and which of the `expected` files it wrote
+        there; its homes are new. Files may take so many more bytes as `room_bytes` says, whatever there is already.
         """
-        message = {"do": "renew", "view": view, "system": list(system), "expected": list(expected)}
+        message: dict[str, Any] = {"do": "renew", "view": view, "system": list(system), "expected": list(expected)}
+        message |= {"loose": None if loose is None else list(loose), "room_bytes": room_bytes}
         async with self._asking:
-            answer, opened = await self._answer({**message, "room_bytes": room_bytes})
+            answer, opened = await self._answer(message)
             helper.checked(answer)
             os.close(self._pidfd)
             if self._door is not None:

@@ -2,9 +2,12 @@
 
 Everything else is the agent's work and goes to the verifier as it is: `/app`, `/home`, `/root`, `/srv`, `/opt`, `/tmp`,
 `/var` (but for the books of package managers, which must agree with the installed files), and every folder of its own.
+Loose files of the root folder are work only where the task's own files name them.
 """
 
+import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "boot", "dev", "proc", "sys", "run")
 BOOKS = (
@@ -17,6 +20,8 @@ PATHS = (
 )
 """Variables of an image that say where programs and their libraries are."""
 _PROGRAMS = ("bin", "sbin")
+_IN_ROOT = re.compile(rb"(?<![\w./~$}-])/([\w.+-]+)(?![\w./+-])")
+_MOST_FILES, _LARGEST_FILE = 500, 1 << 20
 
 
 def is_system(path: str, folders: Iterable[str]) -> bool:
@@ -36,6 +41,21 @@ def system_folders(env: Mapping[str, str], workdir: str, *own: str) -> list[str]
             folder = _of_entry(entry)
             if folder and not _within(folder, workdir.strip("/")) and not any(_within(folder, one) for one in found):
                 found.append(folder)
+    return found
+
+
+def named_in_root(task: Path) -> set[str]:
+    """Return the files of the root folder that a task's own files speak of: its instruction, tests and solution."""
+    found: set[str] = set()
+    texts = [task / "instruction.md", *(task / "steps").glob("*/instruction.md")]
+    for part in ("tests", "solution", "steps"):
+        texts += sorted(path for path in (task / part).rglob("*") if path.is_file())[:_MOST_FILES]
+    for path in texts:
+        try:
+            data = path.read_bytes() if path.stat().st_size <= _LARGEST_FILE else b""
+        except OSError:
+            continue
+        found |= {name.decode(errors="replace") for name in _IN_ROOT.findall(data)}
     return found
 
 

@@ -188,6 +188,8 @@ def _site_folders(path: str) -> Iterator[str]:
 def _runs_unasked(file: str, path: str, programs: Callable[[], set[str]], records: _Records) -> bool:
     """Whether a new file runs without being asked for, or instead of a program of the image."""
     folder, _, name = path.rpartition("/")
+    if not folder and views.is_for_runners(name):
+        return True
     hook = _matches(path, _HOOKS) or (path.endswith(".pth") and _imports(file) and not _matches(name, _KNOWN_PTH))
     shadow = folder in _FOLDERS and name in programs() and not _matches(name, _PIPS_OWN)
     return (hook or shadow) and not _packaged(path, file, records)

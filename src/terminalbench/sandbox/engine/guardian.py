@@ -216,7 +216,8 @@ class _Guarded:
             root.enlarge_scratch(request, message["room_bytes"])
             self._watch.allow(message["room_bytes"])
         if view != self._view:
-            views.switch(request["run_dir"], self._view, view, message["system"], len(request["mounts"]))
+            overlays, loose = len(request["mounts"]), message["loose"]
+            views.switch(request["run_dir"], self._view, view, message["system"], overlays, loose)
         if view == views.VERIFIER:
             told = changes.listed(request["run_dir"], request["mounts"], request["etc"])
             told["left"] = views.left_in(request["run_dir"], message["expected"])

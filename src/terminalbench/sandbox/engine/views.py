@@ -3,13 +3,29 @@
 Both lie over the same layers. From one to the other goes the work: everything that is not in `system`, which are the
 folders that come from the layers alone, each view adding its own to them. So the verifier has the system as it was
 before the agent came, and what the agent did to it stays behind, where it is listed (`changes`).
+
+Loose files of the root folder are system too, but for those that the task itself names. What tells pytest how to run is
+never work there: the root folder is above the tests', where it looks for that.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH104, PTH108, PTH112, PTH114, PTH208
 
+import fnmatch
 import os
 import shutil
 import stat
+
+_PYTEST = (
+    *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "tox.ini"),
+    "setup.cfg",
+)
+RUNNERS = (
+    *(*_PYTEST, "setup.py", "noxfile.py", "manage.py", "nose.cfg", ".noserc", ".coveragerc", "package.json"),
+    *("jest.config.*", "vitest.config.*", "vite.config.*", "playwright.config.*", "karma.conf.*", ".mocharc*"),
+    *("babel.config.*", ".babelrc*", "tsconfig*.json", "ava.config.*", ".rspec", "Rakefile", "Gemfile", "phpunit.xml*"),
+    *("go.mod", "go.work", "Cargo.toml", ".cargo", "pom.xml", "build.gradle*", "settings.gradle*"),
+)
+"""Names by which test runners and builds find how to run; pytest looks from the folder of the tests upwards."""
 
 AGENT, VERIFIER = "agent", "verifier"
 
@@ -24,17 +40,36 @@ def work(run_dir: str, view: str, number: int) -> str:
     return f"{run_dir}/s/{view}{number}.work"
 
 
-def switch(run_dir: str, before: str, after: str, system: list[str], overlays: int) -> None:
+def switch(
+    run_dir: str, before: str, after: str, system: list[str], overlays: int, loose: list[str] | None = None
+) -> None:
     """Hand the work that was written in the view `before` to `after`; the verifier's starts anew each time.
 
-    No process may run in either of them.
+    `loose` are the names of files in the root folder that are work; None: all are. No process may run in either view.
     """
     if after == VERIFIER:
         for number in range(overlays):
             for folder in (upper(run_dir, after, number), work(run_dir, after, number)):
                 shutil.rmtree(folder, ignore_errors=True)
         os.mkdir(upper(run_dir, after, 0), 0o755)
-    hand_over(upper(run_dir, before, 0), upper(run_dir, after, 0), frozenset(system))
+    source, kept = upper(run_dir, before, 0), frozenset(system)
+    hand_over(source, upper(run_dir, after, 0), kept | _not_work(source, loose))
+
+
+def is_for_runners(name: str) -> bool:
+    """Whether a file of that name tells a test runner how to run."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in RUNNERS)
+
+
+def _not_work(source: str, loose: list[str] | None) -> set[str]:
+    """What lies in the root folder and is no work: files that the task does not name, and what runners look for."""
+    found = set()
+    for name in os.listdir(source):
+        status = os.lstat(f"{source}/{name}")
+        alone = not stat.S_ISDIR(status.st_mode) and not is_removal(status)
+        if name in _PYTEST or (alone and loose is not None and name not in loose):
+            found.add(name)
+    return found
 
 
 def hand_over(source: str, target: str, system: frozenset[str], below: str = "") -> None:

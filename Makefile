@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 # Compiled modules are kept: without them every Harbor process and every test process compiles all it loads.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo test check chaos scale real-tasks simulate format lock clean
+.PHONY: help setup demo test check chaos scale real-tasks agents simulate format lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,6 +31,10 @@ scale: setup  ## A Ray cluster of several nodes that loses a node and its head; 
 
 real-tasks: setup  ## Public tasks (TASKS=FOLDER) on images of a local registry: how many are measured, and why the others are not
 	@$(BIN)/python tests/real_tasks/real_tasks.py $(TASKS)
+
+agents: setup  ## Install Harbor's agents of npm and PyPI, run each against a scripted server, write docs/agents.md (AGENTS=NAME,...)
+	@sh scripts/test-clients.sh $(VENV)
+	@TBENCH_AGENTS=$(or $(AGENTS),all) $(BIN)/python -m pytest tests/e2e/test_harbor_agents.py --workers 1
 
 simulate: setup  ## Measure the statistics where the truth is known: false positives, coverage, power (minutes)
 	@$(BIN)/python tests/simulate/simulate.py

@@ -72,18 +72,19 @@ def test_the_sandbox_is_told_the_phases_and_where_the_model_is(project: Any) -> 
     ("profile", "expected"),
     [
         (
-            'agent = "terminus-2"\nmodel = "openai/x"\noptions = { api_base = "http://127.0.0.1:1/v1" }\n',
+            'agent = "openhands"\nno_mcp = true\nmodel = "openai/x"\noptions = { api_base = "http://127.0.0.1:1/v1" }\n',
             ["http://127.0.0.1:1/v1"],
         ),
         (
-            'agent = "terminus-2"\nmodel = "ollama/qwen3"\n',
+            'agent = "aider"\nmodel = "ollama/qwen3"\n',
             ["${OLLAMA_API_BASE:-http://127.0.0.1:11434}", "${OLLAMA_HOST}"],
         ),
         (
-            'agent = "terminus-2"\nmodel = "bedrock/x"\n',
+            'agent = "aider"\nmodel = "bedrock/x"\n',
             ["${AWS_ENDPOINT_URL_BEDROCK_RUNTIME}", "bedrock-runtime.*.amazonaws.com"],
         ),
-        ('agent = "terminus-2"\nmodel = "unheard-of/x"\n', []),
+        ('agent = "aider"\nmodel = "unheard-of/x"\n', []),
+        ('agent = "terminus-2"\nmodel = "openai/x"\n', []),
     ],
 )
 def test_where_a_model_is(project: Any, profile: str, expected: list[str]) -> None:

@@ -483,6 +483,11 @@ GEMINI = "litellm.APIConnectionError: Missing Gemini API key. Set the GEMINI_API
         ("APIError", "AzureException APIError - Missing credentials. Please pass one of `api_key`", ErrorClass.AUTH),
         ("APIConnectionError", GEMINI, ErrorClass.AUTH),
         ("InternalServerError", "OpenAIException - the api_key service is down", ErrorClass.PROVIDER),
+        (
+            "InternalServerError",
+            "litellm.InternalServerError: OpenAIException - Connection error..",
+            ErrorClass.NETWORK,
+        ),
         ("APIConnectionError", "OpenAIException - [Errno 111] Connection refused", ErrorClass.NETWORK),
         ("ApiInternalServerError", OPENAI, ErrorClass.PROVIDER),
         ("RateLimitError", OPENAI, ErrorClass.RATE_LIMIT),

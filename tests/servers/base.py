@@ -121,7 +121,8 @@ class ScriptedServer:
     The turn to play is the number of assistant messages already in the conversation, so that any number
     of conversations can go on at once and a retried request gets the same answer. Past the end of the
     script the last turn repeats. `pace_sec` is how long the model thinks before each of its turns: a
-    conversation that no model could have had in the time is marked as suspect.
+    conversation that no model could have had in the time is marked as suspect. `billed` is what each answer was
+    billed as.
     """
 
     def __init__(self, script: Sequence[Turn] = (), refusal: Refusal | None = None, *, pace_sec: float = 0.0) -> None:
@@ -129,6 +130,7 @@ class ScriptedServer:
         self.refusal = refusal
         self.pace_sec = pace_sec
         self.requests: list[Request] = []
+        self.billed: list[Tokens] = []
         self._lock = threading.Lock()
         self._refusals = 0
         handler = type("BoundHandler", (Handler,), {"scripted": self})
@@ -165,7 +167,16 @@ class ScriptedServer:
         """The answer due after `messages`, when the model has thought."""
         time.sleep(self.pace_sec)
         said = sum(message.get("role") == "assistant" for message in messages)
-        return self.script[min(said, len(self.script) - 1)]
+        return self._answered(self.script[min(said, len(self.script) - 1)])
+
+    def aside(self) -> Turn:
+        """The answer to a side question of the client: a title, a summary."""
+        return self._answered(Turn("aside", (), Tokens(7, 0, 0, 3)))
+
+    def _answered(self, turn: Turn) -> Turn:
+        with self._lock:
+            self.billed.append(turn.tokens)
+        return turn
 
     def reply(self, to: Handler, request: Request) -> None:
         """Answer one request; each server speaks its own protocol here."""

@@ -37,7 +37,7 @@ def git(folder: Path, *args: str) -> str:
     """Run git in `folder` with an identity of its own and none of the user's settings."""
     identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org", "-c", "init.defaultBranch=main"]
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(folder)}
-    done = subprocess.run(["git", *identity, *args], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["git", *identity, *args], cwd=folder, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -7,9 +7,13 @@ from servers.base import Handler, Request, ScriptedServer, Turn
 
 
 class OpenAIServer(ScriptedServer):
-    """`POST /v1/chat/completions` and `GET /v1/models`; `tokens.cache_read` is reported as cached prompt tokens."""
+    """`POST /v1/chat/completions` and `GET /v1/models`; `tokens.cache_read` is reported as cached prompt tokens.
+
+    With `tools_expected`, a request that offers no tools is a side question of the client.
+    """
 
     model = "scripted"
+    tools_expected = False
 
     @property
     def chats(self) -> list[Request]:
@@ -25,8 +29,16 @@ class OpenAIServer(ScriptedServer):
             return to.send_json({"error": error}, refusal.status, refusal.headers)
         if not request.path.endswith("/chat/completions"):
             return to.send_json({"error": {"message": f"no such path: {request.path}", "type": "not_found"}}, 404)
-        turn = self.turn(request.body.get("messages", []))
+        main = request.body.get("tools") or not self.tools_expected
+        turn = self.turn(self._said(request)) if main else self.aside()
         return self._stream(to, request, turn) if request.body.get("stream") else self._whole(to, request, turn)
+
+    def _said(self, request: Request) -> list[dict[str, Any]]:
+        """What stands for the turns so far: with `tools_expected` what tools said, as clients invent answers of the model."""
+        messages = request.body.get("messages", [])
+        if not self.tools_expected:
+            return messages
+        return [{"role": "assistant"} for message in messages if message.get("role") == "tool"]
 
     def _envelope(self, request: Request, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         number = len(self.requests)

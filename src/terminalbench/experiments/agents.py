@@ -10,7 +10,7 @@ import sys
 from dataclasses import field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from terminalbench import registry
 from terminalbench.errors import InvalidFile, UserError
@@ -67,19 +67,34 @@ class AgentRecord:
     example_model: str | None = key("A model, as `tbench init` suggests it.")
 
 
+class SetupNeed(TypedDict):
+    """One of these hosts must be reached by the set-up of an agent, unless it finds one of what `unless` names.
+
+    That is a program (`uv`), one of at least a version (`node>=22`), a path, a variable (`$NAME`), or an option of its
+    profile (`option:name`).
+    """
+
+    hosts: list[str]
+    unless: list[str]
+
+
 @table
 class AgentInfo(AgentRecord):
     """The record of one agent. `options` are all that it has, with the choices of each; None: any, unchecked.
 
-    `kinds` has the plain types of those options that take nothing else, as a JSON Schema calls them. `needs_model`: it
-    is not even made without one.
+    `kinds` has the plain types of those options that take nothing else, as a JSON Schema calls them, `defaults` texts
+    that a class of one's own has in place of options. `needs_model`: it is not even made without one. `needs` is what
+    its set-up needs, `package` a command that installs its program from npm or PyPI: both are known of Harbor's agents.
     """
 
     name: str = field(kw_only=True)
     import_path: str | None = field(default=None, kw_only=True)
     options: dict[str, list[str] | None] | None = None
     kinds: dict[str, list[str]] = field(default_factory=dict, kw_only=True)
+    defaults: dict[str, str] = field(default_factory=dict, kw_only=True)
     needs_model: bool = field(default=False, kw_only=True)
+    needs: list[SetupNeed] = field(default_factory=list, kw_only=True)
+    package: str | None = field(default=None, kw_only=True)
 
     @property
     def seed_option(self) -> str | None:
@@ -169,6 +184,7 @@ def agent_info(spec: str, root: Path | None = None) -> AgentInfo | None:
         values |= _checked(found.record(), path or spec)
         named = found.options() if entry is None else None
         values["kinds"] = found.kinds() if entry is None else values.get("kinds", {})
+        values["defaults"] = found.defaults() if entry is None else {}
         declared = values.get("options") if entry is None else None
         if named is not None or declared:
             options = dict.fromkeys(named or ())

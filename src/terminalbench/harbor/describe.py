@@ -4,8 +4,11 @@
 fails when that file and the installed Harbor differ.
 """
 
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
+
+from terminalbench.experiments.agents import SetupNeed
 
 PROMPT_ONLY_MCP = {"terminus-2", "mini-swe-agent", "swe-agent"}
 """Agents that only mention MCP servers in their prompt: they have no MCP client."""
@@ -19,31 +22,76 @@ NO_MODEL = {"oracle", "nop"}
 NEEDS_MODEL = {"computer-1", "terminus-2"}
 """Agents whose constructor refuses to work without one."""
 
-INSTALLERS = {
-    "aider": ("aider", "aider.chat"),
-    "claude-code": ("claude", "downloads.claude.ai"),
-    "cline-cli": ("cline", "raw.githubusercontent.com"),
-    "codex": ("codex", "raw.githubusercontent.com"),
-    "copilot-cli": ("copilot", "gh.io"),
-    "cursor-cli": ("cursor-agent", "cursor.com"),
-    "gemini-cli": ("gemini", "raw.githubusercontent.com"),
-    "goose": ("goose", "github.com"),
-    "grok-build": ("grok", "x.ai"),
-    "hermes": ("hermes", "raw.githubusercontent.com"),
-    "kimi-cli": ("kimi", "astral.sh"),
-    "kimi-code": ("kimi", "raw.githubusercontent.com"),
-    "mini-swe-agent": ("mini-swe-agent", "astral.sh"),
-    "opencode": ("opencode", "raw.githubusercontent.com"),
-    "openhands": ("openhands", "astral.sh"),
-    "openhands-sdk": ("openhands", "astral.sh"),
-    "pi": ("pi", "raw.githubusercontent.com"),
-    "qwen-coder": ("qwen", "raw.githubusercontent.com"),
-    "strands": ("strands", "astral.sh"),
-    "swe-agent": ("sweagent", "astral.sh"),
-    "trae-agent": ("trae-cli", "astral.sh"),
-    "vibe": ("vibe", "astral.sh"),
+
+@dataclass(frozen=True)
+class _Setup:
+    """The program of an agent, what its set-up needs, and the command that installs it from npm or PyPI."""
+
+    program: str | None
+    needs: list[SetupNeed]
+    package: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def _needs(hosts: list[str], *unless: str) -> list[SetupNeed]:
+    """Return the need of one of `hosts`, whose addresses the set-up itself names; with one of `unless` it does not."""
+    return [{"hosts": hosts, "unless": list(unless)}]
+
+
+_NVM, _UV = ["raw.githubusercontent.com"], ["astral.sh"]
+_PYTHON: SetupNeed = {
+    "hosts": ["github.com", "releases.astral.sh"],
+    "unless": ["$UV_PYTHON_INSTALL_MIRROR", "$UV_PYTHON_DOWNLOADS_JSON_URL", "$UV_PYTHON_INSTALL_DIR"],
 }
-"""The program of an agent, and the host its installer starts from (Harbor 0.24)."""
+"""`uv python install` downloads a Python in any case, unless it is told of another place for it."""
+
+SETUPS = {
+    "acp": _Setup(None, _needs(_UV, "/opt/harbor-acp-tools/uv")),
+    "aider": _Setup("aider", _needs(["aider.chat"]), "pip install aider-chat"),
+    "antigravity-cli": _Setup("agy", _needs(["antigravity.google"], "option:binary_path")),
+    "antigravity-sdk": _Setup(None, _needs(_UV, "uv")),
+    "claude-code": _Setup(
+        "claude", _needs(["downloads.claude.ai"], "claude", "apk"), "npm install -g @anthropic-ai/claude-code"
+    ),
+    "cline-cli": _Setup("cline", _needs(_NVM, "node>=22"), "npm install -g cline"),
+    "code-puppy": _Setup("code-puppy", _needs(_UV), "pip install code-puppy"),
+    "codex": _Setup("codex", _needs(_NVM, "codex", "apk"), "npm install -g @openai/codex"),
+    "copilot-cli": _Setup("copilot", _needs(["gh.io"]), "npm install -g @github/copilot"),
+    "cortex-code": _Setup("cortex", _needs(["ai.snowflake.com"], "cortex")),
+    "cursor-cli": _Setup("cursor-agent", _needs(["cursor.com"])),
+    "deerflow": _Setup("deerflow", _needs(_UV, "/opt/harbor-deerflow-venv/bin/deerflow")),
+    "devin": _Setup("devin", _needs(["cli.devin.ai"], "devin")),
+    "eve": _Setup(None, _needs(_NVM, "node>=24")),
+    "fx": _Setup("fx", _needs(["fx.sh"])),
+    "fx-dev": _Setup("fx", _needs(["fx.sh"])),
+    "gemini-cli": _Setup("gemini", _needs(_NVM), "npm install -g @google/gemini-cli"),
+    "goose": _Setup("goose", _needs(["github.com"])),
+    "grok-build": _Setup("grok", _needs(["x.ai"])),
+    "hermes": _Setup("hermes", _needs(_NVM), "pip install hermes-agent"),
+    "junie": _Setup("junie", _needs(["junie.jetbrains.com"])),
+    "kimi-cli": _Setup("kimi", _needs(_UV), "pip install kimi-cli"),
+    "kimi-code": _Setup("kimi", _needs(_NVM, "apk"), "npm install -g @moonshot-ai/kimi-code"),
+    "langgraph": _Setup(None, _needs([*_UV, *_NVM])),  # one of the two, as its graph is written
+    "mcode": _Setup("mcode", _needs(_NVM), "npm install -g @minimax-ai/code"),
+    "mimo": _Setup("mimo", _needs(["mimo.xiaomi.com"])),
+    "mini-swe-agent": _Setup("mini-swe-agent", [*_needs(_UV, "uv"), _PYTHON], "pip install mini-swe-agent"),
+    "muse-code": _Setup("muse", _needs(["dev.meta.ai"])),
+    "nemo-agent": _Setup("nat", _needs(_UV, "uv"), "pip install 'nvidia-nat[eval,langchain]'"),
+    "openclaw": _Setup("openclaw", _needs(_NVM), "npm install -g openclaw"),
+    "opencode": _Setup("opencode", _needs(_NVM, "apk"), "npm install -g opencode-ai"),
+    "openhands": _Setup("openhands", _needs(_UV), "pip install openhands-ai"),
+    "openhands-sdk": _Setup("openhands", _needs(_UV, "/opt/openhands-sdk-venv/bin/python")),
+    "pi": _Setup("pi", _needs(_NVM), "npm install -g @earendil-works/pi-coding-agent"),
+    "qwen-coder": _Setup("qwen", _needs(_NVM), "npm install -g @qwen-code/qwen-code"),
+    "rovodev-cli": _Setup("acli", _needs(["acli.atlassian.com"])),
+    "strands": _Setup(None, _needs(_UV)),
+    "swe-agent": _Setup("sweagent", [*_needs(_UV, "uv"), *_needs(["github.com"])]),
+    "trae-agent": _Setup("trae-cli", [*_needs(_UV, "uv"), *_needs(["github.com"])]),
+    "vibe": _Setup("vibe", _needs(_UV, "uv"), "pip install mistral-vibe"),
+}
+"""What the set-up of each agent needs (Harbor 0.24); the others need none. A test compares it with their commands."""
 
 LOGINS = {
     "claude-code": [
@@ -85,11 +133,14 @@ def describe() -> dict[str, Any]:
 
 
 def _agent(name: str, agent: Any) -> dict[str, Any]:
+    from harbor.agents.installed.base import BaseInstalledAgent
+
     model = agent.options_model
     properties = model.model_json_schema().get("properties", {}) if model is not None else {}
     options = {key: _choices(schema) for key, schema in sorted(properties.items())} if model is not None else None
     knob = next((key for key in REASONING_KNOBS if key in properties and _is_text(properties[key])), None)
     abilities = agent.capabilities
+    from_host = not issubclass(agent, BaseInstalledAgent) and name not in NO_MODEL
     return {
         "mcp": bool(abilities.mcp_servers) and name not in PROMPT_ONLY_MCP,
         "skills": bool(abilities.skills),
@@ -99,10 +150,11 @@ def _agent(name: str, agent: Any) -> dict[str, Any]:
         "system_prompt": "append_system_prompt" if options and "append_system_prompt" in options else None,
         "version": bool(options and "version" in options),
         "options": options,
-        **({"program": INSTALLERS[name][0], "installer": INSTALLERS[name][1]} if name in INSTALLERS else {}),
+        **(SETUPS[name].plain() if name in SETUPS else {}),
         **({"logins": LOGINS[name]} if name in LOGINS else {}),
         **({"key_env": EXAMPLES[name][0], "example_model": EXAMPLES[name][1]} if name in EXAMPLES else {}),
         **({"needs_model": True} if name in NEEDS_MODEL else {}),
+        **({"asks_from_host": True} if from_host else {}),
         "kinds": {key: kinds for key, schema in sorted(properties.items()) if (kinds := _kinds(schema))},
     }
 

@@ -160,7 +160,8 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     missing = missing_key(kind, info.logins, agent.model_name, agent.kwargs, {**os.environ, **variables})
     if missing is not None:
         yield f"{missing} (put it into {job.env_file}, or name it in env and export it)"
-    uninstallable = not_installable(info, config["environment"], job.arguments)
+    given = {*variables, *(config["environment"].get("env") or {}), *(f"option:{name}" for name in agent.kwargs)}
+    uninstallable = not_installable(info, config["environment"], job.arguments, config["tasks"], given)
     if uninstallable is not None:
         yield uninstallable
 

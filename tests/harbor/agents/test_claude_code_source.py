@@ -60,7 +60,7 @@ def check_out(tmp_path: Path, url: str, ref: str, env: Mapping[str, str] | None 
         env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1", **(env or {})},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     return Checkout(done.returncode, (tmp_path / "commit").read_text().strip(), done.stdout + done.stderr, root / "src")
 

@@ -2,20 +2,25 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
-from harbor.agents.factory import AgentFactory
-from harbor.agents.installed.base import BaseInstalledAgent
-from harbor.models.agent.name import AgentName
 
+from support.tasks import write_task
 from terminalbench.experiments.agents import AgentInfo, agent_info
 from terminalbench.harbor.agents import needs
 from terminalbench.harbor.describe import SETUPS
+from terminalbench.sandbox.network import reach
 
 LOCAL = {"import_path": needs.LOCAL_SANDBOX}
 MIRRORED = {"registry.npmjs.org", "pypi.org", "nodejs.org", "deb.debian.org", "cdn.agentclientprotocol.com"}
@@ -32,14 +37,14 @@ def record(name: str) -> AgentInfo:
     return found
 
 
-def installed() -> Iterator[tuple[str, type[BaseInstalledAgent]]]:
-    for name in sorted(AgentFactory.registered_names()):
-        kind = AgentFactory.get_agent_class(AgentName(name))
-        if issubclass(kind, BaseInstalledAgent):
-            yield name, kind
+def agent_class(name: str) -> Any:
+    from harbor.agents.factory import AgentFactory  # loads every agent of Harbor's
+    from harbor.models.agent.name import AgentName
+
+    return AgentFactory.get_agent_class(AgentName(name))
 
 
-def commands(kind: type[BaseInstalledAgent], folder: Path) -> list[str]:
+def commands(kind: Any, folder: Path) -> list[str]:
     """What the set-up of an agent runs in a sandbox that has nothing of what it looks for."""
     said: list[str] = []
 
@@ -63,10 +68,11 @@ def commands(kind: type[BaseInstalledAgent], folder: Path) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("name", [name for name, _ in installed() if name not in NOT_MADE])
+@pytest.mark.parametrize("name", sorted({*SETUPS} - NOT_MADE))
 def test_a_set_up_asks_the_hosts_that_are_recorded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEVIN_API_KEY", "scripted")
-    said = "\n".join(commands(dict(installed())[name], tmp_path))
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    said = "\n".join(commands(agent_class(name), tmp_path))
     asked = set(re.findall(r"https?://([\w.-]+)", said)) - MIRRORED
     recorded = {host for need in record(name).needs for host in need["hosts"]}
     assert recorded - FALLBACKS <= asked
@@ -78,7 +84,11 @@ def test_a_set_up_asks_the_hosts_that_are_recorded(name: str, tmp_path: Path, mo
 
 
 def test_every_agent_that_is_installed_has_a_record() -> None:
-    assert {name for name, _ in installed()} == set(SETUPS)
+    from harbor.agents.factory import AgentFactory
+    from harbor.agents.installed.base import BaseInstalledAgent
+
+    names = AgentFactory.registered_names()
+    assert {name for name in names if issubclass(agent_class(name), BaseInstalledAgent)} == set(SETUPS)
 
 
 @pytest.fixture
@@ -191,10 +201,8 @@ def listening(answer: bytes | None, certificate: Path | None = None) -> Generato
                 if certificate is not None:
                     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                     context.load_cert_chain(certificate)
-                    try:
+                    with suppress(OSError):
                         context.wrap_socket(made, server_side=True).close()
-                    except OSError:
-                        pass
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -211,7 +219,8 @@ def certificate(tmp_path: Path) -> Path:
     if shutil.which("openssl") is None:
         pytest.skip("no openssl, to make a certificate")
     file = tmp_path / "both.pem"
-    new = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 1".split()
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    new = ["openssl", "req", "-x509", *curve, "-nodes", "-subj", "/CN=localhost", "-days", "1"]
     subprocess.run([*new, "-keyout", str(file), "-out", str(tmp_path / "c")], check=True, capture_output=True)
     file.write_text(file.read_text() + (tmp_path / "c").read_text())
     return file

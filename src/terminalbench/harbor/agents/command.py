@@ -12,7 +12,15 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, override
 
-from harbor.agents.installed.base import BaseInstalledAgent, NonZeroAgentExitCodeError, with_prompt_template
+from harbor.agents.installed.base import (
+    AgentAuthenticationError,
+    ApiRateLimitError,
+    BaseInstalledAgent,
+    ErrorPattern,
+    NetworkConnectionError,
+    NonZeroAgentExitCodeError,
+    with_prompt_template,
+)
 from harbor.agents.options import InstalledAgentOptions
 from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
@@ -33,6 +41,25 @@ _MOST_BYTES = 64 << 20
 _INSTRUCTION, _MCP = f"{PLACE}/.instruction.md", f"{PLACE}/.mcp.json"
 
 
+_REFUSALS = [
+    ErrorPattern(
+        r"\bAuthenticationError\b|\bUNAUTHENTICATED\b|\bAPI key not valid\b|"
+        r"\"(?:code|statusCode)\": ?40[13]\b|\bstatus: 40[13]\b|\bAPI Error: 40[13]\b",
+        AgentAuthenticationError,
+    ),
+    ErrorPattern(
+        r"\bRESOURCE_EXHAUSTED\b|\bResource has been exhausted\b|"
+        r"\"(?:code|statusCode)\": ?429\b|\bstatus: 429\b|\bAPI Error: 429\b",
+        ApiRateLimitError,
+    ),
+    ErrorPattern(
+        r"\bfetch failed\b|\bConnection\s+error\b|\bAPIConnectionError\b|\bE(?:CONNREFUSED|CONNRESET|NOTFOUND)\b",
+        NetworkConnectionError,
+    ),
+]
+"""How clients of models say in their last words what Harbor's patterns, which are its own agents', do not name."""
+
+
 class CommandOptions(InstalledAgentOptions):
     """The options of the command agent: its profile's table `command`, with the files where they are."""
 
@@ -44,6 +71,7 @@ class CommandAgent(BaseInstalledAgent):
 
     AGENT_INFO: ClassVar = {"model": True, "skills": False, "command": True, "usage": "harbor"}
     SUPPORTS_ATIF: ClassVar[bool] = True
+    ERROR_PATTERNS: ClassVar = [*_REFUSALS, *BaseInstalledAgent.ERROR_PATTERNS]
     options_model: ClassVar[type[InstalledAgentOptions] | None] = CommandOptions
     options: CommandOptions
 

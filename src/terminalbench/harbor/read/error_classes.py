@@ -105,6 +105,8 @@ _NO_CREDIT = re.compile(
     r"(?i)credit balance is too low|\binsufficient[_ ](?:quota|credits?|funds|balance)\b|"
     r"\bbilling_(?:error|hard_limit)|no credits remaining|unpaid invoice|payment required"
 )
+_NOT_REACHED = re.compile(r"Exception - (?:Connection error|Cannot connect to host|\[Errno (?:111|113|-2|-3)\])")
+"""What LiteLLM says of a server that was not reached, in an exception that is called after the server."""
 _TOO_MANY = re.compile(
     r"(?i)\brate_limit_error\b|\btoo many requests\b|^429\b|\b(?:error|status|code|http)\b\W{0,3}(?:code\W{0,3})?429\b"
 )
@@ -139,6 +141,8 @@ def error_class(name: str, message: str, phase: str) -> ErrorClass:
         and _TOO_MANY.search(_own_words(message))
     ):
         return ErrorClass.RATE_LIMIT
+    if name == "InternalServerError" and _NOT_REACHED.search(_own_words(message)):
+        return ErrorClass.NETWORK
     if known is not None:
         return known
     for pattern, found in _MESSAGES:

@@ -162,6 +162,8 @@ def _outage(told: Evidence) -> str | None:
     """The last status of a provider that gave no answer until the agent's time ran out; None when it did."""
     if told.wait is not None and told.wait.at_end:
         return told.wait.last
+    if told.unreached:
+        return NO_ANSWER
     return _SILENCE if told.unanswered else None
 
 

@@ -3,39 +3,37 @@
 import json
 
 BASH = """#!/bin/bash
-echo "asked: $1"
-[ "$(cat "$(dirname "$0")/prompt.txt")" = careful ] && echo forty-two > /app/answer.txt
+echo "asked: $2"
+[ "$(cat "$1")" = careful ] && echo forty-two > /app/answer.txt
 echo '{"usage": {"in": 120, "out": 7}, "price": 0.25}'
 """
-PROFILES = """
-[profiles.{name}]
-agent = "command"
-[profiles.{name}.command]
-run = ["{{files}}/{name}/agent.sh", "{{instruction}}"]
-files = ["{name}"]
-usage = {{ input = "usage.in", output = "usage.out", cost = "price" }}
-"""
+USAGE = 'usage = { input = "usage.in", output = "usage.out", cost = "price" }\n'
 
 
 def test_a_shell_script_is_an_agent_and_two_of_its_prompts_are_compared(lab) -> None:
-    for name, prompt in (("one", "hasty"), ("two", "careful")):
-        (lab.root / name).mkdir()
-        script = lab.root / name / "agent.sh"
-        script.write_text(BASH)
-        script.chmod(0o755)
-        (lab.root / name / "prompt.txt").write_text(prompt)
-    file = lab.experiment("".join(PROFILES.format(name=name) for name in ("one", "two")))
-    ran = lab.tbench("run", file)
+    """From nothing in four commands; where it prints its tokens is a line of the file."""
+    script = lab.root / "agent.sh"
+    script.write_text(BASH)
+    script.chmod(0o755)
+    for name in ("hasty", "careful"):
+        (lab.root / f"{name}.txt").write_text(name)
+        more = () if name == "hasty" else ("--slug", "hasty")
+        made = lab.tbench("init", "--agent", name, *more, "--", "./agent.sh", f"{name}.txt", "{instruction}")
+        assert made.returncode == 0, made.stderr
+    file = lab.root / "experiments" / "hasty.toml"
+    for name in ("hasty", "careful"):
+        table = f"[profiles.{name}.command] # docs/your-agent.md\n"
+        file.write_text(file.read_text().replace(table, table + USAGE))
+    ran = lab.tbench("run", file, "--profiles", "hasty", "careful", "--tasks", "a", "b")
     assert ran.returncode == 0, ran.stderr
-    assert lab.outcomes() == {(p, t): [o] for p, o in (("one", "failed"), ("two", "passed")) for t in ("a", "b")}
-    shown = json.loads(lab.tbench("show", lab.batch().folder, "two", "a", "--json").stdout)
-    assert (shown["usage"]["input_tokens"], shown["usage"]["output_tokens"], shown["usage"]["cost_usd"]) == (
-        120,
-        7,
-        0.25,
-    )
-    (trajectory,) = lab.batch().folder.glob("runs/*two*/a__*/agent/trajectory.json")
+    batch = lab.root / "results" / "hasty" / "0"
+    runs = json.loads((batch / "runs" / "index.json").read_text())["runs"]
+    assert {(run["agent_key"], run["outcome"]) for run in runs} == {("hasty", "failed"), ("careful", "passed")}
+    shown = json.loads(lab.tbench("show", batch, "careful", "a", "--json").stdout)["usage"]
+    assert (shown["input_tokens"], shown["output_tokens"], shown["cost_usd"]) == (120, 7, 0.25)
+    (trajectory,) = batch.glob("runs/*careful*/a__*/agent/trajectory.json")
     assert "asked: Write the answer" in json.loads(trajectory.read_text())["steps"][0]["message"]
+    assert lab.tbench("compare", batch).returncode in (0, 3)
 
 
 PYTHON = """

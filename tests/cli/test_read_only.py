@@ -69,6 +69,7 @@ CACHES = ("a folder", "none", "an index in the root")
 def commands(root: Path, out: Path) -> list[list[str]]:
     """Those that read, as `READING` names them, and some that write."""
     batch, at = str(root / "s" / "0"), ["--results", str(root)]
+    out.mkdir(parents=True, exist_ok=True)
     return [
         ["list", *at],
         ["show", "a__p", *at],

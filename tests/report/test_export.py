@@ -138,3 +138,14 @@ def test_a_spreadsheet_runs_nothing() -> None:
     assert csv_bytes(["a"], [["=1+1"], ["@x"], ["-1"], [-1.5], [None], [True], [b"\xff"]]).decode().splitlines() == [
         "a", "'=1+1", "'@x", "-1", "-1.5", '""', "true", "�",
     ]  # fmt: skip
+
+
+def test_the_ending_of_the_file_says_the_format_and_no_folder_is_made(tbench, batch, tmp_path: Path) -> None:
+    for name, begin in (("x.json", "["), ("x.XML", "<?xml"), ("x.csv", "batch,"), ("x", "batch,")):
+        assert tbench("export", batch.folder, "-o", tmp_path / name).code == 0
+        assert (tmp_path / name).read_text().startswith(begin)
+    ran = tbench("export", batch.folder, "--format", "csv", "-o", tmp_path / "y.json")
+    assert (ran.code, (tmp_path / "y.json").exists()) == (2, False)
+    assert "y.json would hold csv" in ran.err
+    assert tbench("export", batch.folder, "-o", tmp_path / "none" / "x.csv").code == 2
+    assert not (tmp_path / "none").exists()

@@ -11,10 +11,11 @@ from terminalbench.cli.select import Where, on_batch
 from terminalbench.errors import UserError
 
 FORMATS = ("csv", "json", "parquet", "junit")
+_ENDINGS: dict[str, Any] = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".xml": "junit"}
 
 
 @click.command("export")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="csv", show_default=True, help="How to write it.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="How to write it. Default: as FILE ends, else csv.")
 @click.option(
     "--table", type=click.Choice(("trials", "findings")), default="trials", show_default=True, help="What to write."
 )
@@ -36,6 +37,12 @@ def command(where: Where, form: Any, table: str, everything: bool, output: Path 
     from terminalbench.report.export import encode_table, export_trials
     from terminalbench.text.foreign import printable_json
 
+    ending = output.suffix.lower() if output is not None else ""
+    form = form or _ENDINGS.get(ending, "csv")
+    if _ENDINGS.get(ending, form) != form:
+        raise UserError(f"{output} would hold {form}", hint="give it another ending, or leave out --format")
+    if output is not None and not output.resolve().parent.is_dir():
+        raise UserError("there is no such folder", where=str(output.parent), hint="make it first")
     if form == "parquet" and output is None:
         raise UserError("parquet is binary", hint="name a file with -o")
     if form == "junit" and table != "trials":

@@ -33,7 +33,9 @@ def test_a_shell_script_is_an_agent_and_two_of_its_prompts_are_compared(lab) -> 
     assert (shown["input_tokens"], shown["output_tokens"], shown["cost_usd"]) == (120, 7, 0.25)
     (trajectory,) = batch.glob("runs/*careful*/a__*/agent/trajectory.json")
     assert "asked: Write the answer" in json.loads(trajectory.read_text())["steps"][0]["message"]
-    assert lab.tbench("compare", batch).returncode in (0, 3)
+    compared = lab.tbench("compare", batch)
+    assert compared.returncode in (0, 3)
+    assert "careful vs hasty" in compared.stdout, "its versions are compared with each other"
 
 
 PYTHON = """
@@ -98,7 +100,7 @@ agent = "command"
 [profiles.two]
 agent = "command"
 [profiles.two.command]
-run = ["x"]
+run = ["x", "{instructions}"]
 files = ["none.py", "held", "one/x.py", "two/x.py"]
 usage = { tokens = "a" }
 """
@@ -108,6 +110,35 @@ usage = { tokens = "a" }
     assert "which the agent would see" in told
     assert "/opt/agent/x.py would be one/x.py and two/x.py" in told
     assert "must be one of input, output, cached, cost" in told
+    assert "nothing stands for {instructions} (did you mean {instruction}?)" in told
+    right = '[profiles.p]\nagent = "command"\n[profiles.p.command]\nrun = ["sh", "{files}/gone.sh", "jq {a}"]\n'
+    assert "no file of it is at /opt/agent/gone.sh" in lab.tbench("validate", lab.experiment(right)).stderr
+    for words in (("python3", "agnt.py"), ("nosuchprog", "{instruction}"), ("./nofile.sh",)):
+        made = lab.tbench("init", "--agent", "typo", "--", *words)
+        assert made.returncode == 2
+        assert "there is no " in made.stderr
+        assert not (lab.root / "experiments" / "typo.toml").exists()
+
+
+def test_what_ends_a_command_is_told_in_words(lab) -> None:
+    table = '[profiles.{0}]\nagent = "command"\n[profiles.{0}.command]\nrun = {1}\n'
+    profiles = {
+        "slow": '["sleep", "600"]\ntimeout_sec = 1',
+        "dies": """["sh", "-c", "kill -SEGV $$"]""",
+        "mute": '["sh", "-c", "exit 3"]',
+        "gone": '["no-such-program", "{instruction}"]',
+    }
+    file = lab.experiment("".join(table.format(*one) for one in profiles.items()), tasks=("a",))
+    lab.tbench("run", file)
+    told = {entry["agent_key"]: entry for entry in lab.index()}
+    shown = {name: " ".join(lab.tbench("show", lab.batch().folder, name, "a").stdout.split()) for name in profiles}
+    assert told["slow"]["outcome"] == "failed"
+    assert "agent_timeout" in shown["slow"]
+    assert "the command did not end within 1 s (timeout_sec)" in shown["slow"]
+    assert "exit 139: killed by SIGSEGV" in shown["dies"]
+    assert "exit 3: it printed nothing" in shown["mute"]
+    assert told["gone"]["outcome"] == "errored"
+    assert "no-such-program cannot be run in the sandbox: programs, files or install" in shown["gone"]
 
 
 def test_a_task_is_added_to_an_experiment_that_exists(lab) -> None:
@@ -122,5 +153,10 @@ def test_a_task_is_added_to_an_experiment_that_exists(lab) -> None:
     assert wrong.returncode == 2
     assert file.read_text() == before, "what would not load is not left there"
     file.write_text("\n".join(line for line in text.splitlines()))
-    assert lab.tbench("init", "--task", "fourth", "--slug", "exp").returncode == 2
-    assert not (lab.root / "tasks" / "fourth").exists()
+    assert lab.tbench("init", "--task", "fourth", "--slug", "exp").returncode == 0, "it has all that are there"
+    assert (lab.root / "tasks" / "fourth").exists()
+    file.write_text(file.read_text().replace('default_dataset = "tasks"', 'default_dataset = "starter"'))
+    assert lab.tbench("init", "--task", "fifth", "--slug", "exp").returncode == 2
+    assert not (lab.root / "tasks" / "fifth").exists()
+    taken = lab.tbench("init", "--agent", "oracle", "--", "sh", "-c", "true")
+    assert (taken.returncode, "oracle.toml" in taken.stderr) == (2, False)

@@ -157,6 +157,11 @@ def test_a_package_of_npm_from_nothing_to_a_comparison(lab, tmp_path: Path) -> N
     lab.env["PATH"] = f"{bins}{os.pathsep}{lab.env['PATH']}"
     init = lab.tbench("init", "--agent", "hasty", "--", "my-cli", "--prompt", "{instruction}")
     assert init.returncode == 0, init.stderr
+    lab.project.write("prompts/a.txt", "x")
+    assert lab.tbench("init", "--agent", "filed", "--", "my-cli", "prompts/a.txt", "{instruction}").returncode == 0
+    filed = (lab.root / "experiments" / "filed.toml").read_text()
+    assert 'programs = ["my-cli"]' in filed
+    assert 'files = ["prompts/a.txt"]' in filed
     careful = ("my-cli", "--prompt", "Be careful. {instruction}")
     assert lab.tbench("init", "--agent", "careful", "--slug", "hasty", "--", *careful).returncode == 0
     file = lab.root / "experiments" / "hasty.toml"

@@ -26,6 +26,14 @@ execFileSync("bash", ["-c", %s], {stdio: "inherit"});
 """
 
 
+def test_a_mount_that_hides_the_working_folder_is_refused(lab) -> None:
+    lab.project.write("tools/x.sh", "")
+    profile = '[profiles.p]\nagent = "oracle"\nmounts = { "tools" = "/app" }\n'
+    ran = lab.tbench("run", lab.experiment(profile, tasks=("a",)))
+    assert ran.returncode == 1
+    assert "the mount on /app hides the task's working folder" in " ".join(ran.stdout.split())
+
+
 @pytest.mark.long
 def test_a_mounted_agent_of_npm_runs_and_nothing_is_installed(tmp_path: Path) -> None:
     folder, programs = tmp_path / "lab", tmp_path / "programs"

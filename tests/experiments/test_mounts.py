@@ -88,6 +88,18 @@ def test_a_virtual_environment_comes_with_its_python_under_each_of_its_names(pla
     ]
 
 
+def test_a_python_is_its_environment_or_its_whole_installation(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{places}/venv/bin")
+    program = find_program("python")
+    assert program is not None
+    assert [one.target for one in program.mounts] == [f"{places}/{name}" for name in ("venv", "py/current", "py/3.12")]
+    assert program.script == f'#!/bin/sh\nexec "{places}/venv/bin/python" "$@"\n'
+    monkeypatch.setenv("PATH", f"{places}/py/current/bin")
+    program = find_program("python3.12")
+    assert program is not None
+    assert [one.target for one in program.mounts] == [f"{places}/py/3.12"]
+
+
 def test_one_byte_of_a_program_or_a_mount_is_another_profile(places: Path) -> None:
     tools = script(places / "tools/x.sh", "one").parent
     file = write(places, 'programs = ["cli"]\nmounts = { "tools" = "/opt/tools" }')

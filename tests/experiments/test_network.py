@@ -98,7 +98,7 @@ agent = "guarded"
 workflow = "singleshot"
 model = "openai/x"
 options = { base_url = "http://127.0.0.1:1/v1" }
-env = { OPENAI_BASE_URL = "${MY_URL}" }
+env = { SOME_URL = "${MY_URL}" }
 """
     [profile] = good(project, BASE + text).profiles
     assert (model_endpoints(profile), declared_addresses(profile)) == ([], [])

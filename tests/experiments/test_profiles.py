@@ -522,7 +522,7 @@ def test_a_price_is_in_the_plan_and_not_in_the_id(project) -> None:
     [
         ("http://a/v1", "profiles.p.env.OPENAI_BASE_URL: and options.api_base name two places of its model"),
         ("http://b/v1/", None),
-        ("${URL}", None),
+        ("${URL}", "profiles.p.env.OPENAI_BASE_URL: and options.api_base name two places of its model"),
     ],
 )
 def test_an_endpoint_that_is_declared_twice_is_refused(project, env: str, told: str | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from terminalbench.errors import UserError
+from terminalbench.errors import UserError, closest
 from terminalbench.experiments.mcp import private_in
 from terminalbench.experiments.profiles import CommandFile, CommandSetup
 from terminalbench.experiments.project import from_root
@@ -22,6 +22,10 @@ USAGE_KEYS = ("input", "output", "cached", "cost")
 """What `usage` may say where to find."""
 _INTERPRETER = re.compile(r"env|(?:ba|z)?sh|node|deno|bun|python[\d.]*|uv|run|npx")
 _SYSTEM_FOLDERS = tuple(map(Path, ("/bin", "/usr/bin", "/sbin", "/usr/sbin")))
+_SCRIPT = re.compile(r"[\w./-]+\.(?:py|sh|js|mjs|cjs|ts|rb|pl)")
+_WORD = re.compile(r"(?<!\$)\{([A-Za-z_]+)\}")
+_KNOWN_WORDS = ("instruction", "instruction_file", "model", "files", "mcp_file")
+_MEANT = {"prompt": "instruction", "task": "instruction", "input": "instruction", "query": "instruction"}
 _MCP_WORD = "{mcp_file}"
 
 
@@ -57,9 +61,17 @@ def command_profile(words: Sequence[str], root: Path) -> dict[str, Any]:
             run.append(f"{{files}}/{path.name}")
         else:
             run.append(word)
-    programs = [words[0]] if not files and _is_installed(words[0]) else []
+        if run[-1] == word and _looks_like_a_file(word) and not path.exists():
+            raise UserError(f"there is no file {word}", hint="mind its name; or write the profile by hand")
+    if not run[0].startswith("{") and not is_interpreter(run[0]) and shutil.which(run[0]) is None:
+        raise UserError(f"there is no program {run[0]}", hint="install it here, or write the profile by hand")
+    programs = [words[0]] if run[0] == words[0] and _is_installed(words[0]) else []
     table = {"run": run, **({"files": list(files)} if files else {})}
     return {"agent": "command", **({"programs": programs} if programs else {}), "command": table}
+
+
+def _looks_like_a_file(word: str) -> bool:
+    return "{" not in word and (word.startswith(("./", "../")) or _SCRIPT.fullmatch(word) is not None)
 
 
 def _is_installed(word: str) -> bool:
@@ -105,7 +117,29 @@ class CommandReader:
                 problems.add(f"{at}.files", what, 'give one another place: files = { "a.py" = "/opt/agent/one.py" }')
             elif file is not None:
                 found[file.target] = file
+        self._check_words(table.run, found)
         return CommandSetup(table, tuple(found.values()))
+
+    def _check_words(self, run: Sequence[str], files: Mapping[str, CommandFile]) -> None:
+        """Note words that nothing would be filled in for, and files that are not there."""
+        for word in dict.fromkeys(_WORD.findall(" ".join(run))):
+            meant = _MEANT.get(word) or closest(word, _KNOWN_WORDS)
+            if word not in _KNOWN_WORDS and meant is not None:
+                hint = f"did you mean {{{meant}}}?"
+                self.problems.add(f"{self.at}.run", f"nothing stands for {{{word}}}", hint)
+        for word in run:
+            inner = word.partition("{files}/")[2]
+            unknown = inner and not self.problems.at(f"{self.at}.files")
+            if unknown and not self._holds(files, f"{PLACE}/{inner}"):
+                self.problems.add(f"{self.at}.run", f"no file of it is at {PLACE}/{inner}", "name it in files")
+
+    @staticmethod
+    def _holds(files: Mapping[str, CommandFile], place: str) -> bool:
+        """Whether one of the files, or of what a folder among them holds, is at a place."""
+        return any(
+            place == target or (place.startswith(f"{target}/") and (one.path / place[len(target) + 1 :]).exists())
+            for target, one in files.items()
+        )
 
     def _file(self, name: str, target: str | None, at: str) -> CommandFile | None:
         path = find_path(name, self.root, at, self.problems)

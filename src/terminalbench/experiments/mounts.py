@@ -27,6 +27,7 @@ _MOST_FILES, _MOST_BYTES = 5000, 512 << 20
 _LARGE_FILE = 16 << 20
 _RESERVED = ("tests", "solution", "logs", "proc", "sys", "dev")
 _SYSTEM = (Path("/usr"), Path("/usr/local"), Path("/"))
+_PYTHON = re.compile(r"python[\d.]*")
 _HOME = re.compile(r"^home\s*=\s*(.+)$", re.MULTILINE)
 
 
@@ -118,6 +119,10 @@ def find_program(name: str) -> Program | None:
     if found is None:
         return None
     path, at = Path(found).resolve(), f"{PROGRAMS_AT}/{name}"
+    if _PYTHON.fullmatch(name) and path.parent.parent not in _SYSTEM:
+        of_venv = tuple(_python_of(Path(found).parent.parent))
+        whole = of_venv or (Mount(path.parent.parent, str(path.parent.parent)),)
+        return Program(name, whole, f'#!/bin/sh\nexec "{found if of_venv else path}" "$@"\n')
     with path.open("rb") as stream:
         first = stream.readline(4096)
     if first.startswith(b"#!") and (package := _package(path)) is not None:

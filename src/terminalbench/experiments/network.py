@@ -123,7 +123,7 @@ def two_endpoints(profile: Profile) -> tuple[str, str] | None:
     """The variable and the option of a profile that place its model differently, if they do."""
     provider, _, rest = (profile.model or "").partition("/")
     variables = [*filter(None, [profile.agent.base_url_env]), *base_urls_of(provider if rest else "")]
-    named = {name: value for name, value in profile.env.items() if name in variables and value and "${" not in value}
+    named = {name: value for name, value in profile.env.items() if name in variables and value}
     for option in _BASES:
         base = profile.options.get(option)
         for name, value in named.items():
@@ -136,7 +136,8 @@ def declared_addresses(profile: Profile) -> list[str]:
     """Other addresses that a profile names: in its variables, its options, and the source of its MCP servers."""
     if _from_host(profile):
         return []
-    texts = [*profile.env.values(), *_texts(profile.options), *filter(None, [profile.mcp_git_source])]
+    own = profile.command.table.env.values() if profile.command is not None else ()
+    texts = [*profile.env.values(), *own, *_texts(profile.options), *filter(None, [profile.mcp_git_source])]
     return list(dict.fromkeys(text for text in texts if "://" in text or text.startswith("${")))
 
 

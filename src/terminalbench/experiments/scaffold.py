@@ -81,6 +81,8 @@ agent = "nop"
 [analysis]
 baseline = "{baseline}" # the others are compared with this one
 """
+_COMPANIONS = ("oracle", "nop")
+"""Profiles that every experiment of one's own has."""
 MARK = "# Relative paths in the experiment files of this folder start here. Not needed once there is a .git.\n"
 
 
@@ -146,6 +148,8 @@ def own(folder: Path, agent: str | None, task: str | None, words: Sequence[str] 
     for what, given in (("--agent", agent), ("--task", task)):
         if given is not None and not re.fullmatch(NAME, given):
             raise UserError(f"{what}: a new name is of small letters, digits and dashes, not {given!r}")
+    if agent in _COMPANIONS:
+        raise UserError(f'the experiment has a profile "{agent}" anyway', hint=f"choose another name: my-{agent}")
     if agent is not None and not words and (taken := _taken_module(module_of(agent), folder)) is not None:
         hint = f"choose another name: --agent my-{agent}"
         raise UserError(f"--agent: {module_of(agent)}.py would stand in for {taken} of that name", hint=hint)
@@ -194,16 +198,22 @@ def extended(experiment: Path, agent: str | None, task: str | None, words: Seque
     if task is not None:
         tasks = document.setdefault("tasks", tomlkit.table())
         items = tasks.get("items")
-        if not isinstance(items, list):
-            raise UserError(f"its tasks are {items!r}, not a list", where=str(experiment), hint="add the task by hand")
         place = os.path.relpath((folder / TASKS).resolve(), root)
-        item = tomlkit.inline_table()
-        item.update({"id": task} if tasks.get("default_dataset") == place else {"id": task, "dataset": place})
-        items.append(item)
+        if not isinstance(items, list) and tasks.get("default_dataset") != place:
+            raise UserError(f"its tasks are {items!r}, not a list", where=str(experiment), hint="add the task by hand")
+        if isinstance(items, list):  # else it has all that are there
+            item = tomlkit.inline_table()
+            item.update({"id": task} if tasks.get("default_dataset") == place else {"id": task, "dataset": place})
+            items.append(item)
     text = tomlkit.dumps(document)
     if agent is not None:
         if agent in (document.get("profiles") or {}):
             raise UserError(f'a profile is called "{agent}" already', where=str(experiment), hint="choose another name")
+        own = [key for key in document["profiles"] if key not in _COMPANIONS]
+        analysis = document.get("analysis") or {}
+        if own and analysis.get("baseline") == "nop":
+            analysis["baseline"] = own[0]  # its versions are compared with each other
+            text = tomlkit.dumps(document)
         text = f"{text.rstrip()}\n\n{_command_profile(agent, words, root)}"
     return text
 

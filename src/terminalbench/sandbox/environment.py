@@ -233,6 +233,10 @@ class LocalSandbox(BaseEnvironment):
                 await self._services.start(after_main=False)
         except SandboxError as error:
             raise SandboxBuildFailedError(str(error)) from error
+        for bind in self._binds:
+            if f"{self._workdir.rstrip('/')}/".startswith(f"{bind.target.rstrip('/')}/"):
+                said = Refused(f"the mount on {bind.target} hides the task's working folder", hint="mount it elsewhere")
+                raise SandboxBuildFailedError(str(said))
         filled = self._project is not None and bool(self._project.main.mounts)
         plain = not built.config.entrypoint and not filled and not self._network.settings.host
         if self._setups_since is not None and plain:

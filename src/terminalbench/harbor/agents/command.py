@@ -8,6 +8,7 @@ trajectory as far as it can be understood (`command_output`).
 import json
 import shlex
 import shutil
+import signal
 import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, override
@@ -25,6 +26,7 @@ from harbor.agents.options import InstalledAgentOptions
 from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
 from harbor.models.trajectories import Agent, FinalMetrics, Step, Trajectory
+from harbor.trial.errors import AgentTimeoutError
 from pydantic import Field, ValidationError
 
 from terminalbench.experiments.command import PLACE
@@ -38,6 +40,9 @@ STDOUT, STDERR, USAGE = "stdout.txt", "stderr.txt", "usage.json"
 _LOGS = "/logs/agent"
 _TAIL_BYTES = 4000
 _MOST_BYTES = 64 << 20
+_NOT_STARTED = (126, 127)
+_HOW_IN = "programs, files or install of the profile bring it there"
+_SIGNALS = frozenset(int(one) for one in signal.Signals)
 _INSTRUCTION, _MCP = f"{PLACE}/.instruction.md", f"{PLACE}/.mcp.json"
 
 
@@ -137,7 +142,23 @@ class CommandAgent(BaseInstalledAgent):
         except RuntimeError as error:
             if isinstance(error, NonZeroAgentExitCodeError) or not str(error).startswith("Command timed out"):
                 raise
-            raise NonZeroAgentExitCodeError(f"the command did not end within {limit:g} s (timeout_sec)") from None
+            raise AgentTimeoutError(f"the command did not end within {limit:g} s (timeout_sec)") from None
+
+    @override
+    def _classify_exec_error(self, command: str, result: Any) -> NonZeroAgentExitCodeError:
+        """Tell of the command as the profile has it, and what is missing where it could not be started."""
+        code = result.return_code
+        if command.startswith("export PATH="):
+            command = shlex.join(self._table["run"])
+            if code in _NOT_STARTED:
+                said = f"{result.stderr or ''}\n{self._table['run'][0]} cannot be run in the sandbox: {_HOW_IN}"
+                result = result.model_copy(update={"stderr": said})
+            elif code - 128 in _SIGNALS:
+                said = f"{result.stderr or ''}\nkilled by {signal.Signals(code - 128).name}"
+                result = result.model_copy(update={"stderr": said})
+            elif not f"{result.stdout or ''}{result.stderr or ''}".strip():
+                result = result.model_copy(update={"stderr": "it printed nothing"})
+        return super()._classify_exec_error(command, result)
 
     @override
     def populate_context_post_run(self, context: AgentContext) -> None:

@@ -118,6 +118,9 @@ usage = { tokens = "a" }
         assert made.returncode == 2
         assert "there is no " in made.stderr
         assert not (lab.root / "experiments" / "typo.toml").exists()
+    there = {"one": ("/opt/there/agent.py", "{instruction}"), "two": ("python3", "-m", "mine", "--write", "answer.py")}
+    for name, words in there.items():
+        assert lab.tbench("init", "--agent", name, "--", *words).returncode == 0, "places of the sandbox"
 
 
 def test_what_ends_a_command_is_told_in_words(lab) -> None:

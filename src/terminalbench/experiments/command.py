@@ -22,7 +22,7 @@ USAGE_KEYS = ("input", "output", "cached", "cost")
 """What `usage` may say where to find."""
 _INTERPRETER = re.compile(r"env|(?:ba|z)?sh|node|deno|bun|python[\d.]*|uv|run|npx")
 _SYSTEM_FOLDERS = tuple(map(Path, ("/bin", "/usr/bin", "/sbin", "/usr/sbin")))
-_SCRIPT = re.compile(r"[\w./-]+\.(?:py|sh|js|mjs|cjs|ts|rb|pl)")
+_SCRIPT = re.compile(r"\.{1,2}/.+|\w[\w./-]*\.(?:py|sh|js|mjs|cjs|ts|rb|pl)")
 _WORD = re.compile(r"(?<!\$)\{([A-Za-z_]+)\}")
 _KNOWN_WORDS = ("instruction", "instruction_file", "model", "files", "mcp_file")
 _MEANT = {"prompt": "instruction", "task": "instruction", "input": "instruction", "query": "instruction"}
@@ -53,7 +53,7 @@ def command_profile(words: Sequence[str], root: Path) -> dict[str, Any]:
     """
     files: dict[str, None] = {}
     run = []
-    for word in words:
+    for place, word in enumerate(words):
         path = Path.cwd() / word
         inside = "{" not in word and word != "/" and path.exists() and path.resolve().is_relative_to(root.resolve())
         if inside and path.resolve() != root.resolve():
@@ -61,17 +61,14 @@ def command_profile(words: Sequence[str], root: Path) -> dict[str, Any]:
             run.append(f"{{files}}/{path.name}")
         else:
             run.append(word)
-        if run[-1] == word and _looks_like_a_file(word) and not path.exists():
+        started = place == 0 or (place == 1 and is_interpreter(words[0]))  # others may name what it is to write
+        if started and _SCRIPT.fullmatch(word) and not path.exists():
             raise UserError(f"there is no file {word}", hint="mind its name; or write the profile by hand")
-    if not run[0].startswith("{") and not is_interpreter(run[0]) and shutil.which(run[0]) is None:
+    if "/" not in run[0] and not is_interpreter(run[0]) and shutil.which(run[0]) is None:
         raise UserError(f"there is no program {run[0]}", hint="install it here, or write the profile by hand")
     programs = [words[0]] if run[0] == words[0] and _is_installed(words[0]) else []
     table = {"run": run, **({"files": list(files)} if files else {})}
     return {"agent": "command", **({"programs": programs} if programs else {}), "command": table}
-
-
-def _looks_like_a_file(word: str) -> bool:
-    return "{" not in word and (word.startswith(("./", "../")) or _SCRIPT.fullmatch(word) is not None)
 
 
 def _is_installed(word: str) -> bool:

@@ -46,8 +46,11 @@ class ModelPlaces:
 
     def declared(self, provider: str) -> str | None:
         """Return the address of a provider's models that the profile declares, if it does."""
-        told = (self._env.get(name) or os.environ.get(name) for name in base_urls_of(provider))
-        return next(filter(None, told), None)
+        for name in base_urls_of(provider):
+            told = self._env.get(name) or os.environ.get(name)
+            if told and _place(told)[0] not in ("0.0.0.0", "::"):  # noqa: S104  where a server listens
+                return told if "://" in told else f"http://{told}"
+        return None
 
     def directed(self, request: dict[str, Any], provider: str) -> dict[str, Any] | None:
         """Return a request as it has to go to the declared place; None: as it is. Raises `ModelHostRefused`."""

@@ -9,7 +9,7 @@ import msgspec
 
 from terminalbench.analytics.atif import Call, Result, Step, Trajectory, UnreadableTrajectory, read_trajectory
 from terminalbench.analytics.findings.failure import classify
-from terminalbench.analytics.findings.last_words import agent_outputs, last_lines
+from terminalbench.analytics.findings.last_output import agent_outputs, last_lines
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import is_plain, read_plain

@@ -247,7 +247,10 @@ def with_uploads(batch: Batch, plan: Plan) -> Plan:
     """The plan with what agents brought into their trials; where that was not always the same, with a departure."""
     first: dict[str, dict[str, str]] = {record.key: dict(record.uploads) for record in plan.profiles}
     others: dict[str, set[str]] = {}
-    profiles = {job.name: job.profile for job in plan.jobs}
+    own = [record.key for record in plan.profiles if record.content.get("agent_code")]
+    profiles = {job.name: job.profile for job in plan.jobs if job.profile in own}
+    if not profiles:
+        return plan
     for note in sorted(batch.runs.glob(f"*/*/{SEEN}")):
         if (profile := profiles.get(first_wave(note.parents[1].name))) is None:
             continue

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.analytics.findings.last_words import last_lines
+from terminalbench.analytics.findings.last_output import last_lines
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import read_plain
 from terminalbench.secrets.values import Secrets

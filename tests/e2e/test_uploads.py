@@ -60,8 +60,9 @@ def test_a_file_that_its_class_brings_is_part_of_what_a_profile_is(lab) -> None:
     accepted = lab.tbench("resume", lab.batch(0).folder, "--attempts", "3", "--accept-changed")
     assert accepted.returncode == 0, accepted.stderr
     assert digests(lab, 0)["tools/cli.sh"] == digests(lab, 1)["tools/cli.sh"]
-    shown = lab.tbench("report", lab.batch(0).folder, "--json")
-    assert "tools/cli.sh" in (lab.batch(0).folder / "plan.json").read_text() + shown.stdout
+    assert lab.tbench("report", lab.batch(0).folder, "-o", lab.root / "report").returncode == 0
+    (page,) = (lab.root / "report").rglob("comparison_report.md")
+    assert 'profile "mine" is another treatment now: tools/cli.sh' in " ".join(page.read_text().split())
 
 
 ONCE = """        if (new := HERE / "tools" / "new.sh").exists():

@@ -149,6 +149,8 @@ def test_nothing_outlives_a_killed_runner(lab, deaf) -> None:
     lab.go()
     lab.project.write("lab_agents.py", AGENTS.replace('"a__"', '"c__"'))
     ran = lab.tbench("resume", lab.file, "--accept-changed")
+    if ran.returncode == 3:  # the short limits of this experiment can strike on a busy machine
+        ran = lab.tbench("resume", lab.file, "--retry-errors")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert lab.outcomes() == {(profile, task): ["failed"] for profile in "pq" for task in "ab"}
 

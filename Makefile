@@ -20,7 +20,7 @@ test:  ## Set up, then run every check and test
 	@sh scripts/test-clients.sh $(VENV) & sh scripts/setup.sh $(VENV) && wait $$!
 	@$(MAKE) --no-print-directory check
 
-check:  ## Every check and test, without set-up
+check:  ## Every check and test, without set-up (FAST=1: nothing end to end)
 	@sh scripts/tests.sh $(BIN)
 
 chaos: setup  ## Kill runs at random moments, 200 rounds, and count what is lost

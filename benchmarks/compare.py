@@ -17,7 +17,7 @@ import numpy as np
 
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Row
-from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.index.totals import Spend
 from terminalbench.records.trial import Outcome, TaskRef
 
@@ -139,11 +139,11 @@ def main() -> None:
     parser.add_argument("--attempts", type=int, default=5)
     options = parser.parse_args()
     rows = make_rows(options.tasks, options.attempts)
-    settings = Settings(baseline="text", contrasts=CONTRASTS)
+    settings = ComparisonSettings(baseline="text", contrasts=CONTRASTS)
     seconds = {
         "tbench compare, pass rate": cpu_sec(lambda: compare(rows, settings)),
         "tbench compare, cost": cpu_sec(
-            lambda: compare(rows, Settings(baseline="text", contrasts=CONTRASTS, metric="cost"))
+            lambda: compare(rows, ComparisonSettings(baseline="text", contrasts=CONTRASTS, metric="cost"))
         ),
         "pandas + scipy, naive": cpu_sec(lambda: naive(rows)),
         "pandas + scipy, like for like": cpu_sec(lambda: like_for_like(rows)),

@@ -13,14 +13,14 @@ import statistics
 import time
 
 from terminalbench.sandbox import helper
-from terminalbench.sandbox.base import HOST, open_base
 from terminalbench.sandbox.engine import views
-from terminalbench.sandbox.handover import Place, to_verifier
-from terminalbench.sandbox.plan import Plan, limits_for
+from terminalbench.sandbox.handover import VerifierPlace, to_verifier
+from terminalbench.sandbox.plan import SandboxPlan, limits_for
+from terminalbench.sandbox.root_filesystem import HOST, open_base
 from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.system import system_folders
 
-PLACE = Place("/tests", "/logs/verifier", ("reward.txt",), "root", "/app")
+PLACE = VerifierPlace("/tests", "/logs/verifier", ("reward.txt",), "root", "/app")
 WORK = "mkdir /app; cd /app; for i in $(seq 1000); do echo > f$i; ln -s /nowhere l$i; done; (setsid sleep 1000 &)"
 
 
@@ -32,7 +32,7 @@ async def _round(times: dict[str, list[float]]) -> None:
         return result
 
     system = system_folders({}, "/app", PLACE.tests, PLACE.logs)
-    plan = Plan(open_base(HOST, helper.helper().ids), limits_for(512, 512, 1, scratch="memory"))
+    plan = SandboxPlan(open_base(HOST, helper.helper().ids), limits_for(512, 512, 1, scratch="memory"))
     box = await timed("start", Sandbox.start(plan))
     try:
         await box.run(["bash", "-c", WORK], env={})

@@ -23,9 +23,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from terminalbench.sandbox import helper
-from terminalbench.sandbox.base import HOST, IMAGE, open_base
 from terminalbench.sandbox.images.store import ImageStore
-from terminalbench.sandbox.plan import Plan, limits_for
+from terminalbench.sandbox.plan import SandboxPlan, limits_for
+from terminalbench.sandbox.root_filesystem import HOST, IMAGE, open_base
 from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.setups import AgentSetup, digest_of
 
@@ -98,9 +98,9 @@ async def starting(digest: str, rounds: int) -> None:
     """Print what a sandbox on an image costs beside one on the host's folders."""
     ids, medians = helper.helper().ids, []
     for name in (HOST, f"{IMAGE}{digest}"):
-        plan = Plan(open_base(name, ids), limits_for(512, 512, 1, scratch="memory"))
+        plan = SandboxPlan(open_base(name, ids), limits_for(512, 512, 1, scratch="memory"))
 
-        async def once(plan: Plan = plan) -> None:
+        async def once(plan: SandboxPlan = plan) -> None:
             box = await Sandbox.start(plan)
             await box.run(["/bin/bash", "-c", "echo x > /tmp/x"], env={})
             await box.stop()
@@ -131,7 +131,9 @@ class _Place:
         base, limits = open_base(HOST, helper.helper().ids), limits_for(512, 2048, 1, scratch="memory")
         scratch = "disk" if building is not None else "memory"
         holds = (hold,) if hold is not None else ()
-        self.box = await Sandbox.start(Plan(base, limits, setup=setup, building=building, scratch=scratch, holds=holds))
+        self.box = await Sandbox.start(
+            SandboxPlan(base, limits, setup=setup, building=building, scratch=scratch, holds=holds)
+        )
 
     async def take_down(self) -> None:
         box, self.box = self.box, None

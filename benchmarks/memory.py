@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from terminalbench.archivist.entries import Entry, Operation
-from terminalbench.archivist.retrieval import Policy, Situation, retrieve, tokens
+from terminalbench.archivist.entries import MemoryEntry, Operation
+from terminalbench.archivist.retrieval import RetrievalPolicy, Situation, retrieve, tokens
 from terminalbench.archivist.store import MemoryFolder, Store, open_store
 from terminalbench.archivist.words import words
 from terminalbench.files import append_lines
@@ -108,7 +108,7 @@ def main() -> None:
         for number in range(1, options.lessons + 1):
             made = lesson(number)
             lines.append(
-                encode_line(Entry(op=Operation.ADD, id=made.id, by="bench", seq=number, time="t", lesson=made))
+                encode_line(MemoryEntry(op=Operation.ADD, id=made.id, by="bench", seq=number, time="t", lesson=made))
             )
         append_lines(MemoryFolder(folder).log, b"".join(lines))
         started = time.perf_counter()
@@ -122,7 +122,9 @@ def main() -> None:
             times_ms(lambda asked: retrieve(store.connection, asked), questions[:20])
             rows = {
                 "retrieve, k = 1": times_ms(lambda asked: retrieve(store.connection, asked), questions),
-                "retrieve, k = 3": times_ms(lambda asked: retrieve(store.connection, asked, Policy(k=3)), others),
+                "retrieve, k = 3": times_ms(
+                    lambda asked: retrieve(store.connection, asked, RetrievalPolicy(k=3)), others
+                ),
                 "naive": times_ms(lambda asked: naive(store, asked), questions[: max(20, options.questions // 10)]),
             }
     base = at(rows["naive"].cpu, 0.5)

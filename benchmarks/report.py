@@ -18,7 +18,7 @@ from support.reports import large, make_findings, make_view
 from terminalbench.analytics.compare import compare_views
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.results import TRIALS, Table, trial_records
-from terminalbench.report.build import Measured, build_report
+from terminalbench.report.build import ReportInput, build_report
 from terminalbench.report.html import render_html
 from terminalbench.report.markdown import render_markdown
 
@@ -43,7 +43,7 @@ def main() -> None:
     view = make_view(large(wanted.profiles, wanted.tasks, wanted.attempts))
     findings = make_findings(view)
     compare_sec, comparison = best(lambda: compare_views([view]))
-    build_sec, report = best(lambda: build_report(Measured(Batch(Path(view.batch)), view, comparison, findings)))
+    build_sec, report = best(lambda: build_report(ReportInput(Batch(Path(view.batch)), view, comparison, findings)))
     html_sec, page = best(lambda: render_html(report))
     text_sec, text = best(lambda: render_markdown(report))
     records = trial_records(view)

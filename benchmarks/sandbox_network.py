@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from terminalbench.sandbox import helper
-from terminalbench.sandbox.base import HOST, open_base
-from terminalbench.sandbox.network.client import Way
-from terminalbench.sandbox.plan import Plan, limits_for
+from terminalbench.sandbox.network.client import EgressWay
+from terminalbench.sandbox.plan import SandboxPlan, limits_for
+from terminalbench.sandbox.root_filesystem import HOST, open_base
 from terminalbench.sandbox.session import Sandbox
 
 _SIZE = 256 << 20
@@ -67,7 +67,7 @@ def serve() -> int:
 
 
 async def measured(
-    plan: Plan, starts: int, at_once: int, clock: Callable[[], float] | None
+    plan: SandboxPlan, starts: int, at_once: int, clock: Callable[[], float] | None
 ) -> tuple[float, float, float]:
     """Milliseconds of a start, CPU of a start and stop, and of so many starts at once."""
     await (await Sandbox.start(plan)).stop()
@@ -85,7 +85,7 @@ async def measured(
     return statistics.median(walls), cpu, together
 
 
-async def rate(plan: Plan, host: str, port: int) -> float:
+async def rate(plan: SandboxPlan, host: str, port: int) -> float:
     """Megabytes a second of one download."""
     sandbox = await Sandbox.start(plan)
     try:
@@ -104,9 +104,11 @@ async def main() -> None:
     clock = cpu_clock()
     base, limits = open_base(HOST, helper.helper().ids), limits_for(256, 64, None, scratch="memory")
     plans = {
-        "none": Plan(base, limits, use_groups=False),
-        "host (shared)": Plan(base, limits, use_groups=False, host_network=True),
-        "private (relay)": Plan(base, limits, use_groups=False, way=Way(static={"bench.test": "127.0.0.1"})),
+        "none": SandboxPlan(base, limits, use_groups=False),
+        "host (shared)": SandboxPlan(base, limits, use_groups=False, host_network=True),
+        "private (relay)": SandboxPlan(
+            base, limits, use_groups=False, way=EgressWay(static={"bench.test": "127.0.0.1"})
+        ),
     }
     found = {name: await measured(plan, options.starts, options.at_once, clock) for name, plan in plans.items()}
     many = f"{options.at_once} at once, ms"

@@ -2,7 +2,9 @@
 # Every check and test, once: the checks of the source beside the first tests, which leave half of the machine idle, and the
 # tests side by side (tests/support/workers.py), three processes a core: most real runs wait for something. The tests run even
 # if a check fails.
+# FAST=1 leaves out the tests that run end to end. At the end: what each part took.
 set -eu
+began=$(date +%s)
 bin=${1:-.venv/bin}
 workers=$("$bin/python" -c 'import os; print(3 * len(os.sched_getaffinity(0)))')
 said=$(mktemp)
@@ -33,12 +35,13 @@ load='import importlib, support.forks as forks; [importlib.import_module(name) f
 
 checks() {
     failed=0
-    LITELLM_LOCAL_MODEL_COST_MAP=True PYTHONPATH=tests "$bin/python" -c "$load" || failed=1
+    [ -n "${FAST:-}" ] || LITELLM_LOCAL_MODEL_COST_MAP=True PYTHONPATH=tests "$bin/python" -c "$load" || failed=1
     for check in "ruff format --check ." "ruff check ." "ty check --quiet" "lint-imports --no-cache"; do
         echo "$check"
         # shellcheck disable=SC2086
         "$bin"/$check || failed=1
     done
+    echo "checks: $(($(date +%s) - began)) s, beside the tests"
     return $failed
 }
 
@@ -48,8 +51,10 @@ checks() {
 checks=0 tests=0
 checks >"$said" 2>&1 &
 # shellcheck disable=SC2086
-"$bin/python" -m pytest --workers "$workers" $base || tests=$?
+"$bin/python" -m pytest --workers "$workers" $base ${FAST:+--fast} || tests=$?
+tested=$(date +%s)
 wait $! || checks=$?
 cat "$said"
+echo "tests: $((tested - began)) s by $workers processes; all: $(($(date +%s) - began)) s"
 [ "$tests" != 0 ] || gone "$memory.$$"
 [ "$checks$tests" = 00 ] || { echo "failed (exit codes: checks $checks, tests $tests)" >&2; exit 1; }

@@ -31,11 +31,16 @@ settings.load_profile("tests")
 LOADED = ("harbor.cli.main", "terminalbench.dashboard.app")
 """What takes long to load, starts no thread and several tests need: loaded once, before the processes are forked."""
 MANY = 1000
+END_TO_END = ("browser", "chaos", "e2e", "sandbox", "starter")
+"""Folders of tests that `--fast` leaves out, with tests elsewhere that are marked as long or heavy."""
 gc.disable()  # until all tests are collected: a third of the time of that would go to looking for garbage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     workers.pytest_addoption(parser)
+    parser.addoption(
+        "--fast", action="store_true", help="leave out what runs end to end: real Harbor, sandboxes, browsers"
+    )
     parser.addoption("--run-docker", action="store_true", help="run tests that need a Docker engine")
     parser.addoption("--run-paid", action="store_true", help="run tests that spend money on a model provider")
     parser.addoption("--run-model", action="store_true", help="run tests that ask the model $TBENCH_TEST_MODEL")
@@ -61,11 +66,21 @@ def pytest_report_header() -> str | None:
     return f"limits: times {pace.slowness:g}, as slow as this machine is" if pace.slowness > 1 else None
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Say which folders are not looked at."""
+    is_left_out = config.getoption("--fast") and collection_path.parent == Path(__file__).parent
+    return True if is_left_out and collection_path.name in END_TO_END else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         for marker, flag in (("docker", "--run-docker"), ("paid", "--run-paid"), ("model", "--run-model")):
             if item.get_closest_marker(marker) and not config.getoption(flag):
                 item.add_marker(pytest.mark.skip(reason=f"needs {flag}"))
+    if config.getoption("--fast"):
+        slow = [item for item in items if item.get_closest_marker("long") or item.get_closest_marker("heavy")]
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=slow)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -81,11 +96,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say what was not tested, and how to have it tested."""
+    """Say what was not tested, how to have it tested, and what the tests of each folder took of the processors."""
     skipped = terminalreporter.stats.get("skipped", ())
     if lines := tools.lacking(report.longrepr[2] for report in skipped):
         terminalreporter.section("not tested here")
         for line in lines:
+            terminalreporter.write_line(line)
+    if parts := terminalreporter.config.stash.get(workers.PARTS, None):
+        terminalreporter.section("processor time")
+        for line in parts.lines():
             terminalreporter.write_line(line)
 
 

@@ -31,6 +31,18 @@ def test_an_invalid_file_lists_every_problem() -> None:
     assert error.lines() == ["a.toml: run.x: unknown key", "a.toml: slug: is required (add it)"]
 
 
+def test_very_many_problems_and_very_long_texts_are_cut_with_a_count() -> None:
+    problems = [Problem(f"tasks.items[{n}].id", "starter has no such task") for n in range(20_000)]
+    lines = InvalidFile("a.toml", problems).lines()
+    assert len(lines) == 51
+    assert lines[-1] == "a.toml: and 19,950 more problems (mend these first)"
+    key, what = "k" * 10_000, "w" * 100_000
+    [line] = InvalidFile("a.toml", [Problem(key, what, hint=what)]).lines()
+    assert len(line) < 9_000
+    assert line.startswith(f"a.toml: {'k' * 80}[... 10,000 characters ...]{'k' * 80}: www")
+    assert len(UserError("x", where="p/" * 5_000).lines()[0]) > 10_000, "a path is never cut: it is to be typed"
+
+
 @pytest.mark.parametrize(
     ("name", "match"), [("atempts", "attempts"), ("ATTEMPTS", "attempts"), ("zzz", None), ("", None)]
 )

@@ -7,7 +7,7 @@ import pytest
 
 from terminalbench.analytics.findings.failure import FAILURE_CLASSES
 from terminalbench.experiments.tables import RunTable
-from terminalbench.faults import ERRORS, Again, ErrorClass, Fault
+from terminalbench.faults import ERRORS, ErrorClass, Fault, RetryRule
 
 PAGE = Path(__file__).parent.parent / "docs" / "results.md"
 
@@ -27,7 +27,7 @@ def test_the_page_lists_every_class_as_it_is() -> None:
 
 @pytest.mark.parametrize("kind", ErrorClass)
 def test_what_a_profile_does_is_run_again_by_name_only(kind: ErrorClass) -> None:
-    assert (kind.info.fault is Fault.PROFILE) == (kind.info.again is Again.BY_NAME)
+    assert (kind.info.fault is Fault.PROFILE) == (kind.info.again is RetryRule.BY_NAME)
     assert kind.info.stops is None or hasattr(RunTable(), kind.info.stops)
 
 

@@ -21,6 +21,11 @@ EXIT_INCOMPLETE = 3
 EXIT_GATE = 100
 EXIT_INTERRUPTED = 130
 
+MOST_PROBLEMS = 50
+"""How many problems of a file are printed; the others are counted."""
+_LONGEST = {"key": 160, "text": 4000}
+"""Characters of a key, and of a message or a hint, that are printed."""
+
 
 class TbenchError(Exception):
     """Something failed. `where` locates it, `what` says it, `hint` is the next step."""
@@ -65,10 +70,14 @@ class InvalidFile(UserError):
         self.numbers = tuple(numbers) or (None,) * len(self.problems)
 
     def lines(self) -> list[str]:
-        return [
+        shown = list(zip(self.problems, self.numbers, strict=True))[:MOST_PROBLEMS]
+        lines = [
             _line(self.where if number is None else f"{self.where}:{number}", problem.key, problem.what, problem.hint)
-            for problem, number in zip(self.problems, self.numbers, strict=True)
+            for problem, number in shown
         ]
+        if more := len(self.problems) - len(shown):
+            lines.append(f"{self.where}: and {more:,} more problems (mend these first)")
+        return lines
 
 
 class Incomplete(TbenchError):
@@ -113,5 +122,14 @@ def did_you_mean(name: str, known: Sequence[str], *, limit: int = 12) -> str | N
 
 
 def _line(where: str | None, key: str | None, what: str, hint: str | None) -> str:
-    text = ": ".join(part for part in (where, key, what) if part)
-    return f"{text} ({hint})" if hint else text
+    parts = (where, _cut(key or "", _LONGEST["key"]), _cut(what, _LONGEST["text"]))
+    text = ": ".join(part for part in parts if part)
+    return f"{text} ({_cut(hint, _LONGEST['text'])})" if hint else text
+
+
+def _cut(text: str, longest: int) -> str:
+    """Return a text with its middle left out, and how long it is, where it is longer than `longest`."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]}[... {len(text):,} characters ...]{text[-half:]}"

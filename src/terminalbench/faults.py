@@ -25,7 +25,7 @@ class Fault(StrEnum):
     """It is what the profile does: measured, as not passed."""
 
 
-class Again(StrEnum):
+class RetryRule(StrEnum):
     """When trials with an error are run again."""
 
     AT_ONCE = "at once"
@@ -40,7 +40,7 @@ class ErrorInfo(msgspec.Struct, frozen=True):
     """What is to know of a class of errors. `stops` is the key of `[run]` that says what two in a row lead to."""
 
     fault: Fault
-    again: Again
+    again: RetryRule
     meaning: str
     stops: str | None = None
 
@@ -67,6 +67,8 @@ class ErrorClass(StrEnum):
     SAFETY_REFUSAL = "safety_refusal"
     HUNG = "hung"
     ENVIRONMENT_BROKEN = "environment_broken"
+    TESTS_HUNG = "tests_hung"
+    GUARD = "guard"
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
 
@@ -84,46 +86,56 @@ class ErrorClass(StrEnum):
 ERRORS: dict[ErrorClass, ErrorInfo] = {
     ErrorClass.SETUP: ErrorInfo(
         Fault.BENCH,
-        Again.AT_ONCE,
+        RetryRule.AT_ONCE,
         "the agent was not installed or prepared, or it ended before its model answered and it called a tool",
         "on_setup_failure",
     ),
-    ErrorClass.ENVIRONMENT: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the environment did not start, or broke"),
-    ErrorClass.VERIFIER: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "the verifier failed to give a verdict"),
-    ErrorClass.AUTH: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "the provider refused the key", "on_auth_failure"),
+    ErrorClass.ENVIRONMENT: ErrorInfo(Fault.BENCH, RetryRule.AT_ONCE, "the environment did not start, or broke"),
+    ErrorClass.VERIFIER: ErrorInfo(Fault.BENCH, RetryRule.ON_REQUEST, "the verifier failed to give a verdict"),
+    ErrorClass.AUTH: ErrorInfo(Fault.BENCH, RetryRule.ON_REQUEST, "the provider refused the key", "on_auth_failure"),
     ErrorClass.CREDIT: ErrorInfo(
-        Fault.BENCH, Again.ON_REQUEST, "the account has no credit or quota left", "on_auth_failure"
+        Fault.BENCH, RetryRule.ON_REQUEST, "the account has no credit or quota left", "on_auth_failure"
     ),
-    ErrorClass.RATE_LIMIT: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the provider refused for too many requests"),
+    ErrorClass.RATE_LIMIT: ErrorInfo(Fault.BENCH, RetryRule.AT_ONCE, "the provider refused for too many requests"),
     ErrorClass.PROVIDER: ErrorInfo(
-        Fault.BENCH, Again.AT_ONCE, "the provider failed, was overloaded, or never answered"
+        Fault.BENCH, RetryRule.AT_ONCE, "the provider failed, was overloaded, or never answered"
     ),
-    ErrorClass.NETWORK: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the provider was not reached, or the stream was cut"),
-    ErrorClass.MODEL_NOT_FOUND: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "the provider does not know the model"),
-    ErrorClass.OUT_OF_MEMORY: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the memory of the environment was used up"),
-    ErrorClass.DISK_FULL: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the disk of the environment was full"),
-    ErrorClass.PROCESS_LIMIT: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the environment had no process left to start"),
+    ErrorClass.NETWORK: ErrorInfo(
+        Fault.BENCH, RetryRule.AT_ONCE, "the provider was not reached, or the stream was cut"
+    ),
+    ErrorClass.MODEL_NOT_FOUND: ErrorInfo(Fault.BENCH, RetryRule.ON_REQUEST, "the provider does not know the model"),
+    ErrorClass.OUT_OF_MEMORY: ErrorInfo(Fault.BENCH, RetryRule.AT_ONCE, "the memory of the environment was used up"),
+    ErrorClass.DISK_FULL: ErrorInfo(Fault.BENCH, RetryRule.AT_ONCE, "the disk of the environment was full"),
+    ErrorClass.PROCESS_LIMIT: ErrorInfo(Fault.BENCH, RetryRule.AT_ONCE, "the environment had no process left to start"),
     ErrorClass.OPEN_FILES: ErrorInfo(
-        Fault.BENCH, Again.ON_REQUEST, "this machine, not the agent, ran out of open files"
+        Fault.BENCH, RetryRule.ON_REQUEST, "this machine, not the agent, ran out of open files"
     ),
     ErrorClass.AGENT_CRASH: ErrorInfo(
-        Fault.PROFILE, Again.BY_NAME, "the agent ended with an error of its own, after it had acted"
+        Fault.PROFILE, RetryRule.BY_NAME, "the agent ended with an error of its own, after it had acted"
     ),
     ErrorClass.AGENT_LIMIT: ErrorInfo(
         Fault.PROFILE,
-        Again.BY_NAME,
+        RetryRule.BY_NAME,
         "the agent ran out of turns, context, output or its own budget, or used up its sandbox after it had acted",
     ),
-    ErrorClass.AGENT_TIMEOUT: ErrorInfo(Fault.PROFILE, Again.BY_NAME, "the agent ran out of time while it worked"),
-    ErrorClass.SAFETY_REFUSAL: ErrorInfo(Fault.PROFILE, Again.BY_NAME, "the model refused the task"),
+    ErrorClass.AGENT_TIMEOUT: ErrorInfo(Fault.PROFILE, RetryRule.BY_NAME, "the agent ran out of time while it worked"),
+    ErrorClass.SAFETY_REFUSAL: ErrorInfo(Fault.PROFILE, RetryRule.BY_NAME, "the model refused the task"),
     ErrorClass.HUNG: ErrorInfo(
         Fault.BENCH,
-        Again.ON_REQUEST,
+        RetryRule.ON_REQUEST,
         "the trial could not be ended: its agent ignored two cancellations, or blocked Harbor's event loop",
     ),
     ErrorClass.ENVIRONMENT_BROKEN: ErrorInfo(
-        Fault.PROFILE, Again.BY_NAME, "the agent left an environment in which the tests cannot run"
+        Fault.PROFILE, RetryRule.BY_NAME, "the agent left an environment in which the tests cannot run"
     ),
-    ErrorClass.CANCELLED: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "the trial was interrupted; `resume` runs it again"),
-    ErrorClass.UNKNOWN: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "an error that no rule knows"),
+    ErrorClass.TESTS_HUNG: ErrorInfo(
+        Fault.PROFILE, RetryRule.BY_NAME, "the tests did not end on the agent's work, and ended without it"
+    ),
+    ErrorClass.GUARD: ErrorInfo(
+        Fault.BENCH, RetryRule.ON_REQUEST, "a guard of the workflow failed, exited or did not return"
+    ),
+    ErrorClass.CANCELLED: ErrorInfo(
+        Fault.BENCH, RetryRule.ON_REQUEST, "the trial was interrupted; `resume` runs it again"
+    ),
+    ErrorClass.UNKNOWN: ErrorInfo(Fault.BENCH, RetryRule.ON_REQUEST, "an error that no rule knows"),
 }

@@ -39,10 +39,13 @@ def make_project_folder(path: Path) -> None:
 
 
 def _make(path: Path, mode: int, *, exist_ok: bool) -> None:
-    for above in reversed(path.parents):
-        if not above.exists():
-            above.mkdir(mode, exist_ok=True)
-    path.mkdir(mode, exist_ok=exist_ok)
+    try:
+        path.mkdir(mode, exist_ok=exist_ok)
+    except FileNotFoundError:  # seldom: looking at each folder above for every file that is written costs more
+        for above in reversed(path.parents):
+            if not above.exists():
+                above.mkdir(mode, exist_ok=True)
+        path.mkdir(mode, exist_ok=exist_ok)
 
 
 class NotOurs(OSError):

@@ -21,11 +21,11 @@ BUILTIN: dict[str, dict[str, str]] = {
         "simulated": "terminalbench.harbor.agents.simulated:SimulatedAgent",
     },
     "analyzers": {
-        "trial": "terminalbench.analytics.findings.trial:Analyzer",
-        "behaviour": "terminalbench.analytics.findings.behaviour:Analyzer",
-        "tripwires": "terminalbench.analytics.findings.tripwires:Analyzer",
-        "failure": "terminalbench.analytics.findings.failure:Analyzer",
-        "workflow": "terminalbench.analytics.findings.workflow:Analyzer",
+        "trial": "terminalbench.analytics.findings.trial:TrialAnalyzer",
+        "behaviour": "terminalbench.analytics.findings.behaviour:BehaviourAnalyzer",
+        "tripwires": "terminalbench.analytics.findings.tripwires:TripwireAnalyzer",
+        "failure": "terminalbench.analytics.findings.failure:FailureAnalyzer",
+        "workflow": "terminalbench.analytics.findings.workflow:WorkflowAnalyzer",
     },
     "chat models": {
         "claude-code": "terminalbench.llm.claude_code:ClaudeCodeModel",
@@ -35,11 +35,11 @@ BUILTIN: dict[str, dict[str, str]] = {
         "replay": "terminalbench.llm.replay:ReplayModel",
     },
     "evolvers": {
-        "gepa": "terminalbench.trainer.evolvers.gepa:Gepa",
-        "grid": "terminalbench.trainer.evolvers.grid:Grid",
-        "listed": "terminalbench.trainer.evolvers.listed:Listed",
-        "reflect": "terminalbench.trainer.evolvers.reflect:Reflect",
-        "agent": "terminalbench.trainer.evolvers.agent:Agent",
+        "gepa": "terminalbench.trainer.evolvers.gepa:GepaEvolver",
+        "grid": "terminalbench.trainer.evolvers.grid:GridEvolver",
+        "listed": "terminalbench.trainer.evolvers.listed:ListedEvolver",
+        "reflect": "terminalbench.trainer.evolvers.reflect:ReflectEvolver",
+        "agent": "terminalbench.trainer.evolvers.agent:AgentEvolver",
     },
     "executors": {
         "local": "terminalbench.runner.executors.local:LocalExecutor",
@@ -52,9 +52,9 @@ BUILTIN: dict[str, dict[str, str]] = {
         "analysis": "terminalbench.workflow.guards.claims:AnalysisGuard",
         "localisation": "terminalbench.workflow.guards.claims:LocalisationGuard",
         "plan": "terminalbench.workflow.guards.claims:PlanGuard",
-        "test_syntax": "terminalbench.workflow.guards.own_test:TestSyntaxGuard",
-        "test_red": "terminalbench.workflow.guards.own_test:TestRedGuard",
-        "test_green": "terminalbench.workflow.guards.own_test:TestGreenGuard",
+        "test_syntax": "terminalbench.workflow.guards.own_test:OwnTestSyntaxGuard",
+        "test_red": "terminalbench.workflow.guards.own_test:OwnTestRedGuard",
+        "test_green": "terminalbench.workflow.guards.own_test:OwnTestGreenGuard",
         "patch": "terminalbench.workflow.guards.patch:PatchGuard",
         "lint": "terminalbench.workflow.guards.patch:LintGuard",
         "review_schema": "terminalbench.workflow.guards.review:ReviewSchemaGuard",
@@ -63,6 +63,15 @@ BUILTIN: dict[str, dict[str, str]] = {
     },
     "memories": {
         "archivist": "terminalbench.archivist.snapshots:take_snapshot",
+    },
+    "result formats": {
+        "inspect": "terminalbench.formats.inspect_log:InspectFormat",
+        "junit": "terminalbench.formats.junit:JUnitFormat",
+        "promptfoo": "terminalbench.formats.promptfoo:PromptfooFormat",
+        "swe-bench": "terminalbench.formats.swe_bench:SweBenchFormat",
+        "swe-bench-pro": "terminalbench.formats.swe_bench:SweBenchProFormat",
+        "table": "terminalbench.formats.table:TableFormat",
+        "terminal-bench": "terminalbench.formats.terminal_bench:TerminalBenchFormat",
     },
 }
 """Kind, then name, then import path. Nothing is imported until `resolve` is asked for it."""

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from datetime import date, datetime, time
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -23,7 +24,7 @@ from terminalbench.frozen import frozen, is_required
 
 
 @frozen
-class Rule:
+class KeyRule:
     """What is known of one key besides its type. `pattern`: of a string, of each in a list, of the keys of a table.
 
     `hint` is said with a limit that is broken.
@@ -42,8 +43,8 @@ class Rule:
 
 
 def key(doc: str, *, required: bool = False, default: Any = None, factory: Any = MISSING, **limits: Any) -> Any:
-    """Declare one key of a table: its one-line documentation, its default (None: not set), its limits (see `Rule`)."""
-    metadata = {"rule": Rule(doc, **limits)}
+    """Declare one key of a table: its one-line documentation, default (None: not set) and limits (see `KeyRule`)."""
+    metadata = {"rule": KeyRule(doc, **limits)}
     if factory is not MISSING:
         return field(default_factory=factory, metadata=metadata)
     return field(default=MISSING if required else default, metadata=metadata)
@@ -72,11 +73,13 @@ _LONGEST_NAME = 255
 LARGEST = 10**15
 """The largest whole number any key takes."""
 
+_ANY_NUMBER = KeyRule("A number.")
+
 BAD = object()
 """Stands for a value that was wrong; the problem is already noted."""
 
 
-def rule_of(declared: Field[Any]) -> Rule:
+def rule_of(declared: Field[Any]) -> KeyRule:
     """The rule a field was declared with."""
     return declared.metadata["rule"]
 
@@ -128,7 +131,7 @@ def read(table: Any, raw: Any, at: str, problems: Problems) -> Any:
 
 def shown(value: Any) -> str:
     """A short name of what was given, without repeating a value that could be a secret."""
-    names = {bool: "true/false", int: "a whole number", float: "a number", str: "a string", list: "a list"}
+    names = {str: "a string", list: "a list", datetime: "a date with a time", date: "a date", time: "a time"}
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
@@ -138,7 +141,7 @@ def shown(value: Any) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-def _value(value: Any, kind: Any, rule: Rule | None, at: str, problems: Problems) -> Any:
+def _value(value: Any, kind: Any, rule: KeyRule | None, at: str, problems: Problems) -> Any:
     origin = get_origin(kind)
     if origin in (Union, UnionType):
         return _union(value, [k for k in get_args(kind) if k is not NoneType], rule, at, problems)
@@ -151,11 +154,25 @@ def _value(value: Any, kind: Any, rule: Rule | None, at: str, problems: Problems
     if is_dataclass(kind):
         return read(kind, value, at, problems)
     if kind is Any:
-        return value
+        return _free(value, at, problems)
     return _scalar(value, kind, rule, at, problems)
 
 
-def _union(value: Any, kinds: list[Any], rule: Rule | None, at: str, problems: Problems) -> Any:
+def _free(value: Any, at: str, problems: Problems) -> Any:
+    """Return a value of any shape, if JSON can hold it: a plan and an agent get it as JSON."""
+    if isinstance(value, Mapping):
+        return _dict(value, Any, None, at, problems)
+    if isinstance(value, list):
+        return _list(value, Any, None, at, problems)
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, int | float):
+        return _scalar(value, type(value), _ANY_NUMBER, at, problems)
+    problems.add(at, f"is {shown(value)}, which no agent can be given", f'write it as a string: "{value}"')
+    return BAD
+
+
+def _union(value: Any, kinds: list[Any], rule: KeyRule | None, at: str, problems: Problems) -> Any:
     for kind in kinds:
         base = get_origin(kind) or kind
         choice = base is Literal and type(value) in {type(c) for c in get_args(kind)}
@@ -177,7 +194,7 @@ def _choice(value: Any, choices: tuple[Any, ...], at: str, problems: Problems) -
     return BAD
 
 
-def _list(value: Any, kind: Any, rule: Rule | None, at: str, problems: Problems) -> Any:
+def _list(value: Any, kind: Any, rule: KeyRule | None, at: str, problems: Problems) -> Any:
     if not isinstance(value, list):
         problems.add(at, f"must be a list of {describe(kind, plural=True)}, not {shown(value)}")
         return BAD
@@ -189,7 +206,7 @@ def _list(value: Any, kind: Any, rule: Rule | None, at: str, problems: Problems)
     return BAD if any(item is BAD for item in checked) else checked
 
 
-def _dict(value: Any, kind: Any, rule: Rule | None, at: str, problems: Problems) -> Any:
+def _dict(value: Any, kind: Any, rule: KeyRule | None, at: str, problems: Problems) -> Any:
     if not isinstance(value, Mapping):
         problems.add(at, f"must be a table, not {shown(value)}")
         return BAD
@@ -210,7 +227,7 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, Mapping if kind is dict else kind)
 
 
-def _scalar(value: Any, kind: type, rule: Rule | None, at: str, problems: Problems) -> Any:
+def _scalar(value: Any, kind: type, rule: KeyRule | None, at: str, problems: Problems) -> Any:
     if not _is(value, kind):
         problems.add(at, f"must be {describe(kind)}, not {shown(value)}")
         return BAD
@@ -225,7 +242,7 @@ def _scalar(value: Any, kind: type, rule: Rule | None, at: str, problems: Proble
     return value
 
 
-def _broken_limits(value: Any, rule: Rule) -> Iterator[str]:
+def _broken_limits(value: Any, rule: KeyRule) -> Iterator[str]:
     if isinstance(value, str):
         if rule.non_empty and not value.strip():
             yield "must not be empty"

@@ -13,10 +13,10 @@ from terminalbench.analytics.model import (
     Contrast,
     Estimate,
     Interval,
-    Missing,
+    MissingTrials,
     ProfileSummary,
     Repeat,
-    Sequential,
+    SequentialPlan,
     TaskDifference,
     TaskSummary,
 )
@@ -48,9 +48,9 @@ RECORDS = {
     TaskDifference: "one of the `tasks` of a contrast",
     Estimate: "`estimate`, `other_way`: the declared way of counting, and the other",
     Interval: "every interval",
-    Missing: "`missing`: trials that were not measured, and the two ends of what they can have been",
+    MissingTrials: "`missing`: trials that were not measured, and the two ends of what they can have been",
     Repeat: "one of `repeat`: how to run again what was not measured",
-    Sequential: "`sequential`: where a plan of looks stands",
+    SequentialPlan: "`sequential`: where a plan of looks stands",
     TaskRef: "every task",
 }
 

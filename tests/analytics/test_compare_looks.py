@@ -8,7 +8,7 @@ import pytest
 from support.rows import Marks, contrast, rows, settings, table
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Contrast
-from terminalbench.analytics.settings import There
+from terminalbench.analytics.settings import RecordedExtent
 from terminalbench.index.totals import Spend
 
 
@@ -138,7 +138,7 @@ def test_added_tasks_are_a_further_look() -> None:
     made = rows(table(a="x " * 6 + "+ " * 6, b="+ " * 12))
     without = frozenset(f"{row.task.dataset}/{row.task.id}" for row in made if int(row.task.id[1:]) > 5)
     assert compare(made, settings()).contrasts[0].verdict == "better"
-    stages = ((There("s/0", None, without),), (There("s/0"),))
+    stages = ((RecordedExtent("s/0", None, without),), (RecordedExtent("s/0"),))
     found = compare(made, settings(growth=stages)).contrasts[0]
     assert found.sequential is not None
     assert (found.sequential.method, found.sequential.looks) == ("growth", 2)

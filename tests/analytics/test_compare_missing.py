@@ -1,6 +1,7 @@
 """A comparison where trials crashed, are missing or were drawn again: what that does to its verdict."""
 
 import itertools
+from random import Random
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from support.rows import Marks, contrast, rows, settings, table
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.gate import gate
 from terminalbench.analytics.model import Contrast
+from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.index.queries import Rerun
 from terminalbench.records.trial import Outcome
 from terminalbench.report.comparison import comparison_text
@@ -256,6 +258,7 @@ def test_what_is_missing_is_said() -> None:
     assert found.warnings == [
         "a: 2 of 4 planned trials have not run or were cut off",
         "b: 1 of 4 planned trials have not run or were cut off",
+        "a: pass@k is not shown: it is over all planned tasks, and of 1 of 2 nothing was measured",
     ]
 
 
@@ -290,3 +293,36 @@ def test_what_was_lost_of_what_has_begun_is_called_so() -> None:
     assert "only 75.0 % of what a has begun was measured (90.0 % wanted)" in early
     assert "missing of what has begun: 1 trial of a; with it the difference would be" in early
     assert "of what b was to do was measured" in comparison_text(compare(rows(marks), settings()), 200)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_tipping_point_is_the_smallest_number(seed: int) -> None:
+    """Against every way to turn missing trials, for random results of which a few are lost."""
+    random = Random(seed)
+    ups = [random.choice(["+", "++", "+++"]) for _ in range(random.randint(7, 10))]
+    old = ["".join(random.choice("xxxx+") for _ in word) for word in ups]
+    new = list(ups)
+    for side in (old, new):
+        for place in random.sample(range(len(side)), random.randint(0, 2)):
+            side[place] = side[place][:-1] + "E"
+    setup = settings(coverage=0)
+    found = contrast(table(a=" ".join(old), b=" ".join(new)), setup)
+    if found.missing is None or found.missing.verdict == "inconclusive" or found.verdict != "inconclusive":
+        return
+    assert found.missing.exact
+    assert found.missing.undone_by == _brute_force(old, new, found.missing.verdict, setup)
+
+
+def _brute_force(old: list[str], new: list[str], verdict: str, setup: ComparisonSettings) -> int | None:
+    lost = [(side, place) for side, words in enumerate((old, new)) for place, word in enumerate(words) if "E" in word]
+    up = verdict == "better"
+    for count in range(len(lost) + 1):
+        for turned in itertools.combinations(lost, count):
+            sides = [list(old), list(new)]
+            for side, place in lost:
+                passed = (side == 1) is (up is ((side, place) not in turned))
+                sides[side][place] = sides[side][place].replace("E", "+" if passed else "x")
+            whole = contrast(table(a=" ".join(sides[0]), b=" ".join(sides[1])), setup)
+            if whole.verdict != verdict:
+                return count
+    return None

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
@@ -65,6 +65,7 @@ def test_no_two_numbers_contradict_each_other_without_a_word(grid: tuple[str, st
 
 @limits(max_examples=25, deadline=None)
 @given(GRID, SETUP)
+@example(("C C C C C C C", "C C C C C C +"), {"rule": "fail", "metric": "pass"})
 def test_swapping_the_profiles_turns_every_sign(grid: tuple[str, str], setup: dict) -> None:
     data = timed(table(a=grid[0], b=grid[1]))
     there = compare(data, settings("b", "a", **setup)).contrasts[0]
@@ -76,7 +77,15 @@ def test_swapping_the_profiles_turns_every_sign(grid: tuple[str, str], setup: di
             assert other.difference == pytest.approx(-one.difference)
         if one.interval is not None and other.interval is not None:
             assert (other.interval.low, other.interval.high) == pytest.approx((-one.interval.high, -one.interval.low))
-    assert back.smallest_detectable == pytest.approx(there.smallest_detectable)
+    if there.smallest_detectable is not None and back.smallest_detectable is not None:
+        assert back.smallest_detectable == pytest.approx(there.smallest_detectable)
+    for one, other in (
+        (there, back),
+        (back, there),
+    ):  # none is named that cannot be over a profile that passes so often
+        if one.smallest_detectable is None and other.smallest_detectable is not None:
+            old = one.estimate.old or 0.0
+            assert other.smallest_detectable > max(old, 1 - old) - 1e-9
 
 
 @limits(max_examples=25, deadline=None)

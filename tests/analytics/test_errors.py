@@ -10,7 +10,7 @@ import pytest
 from support.results import STAMP, make_plan, make_trial
 from support.trajectories import bash, call, edit, put, trajectory
 from terminalbench.analytics.atif import parse_trajectory
-from terminalbench.analytics.divergence import Divergence, Told, first_divergence
+from terminalbench.analytics.divergence import Divergence, TrialSide, first_divergence
 from terminalbench.analytics.findings.actions import actions_of
 from terminalbench.experiments.batch import Batch, allocate
 
@@ -18,13 +18,13 @@ PASSED = "===== 3 passed in 0.10s ====="
 LOOK = (bash("ls -la", "a.py b.py"), call("Read", {"file_path": "/app/a.py"}, output="def f(): ...", failed=False))
 
 
-def told(name: str, *calls: Any, **fields: Any) -> Told:
+def told(name: str, *calls: Any, **fields: Any) -> TrialSide:
     document = trajectory(*calls, **fields)
     story = parse_trajectory(json.dumps(document).encode())
-    return Told(name, story, actions_of(story))
+    return TrialSide(name, story, actions_of(story))
 
 
-def fork(a: Told, b: Told) -> Divergence:
+def fork(a: TrialSide, b: TrialSide) -> Divergence:
     found = first_divergence(a, b)
     assert found is not None
     return found
@@ -67,7 +67,7 @@ def test_quotes_are_one_safe_line() -> None:
     story = trajectory(bash("./go\x1b[31m", "x\ny\x07" * 400))
     story["steps"][1]["message"] = "I\nthink " * 200
     parsed = parse_trajectory(json.dumps(story).encode())
-    found = fork(Told("a", parsed, actions_of(parsed)), told("b", bash("./stay")))
+    found = fork(TrialSide("a", parsed, actions_of(parsed)), told("b", bash("./stay")))
     assert found.a is not None
     for text in (found.a.call, found.a.said, found.a.result):
         assert text.isprintable()

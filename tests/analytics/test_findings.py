@@ -298,11 +298,11 @@ def test_an_analyzer_that_raises_is_a_finding(tmp_path: Path) -> None:
         def analyze(self, trial: Any, trajectory: Any) -> Any:
             return ["text"]
 
-    from terminalbench.analytics.findings.analyzers import Loaded
+    from terminalbench.analytics.findings.analyzers import LoadedAnalyzer
 
     trial = TrialFiles("job/t", tmp_path, tmp_path)
     for analyzer, words in ((Bad(), "RuntimeError: boom"), (Odd(), "TypeError: returned a str")):
-        (found,) = run_analyzer(Loaded(analyzer, "bad", "7"), trial, None)
+        (found,) = run_analyzer(LoadedAnalyzer(analyzer, "bad", "7"), trial, None)
         assert (found.name, found.value, found.version) == ("analyzer_error", True, "7")
         assert words in (found.reason or "")
 

@@ -10,9 +10,9 @@ from support.results import make_plan, make_trial
 from terminalbench.analytics.compare import compare_views
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.evidence import set_aside
-from terminalbench.harbor.read.agent_logs import Evidence
+from terminalbench.harbor.read.agent_logs import LogEvidence
 from terminalbench.harbor.read.outcome import classify
-from terminalbench.harbor.tries import Tries
+from terminalbench.harbor.retry_queue import JobTries
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 
@@ -69,14 +69,14 @@ def test_the_one_that_crashes_when_it_fails_gains_nothing(tmp_path: Path) -> Non
 
 
 def test_a_crash_after_acting_is_never_tried_again_by_itself() -> None:
-    tries = Tries()
+    tries = JobTries()
     tries._most = TRIES
     crash = {"exception_type": "RuntimeError", "occurred_at": "2026-01-02T03:04:25Z"}
     run = {"started_at": "2026-01-02T03:04:09Z", "finished_at": "2026-01-02T03:04:25Z"}
     result = {"task_name": "t", "trial_name": "t__1", "exception_info": crash, "agent_execution": run}
 
     async def decide(acted: bool) -> bool:
-        return tries.decide("t__1", classify(result, Evidence(acted=acted)))
+        return tries.decide("t__1", classify(result, LogEvidence(acted=acted)))
 
     tries.began("t__1")
     assert not asyncio.run(decide(acted=True))

@@ -10,7 +10,7 @@ import pytest
 from support.results import STAMP, make_plan, make_trial, typed
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
-from terminalbench.analytics.settings import Asked, settings_of
+from terminalbench.analytics.settings import ComparisonRequest, settings_of
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord
@@ -172,7 +172,7 @@ def test_a_policy_with_lessons_is_one_profile_whatever_its_memory_held_unless_to
     assert found.contrasts == (("q", "p"),)
     said = "q is one policy whose memory held 2 sets of lessons (s/0, s/2); --by-snapshot keeps them apart"
     assert said in found.warnings
-    apart = settings_of(views, Asked(by_snapshot=True))
+    apart = settings_of(views, ComparisonRequest(by_snapshot=True))
     assert apart.contrasts == (("q@0", "p"), ("q@2", "p"), ("q@2", "q@0"))
     assert not any("one policy" in line for line in apart.warnings)
     assert {row.profile for row in rows_of(views, by_snapshot=True)} == {"p", "q@0", "q@2"}
@@ -191,7 +191,7 @@ def test_what_the_plan_declares_is_used(batch: Batch) -> None:
 def test_departures_are_shown(batch: Batch) -> None:
     analysis = {"alpha": 0.05, "contrasts": None, "baseline": None}
     declared = {"attempts": 1, "tasks": ["d/a"], "profiles": ["p"]}
-    asked = Asked(baseline="q", analysis=AnalysisTable(alpha=0.2))
+    asked = ComparisonRequest(baseline="q", analysis=AnalysisTable(alpha=0.2))
     found = settings_of([view(batch, analysis=analysis, declared=declared)], asked)
     assert (found.alpha, found.baseline, found.contrasts) == (0.05, "q", (("p", "q"),))
     assert tuple(map(str, found.departures)) == (
@@ -201,7 +201,7 @@ def test_departures_are_shown(batch: Batch) -> None:
         "profiles: q were added to the declared 1",
         "analysis: alpha = 0.05 was declared and is used; the file now says 0.2",
     )
-    found = settings_of([view(batch)], Asked(contrasts=(("p", "q"),)))
+    found = settings_of([view(batch)], ComparisonRequest(contrasts=(("p", "q"),)))
     assert list(map(str, found.departures)) == ["contrasts: p vs q was not declared"], (
         "the declared pair, turned round: none is left out"
     )
@@ -228,17 +228,17 @@ def test_looks_over_several_batches_are_declared_before_the_first(tmp_path: Path
 
 def test_an_unknown_profile_names_the_closest(batch: Batch) -> None:
     with pytest.raises(UserError, match="known: p, q"):
-        settings_of([view(batch)], Asked(baseline="zzz"))
+        settings_of([view(batch)], ComparisonRequest(baseline="zzz"))
 
 
 def test_a_plan_declares_its_size(project, tbench) -> None:
     from datetime import UTC, datetime
 
     from support.experiments import BASE, ORACLE, good
-    from terminalbench.experiments.plan import Declared
+    from terminalbench.experiments.plan import BatchDeclaration
     from terminalbench.experiments.planner import make_plan as plan_of
 
     experiment = good(project, BASE + ORACLE + "[run]\nattempts = 3\n[analysis]\nlooks = 2\nhypothesis = 'better'\n")
     plan = plan_of(experiment, Batch(experiment.results_root / "s" / "0"), datetime(2026, 1, 1, tzinfo=UTC))
-    assert plan.declared == Declared(("terminal-bench@2.0/a",), ("oracle",), 3)
+    assert plan.declared == BatchDeclaration(("terminal-bench@2.0/a",), ("oracle",), 3)
     assert (plan.analysis.looks, plan.analysis.hypothesis) == (2, "better")

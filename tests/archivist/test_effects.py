@@ -10,14 +10,16 @@ from msgspec.structs import replace
 
 from support.lessons import PERSON, contents, draft
 from terminalbench.archivist.effects import count_trials, retired_by_effect
-from terminalbench.archivist.entries import Changes
+from terminalbench.archivist.entries import LessonChanges
 from terminalbench.archivist.inventory import history
-from terminalbench.archivist.memory import add, approve, edit, find
+from terminalbench.archivist.leaks import TaskTexts
+from terminalbench.archivist.memory import Origin, add, add_from_episode, approve, edit, find
 from terminalbench.archivist.store import MemoryFolder, Store, open_store
+from terminalbench.archivist.triggers import Trigger
 from terminalbench.archivist.utility import believed, chance_of_harm, prior
 from terminalbench.index.exposures import LessonTrial
 from terminalbench.records.lesson import LessonState
-from terminalbench.records.trial import Exposure, Outcome
+from terminalbench.records.trial import Exposure, Outcome, TaskRef
 
 
 @pytest.fixture
@@ -141,9 +143,9 @@ def test_a_new_text_is_measured_anew(store: Store, tmp_path: Path) -> None:
     count_trials(store, old[:400])
     measured = find(store, name)
     assert measured.utility is not None
-    edit(store, name, Changes(importance=0.6), by=PERSON)
+    edit(store, name, LessonChanges(importance=0.6), by=PERSON)
     assert find(store, name).utility == measured.utility, "of the same text"
-    edit(store, name, Changes(do="Look at omega first."), by=PERSON)
+    edit(store, name, LessonChanges(do="Look at omega first."), by=PERSON)
     after = find(store, name)
     assert (after.utility, after.effects) == (None, [])
     assert believed(after, "m/a") == prior(0.6)
@@ -214,9 +216,50 @@ def test_a_person_may_change_what_is_believed_at_first(store: Store) -> None:
     name = lesson(store, "Look at alpha first.")
     count_trials(store, trials({name: 0.0}, 30))
     before = find(store, name).utility
-    edit(store, name, Changes(importance=1.0), by=PERSON)
+    edit(store, name, LessonChanges(importance=1.0), by=PERSON)
     assert count_trials(store, []).changed == (name,)
     after = find(store, name).utility
     assert before is not None
     assert after is not None
     assert after.mean > before.mean
+
+
+def test_a_lesson_that_was_retired_by_its_effect_comes_back_when_more_trials_speak_for_it(store: Store) -> None:
+    name = lesson(store, "Look at alpha first.")
+    assert count_trials(store, trials({name: -0.2}, 200)).retired
+    found = count_trials(store, trials({name: 0.3}, 1200, at=200, seed=5))
+    assert [one.id for one in found.returned] == [name]
+    back = find(store, name)
+    assert back.state is LessonState.ACTIVE
+    assert (back.reason or "").startswith("more trials speak for it: +")
+
+
+def test_a_retired_lesson_is_tried_again_when_a_new_task_teaches_it_but_not_by_the_old_trials(store: Store) -> None:
+    name = lesson(store, "Look at alpha first.")
+    made = trials({name: -0.2}, 400)
+    assert count_trials(store, made).retired
+    source = [TaskRef("other", "d", "g")]
+    origin = Origin("s/1 now", Trigger.BATCH)
+    texts = [TaskTexts("other", complete=True)]
+    for again in (True, False):
+        add_from_episode(store, [draft("Look at alpha first.", source_tasks=source)], origin, by="rules", tasks=texts)
+        assert (find(store, name).state is LessonState.ACTIVE) is again
+        assert count_trials(store, made).retired == ()
+        if again:
+            assert count_trials(store, trials({name: -0.3}, 400, at=500, seed=3)).retired, "by the new ones"
+
+
+def test_a_lesson_is_not_believed_to_help_because_the_agent_became_better_meanwhile(store: Store) -> None:
+    """It was shown more often later, when everything passed more often: the recorded chances tell the two apart."""
+    name, chance, found = lesson(store, "Look at alpha first."), random.Random(2), []
+    for one in trials({name: 0.0}, 1600):
+        late = int(one.trial.rpartition("__")[2]) >= 800
+        likely = 0.9 if late else 0.1
+        told = Exposure(name, likely, chance.random() < likely, 40)
+        passed = Outcome.PASSED if chance.random() < (0.8 if late else 0.3) else Outcome.FAILED
+        found.append(replace(one, exposures=(told,), outcome=passed))
+    count_trials(store, found)
+    effect = find(store, name).utility
+    assert effect is not None
+    assert abs(effect.mean) < 2.5 * effect.sd
+    assert abs(effect.mean) < 0.1

@@ -16,7 +16,7 @@ from terminalbench.analytics.findings.failure import FAILURE_CLASSES
 from terminalbench.archivist.inventory import history
 from terminalbench.archivist.leaks import find_leaks
 from terminalbench.archivist.memory import add, find
-from terminalbench.archivist.reflection import Attempt, Limits, Occasion, by_model, reflect, telling
+from terminalbench.archivist.reflection import EvidenceTrial, Occasion, ReflectionLimits, by_model, reflect, telling
 from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
 from terminalbench.archivist.store import Store, open_store
 from terminalbench.archivist.triggers import Trigger
@@ -25,11 +25,11 @@ from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.lessons import with_lessons
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.json_files import read_json, write_json
-from terminalbench.llm.model import ModelError, Price, chat_model
+from terminalbench.llm.model import ModelError, TokenPrice, chat_model
 from terminalbench.llm.replay import ReplayModel
 from terminalbench.records.lesson import Lesson, LessonState
 from terminalbench.records.trial import Exposure, LessonsDelivery, Outcome
-from terminalbench.workflow.trace import ANSWER, Happened, TraceFolder
+from terminalbench.workflow.trace import ANSWER, TraceEventKind, TraceFolder
 
 
 @pytest.fixture
@@ -38,13 +38,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def attempts(folder: Path, *names: str, steps: list[dict[str, Any]] | None = None) -> list[Attempt]:
+def attempts(folder: Path, *names: str, steps: list[dict[str, Any]] | None = None) -> list[EvidenceTrial]:
     """Trials; those called `passed` passed."""
     found = []
     for number, name in enumerate(names):
         outcome = Outcome.PASSED if name.endswith("!") else Outcome.FAILED
         trial = write_trial(folder, f"{name.strip('!')}__{number}", steps=steps, outcome=outcome)
-        found.append(Attempt(trial, f"s/0/{trial.key}"))
+        found.append(EvidenceTrial(trial, f"s/0/{trial.key}"))
     return found
 
 
@@ -223,10 +223,10 @@ def test_the_command_says_what_was_learned(tmp_path: Path, project, tbench) -> N
 def guarded(trial: Path, guard: str, *feedback: str) -> None:
     """Let the workflow of a trial have refused so many answers."""
     sink = TraceFolder(trial)
-    sink.write(Happened.RUN_START, workflow="w")
+    sink.write(TraceEventKind.RUN_START, workflow="w")
     for number, said in enumerate(feedback, start=1):
-        sink.write(Happened.ATTEMPT, step="patch", cycle=1, attempt=number, artifact="a" * 64)
-        sink.write(Happened.GUARD, step="patch", guard=guard, passed=False, feedback=said, signature="s")
+        sink.write(TraceEventKind.ATTEMPT, step="patch", cycle=1, attempt=number, artifact="a" * 64)
+        sink.write(TraceEventKind.GUARD, step="patch", guard=guard, passed=False, feedback=said, signature="s")
 
 
 def test_what_guards_refused_again_and_again_makes_a_lesson_without_a_model(tmp_path: Path, store: Store) -> None:
@@ -261,18 +261,18 @@ def test_every_rule_of_a_guard_answers_one_that_there_is_and_is_clean() -> None:
 class Priced(ReplayModel):
     """A model whose price is known."""
 
-    def price(self) -> Price:
-        return Price(1e-5, 1e-5, "test")
+    def price(self) -> TokenPrice:
+        return TokenPrice(1e-5, 1e-5, "test")
 
 
 def test_a_question_that_may_cost_more_than_is_allowed_is_not_asked(tmp_path: Path, store: Store) -> None:
     batch = batch_of(tmp_path, {"a__1": STEPS})
     dear = Priced(model(tmp_path, GOOD).name.removeprefix("replay:"))
-    refused = reflect(store, batch, dear, limits=Limits(usd=0.01))
+    refused = reflect(store, batch, dear, limits=ReflectionLimits(usd=0.01))
     assert (refused.asked, refused.added) == (False, ())
     assert refused.stopped is not None
     assert refused.stopped.endswith("of $0.01 that are left")
-    assert reflect(store, batch, dear, limits=Limits(usd=0.50)).asked
+    assert reflect(store, batch, dear, limits=ReflectionLimits(usd=0.50)).asked
 
 
 def test_an_ended_batch_is_looked_at_once_and_the_log_says_what_made_us_look(tmp_path: Path, store: Store) -> None:

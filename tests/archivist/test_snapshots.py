@@ -8,7 +8,7 @@ import pytest
 from support.experiments import Project, good
 from support.lessons import PERSON, draft
 from terminalbench import plan as plan_api
-from terminalbench.archivist.entries import Changes
+from terminalbench.archivist.entries import LessonChanges
 from terminalbench.archivist.memory import add, approve, edit, retire
 from terminalbench.archivist.snapshots import situation_of, take_snapshot
 from terminalbench.archivist.store import open_store
@@ -152,7 +152,7 @@ def test_a_changed_memory_makes_another_id_of_the_same_policy_and_leaves_others_
     remember(lab, draft("A word about gardening in spring.", scope=LessonScope.SUITE, scope_value="garden"))
     assert plan_api(file).profiles == before.profiles, "a lesson that no task gets changes no id"
     with open_store(lab.root / ".terminalbench", write=True) as store:
-        edit(store, first, Changes(do="Run the compiler with all warnings on."), by=PERSON)
+        edit(store, first, LessonChanges(do="Run the compiler with all warnings on."), by=PERSON)
     after = plan_api(file)
     ids = [[record.id for record in plan.profiles] for plan in (before, after)]
     assert ids[0][0] == ids[1][0], "off"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from terminalbench.archivist.triggers import Cell, Trigger, fired
+from terminalbench.archivist.triggers import Trigger, TriggerCell, fired
 from terminalbench.records.trial import TaskRef
 
-A = Cell("p", TaskRef("a", "d"))
+A = TriggerCell("p", TaskRef("a", "d"))
 
 
 def names(now: str, before: str, signatures: tuple[str, ...] = (), fell: tuple[str, ...] = ()) -> list[str]:
@@ -45,5 +45,5 @@ def test_an_alert_of_a_night_is_a_regression_whatever_the_trials_before() -> Non
 
 
 def test_another_profile_is_another_history() -> None:
-    other = Cell("q", A.task)
+    other = TriggerCell("q", A.task)
     assert [one.trigger for one in fired({A: [True]}, {other: [False, False]})] == [Trigger.BATCH]

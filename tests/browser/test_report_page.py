@@ -23,7 +23,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     reports = {
         "small": build_report(measured(SMALL), [measured(SMALL, number=1)]),
         "hostile": build_report(measured(hostile, name=HOSTILE)),
-        "large": build_report(measured(large(3, 200, 3))),
+        "large": build_report(measured(large(3, 120, 2))),
         "one": build_report(measured({"only": {"a": "+", "b": "."}})),
     }
     for name, report in reports.items():

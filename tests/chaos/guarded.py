@@ -27,8 +27,8 @@ from support.warm import load, session
 from terminalbench.harbor.limits.hangs import HELD
 from terminalbench.records.trial import Usage
 from terminalbench.records.values import total
-from terminalbench.swebench_pro.rows import ResultRow, Standing, place, read_results
-from terminalbench.workflow.trace import Ending, Happened, TraceEvent, read_trace
+from terminalbench.swebench_pro.rows import ResultRow, RunVerdict, place, read_results
+from terminalbench.workflow.trace import TraceEvent, TraceEventKind, WorkflowEnding, read_trace
 
 ARMS = ("singleshot", "s1_tdd_verified")
 WORKERS = 2
@@ -137,7 +137,7 @@ class GuardedRound(Round):
 
     def _check_rows(self, rows: list[ResultRow], odd: int) -> None:
         wanted = Counter((name, arm) for name in self.names for arm in ARMS)
-        counted = Counter((row.instance_id, row.arm) for row in rows if row.standing is Standing.RESOLVED)
+        counted = Counter((row.instance_id, row.arm) for row in rows if row.standing is RunVerdict.RESOLVED)
         if counted != wanted or odd:
             self.tally.unfinished += 1
             self.problem(f"rows are {dict(counted)}, {odd} of them odd; missing {dict(wanted - counted)}")
@@ -154,11 +154,11 @@ class GuardedRound(Round):
         for row in rows:
             trial = batch / "runs" / (row.trial or "").removeprefix(f"{row.batch}/")
             events = read_trace(trial).events
-            ends = [event.ending for event in events if event.kind is Happened.RUN_END]
+            ends = [event.ending for event in events if event.kind is TraceEventKind.RUN_END]
             shown = self.output / "traces" / place(row.instance_id, row.arm) / "trace.jsonl"
             same = shown.is_file() and shown.read_bytes() == (trial / "workflow" / "trace.jsonl").read_bytes()
             whole = [event.number for event in events] == list(range(1, len(events) + 1))
-            if ends != [Ending.DONE] or not same or not whole:
+            if ends != [WorkflowEnding.DONE] or not same or not whole:
                 self.tally.lost += 1
                 self.problem(f"the trace of {row.trial} ends with {ends}, shown as it is: {same}, whole: {whole}")
 
@@ -189,7 +189,7 @@ def _tries(batch: Path) -> list[Path]:
 
 
 def _attempts(trial: Path) -> list[TraceEvent]:
-    return [event for event in read_trace(trial).events if event.kind is Happened.ATTEMPT]
+    return [event for event in read_trace(trial).events if event.kind is TraceEventKind.ATTEMPT]
 
 
 def play(root: Path, seed: int, tally: Tally, *, fresh: bool = False, kills: int, instances: int) -> WorkflowServer:

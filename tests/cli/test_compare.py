@@ -3,6 +3,7 @@
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -403,3 +404,60 @@ def test_no_model_is_called_so_on_every_surface(tmp_path: Path, tbench) -> None:
     assert out.count("no model  ") == 2, "a row each"
     assert tbench("report", jobs, "-o", tmp_path / "out").code == 0
     assert "no model" in (tmp_path / "out" / "comparison_report.md").read_text()
+
+
+def looked(root: Path, *words: dict[str, str], **analysis: Any) -> list[Batch]:
+    """Batches of one experiment with the same profiles, one after the other."""
+    return [batch(root, one, **analysis) for one in words]
+
+
+WON, LOST = {"a": "xx " * 8, "b": "++ " * 8}, {"a": "++ " * 8, "b": "xx " * 8}
+EVEN = {"a": "+x " * 8, "b": "x+ " * 8}
+
+
+def test_a_comparison_takes_every_batch_with_the_same_profiles(tmp_path: Path, tbench) -> None:
+    """One of six batches of equal profiles says better by luck; named alone, it is still judged with the others."""
+    made = looked(tmp_path, EVEN, EVEN, EVEN, WON, LOST, EVEN)
+    document = json.loads(tbench("compare", made[3].folder, "--json").out)
+    assert sorted(document["batches"]) == [f"s/{n}" for n in range(6)]
+    assert (document["contrasts"][0]["verdict"], document.get("departures")) == ("inconclusive", None)
+    every = json.loads(tbench("compare", *(one.folder for one in made), "--json").out)
+    numbers = [document["contrasts"][0]["estimate"], every["contrasts"][0]["estimate"]]
+    assert numbers[0] == numbers[1], "the same numbers, whichever batch is named"
+
+
+def test_leaving_batches_out_is_a_departure_that_is_kept(tmp_path: Path, tbench) -> None:
+    made = looked(tmp_path, EVEN, WON)
+    gate = ("compare", made[1].folder, "--fail-if", "worse")
+    alone = tbench(*gate, "--only", "the key of the first was wrong")
+    assert (alone.code, "b vs a: +100.0 pt" in alone.out) == (3, True)
+    said = " ".join(alone.out.split())
+    assert "batches: s/0 holds the same profiles and is left out: the key of the first was wrong" in said
+    assert tbench(*gate, "--only", "the key of the first was wrong", "--accept", "batches").code == 0
+    later = " ".join(tbench("compare", made[0].folder).out.split())
+    assert "s/1 was compared without 0: the key of the first was wrong" in later
+    assert later.count("was compared without") == 1, "the same choice is told once"
+    assert tbench("compare", made[1].folder, "--only", " ").code == 2
+    assert tbench("compare", *(one.folder for one in made), "--only", "no other").code == 0
+
+
+def test_batches_that_ask_another_question_are_named_and_not_taken(tmp_path: Path, tbench) -> None:
+    made = looked(tmp_path, EVEN, {"a": "EE " * 8, "b": "EE " * 8}, {"a": "++ " * 8, "c": "xx " * 8}, EVEN)
+    plan = json.loads(made[3].plan_json.read_text())
+    write_json(made[3].plan_json, plan | {"settings": {"timeout_multiplier": 2.0}})
+    ran = tbench("compare", made[0].folder, "--json")
+    document = json.loads(ran.out)
+    assert document["batches"] == ["s/0"]
+    told = " ".join(document["warnings"])
+    assert "s/1 holds the same profiles and is not pooled: none of its trials was measured" in told
+    assert "s/3 holds the same profiles and is not pooled: run.timeout_multiplier is 1.0 in s/0, 2.0 in s/3" in told
+    assert "s/2" not in told, "only one of its profiles is the same"
+
+
+def test_declared_looks_pay_for_all_batches(tmp_path: Path, tbench) -> None:
+    """Twelve tasks, each batch one attempt: what undeclared batches can no longer show, declared ones do."""
+    first, second = {"a": "x " * 5 + "+ " * 7, "b": "+ " * 12}, {"a": "x " * 7 + "+ " * 5, "b": "+ " * 12}
+    made = looked(tmp_path, first, second, planned_trials=24)
+    document = json.loads(tbench("compare", made[1].folder, "--json").out)
+    assert document["contrasts"][0]["verdict"] == "better"
+    assert "sequential" not in document["contrasts"][0]

@@ -11,7 +11,7 @@ import pytest
 
 from support.nights import make_night
 from terminalbench.overnight.episodes import BASELINE_RULE, EpisodeStore
-from terminalbench.overnight.results import project_iteration
+from terminalbench.overnight.iteration_files import project_iteration
 from terminalbench.records.episode import Episode, EpisodeStatus, EpisodeSummary
 
 PAGE = Path(__file__).parents[2] / "docs/tbench/episode-store.md"

@@ -18,7 +18,7 @@ from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.feed import Feed
 from terminalbench.records.event import Event
 from terminalbench.records.trial import Finding
-from terminalbench.watch.controls import Controls, Mode
+from terminalbench.watch.controls import Controls, ScreenMode
 from terminalbench.watch.logs import read_tail
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render
@@ -157,12 +157,12 @@ def flattened(value: Any) -> list[str]:
 def test_the_live_view_of_a_hostile_batch(batch: Batch) -> None:
     feed = Feed(batch)
     feed.read()
-    for mode in Mode:
+    for mode in ScreenMode:
         frame = Frame(feed, controls=Controls(mode=mode, chosen=(JOB, TRIAL)))
         frame.now = 1_769_185_900.0
-        frame.tail = read_tail(batch, (JOB, TRIAL), feed.secrets, 0) if mode is Mode.TAIL else None
+        frame.tail = read_tail(batch, (JOB, TRIAL), feed.secrets, 0) if mode is ScreenMode.TAIL else None
         out = io.StringIO()
         Console(file=out, width=100, highlight=False, markup=False, emoji=False, color_system=None).print(
             Group(*render(frame, 100, 40))
         )
-        assert harmless(out.getvalue().replace("\nFORGED", "") if mode is Mode.TAIL else out.getvalue()), mode
+        assert harmless(out.getvalue().replace("\nFORGED", "") if mode is ScreenMode.TAIL else out.getvalue()), mode

@@ -9,7 +9,7 @@ import pytest
 
 from support.results import make_plan, make_trial
 from terminalbench.cli import line
-from terminalbench.cli.line import Progress
+from terminalbench.cli.line import ProgressLine
 from terminalbench.cli.main import main as run_tbench
 from terminalbench.experiments.batch import allocate
 from terminalbench.index.store import FILE_NAME
@@ -33,7 +33,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_work_that_takes_long_tells_how_far_it_is_and_how_long_it_takes(shown: list[str]) -> None:
     clock = Clock()
-    progress = Progress(quiet=False, clock=clock)
+    progress = ProgressLine(quiet=False, clock=clock)
     progress.refresh_sec = 0.0
     progress.tell("reading", 0, 400)
     clock.now += 1.9
@@ -53,7 +53,7 @@ def test_work_that_takes_long_tells_how_far_it_is_and_how_long_it_takes(shown: l
 def test_json_and_pipes_get_no_line(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for quiet, terminal in ((True, True), (False, False)):
         monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal, raising=False)
-        progress = Progress(quiet=quiet, clock=Clock())
+        progress = ProgressLine(quiet=quiet, clock=Clock())
         progress.after_sec = 0.0
         progress.tell("reading", 1, 2)
         progress.done()
@@ -87,8 +87,8 @@ def typed_at_once(arguments: list[str], folder: Path, stderr: int) -> int:
     if child == 0:
         code = 99
         try:
-            line.Progress.after_sec = 0.0
-            line.Line.is_time = lambda self: self.live
+            line.ProgressLine.after_sec = 0.0
+            line.StatusLine.is_time = lambda self: self.live
             os.chdir(folder)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             os.dup2(stderr, 2)

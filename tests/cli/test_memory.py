@@ -48,6 +48,25 @@ def test_the_examples_of_the_page_run_as_they_stand(project, memory, monkeypatch
         assert TIME.sub("TIME", said) == TIME.sub("TIME", shown), line
 
 
+def test_an_edited_log_is_told_by_every_command_and_repaired_by_one(project, memory) -> None:
+    added(memory, "--do", "Read the first error.")
+    log = MemoryFolder(project.root / ".terminalbench").log
+    assert (memory("check").code, memory("check", "--repair").out.splitlines()[0]) == (0, "nothing to repair")
+    log.write_bytes(log.read_bytes().replace(b"first", b"last!") + b"nonsense\n")
+    ran = memory("list")
+    assert "line 1 was changed after it was written" in ran.err
+    assert "line 2 cannot be read" in ran.err
+    ran = memory("check")
+    assert (ran.code, ran.out.count("edited: line 1"), ran.out.count("lost: line 2")) == (3, 1, 1)
+    assert "tbench memory check --repair" in ran.err
+    ran = memory("check", "--repair")
+    assert ran.code == 0
+    assert "repaired: 1 entry kept; the log as it was: " in ran.out
+    assert "left out: line 2: " in ran.out
+    assert json.loads(memory("check", "--json").out)["problems"] == []
+    assert "Read the last! error." in memory("list").out
+
+
 def test_an_empty_memory_says_so_and_makes_nothing(project, memory) -> None:
     assert memory("list").out == "no lessons: tbench memory add writes one\n"
     assert memory("log").out == "nothing was done yet\n"

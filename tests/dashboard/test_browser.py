@@ -21,7 +21,7 @@ from terminalbench.dashboard.export import export_site
 from terminalbench.experiments.batch import allocate
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.night import Happening, NightEvent
+from terminalbench.overnight.night import NightEvent, NightEventKind
 from terminalbench.overnight.summary import project_night
 from terminalbench.records.event import Event
 from terminalbench.records.lesson import Lesson
@@ -57,7 +57,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
     add_trajectory(folder, steps(*(f"echo {n}" for n in range(120)), output=HOSTILE, first=HOSTILE))
     os.utime(folder / "result.json", (1, 1))  # read again
     night = make_night(made.path / "20260123", [{"p": {"a": "+", "b": "x"}}, {"p": {"a": "x", "b": "E"}}])
-    night.say(NightEvent("2026-01-23T17:00:00Z", Happening.INCIDENT, HOSTILE, cause=HOSTILE))
+    night.say(NightEvent("2026-01-23T17:00:00Z", NightEventKind.INCIDENT, HOSTILE, cause=HOSTILE))
     project_night(night.folder)
     make_training(made.site.project)
     made.scan()
@@ -125,7 +125,7 @@ def test_a_night_is_told_live_and_its_report_is_calm(browser: Browser, address: 
         seen.page.goto(f"{address}nights/20260123/")
         expect(seen.page.get_by_text("It is morning.")).to_have_count(0)
         seen.page.wait_for_load_state()
-        append_jsonl(folder.events_jsonl, NightEvent("2026-01-24T06:00:00Z", Happening.NOTE, "It is morning."))
+        append_jsonl(folder.events_jsonl, NightEvent("2026-01-24T06:00:00Z", NightEventKind.NOTE, "It is morning."))
         expect(seen.page.get_by_text("It is morning.")).to_be_visible()
         assert seen.page.title() == "Night tbrun-1 · tbench"
         assert seen.complaints == []

@@ -11,7 +11,7 @@ import pytest
 from support.dashboard import Root
 from terminalbench.dashboard import app, connections
 from terminalbench.dashboard.security import make_access
-from terminalbench.dashboard.serve import Server, _bind
+from terminalbench.dashboard.serve import SiteServer, _bind
 
 PATIENCE_SEC = 60
 READ_SEC = 4.0
@@ -23,7 +23,7 @@ class Running:
 
     port: int
     token: str
-    server: Server
+    server: SiteServer
 
     def open(self) -> int:
         """How many connections it holds."""
@@ -72,7 +72,7 @@ def running(root: Root, monkeypatch: pytest.MonkeyPatch) -> Generator[Running]:
     monkeypatch.setattr(connections, "READ_SEC", READ_SEC)
     monkeypatch.setattr(connections, "LOOK_SEC", 0.1)
     access, bound = make_access("127.0.0.1"), _bind("127.0.0.1", 0)
-    server = Server(root.site, access)
+    server = SiteServer(root.site, access)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     thread.start()
     yield Running(bound.getsockname()[1], access.token, server)

@@ -1,6 +1,8 @@
 """The whole site as files."""
 
+import gzip
 import re
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from zipfile import ZipFile
@@ -11,6 +13,7 @@ from support.dashboard import Root, trial
 from support.results import STAMP
 from terminalbench.dashboard.export import export_site
 from terminalbench.errors import UserError
+from terminalbench.secrets.values import Secrets
 
 
 def links(page: Path) -> list[str]:
@@ -72,6 +75,48 @@ def test_large_files_are_left_out_and_said(root: Root, tmp_path: Path) -> None:
     export_site(root.site, tmp_path / "site")
     assert "too large for this export" in (tmp_path / "site" / trial("a__1") / "index.html").read_text()
     assert not (tmp_path / "site" / trial("a__1") / "raw" / "big.bin").exists()
+
+
+def test_no_archive_with_a_secret_or_not_looked_into_is_in_an_export(
+    tbench, root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "s3cr-t0ken_At-rest"
+    monkeypatch.setenv("REST_TOKEN", secret)
+    (folder := root.batch.runs / f"{STAMP}__p" / "a__1" / "artifacts").mkdir(exist_ok=True)
+    for name, data in (("honest", b"an honest text"), ("inner", gzip.compress(secret.encode()))):
+        with ZipFile(folder / f"{name}.zip", "w") as archive:
+            archive.writestr(name, data)
+    (folder / "bomb.gz").write_bytes(gzip.compress(bytes(80 << 20)))
+    (folder / "odd.7z").write_bytes(b"7z\xbc\xaf\x27\x1c\0\4")
+    (folder / "data.bin").write_bytes(b"\0\1\2\3" + secret.encode())
+    (folder / "wide.txt").write_bytes(f"wide {secret}".encode("utf-16"))
+    (folder / "split.txt").write_text(f"> {secret[:7]}\n> {secret[7:]}\n")
+    ran = tbench("view", root.path, "--export", tmp_path / "site.zip")
+    assert ran.code == 0
+    raw = f"{trial('a__1')}raw/artifacts/"
+    assert sorted(re.findall(r"left out: (.*)", ran.err)) == [
+        f"{raw}bomb.gz: holds too much to be looked into",
+        f"{raw}data.bin: holds a secret",
+        f"{raw}inner.zip: holds a secret",
+        f"{raw}odd.7z: cannot be looked into: a format that is not opened",
+    ]
+    with ZipFile(tmp_path / "site.zip") as archive:
+        shipped = {
+            name.rpartition("/")[2]: archive.read(name)
+            for name in archive.namelist()
+            if raw in name and not name.endswith("/")
+        }
+        page = archive.read(f"site/{trial('a__1')}index.html").decode()
+        assert not any(secret.encode() in archive.read(name) for name in archive.namelist())
+    assert sorted(shipped) == ["honest.zip", "split.txt", "wide.txt"]
+    with ZipFile(BytesIO(shipped["honest.zip"])) as archive:
+        assert archive.read("honest") == b"an honest text"
+    assert shipped["wide.txt"].decode("utf-16") == "wide [redacted]"
+    assert shipped["split.txt"] == b"> [redacted]\n"
+    assert page.count("holds a secret") == 2
+    assert "holds too much to be looked into" in page
+    assert 'raw/artifacts/odd.7z"' not in page, "no link leads to what is left out"
+    assert Secrets.of([secret]).holds_none(page.encode())
 
 
 def test_an_export_in_one_file_is_small(tbench, root: Root, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from terminalbench.dashboard.answers import find_page
-from terminalbench.dashboard.frame import Ask, Moved, NotFound, Table
+from terminalbench.dashboard.frame import CsvTable, NotFound, PageRequest, Redirect
 from terminalbench.dashboard.links import Links, batch_path, compare_path, file_path, pair_path, trial_path
 
 
@@ -48,7 +48,7 @@ def test_other_paths_are_not_found(path: str) -> None:
 @pytest.mark.parametrize("path", ["batches/s/0", "batches//s/0/", "/batches/s/0", "batches/s/0//"])
 def test_a_page_has_one_address(path: str) -> None:
     """Its links are relative to it: from another spelling they would lead elsewhere."""
-    with pytest.raises(Moved) as moved:
+    with pytest.raises(Redirect) as moved:
         find_page(path, {"page": "2"})
     assert (moved.value.path, moved.value.query) == ("batches/s/0/", {"page": "2"})
 
@@ -82,7 +82,7 @@ def test_paths_of_pairs_and_comparisons() -> None:
 
 
 def test_a_spreadsheet_runs_nothing() -> None:
-    table = Table(("a", "b"), [("=HYPERLINK(1)", -1.5), ("+1", None), ("plain, with comma", True), ("@x", "\ttab")])
+    table = CsvTable(("a", "b"), [("=HYPERLINK(1)", -1.5), ("+1", None), ("plain, with comma", True), ("@x", "\ttab")])
     rows = list(csv.reader(io.StringIO(table.csv().decode())))
     assert rows[1:] == [["'=HYPERLINK(1)", "-1.5"], ["'+1", ""], ["plain, with comma", "True"], ["'@x", "'\ttab"]]
 
@@ -91,4 +91,4 @@ def test_a_spreadsheet_runs_nothing() -> None:
     ("word", "number"), [("3", 3), ("", 1), ("0", 1), ("-2", 1), ("x", 1), ("9" * 30, 1), ("٣", 1)]
 )
 def test_numbers_of_a_query(word: str, number: int) -> None:
-    assert Ask("", query={"page": word}).number("page") == number
+    assert PageRequest("", query={"page": word}).number("page") == number

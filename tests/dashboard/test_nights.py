@@ -14,7 +14,15 @@ from terminalbench.dashboard.frame import NIGHTS, NotFound
 from terminalbench.dashboard.site import Site
 from terminalbench.index.scan import scan_all
 from terminalbench.locks import lock
-from terminalbench.overnight.night import Happening, Lease, NightEvent, Role, Status, SuiteTask, Work
+from terminalbench.overnight.night import (
+    IterationStatus,
+    IterationWork,
+    NightEvent,
+    NightEventKind,
+    Role,
+    SuiteTask,
+    WorkerLease,
+)
 from terminalbench.overnight.summary import project_night
 
 TWO = [{"p": {"a": "+", "b": "x"}}, {"p": {"a": "x", "b": "x"}}]
@@ -26,7 +34,9 @@ def night(root: Root) -> Night:
     tasks = [SuiteTask("a", "d", "x", category="git")]
     made = make_night(root.path / "20260123", TWO, suite_tasks=tasks)
     made.say(
-        NightEvent("2026-01-23T17:00:00Z", Happening.WORKER_LOST, "it stopped beating", iteration=2, cause="signal 9")
+        NightEvent(
+            "2026-01-23T17:00:00Z", NightEventKind.WORKER_LOST, "it stopped beating", iteration=2, cause="signal 9"
+        )
     )
     project_night(made.folder)
     return made
@@ -73,8 +83,13 @@ def test_one_night_says_what_its_report_says(root: Root, night: Night) -> None:
 
 
 def test_workers_are_shown_while_it_runs(root: Root, night: Night) -> None:
-    lease = Lease(3, 4711, 1, "machine", "2026-01-23T17:00:00Z", 0.0)
-    night.state([Work(1, Role.ITERATION, 1, Status.LEASED, lease=lease, starts=2), Work(2, Role.ITERATION, 2)])
+    lease = WorkerLease(3, 4711, 1, "machine", "2026-01-23T17:00:00Z", 0.0)
+    night.state(
+        [
+            IterationWork(1, Role.ITERATION, 1, IterationStatus.LEASED, lease=lease, starts=2),
+            IterationWork(2, Role.ITERATION, 2),
+        ]
+    )
     with lock(night.folder.lock, "the tests"):
         page = root.text("nights/20260123/")
         assert "4711 on machine" in page
@@ -120,7 +135,7 @@ def test_flips_lead_to_their_trials_and_flaky_tasks_and_kinds_are_told(night: Ni
 def test_a_change_of_a_night_is_told(root: Root, night: Night) -> None:
     before, batches = root.site.state(NIGHTS), root.site.state("")
     assert root.site.state(NIGHTS) == before
-    night.say(NightEvent("2026-01-23T18:00:00Z", Happening.NOTE, "more"))
+    night.say(NightEvent("2026-01-23T18:00:00Z", NightEventKind.NOTE, "more"))
     assert root.site.state(NIGHTS) != before
     assert root.site.state("") == batches
     assert f"events?batch=nights%2F&amp;seen={root.site.state(NIGHTS)}" in root.text("nights/20260123/")
@@ -131,7 +146,7 @@ def test_no_nights_says_how_to_make_one(root: Root) -> None:
 
 
 def test_what_was_said_stays_text(root: Root, night: Night) -> None:
-    night.say(NightEvent("2026-01-23T18:00:00Z", Happening.INCIDENT, "<script>alert(1)</script>\x1b[2J"))
+    night.say(NightEvent("2026-01-23T18:00:00Z", NightEventKind.INCIDENT, "<script>alert(1)</script>\x1b[2J"))
     page = root.text("nights/20260123/")
     assert "<script>alert" not in page
     assert "\x1b" not in page

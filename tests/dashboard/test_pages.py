@@ -19,7 +19,7 @@ from terminalbench.analytics.labels import add_label, make_label
 from terminalbench.dashboard import refresh
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.findings import classify
-from terminalbench.dashboard.frame import Moved, NotFound
+from terminalbench.dashboard.frame import NotFound, Redirect
 from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.refresh import Refresher
 from terminalbench.dashboard.site import Site
@@ -285,10 +285,10 @@ def test_profiles_of_two_batches_are_compared(root: Root) -> None:
     html = root.text("compare/study/1/p/study/0/p/")
     assert "p (study/1) vs p (study/0)" in html
     assert "the same treatment" in html
-    with pytest.raises(Moved) as moved:
+    with pytest.raises(Redirect) as moved:
         root.get("compare/", new="study/1|p", old="study/0|p")
     assert (moved.value.path, moved.value.query) == ("compare/study/1/p/study/0/p/", {})
-    with pytest.raises(Moved) as moved:
+    with pytest.raises(Redirect) as moved:
         root.get("compare/data.json", new="study/1|p", old="study/0|p")
     assert moved.value.path == "compare/study/1/p/study/0/p/data.json"
     with pytest.raises(NotFound, match="there is no batch nonsense"):

@@ -1,8 +1,8 @@
 """README, tutorial and how-to pages, word by word: what their blocks say is typed into a shell in an empty folder with an empty home.
 
 What stands in for what a person has: a clone whose `make setup` finds the packages of these tests, and scripted servers at
-the addresses of models. The 96 trials of the demo are at tasks of the same names that take no time: luck decides them by the
-name, and that each solution earns 1 is shown by tests/starter. From there on, `tbench` and the Harbor processes are forked ones.
+the addresses of models. The trials of the demo are at tasks of the same names that take no time, one of each instead of
+three: luck decides them by the name, and that each solution earns 1 is shown by tests/starter. From there on, `tbench` and the Harbor processes are forked ones.
 """
 
 import json
@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Generator
+from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -19,13 +21,21 @@ from servers.anthropic import AnthropicServer
 from servers.base import Turn
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
+from support.experiments import Project
 from support.judging import ALL, recorded
 from support.pace import seconds
 from support.pages import shell_blocks, typed
+from support.results import make_trial
+from support.scripted_trials import as_planned
 from support.tasks import write_starter_like
 from support.tools import CLAUDE
 from support.walk import Walked, walk
 from support.warm import Warm
+from terminalbench.experiments.batch import allocate
+from terminalbench.experiments.config import load
+from terminalbench.experiments.planner import make_plan
+from terminalbench.harbor.agents.simulated_draws import Identity, SimulatedOptions, draw, probability_for
+from terminalbench.json_files import write_json
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 README = (REPO / "README.md").read_text()
@@ -108,7 +118,8 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Generator[Walked]:
             assert address in tutorial
             tutorial = tutorial.replace(address, stand_in)
         readme = README
-        quick = f'sed -i \'s|"starter"|"{quick_starter(root)}"|\' experiments/demo.toml'
+        fewer = "s/^attempts = 3 /attempts = 1 /; s/options = { /&steps_mean = 2, /"
+        quick = f'sed -i \'s|"starter"|"{quick_starter(root)}"|; {fewer}\' experiments/demo.toml'
         for command, meant in {
             "git clone ADDRESS": f"git clone -q {REPO}",
             "\nmake setup\n": f"\n{LENT}\nmake setup\n",
@@ -125,13 +136,29 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Generator[Walked]:
 
 def test_every_command_works_in_its_order(walked: Walked) -> None:
     assert walked.code == 0, "\n".join(walked.said)[-4000:]
+    assert "strong vs weak: " in walked.said[0]
     assert len(walked.said) == sum(len(shell_blocks(page)) for page in (README, TUTORIAL, *PAGES.values()))
 
 
-def test_the_demo_shows_the_difference_that_the_readme_shows(walked: Walked) -> None:
+def test_the_demo_shows_the_difference_that_the_readme_shows(project: Project, tbench) -> None:
+    """By the luck that the simulated agent draws for each of its 96 trials."""
+    assert tbench("init", "--demo", project.root).code == 0
+    experiment = load(project.root / "experiments" / "demo.toml")
+    batch = allocate(experiment.results_root, experiment.slug)
+    plan = make_plan(experiment, batch, datetime(2026, 1, 23, tzinfo=UTC))
+    write_json(batch.plan_json, plan)
+    for job in plan.jobs:
+        (profile,) = (one for one in experiment.profiles if one.key == job.profile)
+        options = SimulatedOptions(**profile.options)
+        for task, attempt in product(job.tasks, range(1, job.attempts + 1)):
+            identity = Identity(str(profile.model), f"starter/{task.ref.id}", attempt)
+            solves = draw(options, identity, probability_for(options.solve_probability, identity.task, None)).solves
+            name = f"{task.ref.id}__{attempt}"
+            made = make_trial(batch, name, reward=float(solves), job=job.name, attempt=attempt)
+            as_planned(made / "result.json", task.config, task.ref.dataset)
     (sentence,) = re.findall(r"^    (strong vs weak: .*)$", README, re.MULTILINE)
     assert sentence.endswith(": better")
-    assert sentence in " ".join(walked.said[0].split())
+    assert sentence in " ".join(tbench("compare", batch.folder).out.split())
 
 
 def test_what_is_ones_own_has_results(walked: Walked) -> None:

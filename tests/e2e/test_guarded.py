@@ -17,7 +17,7 @@ from servers.base import Refusal
 from servers.workflow import STALL, Answer, Asked, WorkflowServer
 from support.experiments import Project
 from support.tasks import write_repository_task
-from terminalbench.workflow.trace import Happened, TraceEvent, answer_file, patch_file, read_trace
+from terminalbench.workflow.trace import TraceEvent, TraceEventKind, answer_file, patch_file, read_trace
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -234,7 +234,7 @@ def test_each_scenario_ends_as_it_should(batch: Ran) -> None:
         "limited": ("errored", "rate_limit"),
         "broken": ("errored", "provider"),
         "locked": ("errored", "auth"),
-        "bug": ("errored", "unknown"),
+        "bug": ("errored", "guard"),
     }, batch.ran.stdout + batch.ran.stderr
 
 
@@ -250,7 +250,7 @@ def test_tokens_are_those_that_the_server_served(batch: Ran, task: str) -> None:
 
 
 def test_the_trace_is_the_hosts_whatever_the_sandbox_writes(batch: Ran) -> None:
-    kinds = [(e.kind, e.step) for e in batch.trace("good") if e.kind is not Happened.GUARD]
+    kinds = [(e.kind, e.step) for e in batch.trace("good") if e.kind is not TraceEventKind.GUARD]
     assert kinds == [
         ("run_start", None), ("step_start", "analysis"), ("attempt", "analysis"), ("step_pass", "analysis"),
         ("step_start", "patch"), ("attempt", "patch"), ("step_pass", "patch"), ("run_end", None),
@@ -288,7 +288,7 @@ def test_no_key_reaches_the_sandbox(batch: Ran) -> None:
 
 
 def test_malformed_replies_are_repaired_and_counted(batch: Ran) -> None:
-    attempts = [event for event in batch.trace("mended") if event.kind is Happened.ATTEMPT]
+    attempts = [event for event in batch.trace("mended") if event.kind is TraceEventKind.ATTEMPT]
     assert [(event.step, event.attempt, event.tries) for event in attempts] == [("analysis", 1, 1), ("patch", 1, 2)]
     assert (
         "That answer cannot be used" in [asked for asked in batch.server.asked if asked.scenario == "mended"][-1].prompt
@@ -299,10 +299,10 @@ def test_malformed_replies_are_repaired_and_counted(batch: Ran) -> None:
 
 def test_a_step_that_repeats_its_error_sends_the_run_back_and_all_are_told(batch: Ran) -> None:
     trace = batch.trace("back")
-    assert [e.kind for e in trace if e.kind in (Happened.STAGNATION, Happened.ESCALATE, Happened.INVALIDATE)] == [
+    assert [e.kind for e in trace if e.kind in (TraceEventKind.STAGNATION, TraceEventKind.ESCALATE, TraceEventKind.INVALIDATE)] == [
         "stagnation", "escalate", "invalidate"
     ]  # fmt: skip
-    attempts = [(e.step, e.cycle, e.attempt, e.temperature) for e in trace if e.kind is Happened.ATTEMPT]
+    attempts = [(e.step, e.cycle, e.attempt, e.temperature) for e in trace if e.kind is TraceEventKind.ATTEMPT]
     assert attempts == [
         ("analysis", 1, 1, 0), ("patch", 1, 1, 0), ("patch", 1, 2, 0.4), ("analysis", 2, 1, 0), ("patch", 2, 1, 0)
     ]  # fmt: skip
@@ -322,7 +322,7 @@ def test_an_exhausted_run_leaves_the_tree_as_it_was(batch: Ran) -> None:
 
 
 def test_what_a_provider_does_is_no_attempt_of_the_model(batch: Ran) -> None:
-    assert [event.tries for event in batch.trace("busy") if event.kind is Happened.ATTEMPT] == [1, 2]
+    assert [event.tries for event in batch.trace("busy") if event.kind is TraceEventKind.ATTEMPT] == [1, 2]
     assert json.loads((batch.trial("busy") / "seen.json").read_text())["wait"]["refused"] == {"429": 1}
     for task in ("limited", "broken", "locked"):
         kinds = [event.kind for event in batch.trace(task)]
@@ -335,12 +335,11 @@ def test_what_a_provider_does_is_no_attempt_of_the_model(batch: Ran) -> None:
 
 def test_a_bug_of_a_guard_is_no_failure_of_the_model(batch: Ran) -> None:
     end = batch.trace("bug")[-1]
-    assert (end.kind, end.ending, end.reason) == ("run_end", "error", "KeyError: 'a bug of this guard'")
+    assert (end.kind, end.ending, end.guard) == ("run_end", "error", "lab_guards:Works")
+    assert end.reason == "guard lab_guards:Works failed: KeyError: 'a bug of this guard'"
     told = batch.result("bug")
-    assert told["exception_info"]["exception_type"] == "WorkflowBrokenError"
-    assert (
-        "a guard or the engine failed: KeyError: 'a bug of this guard'" in told["exception_info"]["exception_message"]
-    )
+    assert told["exception_info"]["exception_type"] == "GuardFaultError"
+    assert told["exception_info"]["exception_message"] == end.reason
     assert told["agent_result"]["metadata"]["ending"] == "error"
 
 

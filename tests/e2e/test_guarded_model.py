@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.tasks import write_repository_task
-from terminalbench.workflow.trace import Ending, Happened, read_trace
+from terminalbench.workflow.trace import TraceEventKind, WorkflowEnding, read_trace
 
 WORKFLOW = """
 name = "small"
@@ -54,10 +54,10 @@ def test_a_real_model_drives_an_arm_from_end_to_end(lab: Any) -> None:
     [result] = lab.batch().runs.glob("*/*/result.json")
     trace = read_trace(result.parent)
     assert not trace.unreadable
-    assert trace.events[0].kind is Happened.RUN_START
+    assert trace.events[0].kind is TraceEventKind.RUN_START
     end = trace.events[-1]
-    assert end.ending in (Ending.DONE, Ending.EXHAUSTED, Ending.FATAL, Ending.TIME)
-    attempts = [event for event in trace.events if event.kind is Happened.ATTEMPT]
+    assert end.ending in (WorkflowEnding.DONE, WorkflowEnding.EXHAUSTED, WorkflowEnding.FATAL, WorkflowEnding.TIME)
+    attempts = [event for event in trace.events if event.kind is TraceEventKind.ATTEMPT]
     assert attempts
     served = [event.usage.output_tokens or 0 for event in attempts if event.usage is not None]
     assert len(served) == len(attempts)

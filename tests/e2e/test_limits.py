@@ -15,7 +15,7 @@ from support.pace import seconds
 from support.tasks import AGENTS
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
-from terminalbench.harbor.limits.accounts import Known
+from terminalbench.harbor.limits.accounts import KnownCost
 from terminalbench.harbor.limits.gate import Gate, GateState
 
 
@@ -167,7 +167,7 @@ def test_a_declared_price_counts_in_the_gate_and_in_every_trial_read_later(lab) 
     assert ran.returncode == 3, ran.stdout + ran.stderr
     assert "the budget of $3.00 is used up ($3.00 spent)" in ran.stdout
     state = gate(lab)
-    assert (state.account("p").known, state.unknown, list(state.accounts)) == (Known(3, 3.0), 0, ["p"])
+    assert (state.account("p").known, state.unknown, list(state.accounts)) == (KnownCost(3, 3.0), 0, ["p"])
     assert list(lab.batch().superseded.glob("*/*-try1/planned.json"))
     for key in ("own", "silent"):
         assert [o for place, found in lab.outcomes().items() if place[0] == key for o in found] == ["failed"] * 2

@@ -21,11 +21,11 @@ from support.tiny_gguf import tiny_gguf
 from terminalbench.json_files import read_jsonl
 from terminalbench.llm.local.digest import file_digest
 from terminalbench.llm.local.gguf import read_model_file
-from terminalbench.llm.local.lease import Served, models_folder, running
+from terminalbench.llm.local.lease import ServerAccess, models_folder, running
 from terminalbench.llm.local.sizing import window_of
 from terminalbench.locks import start_ticks
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.night import Happening, NightEvent
+from terminalbench.overnight.night import NightEvent, NightEventKind
 from terminalbench.records.trial import Outcome
 from terminalbench.runner.executors.forked import OWN_PROCESSES
 
@@ -69,7 +69,7 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.1)
 
 
-def ended(served: Served) -> bool:
+def ended(served: ServerAccess) -> bool:
     return start_ticks(served.pid) != served.ticks
 
 
@@ -119,13 +119,13 @@ def test_a_night_has_one_server_and_leaves_nothing_when_all_of_it_is_killed(lab:
     begun = ("--suite", suite, "--output", night.folder, "--model", model, "--iterations", "50", "--workers", "1")
     process = lab.start("overnight", *begun)
 
-    def happened(kind: Happening, cause: str | None = None) -> bool:
+    def happened(kind: NightEventKind, cause: str | None = None) -> bool:
         known = read_jsonl(night.events_jsonl, NightEvent).records if night.events_jsonl.exists() else []
         return process.poll() is not None or any(one.kind is kind and one.cause == cause for one in known)
 
-    wait_for(lambda: happened(Happening.NOTE, "model file"), "the night itself has no server")
+    wait_for(lambda: happened(NightEventKind.NOTE, "model file"), "the night itself has no server")
     first = running(place(tiny))
-    wait_for(lambda: happened(Happening.ITERATION_ENDED), "no iteration ended")
+    wait_for(lambda: happened(NightEventKind.ITERATION_ENDED), "no iteration ended")
     second = running(place(tiny))
     assert first is not None, process.communicate()
     assert second is not None, process.communicate()

@@ -14,7 +14,7 @@ from servers.ollama import OllamaServer
 from support.pace import seconds
 from support.tasks import write_task
 from terminalbench.archivist.effects import count_trials
-from terminalbench.archivist.entries import Entry
+from terminalbench.archivist.entries import MemoryEntry
 from terminalbench.archivist.inventory import each_lesson, history
 from terminalbench.archivist.store import MemoryFolder, open_store
 from terminalbench.experiments.batch import Batch
@@ -23,7 +23,7 @@ from terminalbench.index.exposures import exposed_trials
 from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.live.processes import Worker
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.night import Beat, NightConfig, Role
+from terminalbench.overnight.night import Heartbeat, NightConfig, Role
 from terminalbench.overnight.reflections import read_reflection
 from terminalbench.records.trial import Outcome
 from terminalbench.runner.executors.forked import OWN_PROCESSES
@@ -49,7 +49,7 @@ def kill_all(night: NightFolder, process: Any) -> None:
     pids = [process.pid]
     for number in (1, 2):
         with contextlib.suppress(Exception):
-            pids.append(read_json(night.heartbeat(number, Role.ITERATION), Beat).pid)
+            pids.append(read_json(night.heartbeat(number, Role.ITERATION), Heartbeat).pid)
     for file in night.results_root.glob("night/*/workers/*.json"):
         with contextlib.suppress(Exception):
             pids.append(read_json(file, Worker).pid or 0)
@@ -71,9 +71,9 @@ def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_whatever_i
         lab.env["OLLAMA_HOST"] = server.url
         asked = ("--iterations", "2", "--lessons", "--reflect-model", f"ollama:{MODEL}", "--seed", "3")
         running = lab.start("overnight", "--suite", suite, "--output", night.folder, *asked)
-        wait_for(lambda: memory.log.exists() and read_jsonl(memory.log, Entry).records)
+        wait_for(lambda: memory.log.exists() and read_jsonl(memory.log, MemoryEntry).records)
         kill_all(night, running)
-        (first_entry,) = read_jsonl(memory.log, Entry).records
+        (first_entry,) = read_jsonl(memory.log, MemoryEntry).records
 
         running = lab.start("overnight", "--resume", night.folder)
         wait_for(lambda: any(night.results_root.glob("night/2/runs/*__p-lessons/c__*/lessons.json")))

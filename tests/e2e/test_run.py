@@ -12,7 +12,7 @@ import tomlkit
 from support.pace import seconds
 from support.tasks import BOTH, SOLVE, write_task
 from support.warm import Warm
-from terminalbench.experiments.plan import Declared, Plan
+from terminalbench.experiments.plan import BatchDeclaration, Plan
 from terminalbench.harbor.read.results import read_job
 from terminalbench.json_files import read_json
 from terminalbench.locks import start_ticks
@@ -59,7 +59,7 @@ def test_an_experiment_runs_and_leaves_its_tree(lab) -> None:
     kinds = [event.kind for event in lab.events()]
     assert kinds.count("trial_ended") == 8
     assert {event.profile for event in lab.events()} == {"oracle", "nop"}
-    assert plan.declared == Declared(("tasks/a", "tasks/b"), ("oracle", "nop"), 2)
+    assert plan.declared == BatchDeclaration(("tasks/a", "tasks/b"), ("oracle", "nop"), 2)
     again = file.parent / "again.xml"
     ran = lab.tbench("resume", file, "--junit", again)
     assert ran.returncode == 0, ran.stderr

@@ -20,7 +20,7 @@ from terminalbench.harbor.read.results import read_trial
 from terminalbench.harbor.read.suspicion import read_safety
 from terminalbench.sandbox.helper import find_bwrap
 from terminalbench.swebench_pro.dataset import Instance, image_of, read_rows
-from terminalbench.swebench_pro.verdicts import State, read
+from terminalbench.swebench_pro.verdicts import VerdictState, read
 
 sys.path.insert(0, str(REPO / "examples" / "swe_bench_pro"))
 import build_instances  # ty: ignore[import-not-found]
@@ -183,11 +183,11 @@ def states(folder: Path) -> dict[tuple[str, str], tuple]:
 def test_a_strangers_predictions_have_three_states(evaluated) -> None:
     folder, ran = evaluated
     assert states(folder) == {
-        ("slug", "ours"): (State.UNRESOLVED, False, False),
-        ("ledger", "ours"): (State.RESOLVED, True, False),
-        ("settings", "ours"): (State.EVAL_ERROR, None, False),
-        ("slug", "a stranger's"): (State.UNRESOLVED, True, False),
-        ("ledger", "a stranger's"): (State.UNRESOLVED, None, True),
+        ("slug", "ours"): (VerdictState.UNRESOLVED, False, False),
+        ("ledger", "ours"): (VerdictState.RESOLVED, True, False),
+        ("settings", "ours"): (VerdictState.EVAL_ERROR, None, False),
+        ("slug", "a stranger's"): (VerdictState.UNRESOLVED, True, False),
+        ("ledger", "a stranger's"): (VerdictState.UNRESOLVED, None, True),
     }
     assert ran.returncode == 3
     assert "a stranger's: 1 prediction of no such instance: instance_of_another_dataset" in ran.stderr
@@ -243,7 +243,7 @@ def test_tasks_on_the_official_image_are_judged_without_docker(bench: Bench, tmp
     ran = bench.lab.tbench(*command, "--container-env", "local", "--max-workers", "2")
     assert ran.returncode == 0, ran.stderr
     found = {pair.arm: pair.state for pair in read(tmp_path / "predictions" / "evaluation" / "resolved.json").values()}
-    assert found == {"golden": State.RESOLVED, "nothing": State.UNRESOLVED}
+    assert found == {"golden": VerdictState.RESOLVED, "nothing": VerdictState.UNRESOLVED}
     assert bench.lab.tbench("images", "prune", image, "--yes").returncode == 0
 
 
@@ -278,9 +278,10 @@ def test_the_verdicts_are_those_of_the_official_evaluator(bench: Bench, evaluate
     command = ["swebench-pro", "evaluate", "--predictions-dir", folder, "--tasks", bench.lab.root / "evaluated"]
     with mock.patch.dict(bench.lab.env, env):
         ran = bench.lab.tbench(*command, "--eval-mode", "official", "--evaluator", checkout, "--max-workers", "2")
-        assert ran.returncode == 3
-        # The official program says of a patch that silences all tests what it says of a run that never was.
-        ours = states(evaluated[0]) | {("slug", "a stranger's"): (State.EVAL_ERROR, None, False)}
+        assert ran.returncode == 0, "its false is a verdict"
+        assert "officially unresolved: the parser left no results" in ran.stderr
+        # The official program says of a run that never was what it says of a patch that silences all tests.
+        ours = states(evaluated[0]) | {("settings", "ours"): (VerdictState.UNRESOLVED, None, False)}
         assert {pair: told[0] for pair, told in states(folder).items()} == {
             pair: told[0] for pair, told in ours.items()
         }
@@ -297,6 +298,9 @@ def test_the_verdicts_are_those_of_the_official_evaluator(bench: Bench, evaluate
         )
         bench.lab.tbench(*command, "--eval-mode", "official", "--evaluator", checkout, "--arms", "ours")
     verdict = read(folder / "evaluation" / "resolved.json")[name, "ours"]
-    assert verdict.state is State.EVAL_ERROR
-    assert verdict.reason in ("the parser left no results", "the evaluator ended with exit code 1")
+    assert verdict.state in (VerdictState.UNRESOLVED, VerdictState.EVAL_ERROR)
+    assert verdict.reason in (
+        "officially unresolved: the parser left no results",
+        "the evaluator ended with exit code 1",
+    )
     assert verdict.patch == hashlib.sha256((bench.rows["ledger"].patch + "\n").encode()).hexdigest()

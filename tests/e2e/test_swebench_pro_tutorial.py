@@ -21,7 +21,7 @@ from servers.workflow import Answer, Asked, WorkflowServer
 from support.experiments import Project
 from support.tasks import write_repository_task
 from terminalbench.experiments.batch import Batch
-from terminalbench.swebench_pro.rows import Standing, read_results
+from terminalbench.swebench_pro.rows import RunVerdict, read_results
 
 pytestmark = pytest.mark.timeout(600)
 KEY = "sk-scripted-0123456789abcdef"
@@ -55,18 +55,23 @@ class Done:
         return Batch(self.output / "batches" / "swe-bench-pro" / "0")
 
 
+def write_instance(folder: Path, scenario: str) -> None:
+    """An instance with a tiny repository, of which the server knows what to answer by its scenario."""
+    write_repository_task(folder)
+    text = (folder / "task.toml").read_text()
+    mark = '[metadata]\nswebench_pro = true\nrepo = "tiny/calc"\nbase_commit = "0"\n'
+    (folder / "task.toml").write_text(text.replace("[metadata]\n", mark))
+    told = f"SCENARIO {scenario}: `add(2, 3)` of calc.py returns -1, it should be 5.\n"
+    (folder / "instruction.md").write_text(told)
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, new_lab: Any) -> Generator[Done]:
     root = tmp_path_factory.mktemp("pro") / "a project"
     root.mkdir()
     lab = new_lab(Project(root))
     for name in INSTANCES:
-        folder = write_repository_task(root / "swebench-pro" / name)
-        text = (folder / "task.toml").read_text()
-        mark = '[metadata]\nswebench_pro = true\nrepo = "tiny/calc"\nbase_commit = "0"\n'
-        (folder / "task.toml").write_text(text.replace("[metadata]\n", mark))
-        told = f"SCENARIO {name.removeprefix('instance_')}: `add(2, 3)` of calc.py returns -1, it should be 5.\n"
-        (folder / "instruction.md").write_text(told)
+        write_instance(root / "swebench-pro" / name, name.removeprefix("instance_"))
     output = root / "output" / "swe_bench_pro"
     lab.env |= {"NO_PROXY": "127.0.0.1", "LLM_API_KEY": KEY}
     with WorkflowServer(answers) as server:
@@ -88,7 +93,7 @@ def test_each_pair_of_instance_and_arm_is_once_in_the_results(done: Done) -> Non
     assert Counter((row.instance_id, row.arm) for row in rows.rows) == Counter((i, a) for i in INSTANCES for a in ARMS)
     standings = {row.key[:2]: row.standing for row in rows.rows}
     assert standings == {
-        (i, a): Standing.RESOLVED if i == "instance_good" else Standing.GAVE_UP for i in INSTANCES for a in ARMS
+        (i, a): RunVerdict.RESOLVED if i == "instance_good" else RunVerdict.GAVE_UP for i in INSTANCES for a in ARMS
     }
     bad = next(row for row in rows.rows if row.key[:2] == ("instance_hopeless", "s1_direct"))
     assert (bad.failed_step, bad.failed_guard, bad.failure, bad.retry_count) == ("patch", "patch", "rmax", 3)
@@ -156,3 +161,65 @@ def test_every_other_command_of_the_tutorial_works(done: Done) -> None:
         else:
             ran = done.lab.tbench(*words)
         assert ran.returncode in (0, 3 if words[0] == "compare" else 0), (words, ran.stdout, ran.stderr)
+
+
+_OF_THE_RUN = {"batch", "trial", "started_at", "finished_at", "superseded", "suspect"}
+"""What a row says of when and where it was made, how often, and what was odd about it there. With times and tokens (the
+server bills each answer otherwise) this is all that may differ."""
+
+
+def told(output: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (output / "results.jsonl").read_text().splitlines()]
+    parts = ("_seconds", "tokens", "_usd")
+    return [{k: v for k, v in row.items() if k not in _OF_THE_RUN and not k.endswith(parts)} for row in rows]
+
+
+def test_killed_twice_grown_twice_and_sharded_in_two_it_is_as_one_straight_run(tmp_path: Path, new_lab: Any) -> None:
+    """Two workflows and two agents on six instances."""
+    root = tmp_path / "project"
+    root.mkdir()
+    lab = new_lab(Project(root))
+    lab.env |= {"NO_PROXY": "127.0.0.1", "LLM_API_KEY": KEY}
+    for place, name in enumerate("abcdef"):
+        write_instance(root / "swebench-pro" / f"instance_{name}", "hopeless" if place % 3 == 2 else "good")
+    fixed = r"def add(a, b): return a + b\n"
+    (root / "fix.py").write_text(f"from pathlib import Path\nPath('calc.py').write_text('{fixed}')\n")
+    head = (
+        'schema_version = 2\nslug = "s"\n[tasks]\ndefault_dataset = "swebench-pro"\nitems = [{ id = "instance_a" }]\n'
+    )
+    (root / "agents.toml").write_text(f'{head}[profiles.idle]\nagent = "nop"\n')
+    program = "command:python3 fix.py"
+    with WorkflowServer(answers) as server:
+        common = [
+            "swebench-pro",
+            "experiment",
+            "--provider",
+            "openai",
+            "--base-url",
+            f"{server.url}/v1",
+            "--model",
+            "m",
+        ]
+        common += ["--container-env", "local", "--max-workers", "4"]
+        every = ["--arms", f"singleshot,{program},s1_direct,agents.toml:idle"]
+        straight = lab.tbench(*common, *every, "--output-dir", "straight")
+        assert straight.returncode == 0, straight.stdout + straight.stderr
+        first = [*common, "--shard", "1/2", "--output-dir", "part-1"]
+        some = ["--max-instances", "4"]
+        for more, ended in (["--arms", f"singleshot,{program}", *some], 1), ([*every, *some, "--resume"], 4):
+            process = lab.start(*first, *more)
+            results = root / "part-1" / "batches" / "swe-bench-pro" / "0" / "runs"
+            wait_for(lambda ended=ended, at=results: len(list(at.glob("*/*/result.json"))) >= ended or None, process)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(LIMIT_SEC)
+        for arguments in ([*first, *every, "--resume"], [*common, *every, "--shard", "2/2", "--output-dir", "part-2"]):
+            ran = lab.tbench(*arguments)
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert lab.tbench("swebench-pro", "project", "part-2", "part-1", "--output-dir", "whole").returncode == 0
+    rows = told(root / "straight")
+    whole = told(root / "whole")
+    assert [(one["arm"], one["instance_id"]) for one in whole] == [(one["arm"], one["instance_id"]) for one in rows]
+    pairs = [(one, other) for one, other in zip(whole, rows, strict=True) if one != other]
+    assert [{k: (a[k], b[k]) for k in a if a[k] != b[k]} for a, b in pairs] == []
+    resolved = {arm: sum(row["resolved"] for row in rows if row["arm"] == arm) for arm in ("singleshot", "fix", "idle")}
+    assert resolved == {"singleshot": 4, "fix": 6, "idle": 0}

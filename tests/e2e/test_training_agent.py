@@ -16,7 +16,7 @@ from support.warm import Warm
 from terminalbench.harbor.limits.gate import share_gate
 from terminalbench.overnight import limits
 from terminalbench.runner.executors import local
-from terminalbench.trainer.evolvers.agent import Agent
+from terminalbench.trainer.evolvers.agent import AgentEvolver
 from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import load_plan
 
@@ -94,9 +94,9 @@ def test_claude_code_edits_the_profile_and_neither_evaluator_nor_holdout(
         batch = batch_of(project.root, {"a__1": STEPS, "b__1": STEPS}, plan.start.profile.id)
         search = search_of(plan, Batches(plan, lambda *_: False, f"s/{batch.number}"))
         search.results, search.limits = project.root / "results", NightLimits(gate)
-        (proposal,) = Agent().propose(search)
+        (proposal,) = AgentEvolver().propose(search)
         paid = len(server.main_requests)
-        (again,) = Agent().propose(search)  # a night that was killed: the same, and nothing is asked twice
+        (again,) = AgentEvolver().propose(search)  # a night that was killed: the same, and nothing is asked twice
         assert (again, len(server.main_requests)) == (proposal, paid)
 
     assert search.refused == []

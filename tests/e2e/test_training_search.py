@@ -1,4 +1,4 @@
-"""Real trainings on the local sandbox with a scripted reflector: skill that depends on the prompt, and skill that does not."""
+"""A real training on the local sandbox with a scripted reflector. One without a gain is in tests/trainer/test_kills.py."""
 
 import json
 
@@ -9,7 +9,7 @@ from support.tasks import SMALL_GYM, write_small_gym
 from support.warm import Warm
 from terminalbench.runner.executors import local
 from terminalbench.trainer.plan import load_plan
-from terminalbench.trainer.run import Trained, run_training
+from terminalbench.trainer.run import TrainingResult, run_training
 from terminalbench.trainer.story import report
 from terminalbench.trainer.training import open_training
 
@@ -30,15 +30,13 @@ QUITS = {"reason": "a quick end", "sections": [{"title": "Pace", "text": "Give u
 CHECKS = {"reason": "nobody looks again", "sections": [{"title": "End", "text": "Check the result twice."}]}
 
 
-def trained(project: Project, slug: str, nights: int, skill: str) -> Trained:
+def trained(project: Project, slug: str, nights: int, skill: str) -> TrainingResult:
     text = PLAN.format(slug=slug, nights=nights, skill=skill, root=project.root) + SMALL_GYM
     return run_training(load_plan(project.write(f"{slug}.toml", text)))
 
 
 @pytest.mark.long
-def test_a_reflector_improves_what_depends_on_the_prompt_and_nothing_else(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reflector_improves_what_depends_on_the_prompt(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "spawn", Warm())
     write_small_gym(project.root / "tasks")
     answers = [
@@ -63,8 +61,3 @@ def test_a_reflector_improves_what_depends_on_the_prompt_and_nothing_else(
     assert best.evidence["interval"]["low"] <= 0.7 <= best.evidence["interval"]["high"]
     assert training.lineage.variants[best.id].evidence  # the trials that failed
     assert "promoted" in report(training.lineage, "taught", 4, better.nights)
-
-    same = trained(project, "apart", 2, "solve_probability = 0.5")
-    training = open_training(project.root / "apart.toml")
-    assert [one.why for one in training.lineage.crowned] == ["started"]
-    assert "No gain was shown: the first champion stays." in report(training.lineage, "apart", 2, same.nights)

@@ -24,7 +24,7 @@ from support.warm import Forked, fork_tbench
 from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.locks import start_ticks
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.night import NightState, Status
+from terminalbench.overnight.night import IterationStatus, NightState
 from terminalbench.records.event import Event
 from terminalbench.runner.executors.forked import OWN_PROCESSES
 
@@ -245,7 +245,7 @@ def test_a_night_shows_itself_and_is_stopped_from_its_view_and_by_ctrl_c(lab, sc
     two.shows("a agent")
     two.press("\x03")
     assert (two.end(), two.is_as_before(), state().status) == (130, True, "interrupted")
-    assert [(work.number, work.starts, work.status) for work in state().work] == [(1, 2, Status.WAITING)]
+    assert [(work.number, work.starts, work.status) for work in state().work] == [(1, 2, IterationStatus.WAITING)]
 
 
 def test_what_an_agent_says_does_not_drive_the_terminal(lab, screen) -> None:

@@ -145,13 +145,13 @@ def test_off_is_as_if_the_key_were_not_there(project: Project) -> None:
 
 def test_the_key_is_a_word_or_a_table_and_may_be_inherited(project: Project) -> None:
     word = good(project, profile(project, 'lessons = "masked"')).profiles[1]
-    table = good(project, profile(project, "lessons = { k = 1, withhold = 0.3 }")).profiles[1]
+    table = good(project, profile(project, "lessons = { k = 3, withhold = 0.3 }")).profiles[1]
     assert word.id == table.id
-    assert word.content["lessons"] == {"mode": "masked", "k": 1, "budget": 400, "withhold": 0.3}
-    defaults = '[defaults]\nlessons = { mode = "recall", k = 3 }\n'
+    assert word.content["lessons"] == {"mode": "masked", "k": 3, "budget": 400, "withhold": 0.3}
+    defaults = '[defaults]\nlessons = { mode = "recall", k = 2 }\n'
     inherited = good(project, profile(project, "", defaults))
     assert inherited.profiles[0].lessons is None, "an agent without a model has no use for lessons"
-    assert inherited.profiles[1].content["lessons"]["k"] == 3
+    assert inherited.profiles[1].content["lessons"]["k"] == 2
     assert good(project, profile(project, 'lessons = "off"', defaults)).profiles[1].lessons is None
     assert {d.aspect for d in differences(word.content, inherited.profiles[1].content)} == {
         "lessons.mode",
@@ -161,7 +161,7 @@ def test_the_key_is_a_word_or_a_table_and_may_be_inherited(project: Project) -> 
 
 def test_lessons_that_only_one_profile_has_are_one_difference(project: Project) -> None:
     plain, word = (good(project, profile(project, line)).profiles[1] for line in ("", 'lessons = "masked"'))
-    every = "mode masked, k 1, budget 400, withhold 0.3"
+    every = "mode masked, k 3, budget 400, withhold 0.3"
     assert summaries(differences(plain.content, word.content)) == [f"lessons: + {every}"]
     assert summaries(differences(word.content, plain.content)) == [f"lessons: - {every}"]
 

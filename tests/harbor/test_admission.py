@@ -6,7 +6,7 @@ import pytest
 
 from terminalbench.harbor.limits import admission
 from terminalbench.harbor.limits.admission import Admission, Wait
-from terminalbench.harbor.limits.gate import Gate, GateState, Refusal
+from terminalbench.harbor.limits.gate import Gate, GateState, TrialRefusal
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_one_that_is_withdrawn_at_the_last_moment_keeps_neither_place_nor_money(
     assert door.gate is not None
     enter = door.gate.enter
 
-    def late(trial: str, profile: str) -> Refusal | None:
+    def late(trial: str, profile: str) -> TrialRefusal | None:
         refusal = enter(trial, profile)
         door.withdraw(trial)
         return refusal

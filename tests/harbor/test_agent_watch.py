@@ -13,7 +13,7 @@ from harbor.cli.jobs import _handle_sigterm
 
 from support.watched import stub_trial
 from terminalbench.harbor.agent_watch import AgentWatch
-from terminalbench.harbor.read.seen import Seen
+from terminalbench.harbor.read.seen import HostActivity
 
 type Run = Callable[[], Awaitable[str | None]]
 
@@ -120,7 +120,7 @@ def test_requests_by_litellm_are_counted_for_the_trial_that_makes_them(monkeypat
         waits.set()
         await asyncio.sleep(60)
 
-    async def harbor() -> tuple[Seen, Seen]:
+    async def harbor() -> tuple[HostActivity, HostActivity]:
         agents = [SimpleNamespace(run=run, setup=ready) for run in (lives, is_refused)]
         watches = [AgentWatch(stub_trial(agent)) for agent in agents]
         late = asyncio.ensure_future(agents[1].run())

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terminalbench.experiments.plan import ExclusionKind
-from terminalbench.harbor.limits.accounts import Account, Known, Likely, Refusal, Turn, fair_shares
-from terminalbench.harbor.limits.budget import GateState, Share, SharedState
+from terminalbench.harbor.limits.accounts import Account, KnownCost, LikelyCost, TrialRefusal, Turn, fair_shares
+from terminalbench.harbor.limits.budget import BatchShare, GateState, SharedState
 
 NOW = 0.0
 
@@ -54,11 +54,11 @@ class Game:
         """As a run or a resume does: from what is on disk."""
         accounts = {}
         for name, profile in self.profiles.items():
-            known = Known()
+            known = KnownCost()
             for cost, tells in self.ended[name]:
                 known = known.and_one(cost) if tells else known
             unknown = sum(not tells for _, tells in self.ended[name])
-            likely = None if profile.likely is None else Likely(profile.likely)
+            likely = None if profile.likely is None else LikelyCost(profile.likely)
             turn = Turn.LATER if self.left[name] else Turn.OVER
             accounts[name] = Account(turn, self.left[name], known=known, unknown=unknown, likely=likely)
         self.state = GateState(budget_usd=self.budget, accounts=accounts)
@@ -72,7 +72,7 @@ class Game:
             if not self.killed:
                 return
 
-    def refusal(self, name: str) -> Refusal | None:
+    def refusal(self, name: str) -> TrialRefusal | None:
         """Why a trial may not start."""
         return self.state.refusal(name, NOW)
 
@@ -260,13 +260,13 @@ def test_shares_are_filled_from_below() -> None:
 
 def test_a_raised_budget_and_a_later_cost_change_the_answer_without_a_word() -> None:
     """Nothing of a refusal is kept: the resume of a batch asks anew."""
-    accounts = {"dear": Account(Turn.NOW, 5, known=Known(2, 6.0)), "mute": Account(Turn.NOW, 5, unknown=3)}
+    accounts = {"dear": Account(Turn.NOW, 5, known=KnownCost(2, 6.0)), "mute": Account(Turn.NOW, 5, unknown=3)}
     state = GateState(budget_usd=8.0, accounts=accounts)
     refused = state.refusal("mute", NOW)
     assert refused is not None
     assert (refused.final, refused.kind) == (True, ExclusionKind.BUDGET)
     assert "$6.00 spent and 3 tries of unknown cost, taken as $3.00" in refused.reason
-    state.change("mute", Account(Turn.NOW, 5, known=Known(1, 0.1), unknown=3))
+    state.change("mute", Account(Turn.NOW, 5, known=KnownCost(1, 0.1), unknown=3))
     assert state.refusal("mute", NOW) is None, "they were cheap"
     waits = state.refusal("dear", NOW)
     assert waits is not None
@@ -285,7 +285,7 @@ class Night:
 
     @property
     def state(self) -> SharedState:
-        shares = {name: Share(game.state.accounts) for name, game in self.batches.items()}
+        shares = {name: BatchShare(game.state.accounts) for name, game in self.batches.items()}
         return SharedState(budget_usd=self.budget, batches=shares)
 
     def play(self) -> None:
@@ -323,7 +323,7 @@ class Sharing(Game):
         together = self.night.state.seen_by(self.name, self.state, lambda name: not self.night.batches[name].killed)
         return [self.state, together]
 
-    def refusal(self, name: str) -> Refusal | None:
+    def refusal(self, name: str) -> TrialRefusal | None:
         found = (state.refusal(name, NOW) for state in self.states)
         return next((refusal for refusal in found if refusal is not None), None)
 

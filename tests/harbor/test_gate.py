@@ -5,9 +5,9 @@ import msgspec
 import pytest
 
 from terminalbench.experiments.plan import Exclusion, ExclusionKind
-from terminalbench.harbor.limits.accounts import Account, Known, Likely, Refusal, Turn
+from terminalbench.harbor.limits.accounts import Account, KnownCost, LikelyCost, TrialRefusal, Turn
 from terminalbench.harbor.limits.gate import Gate, GateState
-from terminalbench.harbor.limits.hangs import Held
+from terminalbench.harbor.limits.hangs import HoldReason
 from terminalbench.records.event import WaitKind
 
 
@@ -26,15 +26,15 @@ def test_until_a_profile_has_told_a_cost_one_trial_runs_at_a_time(tmp_path: Path
     found = gate(tmp_path, budget_usd=0.1, guess_usd=1.0, accounts=accounts)
     assert found.enter("a", "p") is None, "the first one fits into anything"
     said = "no trial of p has told its cost yet: one at a time until one does"
-    assert found.enter("b", "p") == Refusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
+    assert found.enter("b", "p") == TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
     assert found.enter("x", "q") is None, "so it is for each profile"
     found.leave("x", "q", 0.01)
     found.leave("a", "p", 0.02)
     assert found.enter("b", "p") is None
     found.leave("b", "p", 0.06)
     said = "the budget of $0.10 is used up ($0.09 spent; another trial probably costs $0.04)"
-    assert found.enter("c", "p") == Refusal(said, ExclusionKind.BUDGET)
-    assert found.read().account("p").closed == Refusal(said, ExclusionKind.BUDGET)
+    assert found.enter("c", "p") == TrialRefusal(said, ExclusionKind.BUDGET)
+    assert found.read().account("p").closed == TrialRefusal(said, ExclusionKind.BUDGET)
     assert found.enter("y", "q") is None, "closed for the profile that has no room, and for no other"
 
 
@@ -47,30 +47,30 @@ def test_sixteen_slots_at_ten_dollars_with_a_budget_of_sixteen_spend_twenty(tmp_
 
 
 def test_what_is_spent_closes_at_once_though_others_run(tmp_path: Path) -> None:
-    found = gate(tmp_path, budget_usd=1.0, accounts={"p": Account(to_start=4, likely=Likely(0.1))})
+    found = gate(tmp_path, budget_usd=1.0, accounts={"p": Account(to_start=4, likely=LikelyCost(0.1))})
     for trial in "abc":
         assert found.enter(trial, "p") is None
     found.leave("a", "p", 1.2)
-    assert found.enter("d", "p") == Refusal("the budget of $1.00 is used up ($1.20 spent)", ExclusionKind.BUDGET)
+    assert found.enter("d", "p") == TrialRefusal("the budget of $1.00 is used up ($1.20 spent)", ExclusionKind.BUDGET)
 
 
 def test_what_a_dead_harbor_held_is_settled_as_unknown(tmp_path: Path) -> None:
-    found = gate(tmp_path, budget_usd=2.5, accounts={"p": Account(to_start=9, likely=Likely(1.0))})
+    found = gate(tmp_path, budget_usd=2.5, accounts={"p": Account(to_start=9, likely=LikelyCost(1.0))})
     for job, trial in (("dead", "a"), ("alive", "b")):
         assert found.enter(trial, "p") is None
         (tmp_path / job / trial).mkdir(parents=True)
-    assert found.enter("c", "p") == Refusal(
+    assert found.enter("c", "p") == TrialRefusal(
         "running trials hold the rest of the budget of $2.50", ExclusionKind.BUDGET, WaitKind.BUDGET
     )
     found.leave("b", "p", 0.5)
     found.settle_dead(tmp_path / "dead", "p")
     account = found.read().account("p")
-    assert (account.running, account.known, account.unknown) == ({}, Known(1, 0.5), 1)
+    assert (account.running, account.known, account.unknown) == ({}, KnownCost(1, 0.5), 1)
     assert found.read().spent_usd == 1.0, "at what is known of the profile since"
 
 
 def test_what_other_jobs_of_a_profile_hold_is_theirs_when_one_dies(tmp_path: Path) -> None:
-    found = gate(tmp_path, budget_usd=9.0, accounts={"p": Account(likely=Likely(1.0))})
+    found = gate(tmp_path, budget_usd=9.0, accounts={"p": Account(likely=LikelyCost(1.0))})
     found.begin("p", 2)
     found.begin("p", 3, more=True)
     assert found.read().account("p").to_start == 5
@@ -84,7 +84,11 @@ def test_what_other_jobs_of_a_profile_hold_is_theirs_when_one_dies(tmp_path: Pat
 
 
 def test_a_profile_is_priced_by_its_own_trials_and_by_no_others(tmp_path: Path) -> None:
-    accounts = {"p": Account(known=Known(2, 0.4)), "q": Account(known=Known(1, 4.0)), "new": Account(to_start=5)}
+    accounts = {
+        "p": Account(known=KnownCost(2, 0.4)),
+        "q": Account(known=KnownCost(1, 4.0)),
+        "new": Account(to_start=5),
+    }
     state = gate(tmp_path, budget_usd=6.0, accounts=accounts).read()
     assert state.account("p").price_usd == pytest.approx(0.2)
     assert state.account("new").price_usd is None
@@ -120,7 +124,7 @@ def test_a_dear_profile_does_not_shut_out_a_cheap_one(tmp_path: Path) -> None:
     found.leave("d1", "dear", 3.0)
     waits = found.enter("d2", "dear")
     said = "dear has used its share of the budget of $8.00; waiting for what cheap may leave"
-    assert waits == Refusal(said, ExclusionKind.BUDGET, WaitKind.SHARE)
+    assert waits == TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.SHARE)
     for number in range(10):
         assert found.enter(f"c{number}", "cheap") is None, number
         found.leave(f"c{number}", "cheap", 0.1)
@@ -128,18 +132,18 @@ def test_a_dear_profile_does_not_shut_out_a_cheap_one(tmp_path: Path) -> None:
     assert found.enter("d2", "dear") is None, "what the cheap one left is the other's"
     found.leave("d2", "dear", 3.0)
     said = "the budget of $8.00 is used up ($7.00 spent; another trial probably costs $3.00)"
-    assert found.enter("d3", "dear") == Refusal(said, ExclusionKind.BUDGET)
+    assert found.enter("d3", "dear") == TrialRefusal(said, ExclusionKind.BUDGET)
 
 
 def test_a_profile_whose_share_is_used_makes_room_for_those_in_line(tmp_path: Path) -> None:
     """It would wait for ever for what profiles leave that wait for its place."""
-    accounts = {"p": Account(Turn.NOW, 9, known=Known(1, 3.0)), "q": Account(Turn.LATER, 9)}
+    accounts = {"p": Account(Turn.NOW, 9, known=KnownCost(1, 3.0)), "q": Account(Turn.LATER, 9)}
     found = gate(tmp_path, budget_usd=8.0, accounts=accounts)
     said = (
         "the share of p in the budget of $8.00 is used up ($3.00 spent; another trial probably costs $3.00); "
         "the rest is kept for q"
     )
-    assert found.enter("a", "p") == Refusal(said, ExclusionKind.BUDGET)
+    assert found.enter("a", "p") == TrialRefusal(said, ExclusionKind.BUDGET)
     found.through("p")
     found.begin("q", 9)
     for number in range(5):
@@ -166,7 +170,7 @@ def test_a_budget_does_not_hold_agents_that_cost_nothing(tmp_path: Path) -> None
 def test_a_deadline_closes_for_good(tmp_path: Path) -> None:
     found = gate(tmp_path, deadline=100.0)
     assert found.enter("a", "p", now=99.0) is None
-    assert found.enter("b", "p", now=100.0) == Refusal(
+    assert found.enter("b", "p", now=100.0) == TrialRefusal(
         "the deadline (run.run_timeout_sec) has passed", ExclusionKind.DEADLINE
     )
     assert gate(tmp_path, deadline=found.read().clock.now() - 1.0).why_closed("p") is not None
@@ -224,4 +228,4 @@ def test_plans_of_versions_without_kinds_are_read(reason: str, kind: ExclusionKi
     ],
 )
 def test_whether_a_held_trial_runs_again_is_not_read_from_its_sentence(note: dict, finished: bool) -> None:
-    assert msgspec.json.decode(msgspec.json.encode(note), type=Held).finished is finished
+    assert msgspec.json.decode(msgspec.json.encode(note), type=HoldReason).finished is finished

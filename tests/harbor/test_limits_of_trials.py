@@ -11,7 +11,7 @@ from jobkit import SOLVE, Job, scripted, write_task
 from terminalbench.harbor.limits.clock import ASLEEP_SEC, AwakeClock, give_time, take_time_back
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.hangs import AGENT_SEC, GRACE_SEC, has_agent_limit, phase_limits
-from terminalbench.harbor.limits.phase_watch import INSIST_SEC, Overdue, PhaseWatch
+from terminalbench.harbor.limits.phase_watch import INSIST_SEC, OverduePhase, PhaseWatch
 
 
 def test_a_rate_limit_holds_the_next_trial_as_long_as_the_log_asks(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ class _Config:
 
 def test_limits_of_phases() -> None:
     task = {"agent": {"timeout_sec": 300}, "verifier": {"timeout_sec": 50}, "environment": {"build_timeout_sec": 80}}
-    assert phase_limits(task, _Config, 10.0) == {"environment": 70.0, "agent": 60.0, "collect": 10.0, "verifier": 150.0}
+    assert phase_limits(task, _Config, 10.0) == {"environment": 70.0, "agent": 60.0, "collect": 10.0, "verifier": 250.0}
     unknown = phase_limits({}, _Config)
     assert unknown["collect"] == GRACE_SEC
     steps = {"steps": [{"agent": {"timeout_sec": 10}}, {"agent": {"timeout_sec": 30}, "verifier": {"timeout_sec": 7}}]}
@@ -151,7 +151,7 @@ def test_a_watch_asks_twice_and_then_knows_that_it_is_in_vain() -> None:
     now[0] = 105.0
     assert watch.overdue() == []
     now[0] = 105.1
-    assert watch.overdue() == [Overdue("t", "agent", 5.0)]
+    assert watch.overdue() == [OverduePhase("t", "agent", 5.0)]
     assert watch.ask("t") is task
     watch.phase("t", "collect")
     now[0] += INSIST_SEC
@@ -177,7 +177,7 @@ def test_time_in_which_one_trial_has_the_loop_to_itself_counts_for_that_one_only
     for _ in range(6):
         now[0] += 1.0
         watch.pardon(1.0, "blocks")
-    assert watch.overdue() == [Overdue("blocks", "agent", 5.0)]
+    assert watch.overdue() == [OverduePhase("blocks", "agent", 5.0)]
 
 
 @pytest.mark.parametrize("away", [7200.0, ASLEEP_SEC + 0.1])

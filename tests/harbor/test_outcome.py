@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from results_kit import claude, error, phase, result, rewarded
 
-from terminalbench.faults import Again, ErrorClass
+from terminalbench.faults import ErrorClass, RetryRule
 from terminalbench.harbor.limits.hangs import Hang
-from terminalbench.harbor.read.agent_logs import Evidence
+from terminalbench.harbor.read.agent_logs import LogEvidence
 from terminalbench.harbor.read.claude_stream import ResultEvent, read_stream
 from terminalbench.harbor.read.error_classes import (
     BY_PHASE,
@@ -56,10 +56,10 @@ NOT_VERIFIED = {"verifier_result": None, "verifier": None}
 NO_AGENT = {**NOT_VERIFIED, "agent_execution": None, "agent_result": None}
 
 
-ACTED, IDLE = Evidence(acted=True), Evidence(acted=False)
+ACTED, IDLE = LogEvidence(acted=True), LogEvidence(acted=False)
 
 
-def ended(document: dict[str, Any], evidence: Evidence | None = None) -> tuple[str, str, str | None]:
+def ended(document: dict[str, Any], evidence: LogEvidence | None = None) -> tuple[str, str, str | None]:
     ending = classify(document, evidence)
     return ending.outcome.value, ending.agent_status.value, ending.error_class and ending.error_class.value
 
@@ -160,7 +160,7 @@ def test_outcome(document: dict[str, Any], expected: tuple[str, str, str | None]
     ],
 )
 def test_whose_fault_a_crash_is(
-    document: dict[str, Any], evidence: Evidence | None, expected: tuple[str, str, str | None]
+    document: dict[str, Any], evidence: LogEvidence | None, expected: tuple[str, str, str | None]
 ) -> None:
     assert ended(document, evidence) == expected
 
@@ -179,11 +179,11 @@ def test_whose_fault_a_crash_is(
 def test_a_time_out_whose_end_was_spent_waiting_for_the_provider_is_the_providers(
     wait: ProviderWait, expected: str
 ) -> None:
-    told = Evidence(wait=wait, acted=True)
+    told = LogEvidence(wait=wait, acted=True)
     assert ended(with_verdict(0, "AgentTimeoutError"), told) == ("errored", "timed_out", expected)
     assert ended(unverified("AgentTimeoutError"), told) == ("errored", "timed_out", expected)
     assert ended(with_verdict(1, "AgentTimeoutError"), told)[:2] == ("passed", "timed_out")
-    over = Evidence(wait=msgspec.structs.replace(wait, at_end=0), acted=True)
+    over = LogEvidence(wait=msgspec.structs.replace(wait, at_end=0), acted=True)
     assert ended(with_verdict(0, "AgentTimeoutError"), over) == ("failed", "timed_out", "agent_timeout")
     message = classify(with_verdict(0, "AgentTimeoutError"), told).error_message
     assert message is not None
@@ -194,12 +194,12 @@ def test_a_session_that_was_refused_and_whose_process_did_not_end_is_told_by_its
     said = ResultEvent(
         "success", is_error=True, api_error_status=400, terminal_reason="api_error", result="Credit balance is too low"
     )
-    told = Evidence(session=said, wait=ProviderWait(refused={"400": 1}, at_end=1, last="400"))
+    told = LogEvidence(session=said, wait=ProviderWait(refused={"400": 1}, at_end=1, last="400"))
     assert ended(with_verdict(0, "AgentTimeoutError"), told) == ("errored", "timed_out", "credit")
 
 
 def test_a_provider_that_never_answered_at_all_is_the_reason() -> None:
-    silent = Evidence(acted=False, unanswered=True)
+    silent = LogEvidence(acted=False, unanswered=True)
     assert ended(with_verdict(0, "AgentTimeoutError"), silent) == ("errored", "timed_out", "provider")
 
 
@@ -251,7 +251,7 @@ def test_who_uses_up_its_own_sandbox_to_be_tried_again_has_failed(name: str, mes
     document["config"]["environment"] = {"import_path": "terminalbench.sandbox.environment:LocalSandbox"}
     ending = classify(document, ACTED)
     assert (ending.outcome, ending.error_class) == (Outcome.FAILED, expected)
-    assert ErrorClass(expected).info.again is Again.BY_NAME
+    assert ErrorClass(expected).info.again is RetryRule.BY_NAME
     assert classify({**document, "verifier_result": {"rewards": {"reward": 1}}}, ACTED).outcome is Outcome.PASSED
     for unknown in (elsewhere, classify(document, IDLE)):  # whose disk it was, or that the agent began, is not known
         assert unknown.outcome is Outcome.ERRORED
@@ -341,13 +341,13 @@ def test_verifier_that_breaks_in_a_step() -> None:
     assert ended(document) == ("errored", "completed", "verifier")
 
 
-def session(tmp_path: Path, name: str) -> Evidence:
+def session(tmp_path: Path, name: str) -> LogEvidence:
     path = tmp_path / "claude-code.txt"
     path.write_text(claude(name))
     stream = read_stream(path)
     assert stream is not None
     assert stream.result is not None
-    return Evidence(session=stream.result)
+    return LogEvidence(session=stream.result)
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ POOR = {"subtype": "success", "is_error": True, "api_error_status": 400, "termin
 def test_what_a_refusal_says_counts_before_its_status(
     event: dict[str, Any], text: str, expected: tuple[str, str], name: str
 ) -> None:
-    told = Evidence(session=ResultEvent(**event, result=text), acted=True)
+    told = LogEvidence(session=ResultEvent(**event, result=text), acted=True)
     ending = classify(rewarded(0, exception_info=error(name, FAILED.format(code=1, out='{"a', err="None"), 20)), told)
     assert (ending.outcome, ending.error_class) == expected
     assert ending.error_message == text
@@ -558,3 +558,14 @@ def test_an_agent_of_ones_own_tells_of_its_provider_in_any_exception(
 ) -> None:
     assert error_class(name, message, "agent") is expected
     assert name == "ConnectionError" or error_class(name, message, "verifier") is ErrorClass.VERIFIER
+
+
+def test_tests_that_end_without_the_agents_work_alone_are_its_failure() -> None:
+    late = verifier_raised("VerifierTimeoutError")
+    late["exception_info"]["exception_message"] = "Verifier execution timed out after 60.0 seconds"
+    assert classify(late).error_class == "verifier"
+    ending = classify(late, LogEvidence(tests_hung=True))
+    assert (ending.outcome, ending.error_class) == ("failed", "tests_hung")
+    assert (
+        ending.error_message == "the verifier did not end within 60 s; without the agent's work, the same tests ended"
+    )

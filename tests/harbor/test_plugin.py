@@ -20,7 +20,7 @@ from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.harbor.agents.needs import LOCAL_SANDBOX
 from terminalbench.harbor.jobs import PLUGIN
 from terminalbench.harbor.limits.admission import Admission, Wait
-from terminalbench.harbor.limits.budget import Refusal
+from terminalbench.harbor.limits.budget import TrialRefusal
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.plugin import EventPlugin
 from terminalbench.harbor.scripts import EARLY_SEC
@@ -364,7 +364,9 @@ def test_on_a_full_disk_what_is_held_stays_held_and_what_is_cancelled_ends(
     monkeypatch.setattr(
         plugin._door,
         "ask",
-        lambda trial, _lane: Refusal("closed", ExclusionKind.BUDGET) if trial != "w" else Wait(WaitKind.PAUSED, "p"),
+        lambda trial, _lane: (
+            TrialRefusal("closed", ExclusionKind.BUDGET) if trial != "w" else Wait(WaitKind.PAUSED, "p")
+        ),
     )
     agent = SimpleNamespace(name="nop", import_path=None, model_name=None)
     start = plugin._hook(TrialEvent.START)

@@ -17,7 +17,7 @@ from terminalbench.experiments.planner import make_plan
 from terminalbench.harbor import preflight as harbor_preflight
 from terminalbench.harbor.agents import needs
 from terminalbench.harbor.jobs import job_config
-from terminalbench.harbor.preflight import JobRequest, Report, Request, check, dropped
+from terminalbench.harbor.preflight import JobRequest, PreflightReport, PreflightRequest, check, dropped
 from terminalbench.runner import preflight
 from terminalbench.runner.environment import child_environment
 
@@ -32,7 +32,7 @@ def report(
     items: str = '{ id = "a", dataset = "tasks" }',
     shell: dict[str, str] | None = None,
     change=None,
-) -> Report:
+) -> PreflightReport:
     if not (project.root / "tasks").exists():
         write_task(project.root / "tasks" / "a")
     project.write("lab_agents.py", AGENTS)
@@ -48,10 +48,10 @@ def report(
                 child_environment(profile, project.root, shell or {"PATH": os.environ["PATH"]}),
             )
         )
-    return check(Request(tuple(requests)))
+    return check(PreflightRequest(tuple(requests)))
 
 
-def problems(found: Report) -> list[str]:
+def problems(found: PreflightReport) -> list[str]:
     return [problem for job in found.jobs for problem in job.problems]
 
 

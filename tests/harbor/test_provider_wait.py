@@ -10,7 +10,7 @@ from results_kit import claude, error, rewarded, write_trial
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.limits.ratelimit import count_hits
 from terminalbench.harbor.read.results import live_ending, read_trial
-from terminalbench.harbor.read.seen import Seen
+from terminalbench.harbor.read.seen import HostActivity
 from terminalbench.json_files import write_json
 from terminalbench.records.trial import Outcome, ProviderWait, Trial
 from terminalbench.sandbox import activity
@@ -170,7 +170,9 @@ def test_a_stream_in_the_logs_of_another_agent_is_not_its_clients_word(tmp_path:
 def test_what_the_host_saw_goes_before_the_logs(tmp_path: Path) -> None:
     document = rewarded(0, exception_info=LATE)
     folder = write_trial(tmp_path, document)
-    write_json(folder / "seen.json", Seen(3, 4, 1, ProviderWait(retries=2, refused={"429": 3}, at_end=3, last="429")))
+    write_json(
+        folder / "seen.json", HostActivity(3, 4, 1, ProviderWait(retries=2, refused={"429": 3}, at_end=3, last="429"))
+    )
     trial = read_trial(folder).trial
     assert trial is not None
     assert (trial.outcome, trial.error_class) == (Outcome.ERRORED, ErrorClass.RATE_LIMIT)
@@ -182,7 +184,7 @@ def test_what_the_host_saw_goes_before_the_logs(tmp_path: Path) -> None:
 def test_an_agent_on_the_host_acts_by_its_commands(tmp_path: Path, commands: int, expected: ErrorClass) -> None:
     crash = error("RuntimeError", when=20)
     folder = write_trial(tmp_path, rewarded(None, exception_info=crash, verifier=None))
-    write_json(folder / "seen.json", Seen(commands))
+    write_json(folder / "seen.json", HostActivity(commands))
     trial = read_trial(folder).trial
     assert trial is not None
     assert trial.error_class is expected

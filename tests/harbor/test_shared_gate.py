@@ -10,14 +10,14 @@ import pytest
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind
-from terminalbench.harbor.limits.accounts import Account, Known, Likely
+from terminalbench.harbor.limits.accounts import Account, KnownCost, LikelyCost
 from terminalbench.harbor.limits.budget import GateState
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.gate import Gate, read_shared, share_gate
 from terminalbench.live.limits import read_limits
 from terminalbench.locks import lock
 from terminalbench.records.event import WaitKind
-from terminalbench.runner.control import Order, check_orders, give_to_all
+from terminalbench.runner.control import ControlOrder, check_orders, give_to_all
 
 
 def join(tmp_path: Path, name: str, **fields: object) -> Gate:
@@ -56,9 +56,9 @@ def test_a_batch_counts_once_however_often_it_is_put_up(tmp_path: Path, two: tup
     one.leave("t1", "p", 0.5)
     assert one.enter("t2", "p") is None
     for _ in range(2):  # a resume: what is on disk is what it has spent
-        join(tmp_path, "a", accounts={"p": Account(known=Known(2, 0.9))})
+        join(tmp_path, "a", accounts={"p": Account(known=KnownCost(2, 0.9))})
     shares = read_shared(tmp_path / "night.json").batches
-    assert shares[str(tmp_path / "a")].accounts == {"p": Account(known=Known(2, 0.9))}
+    assert shares[str(tmp_path / "a")].accounts == {"p": Account(known=KnownCost(2, 0.9))}
 
 
 def test_what_a_deleted_batch_has_spent_stays_spent(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
@@ -75,7 +75,7 @@ def test_what_a_deleted_batch_has_spent_stays_spent(tmp_path: Path, two: tuple[G
 
 def test_nobody_waits_for_what_a_killed_batch_held(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
     del two
-    likely = {"p": Account(to_start=3, likely=Likely(1.2))}
+    likely = {"p": Account(to_start=3, likely=LikelyCost(1.2))}
     one, other = join(tmp_path, "a", accounts=likely), join(tmp_path, "b", accounts=likely)
     with lock(Batch(tmp_path / "a").lock):
         assert one.enter("t1", "p") is None
@@ -126,7 +126,7 @@ def test_a_missing_or_hand_written_gate_sets_what_it_says(tmp_path: Path) -> Non
     gate = join(tmp_path, "a")
     assert gate.enter("t1", "p") is None
     (tmp_path / "night.json").write_text('{"budget_usd": 0.5}')
-    gate = join(tmp_path, "a", accounts={"p": Account(known=Known(1, 0.6))})
+    gate = join(tmp_path, "a", accounts={"p": Account(known=KnownCost(1, 0.6))})
     refused = gate.enter("t2", "p")
     assert refused is not None
     assert refused.final
@@ -164,17 +164,17 @@ def test_orders_stay_beside_the_gate_until_they_are_taken_back(tmp_path: Path) -
     ]
     assert "cancelled: wrong; tbench ctl resume --gate" in said[0]
     with pytest.raises(UserError, match="no batch that shares this gate is running"):
-        give_to_all(night, Order("pause", (), "more"))
+        give_to_all(night, ControlOrder("pause", (), "more"))
     with pytest.raises(UserError, match="everything is paused: quota"):
-        give_to_all(night, Order("resume", ("q",), "right after all"))
+        give_to_all(night, ControlOrder("resume", ("q",), "right after all"))
     ControlFile(shared_control(night)).change(lambda control: control.paused.clear())
     with pytest.raises(UserError, match='no profile is called "p"'):
-        give_to_all(night, Order("resume", ("p",), "a typo"))
-    back = give_to_all(night, Order("resume", ("q",), "right after all"))
+        give_to_all(night, ControlOrder("resume", ("p",), "a typo"))
+    back = give_to_all(night, ControlOrder("resume", ("q",), "right after all"))
     assert back.targets == ["q"], "by its name, though none runs"
     assert not list(check_orders(night))
     ControlFile(shared_control(night)).change(order)
-    assert give_to_all(night, Order("resume", (), "a new night")).targets == ["*"]
+    assert give_to_all(night, ControlOrder("resume", (), "a new night")).targets == ["*"]
     assert not list(check_orders(night)), "also when no batch runs"
 
 
@@ -232,7 +232,7 @@ def test_a_budget_that_is_raised_while_batches_run_opens_the_gate(tmp_path: Path
 def test_orders_that_cannot_be_read_name_their_file(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
     del two
     shared_control(tmp_path / "night.json").write_text("nope")
-    for say in (lambda gate: list(check_orders(gate)), lambda gate: give_to_all(gate, Order("resume", (), "x"))):
+    for say in (lambda gate: list(check_orders(gate)), lambda gate: give_to_all(gate, ControlOrder("resume", (), "x"))):
         with pytest.raises(
             UserError, match=r"night\.control\.json: these orders cannot be read: it does not hold orders"
         ):

@@ -11,11 +11,11 @@ from results_kit import CLAUDE, claude, result, rewarded, write_trial
 from terminalbench.experiments.tables import FREE, ProfilePrice
 from terminalbench.harbor.read import usage
 from terminalbench.harbor.read.agent_logs import FinalMetrics
-from terminalbench.harbor.read.claude_stream import Stream, read_stream
-from terminalbench.harbor.read.planned import PLANNED, Planned, client_of
+from terminalbench.harbor.read.claude_stream import ClaudeStream, read_stream
+from terminalbench.harbor.read.planned import PLANNED, PlannedTrial, client_of
 from terminalbench.harbor.read.result_file import AgentContext
 from terminalbench.harbor.read.results import live_ending, read_trial
-from terminalbench.harbor.read.usage import Declared, Price, PriceTable, price_table
+from terminalbench.harbor.read.usage import DeclaredPrice, ModelPrice, PriceTable, price_table
 from terminalbench.json_files import write_json
 from terminalbench.records.trial import Outcome, Usage
 
@@ -24,14 +24,14 @@ PRICES = PriceTable(
     origin="test",
     unit="USD per million tokens",
     models={
-        "claude-sonnet-4-5": Price(provider="anthropic", input=3, output=15, cache_read=0.3, cache_write=3.75),
-        "gpt-x": Price(provider="openai", input=1, output=2),
-        "deepseek-r1": Price(provider="deepseek", input=1, output=2),
+        "claude-sonnet-4-5": ModelPrice(provider="anthropic", input=3, output=15, cache_read=0.3, cache_write=3.75),
+        "gpt-x": ModelPrice(provider="openai", input=1, output=2),
+        "deepseek-r1": ModelPrice(provider="deepseek", input=1, output=2),
     },
 )
 
 
-def stream(tmp_path: Path, text: str) -> Stream:
+def stream(tmp_path: Path, text: str) -> ClaudeStream:
     path = tmp_path / "claude-code.txt"
     path.write_text(text)
     found = read_stream(path)
@@ -66,7 +66,7 @@ def test_invented_cost_of_a_model_we_have_a_price_for_is_computed(tmp_path: Path
 
 
 def test_older_cli_without_a_basis_is_believed_for_anthropic_models_only(tmp_path: Path) -> None:
-    def without_basis(name: str) -> Stream:
+    def without_basis(name: str) -> ClaudeStream:
         return stream(tmp_path, claude(name).replace('"costBasis":', '"was":'))
 
     assert usage.best(None, [], [without_basis("mcp_and_hooks")], [], PRICES).cost_usd == pytest.approx(0.00918)
@@ -115,7 +115,7 @@ def test_tokens_without_a_cost_are_priced() -> None:
 
 
 def test_a_declared_price_comes_before_the_table_and_after_what_the_agent_reports(tmp_path: Path) -> None:
-    dear = Declared(ProfilePrice(10.0, 20.0, cache_read=1.0))
+    dear = DeclaredPrice(ProfilePrice(10.0, 20.0, cache_read=1.0))
     tokens: dict[str, Any] = {"n_input_tokens": 1_000_000, "n_cache_tokens": 500_000, "n_output_tokens": 100_000}
     found = usage.best("openai/gpt-x", [AgentContext(**tokens)], [], [], dear)
     assert (found.cost_usd, found.source, found.cost_source) == (7.5, "harbor", "declared")
@@ -132,18 +132,18 @@ def test_a_declared_price_comes_before_the_table_and_after_what_the_agent_report
 @pytest.mark.parametrize("price", [FREE, ProfilePrice(0.0, 0.0)])
 def test_price_zero_is_cost_zero_whatever_is_known(tmp_path: Path, price: ProfilePrice) -> None:
     for contexts in ([], [AgentContext(n_input_tokens=5)], [AgentContext(n_input_tokens=5, cost_usd=9.0)]):
-        found = usage.best("gpt-x", contexts, [], [], Declared(price))
+        found = usage.best("gpt-x", contexts, [], [], DeclaredPrice(price))
         assert (found.cost_usd, found.cost_source) == (0.0, "declared")
 
 
 def test_the_price_beside_a_trial_counts_for_every_reader(tmp_path: Path) -> None:
     document = result(agent_result={"n_input_tokens": 1_000_000, "n_output_tokens": 0, "n_cache_tokens": 0})
     folder = write_trial(tmp_path, document, {})
-    write_json(folder / PLANNED, Planned(price=ProfilePrice(2.0, 4.0)))
+    write_json(folder / PLANNED, PlannedTrial(price=ProfilePrice(2.0, 4.0)))
     trial = read_trial(folder).trial
     assert trial is not None
     assert (trial.usage.cost_usd, trial.usage.cost_source) == (2.0, "declared")
-    write_json(folder / PLANNED, Planned(price=FREE))
+    write_json(folder / PLANNED, PlannedTrial(price=FREE))
     (folder / "result.json").unlink()
     assert read_trial(folder).usage == Usage(cost_usd=0.0, cost_source="declared"), "one that was cut off"
 
@@ -298,7 +298,7 @@ def test_a_planted_stream_hides_no_cost_no_call_and_no_failure(tmp_path: Path) -
     assert (trial.usage.cost_usd, trial.usage.source, trial.usage.output_tokens) == (1.5, "harbor", 90)
     assert live.usage == trial.usage, "the budget counts the same"
     assert (trial.tool_calls, trial.outcome, trial.delivery.told_by) == (1, Outcome.FAILED, None)
-    write_json(folder / PLANNED, Planned(client="claude-code"))
+    write_json(folder / PLANNED, PlannedTrial(client="claude-code"))
     wrapped = read_trial(folder).trial
     assert wrapped is not None
     assert wrapped.usage.source == "claude-code", "the run knew its class, whose file is not found here"

@@ -27,7 +27,7 @@ from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.trial import FoundTrial
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.report.text import summary
-from terminalbench.report.trial import Shown, trial_text
+from terminalbench.report.trial import ShownSteps, trial_text
 
 LABELS = '{"role":"baseline","run":"night-1"}'
 FACTS = [("a__1", "id-p", "first", LABELS), ("b__1", "id-p", None, LABELS)]
@@ -85,10 +85,16 @@ def test_the_index_comes_back(batch: Batch) -> None:
 def test_a_batch_that_is_gone_leaves_the_index(batch: Batch) -> None:
     make_trial(batch, "a__1")
     root = batch.folder.parent.parent
+    make_trial(allocate(root, "s"), "a__1")
     scan_all(root)
     batch.folder.rename(root.parent / "away")
     assert scan_all(root).removed == 1
+    assert [row["batch"] for row in list_batches(root)] == ["s/1"]
+    before = (root / FILE_NAME).read_bytes()
+    (root / "s" / "1").rename(root.parent / "away too")
+    scan_all(root)
     assert list_batches(root) == []
+    assert (root / FILE_NAME).read_bytes() == before, "a folder without a batch is not written"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"config": 3}', b"[" * 5000])
@@ -174,7 +180,7 @@ def test_of_an_attempt_that_was_run_again_the_first_verdict_counts(batch: Batch)
     assert standing(batch)["b__1"] == (0, None)
     assert {row.name for row in trial_rows(batch.folder.parent.parent, "s/0") if row.run_again} == {"a__3", "b__1"}
     found = [FoundTrial(batch, "s/0", row) for row in trial_rows(batch.folder.parent.parent, "s/0")]
-    shown = {one.row.name: trial_text(one.folder, "s/0", one.row, Shown(later=one.later)) for one in found}
+    shown = {one.row.name: trial_text(one.folder, "s/0", one.row, ShownSteps(later=one.later)) for one in found}
     assert "  repeated  1 time after this verdict, which counts; the last try passed\n" in shown["a__1"]
     assert "  superseded yes: an earlier try of its attempt has the verdict that counts;" in shown["a__3"]
     assert "repeated" not in shown["a__2"]
@@ -348,7 +354,13 @@ def test_the_latest_batch_is_the_latest_with_data(tmp_path: Path) -> None:
     assert latest(tmp_path, "s") == first
 
 
+def hold_a_batch(root: Path) -> None:
+    """Make it a results folder, which has its index in it."""
+    (allocate(root, "s").folder / "runs").mkdir()
+
+
 def test_migrations_are_applied_once_and_kept_in_order(tmp_path: Path) -> None:
+    hold_a_batch(tmp_path)
     for _ in range(2):
         with open_index(tmp_path) as connection:
             rows = [row[0] for row in connection.execute("SELECT name FROM migrations ORDER BY name")]
@@ -356,10 +368,30 @@ def test_migrations_are_applied_once_and_kept_in_order(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:
+    hold_a_batch(tmp_path)
     (tmp_path / FILE_NAME).write_bytes(b"not a database at all, but long enough to look like one" * 40)
     with open_index(tmp_path) as connection:
         assert connection.execute("SELECT COUNT(*) FROM trials").fetchone()[0] == 0
     assert (tmp_path / f"{FILE_NAME}.damaged").exists()
+
+
+def test_a_folder_without_a_batch_is_not_written_and_gets_its_index_with_the_first(tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    for path, data in (("index.db", b"another program's"), ("a/b/c", b"")):
+        (foreign / path).parent.mkdir(parents=True, exist_ok=True)
+        (foreign / path).write_bytes(data)
+    missing = tmp_path / "missing"
+    for root in (foreign, missing):
+        assert scan_all(root, rebuild=True) == scan_all(root, in_root=True) == ScanReport()
+        assert list_batches(root) == []
+        assert ask(root, "SELECT count(*) FROM trials").rows == [(0,)]
+    assert (foreign / "index.db").read_bytes() == b"another program's"
+    assert sorted(path.name for path in foreign.rglob("*")) == ["a", "b", "c", "index.db"]
+    assert not missing.exists()
+    make_trial(allocate(missing, "s"), "a__1")
+    assert scan_all(missing).read == 1
+    assert [row["batch"] for row in list_batches(missing)] == ["s/0"]
+    assert (missing / FILE_NAME).is_file()
 
 
 def test_two_scans_at_once(batch: Batch) -> None:
@@ -429,6 +461,7 @@ def test_a_locked_index_is_not_called_damaged(tmp_path: Path, monkeypatch: pytes
     from terminalbench.errors import TbenchError
     from terminalbench.index import database
 
+    hold_a_batch(tmp_path)
     with open_index(tmp_path):
         pass
     real = sqlite3.connect
@@ -531,6 +564,7 @@ def test_an_index_of_an_earlier_version_learns_it_from_plans_alone(tmp_path: Pat
                 connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         connection.execute("DELETE FROM migrations WHERE name = '005_plan_facts'")
     shutil.rmtree(batch.runs)
+    batch.runs.mkdir()
     with open_index(tmp_path):
         pass
     assert facts(tmp_path) == FACTS
@@ -602,6 +636,7 @@ def test_a_batch_that_may_go_on_is_looked_at_every_time(tmp_path: Path, half: by
 
 def test_opening_an_index_again_leaves_the_locks_that_this_process_holds(tmp_path: Path) -> None:
     """To open and close the file beside SQLite would drop them: another process takes the log away, and it is lost."""
+    hold_a_batch(tmp_path)
     with open_index(tmp_path) as connection:
         connection.execute("CREATE TABLE t (x)")
         with open_index(tmp_path):

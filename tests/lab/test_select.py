@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from support.results import make_plan
-from terminalbench.cli.select import Where, batch_to_steer, batch_to_watch
+from terminalbench.cli.select import BatchChoice, batch_to_steer, batch_to_watch
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Provenance
@@ -52,13 +52,13 @@ def test_a_batch_of_this_project_comes_first(two: tuple[Batch, Batch], capsys: p
     with running(here, there):
         assert live_batches(None) == [here, there], "although the other was started later"
         assert live_batches(there.folder.parent.parent) == [there]
-        assert batch_to_watch(Where()) == here
+        assert batch_to_watch(BatchChoice()) == here
         assert capsys.readouterr().err == f"watching {here.folder}\nalso running: {there.folder}\n"
-        assert batch_to_steer(Where()) == here
+        assert batch_to_steer(BatchChoice()) == here
     with running(there):
-        assert batch_to_watch(Where()) == there
+        assert batch_to_watch(BatchChoice()) == there
         assert capsys.readouterr().err == f"watching {there.folder}, which is not of this project\n"
-        assert batch_to_steer(Where()) == there
+        assert batch_to_steer(BatchChoice()) == there
 
 
 def test_where_several_run_here_an_order_wants_a_name(two: tuple[Batch, Batch]) -> None:
@@ -68,7 +68,7 @@ def test_where_several_run_here_an_order_wants_a_name(two: tuple[Batch, Batch]) 
     with running(here, there, other):
         assert live_batches(None) == [other, here, there]
         with pytest.raises(UserError, match="say which with --in"):
-            batch_to_steer(Where())
+            batch_to_steer(BatchChoice())
 
 
 def test_results_that_lie_elsewhere_are_this_projects_if_it_was_started_here(two: tuple[Batch, Batch]) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from support.live import START, Teller, plan
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.limits.accounts import Account, Known
+from terminalbench.harbor.limits.accounts import Account, KnownCost
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import trial_rows
@@ -50,7 +51,7 @@ def test_it_follows_events_plan_and_gate_while_the_run_lives(batch: Batch) -> No
         feed.poll(START + 12)
         assert feed.state.bad_lines == 1
         write_json(batch.plan_json, plan(attempts=3))
-        Gate(batch.gate_json).create(GateState(budget_usd=3.0, accounts={"p": Account(known=Known(1, 1.0))}))
+        Gate(batch.gate_json).create(GateState(budget_usd=3.0, accounts={"p": Account(known=KnownCost(1, 1.0))}))
         feed.poll(START + 13)
         assert feed.state.profiles["p"].planned == 6
         assert feed.state.limits is not None
@@ -135,6 +136,8 @@ def test_harbor_jobs_of_others_are_shown_without_a_plan(tmp_path: Path) -> None:
     folder = make_trial(batch, "a__1", job="mine")
     (folder.parent / "config.json").write_text("{}")
     (folder.parent / "result.json").write_text(json.dumps({"finished_at": None}))
+    result = json.loads((folder / "result.json").read_text()) | {"finished_at": datetime.now(UTC).isoformat()}
+    (folder / "result.json").write_text(json.dumps(result))  # its next trial is about to begin
     told = []
     feed = Feed(batch, each=lambda event: told.append((event.trial, event.kind)))
     now = time.time()
@@ -196,6 +199,17 @@ def test_a_job_of_others_that_was_killed_is_over_when_nothing_was_written_for_lo
     feed.poll(START + 2 * QUIET_SEC)
     assert feed.over
     assert feed.cut_off == "never finished: dead, live; nothing was written there for 30.3 min"
+
+
+def test_a_copied_job_of_others_whose_trials_ended_long_ago_does_not_run(tmp_path: Path, tbench) -> None:
+    """Its files are as new as the copy; the trials say when they ended, and the job itself was cut off."""
+    folder = make_trial(ForeignJobs(tmp_path / "jobs"), "a__1", job="mine").parent
+    (folder / "config.json").write_text("{}")
+    (folder / "result.json").write_text('{"finished_at": null}')
+    assert "still runs" not in tbench("compare", tmp_path / "jobs").out
+    (folder / "b__1").mkdir()
+    (folder / "b__1" / "config.json").write_text("{}")
+    assert "still runs" in tbench("compare", tmp_path / "jobs").out, "a trial without a result may go on"
 
 
 def test_a_killed_job_of_others_ends_a_watch_that_waits_for_it(tmp_path: Path, tbench) -> None:

@@ -7,11 +7,11 @@ from heapq import heapify, heappop, heappush
 import pytest
 
 from support.live import START, Teller, job_event, plan
-from terminalbench.harbor.limits.accounts import Account, Known, Likely
+from terminalbench.harbor.limits.accounts import Account, KnownCost, LikelyCost
 from terminalbench.harbor.limits.budget import GateState
 from terminalbench.harbor.limits.control import Control
 from terminalbench.live.forecast import eta_sec
-from terminalbench.live.limits import Limits
+from terminalbench.live.limits import GateLimits
 from terminalbench.live.state import LiveState
 from terminalbench.records.event import Event
 
@@ -65,11 +65,11 @@ def test_the_time_left_is_unknown_while_a_profile_with_trials_to_start_is_paused
     ]:
         state.apply(event)
     assert eta_sec(state, START + 12) == pytest.approx(10.0)
-    state.limits = Limits(told=Control(paused={"q": "quota"}))
+    state.limits = GateLimits(told=Control(paused={"q": "quota"}))
     assert eta_sec(state, START + 12) is None
-    state.limits = Limits(told=Control(paused={"p": "quota"}))
+    state.limits = GateLimits(told=Control(paused={"p": "quota"}))
     assert eta_sec(state, START + 12) == pytest.approx(10.0), "its last trial runs"
-    state.limits = Limits(told=Control(paused={"*": "lunch"}))
+    state.limits = GateLimits(told=Control(paused={"*": "lunch"}))
     assert eta_sec(state, START + 12) is None
 
 
@@ -99,12 +99,12 @@ def test_the_time_left_knows_what_a_budget_makes_wait_and_how_much_it_lets_start
 
     def left(**fields: object) -> float:
         account = Account(to_start=9, **fields)  # ty: ignore[invalid-argument-type]
-        state.limits = Limits(GateState(budget_usd=5.0, accounts={"p": account}))
+        state.limits = GateLimits(GateState(budget_usd=5.0, accounts={"p": account}))
         return round(eta_sec(state, START + 10) or 0.0)
 
-    assert left(running={"t0__p": 0.1}, likely=Likely(0.1)) == 40, "ten trials in three lanes"
+    assert left(running={"t0__p": 0.1}, likely=LikelyCost(0.1)) == 40, "ten trials in three lanes"
     assert left(running={"t0__p": 1.0}) == 40, "the first one alone, then nine in three lanes"
     assert left(running={"t0__p": 1.0}, unknown=1) == 100, "one told no cost: the others probably tell none either"
-    assert left(running={"t0__p": 1.5}, known=Known(1, 1.5)) == 10, "no more than one fits beside it"
-    state.limits = Limits(GateState(accounts={"p": Account(to_start=9)}))
+    assert left(running={"t0__p": 1.5}, known=KnownCost(1, 1.5)) == 10, "no more than one fits beside it"
+    state.limits = GateLimits(GateState(accounts={"p": Account(to_start=9)}))
     assert round(eta_sec(state, START + 10) or 0.0) == 40, "without a budget nothing waits"

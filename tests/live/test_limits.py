@@ -9,7 +9,7 @@ from support.live import START, Teller, plan
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.limits.accounts import Account, Known
+from terminalbench.harbor.limits.accounts import Account, KnownCost
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.gate import Gate, GateState, gate_of, read_shared, share_gate
 from terminalbench.index.scan import scan_all
@@ -29,7 +29,7 @@ def sharing(root: Path, budget_usd: float | None = 5.5) -> Batch:
     for one, spent in ((batch, 0.5), (other, 2.25)):
         one.runs.mkdir(parents=True)
         write_json(one.plan_json, planned)
-        gate_of(one, planned).create(GateState(accounts={"p": Account(known=Known(1, spent))}))
+        gate_of(one, planned).create(GateState(accounts={"p": Account(known=KnownCost(1, spent))}))
     append_jsonl(batch.events_jsonl, Teller("a__1").started(0))
     return batch
 
@@ -91,7 +91,7 @@ def test_a_gate_of_its_own_is_not_called_shared(tmp_path: Path, tbench) -> None:
     batch = Batch(tmp_path / "results" / "s" / "0")
     batch.runs.mkdir(parents=True)
     write_json(batch.plan_json, plan())
-    Gate(batch.gate_json).create(GateState(budget_usd=3.0, accounts={"p": Account(known=Known(1, 1.0))}))
+    Gate(batch.gate_json).create(GateState(budget_usd=3.0, accounts={"p": Account(known=KnownCost(1, 1.0))}))
     append_jsonl(batch.events_jsonl, Teller("a__1").started(0))
     found = shown(batch, tbench)
     assert "$1.00 of $3.00" in found["watch"]

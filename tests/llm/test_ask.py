@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from terminalbench.llm.ask import Patience, ask, retry_after
+from terminalbench.llm.ask import RetryPatience, ask, retry_after
 from terminalbench.llm.model import (
     BadAnswer,
     ChatModel,
-    Fault,
     Message,
     ModelError,
+    ModelFault,
     Reply,
     Schema,
     chat_model,
@@ -53,14 +53,17 @@ class Scripted(ChatModel):
         return Reply(text=answer.removesuffix("<cut>"), model="s", usage=usage, cut_off=cut)
 
 
-def patience(slept: list[float], **fields: float) -> Patience:
-    return Patience(sleep=slept.append, chance=lambda: 1.0, **fields)  # ty: ignore[invalid-argument-type]
+def patience(slept: list[float], **fields: float) -> RetryPatience:
+    return RetryPatience(sleep=slept.append, chance=lambda: 1.0, **fields)  # ty: ignore[invalid-argument-type]
 
 
 def test_what_may_be_over_in_a_moment_is_tried_again_with_growing_pauses() -> None:
     slept: list[float] = []
     model = Scripted(
-        ModelError(Fault.SERVER, "x"), ModelError(Fault.TIMEOUT, "x"), ModelError(Fault.RATE_LIMIT, "x"), GOOD
+        ModelError(ModelFault.SERVER, "x"),
+        ModelError(ModelFault.TIMEOUT, "x"),
+        ModelError(ModelFault.RATE_LIMIT, "x"),
+        GOOD,
     )
     reply = ask(model, ASKED, SCHEMA, patience(slept))
     assert (reply.parsed, reply.tries) == (Verdict("good", 0.5), 4)
@@ -69,7 +72,7 @@ def test_what_may_be_over_in_a_moment_is_tried_again_with_growing_pauses() -> No
 
 def test_a_servers_retry_after_is_kept_to() -> None:
     slept: list[float] = []
-    model = Scripted(ModelError(Fault.RATE_LIMIT, "x", retry_after_sec=17.0), GOOD)
+    model = Scripted(ModelError(ModelFault.RATE_LIMIT, "x", retry_after_sec=17.0), GOOD)
     ask(model, ASKED, SCHEMA, patience(slept))
     assert slept == [17.0]
 
@@ -78,7 +81,7 @@ def test_nobody_waits_an_hour() -> None:
     slept: list[float] = []
     with pytest.raises(ModelError, match="come back later"):
         ask(
-            Scripted(ModelError(Fault.RATE_LIMIT, "come back later", retry_after_sec=3600)),
+            Scripted(ModelError(ModelFault.RATE_LIMIT, "come back later", retry_after_sec=3600)),
             ASKED,
             SCHEMA,
             patience(slept),
@@ -86,8 +89,10 @@ def test_nobody_waits_an_hour() -> None:
     assert slept == []
 
 
-@pytest.mark.parametrize("fault", [Fault.AUTH, Fault.NOT_FOUND, Fault.BAD_REQUEST, Fault.TOO_LONG, Fault.REFUSED])
-def test_what_will_not_change_is_not_tried_again(fault: Fault) -> None:
+@pytest.mark.parametrize(
+    "fault", [ModelFault.AUTH, ModelFault.NOT_FOUND, ModelFault.BAD_REQUEST, ModelFault.TOO_LONG, ModelFault.REFUSED]
+)
+def test_what_will_not_change_is_not_tried_again(fault: ModelFault) -> None:
     slept: list[float] = []
     with pytest.raises(ModelError):
         ask(Scripted(ModelError(fault, "x")), ASKED, SCHEMA, patience(slept))
@@ -97,14 +102,14 @@ def test_what_will_not_change_is_not_tried_again(fault: Fault) -> None:
 def test_tries_are_bounded() -> None:
     slept: list[float] = []
     with pytest.raises(ModelError):
-        ask(Scripted(*[ModelError(Fault.SERVER, "x")] * 9), ASKED, SCHEMA, patience(slept, tries=3))
+        ask(Scripted(*[ModelError(ModelFault.SERVER, "x")] * 9), ASKED, SCHEMA, patience(slept, tries=3))
     assert len(slept) == 2
 
 
 def test_jitter_stays_between_half_and_the_whole_pause() -> None:
-    assert Patience(chance=lambda: 0.0).pause(3, None) == 2.0
-    assert Patience(chance=lambda: 1.0).pause(3, None) == 4.0
-    assert Patience(chance=lambda: 1.0).pause(30, None) == 60.0
+    assert RetryPatience(chance=lambda: 0.0).pause(3, None) == 2.0
+    assert RetryPatience(chance=lambda: 1.0).pause(3, None) == 4.0
+    assert RetryPatience(chance=lambda: 1.0).pause(30, None) == 60.0
 
 
 @pytest.mark.parametrize("bad", ["no", '{"grade": "fair", "score": 0.5}', '{"grade": "good"}', f"{GOOD}<cut>", ""])
@@ -121,14 +126,14 @@ def test_a_bad_answer_gets_one_repair_and_both_are_billed(bad: str) -> None:
 def test_two_bad_answers_are_an_error_that_knows_its_cost() -> None:
     with pytest.raises(ModelError, match="does not fit its form, twice") as caught:
         ask(Scripted("no", '{"grade": "fair"}'), ASKED, SCHEMA)
-    assert caught.value.fault is Fault.BAD_ANSWER
+    assert caught.value.fault is ModelFault.BAD_ANSWER
     assert caught.value.usage is not None
     assert caught.value.usage.cost_usd == 1.0
 
 
 def test_a_failed_repair_still_bills_the_first_answer() -> None:
     with pytest.raises(ModelError) as caught:
-        ask(Scripted("no", ModelError(Fault.AUTH, "gone")), ASKED, SCHEMA)
+        ask(Scripted("no", ModelError(ModelFault.AUTH, "gone")), ASKED, SCHEMA)
     assert caught.value.usage is not None
     assert caught.value.usage.cost_usd == 0.5
 

@@ -26,13 +26,13 @@ from support.tiny_gguf import tiny_gguf
 from terminalbench.errors import UserError
 from terminalbench.llm.local import lease as leases
 from terminalbench.llm.local.digest import file_digest
-from terminalbench.llm.local.front import Front
 from terminalbench.llm.local.gguf import read_model_file, served_name
+from terminalbench.llm.local.http_proxy import LlamaProxy
 from terminalbench.llm.local.model import LocalModel
 from terminalbench.llm.local.sizing import sizing, window_of
 from terminalbench.llm.local.spec import LocalSpec, parse_local, shown_model
 from terminalbench.llm.local.speed import speed
-from terminalbench.llm.model import Fault, Message, ModelError, Options, chat_model, schema_of
+from terminalbench.llm.model import Message, ModelError, ModelFault, Options, chat_model, schema_of
 from terminalbench.locks import start_ticks
 
 WINDOW = 1024
@@ -264,7 +264,7 @@ class TestTheServer:
 
     def test_what_does_not_fit_is_refused_and_not_cut(self, model: LocalModel) -> None:
         error = refused(lambda: model.ask([Message("user", "x" * 3000)]))
-        assert error.fault is Fault.TOO_LONG
+        assert error.fault is ModelFault.TOO_LONG
         assert f"({WINDOW} tokens)" in error.what
         assert "num_ctx" in (error.hint or "")
 
@@ -308,7 +308,7 @@ class TestTheServer:
 
     def test_a_question_whose_asker_has_gone_is_given_up(self, model: LocalModel) -> None:
         with socket.create_server(("127.0.0.1", 0)) as engine:
-            front = Front(model.lease.served.order, f"http://127.0.0.1:{engine.getsockname()[1]}", "secret")
+            front = LlamaProxy(model.lease.served.order, f"http://127.0.0.1:{engine.getsockname()[1]}", "secret")
             Thread(target=front.serve_forever, daemon=True).start()
             asker = socket.create_connection(("127.0.0.1", front.server_port))
             asker.sendall(

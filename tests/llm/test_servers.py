@@ -15,9 +15,18 @@ from servers.base import Handler, Refusal, Request, Tokens, Turn
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
 from support.tools import CLAUDE
-from terminalbench.llm.ask import Patience, ask
+from terminalbench.llm.ask import RetryPatience, ask
 from terminalbench.llm.claude_code import ClaudeCodeModel
-from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError, Options, chat_model, schema_of
+from terminalbench.llm.model import (
+    OUTPUT_TOKENS,
+    ChatModel,
+    Message,
+    ModelError,
+    ModelFault,
+    Options,
+    chat_model,
+    schema_of,
+)
 from terminalbench.llm.ollama import OllamaModel
 from terminalbench.llm.ollama_server import server_url
 from terminalbench.llm.replay import request_digest
@@ -63,7 +72,7 @@ def openai(monkeypatch: pytest.MonkeyPatch) -> Callable[[OpenAIServer], ChatMode
 
 def refused(model: ChatModel) -> ModelError:
     with pytest.raises(ModelError) as caught:
-        ask(model, ASKED, SCHEMA, Patience(tries=1))
+        ask(model, ASKED, SCHEMA, RetryPatience(tries=1))
     assert CANARY not in str(caught.value)
     return caught.value
 
@@ -84,7 +93,7 @@ def test_litellm_answers_with_schema_tokens_and_list_price(openai) -> None:
 def test_litellm_waits_as_the_server_asks(openai) -> None:
     slept: list[float] = []
     with Flaky([GOOD]) as server:
-        reply = ask(openai(server), ASKED, SCHEMA, Patience(sleep=slept.append))
+        reply = ask(openai(server), ASKED, SCHEMA, RetryPatience(sleep=slept.append))
         assert len(server.chats) == 3
     assert (reply.tries, slept) == (3, [7.0, 7.0])
 
@@ -92,16 +101,16 @@ def test_litellm_waits_as_the_server_asks(openai) -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "fault"),
     [
-        (401, "invalid_api_key", Fault.AUTH),
-        (403, "forbidden", Fault.AUTH),
-        (404, "model_not_found", Fault.NOT_FOUND),
-        (429, "rate_limit", Fault.RATE_LIMIT),
-        (500, "server_error", Fault.SERVER),
-        (503, "overloaded", Fault.SERVER),
-        (400, "bad", Fault.BAD_REQUEST),
+        (401, "invalid_api_key", ModelFault.AUTH),
+        (403, "forbidden", ModelFault.AUTH),
+        (404, "model_not_found", ModelFault.NOT_FOUND),
+        (429, "rate_limit", ModelFault.RATE_LIMIT),
+        (500, "server_error", ModelFault.SERVER),
+        (503, "overloaded", ModelFault.SERVER),
+        (400, "bad", ModelFault.BAD_REQUEST),
     ],
 )
-def test_litellm_faults_are_told_apart_and_hold_no_key(openai, status: int, kind: str, fault: Fault) -> None:
+def test_litellm_faults_are_told_apart_and_hold_no_key(openai, status: int, kind: str, fault: ModelFault) -> None:
     with OpenAIServer(refusal=Refusal(status, kind, f"no, {CANARY}")) as server:
         error = refused(openai(server))
     assert error.fault is fault
@@ -114,7 +123,7 @@ def test_a_dead_endpoint_is_unreachable(openai) -> None:
     with OpenAIServer([GOOD]) as server:
         model = openai(server)
     error = refused(model)
-    assert error.fault is Fault.UNREACHABLE, error
+    assert error.fault is ModelFault.UNREACHABLE, error
     assert "nothing answers at http://127.0.0.1:" in error.what
 
 
@@ -166,7 +175,7 @@ def test_ollama_answers_by_format_with_room_for_all_of_it() -> None:
 def test_ollama_says_which_models_there_are() -> None:
     with OllamaServer([GOOD], model="qwen3:8b") as server, pytest.raises(ModelError) as caught:
         OllamaModel("qwen3:8", Options(base_url=server.url)).ready()
-    assert caught.value.fault is Fault.NOT_FOUND
+    assert caught.value.fault is ModelFault.NOT_FOUND
     assert 'did you mean "qwen3:8b"?' in str(caught.value)
 
 
@@ -183,14 +192,14 @@ def test_ollama_that_is_not_there() -> None:
     with OllamaServer([GOOD]) as server:
         model = OllamaModel("scripted", Options(base_url=server.url))
     error = refused(model)
-    assert error.fault is Fault.UNREACHABLE
+    assert error.fault is ModelFault.UNREACHABLE
     assert "ollama serve" in str(error)
 
 
 def test_an_ollama_queue_that_is_full_is_tried_again() -> None:
     with OllamaServer(refusal=Refusal(503, "x", "server busy", {"retry-after": "3"})) as server:
         error = refused(OllamaModel("scripted", Options(base_url=server.url)))
-    assert (error.fault, error.retry_after_sec) == (Fault.SERVER, 3.0)
+    assert (error.fault, error.retry_after_sec) == (ModelFault.SERVER, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -248,10 +257,10 @@ def test_claude_code_answers_without_tools_or_settings(claude, tmp_path: Path, m
 
 def test_claude_code_faults(claude) -> None:
     with JudgingServer(refusal=Refusal(401, "authentication_error", f"bad key {CANARY}")) as server:
-        assert refused(claude(server)).fault is Fault.AUTH
+        assert refused(claude(server)).fault is ModelFault.AUTH
     with JudgingServer([GOOD]) as server:
         gone = claude(server)
-    assert refused(gone).fault is Fault.UNREACHABLE
+    assert refused(gone).fault is ModelFault.UNREACHABLE
 
 
 def test_claude_code_that_hangs_is_ended_with_its_group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -260,7 +269,7 @@ def test_claude_code_that_hangs_is_ended_with_its_group(monkeypatch: pytest.Monk
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     error = refused(ClaudeCodeModel(timeout_sec=8.0))
-    assert error.fault is Fault.TIMEOUT
+    assert error.fault is ModelFault.TIMEOUT
     child = int((tmp_path / "child").read_text())
     deadline = time.monotonic() + 30
     while start_ticks(child) is not None and time.monotonic() < deadline:  # killed, and about to be gone
@@ -281,7 +290,7 @@ def test_claude_code_that_talks_nonsense(monkeypatch: pytest.MonkeyPatch, tmp_pa
     fake.write_text(f"#!/bin/sh\ncat > /dev/null\nprintf '%s' '{output}'\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert refused(ClaudeCodeModel()).fault is Fault.BAD_REQUEST
+    assert refused(ClaudeCodeModel()).fault is ModelFault.BAD_REQUEST
 
 
 def test_a_price_that_claude_code_invents_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -348,7 +357,7 @@ def test_an_openai_compatible_server_is_asked_in_the_form_it_takes(
         model = chat_model("openai/mine", Options(0.5, 7, f"{server.url}/v1", output_tokens=900))
         model.ready()
         for _ in range(2):
-            assert ask(model, ASKED, SCHEMA, Patience(tries=1)).parsed == Verdict("fine")
+            assert ask(model, ASKED, SCHEMA, RetryPatience(tries=1)).parsed == Verdict("fine")
         bodies = [chat.body for chat in server.chats]
     assert [body.get("response_format", {}).get("type") for body in bodies] == tried
     assert {(body["temperature"], body["seed"], body["max_tokens"]) for body in bodies} == {(0.5, 7, 900)}
@@ -368,7 +377,7 @@ def test_a_server_that_takes_no_temperature_is_asked_without_one(openai) -> None
     with Cold([GOOD, GOOD]) as server:
         openai(server)
         model = chat_model("openai/mine")
-        replies = [ask(model, ASKED, SCHEMA, Patience(tries=1)) for _ in range(2)]
+        replies = [ask(model, ASKED, SCHEMA, RetryPatience(tries=1)) for _ in range(2)]
         sent = ["temperature" in chat.body for chat in server.chats]
     assert [(reply.parsed, reply.own_temperature) for reply in replies] == [(Verdict("fine"), True)] * 2
     assert sent == [True, False, False], "what it refused once it is not sent again"
@@ -394,7 +403,7 @@ def test_tokens_that_a_server_does_not_tell_are_unknown(openai) -> None:
 def test_an_answer_without_choices_is_the_servers_fault(openai) -> None:
     with Bare([GOOD]) as server:
         server.without = "choices"
-        assert refused(openai(server)).fault is Fault.SERVER
+        assert refused(openai(server)).fault is ModelFault.SERVER
 
 
 @pytest.mark.parametrize(
@@ -407,7 +416,7 @@ def test_an_answer_without_choices_is_the_servers_fault(openai) -> None:
 def test_a_prompt_that_is_too_long_is_told_by_the_servers_words(openai, said: str) -> None:
     with OpenAIServer(refusal=Refusal(400, "invalid_request_error", said)) as server:
         openai(server)
-        assert refused(chat_model("openai/mine")).fault is Fault.TOO_LONG
+        assert refused(chat_model("openai/mine")).fault is ModelFault.TOO_LONG
 
 
 def test_half_a_character_in_an_answer_is_replaced(openai) -> None:
@@ -420,7 +429,7 @@ def test_half_a_character_in_an_answer_is_replaced(openai) -> None:
 def test_a_request_that_is_bad_in_every_form_is_one_error(openai) -> None:
     with OpenAIServer(refusal=Refusal(400, "bad", "no")) as server:
         openai(server)
-        assert refused(chat_model("openai/mine")).fault is Fault.BAD_REQUEST
+        assert refused(chat_model("openai/mine")).fault is ModelFault.BAD_REQUEST
         assert len(server.chats) == 3
 
 

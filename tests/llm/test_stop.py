@@ -12,8 +12,8 @@ from threading import Event, Thread
 import pytest
 
 from servers.base import Handler, Request, ScriptedServer
-from terminalbench.llm.ask import Patience, ask
-from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema, chat_model
+from terminalbench.llm.ask import RetryPatience, ask
+from terminalbench.llm.model import ChatModel, Message, ModelError, ModelFault, Options, Reply, Schema, chat_model
 from terminalbench.locks import start_ticks
 
 ASKED = [Message("user", "Well?")]
@@ -44,7 +44,7 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def stopped(model: ChatModel, asked: Callable[[], object], patience: Patience | None = None) -> ModelError:
+def stopped(model: ChatModel, asked: Callable[[], object], patience: RetryPatience | None = None) -> ModelError:
     """How a question ends that is stopped once the model has been asked."""
     stop, ends = Event(), []
 
@@ -65,7 +65,7 @@ def stopped(model: ChatModel, asked: Callable[[], object], patience: Patience | 
 @pytest.mark.parametrize("spec", ["openai/mine", "ollama:mine"])
 def test_a_server_that_never_answers_is_not_waited_for(silent: Silent, spec: str) -> None:
     model = chat_model(spec, Options(base_url=f"{silent.url}/v1" if "openai" in spec else silent.url))
-    assert stopped(model, lambda: silent.requests).fault is Fault.STOPPED
+    assert stopped(model, lambda: silent.requests).fault is ModelFault.STOPPED
 
 
 def test_claude_code_that_never_answers_is_ended_although_it_ignores_it(
@@ -77,7 +77,7 @@ def test_claude_code_that_never_answers_is_ended_although_it_ignores_it(
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     pid = tmp_path / "pid"
-    assert stopped(chat_model("claude-code"), pid.exists).fault is Fault.STOPPED
+    assert stopped(chat_model("claude-code"), pid.exists).fault is ModelFault.STOPPED
     wait_for(lambda: start_ticks(int(pid.read_text())) is None)
 
 
@@ -88,11 +88,11 @@ def test_a_pause_between_tries_ends_too() -> None:
 
         def ask(self, messages: Sequence[Message], schema: Schema | None = None) -> Reply:
             self.asked += 1
-            raise ModelError(Fault.SERVER, "busy")
+            raise ModelError(ModelFault.SERVER, "busy")
 
     model = Busy()
-    error = stopped(model, lambda: model.asked, Patience(first_sec=300.0, longest_sec=300.0))
-    assert (error.fault, model.asked) == (Fault.STOPPED, 1)
+    error = stopped(model, lambda: model.asked, RetryPatience(first_sec=300.0, longest_sec=300.0))
+    assert (error.fault, model.asked) == (ModelFault.STOPPED, 1)
 
 
 PROGRAM = """

@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terminalbench.overnight.autoscale import Decision, Limits, Reading, Scale, decide
+from terminalbench.overnight.autoscale import MachineReading, Scale, ScaleDecision, ScaleLimits, decide
 
-LIMITS = Limits(most=8)
-CALM = Reading(at_sec=1000.0, cpus=4, available_mb=16_000, load=0.5, waits_memory=0.0, stalls_memory=0.0, stalls_io=0.0)
+LIMITS = ScaleLimits(most=8)
+CALM = MachineReading(
+    at_sec=1000.0, cpus=4, available_mb=16_000, load=0.5, waits_memory=0.0, stalls_memory=0.0, stalls_io=0.0
+)
 
 share = st.one_of(st.none(), st.floats(0, 100))
 readings = st.builds(
-    Reading,
+    MachineReading,
     at_sec=st.floats(0, 10_000),
     cpus=st.floats(0.5, 64),
     available_mb=st.one_of(st.none(), st.floats(0, 100_000)),
@@ -26,7 +28,7 @@ readings = st.builds(
 )
 scales = st.builds(Scale, workers=st.integers(0, 20), since_sec=st.floats(0, 10_000), downs=st.integers(0, 10))
 limits = st.builds(
-    Limits,
+    ScaleLimits,
     most=st.integers(1, 16),
     trials=st.integers(1, 4),
     model_trials=st.integers(1, 4),
@@ -36,7 +38,9 @@ limits = st.builds(
 
 
 @given(readings, scales, limits)
-def test_there_is_always_one_worker_and_never_more_than_the_caps(reading: Reading, now: Scale, bounds: Limits) -> None:
+def test_there_is_always_one_worker_and_never_more_than_the_caps(
+    reading: MachineReading, now: Scale, bounds: ScaleLimits
+) -> None:
     found = decide(reading, now, bounds).workers
     assert 1 <= found <= bounds.most
     for cap, each in ((bounds.model_slots, bounds.model_trials), (bounds.sandboxes, bounds.trials)):
@@ -45,7 +49,9 @@ def test_there_is_always_one_worker_and_never_more_than_the_caps(reading: Readin
 
 
 @given(readings, scales, limits, st.floats(0, 50_000))
-def test_less_memory_never_means_more_workers(reading: Reading, now: Scale, bounds: Limits, less: float) -> None:
+def test_less_memory_never_means_more_workers(
+    reading: MachineReading, now: Scale, bounds: ScaleLimits, less: float
+) -> None:
     if reading.available_mb is not None:
         worse = replace(reading, available_mb=max(0.0, reading.available_mb - less))
         assert decide(worse, now, bounds).workers <= decide(reading, now, bounds).workers
@@ -55,7 +61,7 @@ def test_less_memory_never_means_more_workers(reading: Reading, now: Scale, boun
     readings, scales, limits, st.sampled_from(["waits_memory", "stalls_memory", "stalls_io", "load"]), st.floats(0, 99)
 )
 def test_more_pressure_never_means_more_workers(
-    reading: Reading, now: Scale, bounds: Limits, what: str, more: float
+    reading: MachineReading, now: Scale, bounds: ScaleLimits, what: str, more: float
 ) -> None:
     if getattr(reading, what) is not None:
         worse = replace(reading, **{what: getattr(reading, what) + more})
@@ -63,7 +69,7 @@ def test_more_pressure_never_means_more_workers(
 
 
 @given(readings, scales, limits, st.sampled_from(["available_mb", "load"]))
-def test_what_is_unknown_adds_no_worker(reading: Reading, now: Scale, bounds: Limits, what: str) -> None:
+def test_what_is_unknown_adds_no_worker(reading: MachineReading, now: Scale, bounds: ScaleLimits, what: str) -> None:
     found = decide(replace(reading, **{what: None}), replace(now, workers=max(1, now.workers)), bounds)
     assert found.workers <= max(1, now.workers)
 
@@ -71,7 +77,7 @@ def test_what_is_unknown_adds_no_worker(reading: Reading, now: Scale, bounds: Li
 def test_it_begins_with_one_for_each_processor_and_adds_one_in_each_interval() -> None:
     now = Scale()
     first = decide(CALM, now, LIMITS)
-    assert first == Decision(4, "4 to begin with, one for each processor")
+    assert first == ScaleDecision(4, "4 to begin with, one for each processor")
     now = first.applied(now, CALM.at_sec)
     assert decide(replace(CALM, at_sec=1001.0), now, LIMITS).workers == 4
     more = decide(replace(CALM, at_sec=1030.0), now, LIMITS)
@@ -114,13 +120,13 @@ def test_the_last_worker_stays() -> None:
 
 
 def test_caps_say_what_they_are() -> None:
-    assert decide(CALM, Scale(), Limits(most=8, model_slots=2)) == Decision(
+    assert decide(CALM, Scale(), ScaleLimits(most=8, model_slots=2)) == ScaleDecision(
         2, "the model server answers 2 at once, a worker asks 1"
     )
-    assert decide(CALM, Scale(3), Limits(most=8, sandboxes=6, trials=2)) == Decision(
+    assert decide(CALM, Scale(3), ScaleLimits(most=8, sandboxes=6, trials=2)) == ScaleDecision(
         3, "there may be 6 sandboxes at once, a worker has 2"
     )
-    assert decide(CALM, Scale(8), LIMITS) == Decision(8, "at most 8 at once")
+    assert decide(CALM, Scale(8), LIMITS) == ScaleDecision(8, "at most 8 at once")
 
 
 @settings(max_examples=20, deadline=None)
@@ -133,7 +139,7 @@ def test_it_settles_under_noise_and_keeps_memory_free(
     now, short, turns, last = Scale(), 0, 0, 0
     for tick in range(3 * 720):
         used = now.workers * worker_mb
-        reading = Reading(
+        reading = MachineReading(
             at_sec=tick * 5.0,
             cpus=4,
             available_mb=max(0.0, total_mb - used + rng.uniform(-noise_mb, noise_mb)),

@@ -11,11 +11,11 @@ from jobkit import write_task
 from servers.base import Turn
 from servers.ollama import OllamaServer
 from terminalbench.errors import EXIT_USAGE, UserError
-from terminalbench.overnight.autoscale import Reading, Scale, decide
-from terminalbench.overnight.begin import Night, Request, begin
+from terminalbench.overnight.autoscale import MachineReading, Scale, decide
+from terminalbench.overnight.begin import NightRequest, PreparedNight, begin
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import load_base
-from terminalbench.overnight.launch import Assignment
+from terminalbench.overnight.launch import WorkerAssignment
 from terminalbench.overnight.night import NightConfig, Role
 from terminalbench.overnight.scaling import limits_of
 from terminalbench.overnight.worker import work
@@ -25,10 +25,10 @@ SUITE = (
 )
 
 
-def _begin(root: Path, server: OllamaServer) -> Night:
+def _begin(root: Path, server: OllamaServer) -> PreparedNight:
     write_task(root / "tasks" / "a")
     (root / "suite.json").write_text(SUITE)
-    asked = Request(suite=root / "suite.json", models=("ollama:small:1b",), ollama_endpoint=server.url, root=root)
+    asked = NightRequest(suite=root / "suite.json", models=("ollama:small:1b",), ollama_endpoint=server.url, root=root)
     folder = NightFolder(root.parent / "night")
     folder.folder.mkdir()
     return begin(asked, folder, datetime.now(UTC))
@@ -43,7 +43,7 @@ def test_a_model_that_was_pulled_again_starts_no_iteration(tmp_path: Path) -> No
         assert (model.facts["digest"], model.facts["server"]) == ("0" * 64, server.url)
         asked = len(server.native_chats)
         server.digest = "ab" * 32
-        end = work(Assignment(night.folder, 1, Role.ITERATION))
+        end = work(WorkerAssignment(night.folder, 1, Role.ITERATION))
         assert len(server.native_chats) == asked
     assert end.code == EXIT_USAGE
     assert "it was pulled again: its digest is abababababab" in (end.said or "")
@@ -56,7 +56,7 @@ def test_workers_keep_within_what_the_model_server_answers_and_within_the_sandbo
     with OllamaServer([Turn("ok")], model="small:1b") as server:
         night = _begin(root, server)
     base = load_base(night.folder, night.config)
-    roomy = Reading(at_sec=1000.0, cpus=16, available_mb=64_000, load=0.5)
+    roomy = MachineReading(at_sec=1000.0, cpus=16, available_mb=64_000, load=0.5)
 
     def first(config: NightConfig, **environment: str) -> tuple[int, str]:
         found = decide(roomy, Scale(), limits_of(base, config, environment))
@@ -76,7 +76,7 @@ def test_workers_keep_within_what_the_model_server_answers_and_within_the_sandbo
 def test_caps_without_auto_are_refused(tmp_path: Path) -> None:
     folder = NightFolder(tmp_path)
     with pytest.raises(UserError, match="bound --workers auto"):
-        begin(Request(suite=Path("starter"), model_slots=2, workers=3), folder, datetime.now(UTC))
+        begin(NightRequest(suite=Path("starter"), model_slots=2, workers=3), folder, datetime.now(UTC))
 
 
 def test_a_night_does_not_begin_without_its_model(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from terminalbench.harbor.limits.gate import change_shared, read_shared, share_g
 from terminalbench.json_files import write_json
 from terminalbench.locks import start_ticks
 from terminalbench.overnight import launch, limits
-from terminalbench.overnight.autoscale import Limits, Reading
-from terminalbench.overnight.crew import Seen, orphan_of, told_by
+from terminalbench.overnight.autoscale import MachineReading, ScaleLimits
+from terminalbench.overnight.crew import TasksAtDeath, orphan_of, told_by
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.launch import Assignment
-from terminalbench.overnight.night import Beat, Lease, Role, Work
+from terminalbench.overnight.launch import WorkerAssignment
+from terminalbench.overnight.night import Heartbeat, IterationWork, Role, WorkerLease
 from terminalbench.overnight.scaling import READ_SEC, Scaler
 from terminalbench.records.event import Event
 
@@ -34,7 +34,7 @@ def test_what_was_running_when_a_worker_died_is_told_by_the_events_of_its_batch(
         event("trial_ended", "a", "a1", "failed"),
         event("trial_ended", "c", "c1", "cancelled"),  # by its Harbor, when the worker was gone
     ]
-    assert told_by(events, {"label": "set"}) == Seen(frozenset({"set/b", "set/c"}), frozenset({"set/a"}))
+    assert told_by(events, {"label": "set"}) == TasksAtDeath(frozenset({"set/b", "set/c"}), frozenset({"set/a"}))
 
 
 class Dying(launch.LoadedHarbor):
@@ -55,7 +55,7 @@ def test_a_loaded_process_that_dies_is_said_and_in_the_end_given_up(
         monkeypatch.delenv(name, raising=False)
     dying = Dying()
     monkeypatch.setattr(launch, "LoadedHarbor", lambda *_, **__: dying)
-    with launch.Loaded(NightFolder(tmp_path)) as loaded:
+    with launch.WorkerForkServer(NightFolder(tmp_path)) as loaded:
         assert loaded.keep() is None
         assert loaded.passed_over(subprocess.Popen(["true"]))
         dying.alive = False
@@ -67,26 +67,26 @@ def test_a_loaded_process_that_dies_is_said_and_in_the_end_given_up(
 
 def test_an_assignment_is_the_same_after_its_command_line() -> None:
     for flags in ({}, {"again": True}, {"alone": True, "retry": True}):
-        given = Assignment(NightFolder(Path("/n")), 7, Role.VALIDATION, **flags)
-        assert Assignment.of(given.arguments()) == given
+        given = WorkerAssignment(NightFolder(Path("/n")), 7, Role.VALIDATION, **flags)
+        assert WorkerAssignment.of(given.arguments()) == given
 
 
 @pytest.mark.parametrize("by", ["lease", "beat"])
 def test_an_orphan_is_known_by_its_pid_and_the_time_of_its_start(by: str, tmp_path: Path) -> None:
     folder, pid = NightFolder(tmp_path), os.getpid()
-    work = Work(1, Role.ITERATION, 0)
+    work = IterationWork(1, Role.ITERATION, 0)
     assert orphan_of(folder, work) is None
     for ticks, found in ((start_ticks(pid), pid), ((start_ticks(pid) or 0) + 1, None)):
         if by == "lease":
-            work.lease = Lease(1, pid, ticks, os.uname().nodename, "", 0.0)
+            work.lease = WorkerLease(1, pid, ticks, os.uname().nodename, "", 0.0)
         else:
-            write_json(folder.heartbeat(1, Role.ITERATION), Beat(pid, ticks, 0.0))
+            write_json(folder.heartbeat(1, Role.ITERATION), Heartbeat(pid, ticks, 0.0))
         assert orphan_of(folder, work) == found
 
 
 def test_a_worker_of_another_machine_is_not_taken_for_one_of_this(tmp_path: Path) -> None:
     pid = os.getpid()
-    work = Work(1, Role.ITERATION, 0, lease=Lease(1, pid, start_ticks(pid), "elsewhere", "", 0.0))
+    work = IterationWork(1, Role.ITERATION, 0, lease=WorkerLease(1, pid, start_ticks(pid), "elsewhere", "", 0.0))
     assert orphan_of(NightFolder(tmp_path), work) is None
 
 
@@ -110,7 +110,7 @@ def test_the_deadline_follows_the_wall_clock_and_only_it(tmp_path: Path) -> None
 def test_the_gate_tells_what_stops_a_night_and_what_only_holds_it(tmp_path: Path) -> None:
     gate = tmp_path / "gate.json"
     share_gate(gate)
-    assert limits.standing(gate) == limits.Standing(0.0, 0)
+    assert limits.standing(gate) == limits.GateStatus(0.0, 0)
     ControlFile(shared_control(gate)).change(lambda control: control.paused.update({ALL: "lunch"}))
     assert limits.standing(gate).waits
     assert limits.standing(gate).shut is None
@@ -125,7 +125,7 @@ def test_the_gate_tells_what_stops_a_night_and_what_only_holds_it(tmp_path: Path
 
 def test_a_machine_that_runs_short_of_memory_lowers_the_workers_and_is_read_now_and_then() -> None:
     now, free = [0.0], [64_000.0]
-    scaler = Scaler(Limits(most=4), lambda _pids: Reading(now[0], 8.0, free[0], load=0.5), lambda: now[0])
+    scaler = Scaler(ScaleLimits(most=4), lambda _pids: MachineReading(now[0], 8.0, free[0], load=0.5), lambda: now[0])
     first = scaler.decide([])
     assert first is not None
     assert first.workers == 4

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.nights import Marks, Night, make_night
 from terminalbench.errors import UserError
 from terminalbench.overnight.episodes import EpisodeFilter, EpisodeStore
-from terminalbench.overnight.results import project_iteration
+from terminalbench.overnight.iteration_files import project_iteration
 from terminalbench.records.episode import Episode, EpisodeStatus, EpisodeSummary
 
 TWO = [{"p": {"a": "+", "b": "x"}}, {"p": {"a": "+", "b": "+"}}]

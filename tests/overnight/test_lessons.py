@@ -14,14 +14,15 @@ from support.experiments import BASE, good
 from support.judging import USAGE, call, say
 from support.lessons import contents
 from support.nights import Night, make_night
-from terminalbench.archivist.entries import Entry
+from terminalbench.archivist.entries import MemoryEntry
 from terminalbench.archivist.store import MemoryFolder
 from terminalbench.errors import UserError
 from terminalbench.harbor.limits.accounts import Account
 from terminalbench.harbor.limits.gate import change_account, change_shared, share_gate
 from terminalbench.json_files import read_jsonl
-from terminalbench.overnight.begin import Request, go_on
-from terminalbench.overnight.controls import night_lessons, with_lessons
+from terminalbench.overnight.begin import NightRequest, go_on
+from terminalbench.overnight.control_profiles import control_every, night_lessons, with_lessons, without_controls
+from terminalbench.overnight.iteration_files import labelled
 from terminalbench.overnight.lessons import learn_from, memory_of
 from terminalbench.overnight.limits import standing
 from terminalbench.overnight.morning import render_markdown
@@ -29,8 +30,8 @@ from terminalbench.overnight.morning_page import render_html
 from terminalbench.overnight.night import NightLessons, Role
 from terminalbench.overnight.projections import project_one
 from terminalbench.overnight.reflections import Reflection, read_reflection
-from terminalbench.overnight.results import labelled
 from terminalbench.overnight.summary import summarise
+from terminalbench.records.lesson import Lesson, LessonState, Utility
 
 LOOP = [say(1, "Do it.", "user"), *(call(n, "Bash", {"command": "make"}, "error", exit_code=2) for n in range(2, 14))]
 SAID: dict[str, Any] = {
@@ -58,8 +59,8 @@ def learn(made: Night, number: int = 1) -> Reflection:
     return found
 
 
-def entries(made: Night) -> list[Entry]:
-    return read_jsonl(MemoryFolder(memory_of(made.config)).log, Entry).records
+def entries(made: Night) -> list[MemoryEntry]:
+    return read_jsonl(MemoryFolder(memory_of(made.config)).log, MemoryEntry).records
 
 
 def reflector(folder: Path, **fields: Any) -> str:
@@ -207,7 +208,7 @@ def test_the_report_has_one_section_on_lessons_and_only_where_they_were_asked_fo
 def test_a_resume_with_other_lessons_is_refused_by_name(tmp_path: Path) -> None:
     made = night(tmp_path, {"a": "x"})
     now = datetime.now(UTC)
-    asked = Request(lessons="recall", reflect_model="ollama:x")
+    asked = NightRequest(lessons="recall", reflect_model="ollama:x")
     with pytest.raises(UserError, match="--lessons: it is masked, not recall") as refused:
         go_on(asked, made.folder, now)
     assert "--reflect-model: it is None, not ollama:x" in str(refused.value)
@@ -237,3 +238,15 @@ def test_each_profile_that_calls_a_model_has_a_twin_with_lessons(project) -> Non
     ]  # fmt: skip
     with pytest.raises(UserError, match="p-lessons has lessons already"):
         with_lessons(twins, "masked", but=("p",))
+
+
+def test_controls_run_less_often_as_lessons_become_known() -> None:
+    def lesson(mean: float, sd: float, n: int = 200, state: LessonState = LessonState.ACTIVE) -> Lesson:
+        return Lesson(id="l", do="x", state=state, utility=Utility(mean, sd, n, n // 2) if n else None)
+
+    new, proven, plain = lesson(0, 0, 0), lesson(0.2, 0.07), lesson(0.0, 0.05)
+    assert control_every([]) == control_every([new, new, proven]) == 1
+    assert control_every([new, proven]) == 2
+    assert control_every([proven, plain]) == 4
+    assert control_every([proven, lesson(0, 0, 0, LessonState.RETIRED)]) == 4, "the active ones count"
+    assert without_controls(["p", "p-lessons", "q"]) == ["p-lessons", "q"]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from terminalbench.overnight.autoscale import Limits, Scale, decide
-from terminalbench.overnight.machine import Machine
+from terminalbench.overnight.autoscale import Scale, ScaleLimits, decide
+from terminalbench.overnight.machine import MachineReader
 
 RECORDED = Path(__file__).parents[1] / "data" / "machines"
 HOST_MB = 21_775_692 / 1024
 
 
-def machine(name: str) -> Machine:
-    return Machine(RECORDED / name / "proc", RECORDED / name / "cgroup")
+def machine(name: str) -> MachineReader:
+    return MachineReader(RECORDED / name / "proc", RECORDED / name / "cgroup")
 
 
 def test_a_host_without_limits() -> None:
@@ -31,7 +31,7 @@ def test_the_tightest_cgroup_on_the_way_up_counts_and_its_pressure_too(monkeypat
     assert found.available_mb == 3072 - 2560 + 256  # memory.high, less what is used, and its cache
     assert (found.waits_memory, found.stalls_memory, found.stalls_io) == (9.0, 6.0, 12.5)
     assert found.cpus == 1.5
-    assert decide(found, Scale(4, -100.0), Limits(most=8)).workers == 2
+    assert decide(found, Scale(4, -100.0), ScaleLimits(most=8)).workers == 2
 
 
 def test_a_container_of_version_1(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,12 +46,12 @@ def test_a_container_that_sees_its_own_cgroup_as_the_top(tmp_path: Path) -> None
     shutil.copytree(RECORDED / "v2", tmp_path / "v2")
     group = tmp_path / "v2/cgroup/user.slice/night.scope"
     (tmp_path / "v2/proc/self/cgroup").write_text("0::/not/here\n")
-    found = Machine(tmp_path / "v2/proc", group).read()
+    found = MachineReader(tmp_path / "v2/proc", group).read()
     assert found.available_mb == 768
 
 
 def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
-    found = Machine(tmp_path, tmp_path).read()
+    found = MachineReader(tmp_path, tmp_path).read()
     assert (found.available_mb, found.load, found.waits_memory, found.stalls_io) == (None, None, None, None)
 
 
@@ -63,11 +63,11 @@ def test_the_memory_of_a_worker_is_that_of_all_it_has_started(tmp_path: Path) ->
         (folder / "statm").write_text(f"99999 {pages + 50} 50 1 0 1 0")
     (tmp_path / "uptime").write_text("1 1")
     page_mb = os.sysconf("SC_PAGE_SIZE") / 1024 / 1024
-    assert Machine(tmp_path, tmp_path).read([10, 20]).worker_mb == pytest.approx(2400 * page_mb)
+    assert MachineReader(tmp_path, tmp_path).read([10, 20]).worker_mb == pytest.approx(2400 * page_mb)
 
 
 def test_this_machine_can_be_read() -> None:
-    found = Machine().read([os.getpid()])
+    found = MachineReader().read([os.getpid()])
     assert found.cpus > 0
     assert (found.available_mb or 0) > 0
     assert (found.worker_mb or 0) > 1
@@ -78,7 +78,7 @@ def test_the_processes_that_may_still_be_started(tmp_path: Path) -> None:
     (tmp_path / "self/cgroup").write_text("0::/inner\n")
     inner = tmp_path / "groups/inner"
     inner.mkdir(parents=True)
-    here = Machine(tmp_path, tmp_path / "groups")
+    here = MachineReader(tmp_path, tmp_path / "groups")
     assert here.processes_left() is None
     for folder, most, now in ((inner, "max", "7"), (inner.parent, "1000", "360")):
         (folder / "pids.max").write_text(f"{most}\n")

@@ -10,7 +10,7 @@ from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
 from support.warm import Warm
 from terminalbench.errors import UserError
-from terminalbench.llm.model import Fault, ModelError
+from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.overnight import live_check
 from terminalbench.overnight.models import (
     ModelKind,
@@ -171,7 +171,7 @@ def test_an_ollama_model_that_was_pulled_again_is_refused_by_its_digest() -> Non
             check_again(model, facts)
     with pytest.raises(ModelError) as caught:
         check_again(model, facts)
-    assert caught.value.fault is Fault.UNREACHABLE, "that may pass"
+    assert caught.value.fault is ModelFault.UNREACHABLE, "that may pass"
 
 
 def test_an_ollama_server_that_is_not_well_is_named() -> None:

@@ -5,18 +5,20 @@ from statistics import mean, stdev
 
 import pytest
 
-from terminalbench.overnight.delta_model import Count
+from terminalbench.overnight.delta_model import AttemptCount
 from terminalbench.overnight.noise import Noise, flaky_tasks, noise_floor
 from terminalbench.records.trial import TaskRef
 
 REFS = [TaskRef(f"t{n}", "d") for n in range(20)]
 
 
-def night(luck: Random, rates: list[float], iterations: int, drift: float = 0.0) -> list[dict[TaskRef, Count]]:
+def night(luck: Random, rates: list[float], iterations: int, drift: float = 0.0) -> list[dict[TaskRef, AttemptCount]]:
     made = []
     for _ in range(iterations):
         moved = luck.choice((-drift, drift))
-        made.append({ref: Count(int(luck.random() < rate + moved), 1) for ref, rate in zip(REFS, rates, strict=True)})
+        made.append(
+            {ref: AttemptCount(int(luck.random() < rate + moved), 1) for ref, rate in zip(REFS, rates, strict=True)}
+        )
     return made
 
 
@@ -37,7 +39,11 @@ def test_more_than_luck_is_said() -> None:
 
 def test_numbers_by_hand() -> None:
     a, b = REFS[:2]
-    made = [{a: Count(1, 1), b: Count(1, 1)}, {a: Count(0, 1), b: Count(1, 1)}, {a: Count(1, 1), b: Count(0, 0)}]
+    made = [
+        {a: AttemptCount(1, 1), b: AttemptCount(1, 1)},
+        {a: AttemptCount(0, 1), b: AttemptCount(1, 1)},
+        {a: AttemptCount(1, 1), b: AttemptCount(0, 0)},
+    ]
     found = noise_floor(made)
     assert (found.iterations, found.rate) == (3, pytest.approx(mean([1.0, 0.5, 1.0])))
     assert found.spread == pytest.approx(stdev([1.0, 0.5, 1.0]))
@@ -47,8 +53,8 @@ def test_numbers_by_hand() -> None:
 
 def test_too_few_or_nothing_that_varies() -> None:
     assert noise_floor([]) == Noise(iterations=0, sentence=noise_floor([]).sentence)
-    assert noise_floor([{REFS[0]: Count(1, 1)}]).spread is None
-    still = noise_floor([{REFS[0]: Count(1, 1)}] * 3)
+    assert noise_floor([{REFS[0]: AttemptCount(1, 1)}]).spread is None
+    still = noise_floor([{REFS[0]: AttemptCount(1, 1)}] * 3)
     assert (still.expected, still.p) == (0.0, None)
     assert "no task varied" in still.sentence
 
@@ -56,6 +62,8 @@ def test_too_few_or_nothing_that_varies() -> None:
 def test_flaky_tasks_are_those_with_both() -> None:
     a, b, c = REFS[:3]
     rows = ["+x+", "+++", "xx+"]
-    made = [{ref: Count(int(row[n] == "+"), 1) for ref, row in zip((a, b, c), rows, strict=True)} for n in range(3)]
+    made = [
+        {ref: AttemptCount(int(row[n] == "+"), 1) for ref, row in zip((a, b, c), rows, strict=True)} for n in range(3)
+    ]
     found = flaky_tasks(made)
     assert [(one.task_id, str(one.count), one.flips) for one in found] == [("t0", "2/3", 2), ("t2", "1/3", 1)]

@@ -18,10 +18,19 @@ from terminalbench.json_files import read_json
 from terminalbench.locks import lock
 from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.measured import IterationResults
+from terminalbench.overnight.iteration_files import project_iteration
+from terminalbench.overnight.iteration_results import IterationResults
 from terminalbench.overnight.morning import first_lines
-from terminalbench.overnight.night import Happening, NightEvent, NightModel, Quarantined, Role, Status, SuiteTask, Work
-from terminalbench.overnight.results import project_iteration
+from terminalbench.overnight.night import (
+    IterationStatus,
+    IterationWork,
+    NightEvent,
+    NightEventKind,
+    NightModel,
+    Role,
+    SuiteTask,
+    WithdrawnTask,
+)
 from terminalbench.overnight.summary import project_night
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.text.numbers import moment
@@ -121,7 +130,9 @@ def test_rates_by_category_and_difficulty_are_of_measured_trials(tmp_path: Path)
 def test_deleted_it_comes_back_the_same(tmp_path: Path) -> None:
     night = night_of(tmp_path, rounds(2, 4))
     night.say(
-        NightEvent("2026-01-23T17:00:00Z", Happening.WORKER_LOST, "it stopped beating", iteration=2, cause="SIGKILL")
+        NightEvent(
+            "2026-01-23T17:00:00Z", NightEventKind.WORKER_LOST, "it stopped beating", iteration=2, cause="SIGKILL"
+        )
     )
     project_night(night.folder)
     before = written(night)
@@ -149,8 +160,11 @@ def test_a_night_without_anything_has_a_report(tmp_path: Path) -> None:
 def test_a_night_in_the_middle_says_how_far_it_is(tmp_path: Path) -> None:
     night = night_of(tmp_path, rounds(3, 2), iterations=9)
     night.batch(3, {"p": {"t0": "."}, "q": {"t0": "."}})
-    works = [Work(n, Role.ITERATION, n, Status.DONE) for n in (1, 2)]
-    works += [Work(3, Role.ITERATION, 3, Status.LEASED, starts=2), Work(4, Role.ITERATION, 4)]
+    works = [IterationWork(n, Role.ITERATION, n, IterationStatus.DONE) for n in (1, 2)]
+    works += [
+        IterationWork(3, Role.ITERATION, 3, IterationStatus.LEASED, starts=2),
+        IterationWork(4, Role.ITERATION, 4),
+    ]
     night.state(works)
     with lock(night.folder.lock, "the tests"):
         summary = project_night(night.folder)
@@ -182,21 +196,21 @@ def test_each_next_step_names_what_is_there(tmp_path: Path) -> None:
 def test_incidents_scaling_and_quarantine_are_told_with_their_cause(tmp_path: Path) -> None:
     night = night_of(tmp_path, rounds(5, 1))
     night.say(
-        NightEvent("2026-01-23T17:00:00Z", Happening.WORKER_STARTED, worker=1),
+        NightEvent("2026-01-23T17:00:00Z", NightEventKind.WORKER_STARTED, worker=1),
         NightEvent(
             "2026-01-23T17:01:00Z",
-            Happening.WORKER_LOST,
+            NightEventKind.WORKER_LOST,
             "worker 1 stopped beating",
             iteration=1,
             worker=1,
             cause="signal 9",
         ),
-        NightEvent("2026-01-23T17:02:00Z", Happening.SCALED, "memory is short", workers=2),
+        NightEvent("2026-01-23T17:02:00Z", NightEventKind.SCALED, "memory is short", workers=2),
     )
     with night.folder.events_jsonl.open("ab") as file:
         file.write(b'{"time": "torn\n')
     night.state(
-        status="stopped", stopped="the budget is used up", quarantine=[Quarantined("t1", "d", "killed two workers")]
+        status="stopped", stopped="the budget is used up", quarantine=[WithdrawnTask("t1", "d", "killed two workers")]
     )
     summary = project_night(night.folder)
     for text in (night.folder.report_md.read_text(), night.folder.report_html.read_text()):
@@ -286,7 +300,10 @@ def test_hostile_words_stay_words(tmp_path: Path) -> None:
     night = night_of(tmp_path, [{"p": {"a": "+"}}], suite_name="<script>alert(1)</script>")
     night.say(
         NightEvent(
-            "2026-01-23T17:00:00Z", Happening.INCIDENT, "<img src=x onerror=y>\x1b[2J | a", cause="[x](http://evil)"
+            "2026-01-23T17:00:00Z",
+            NightEventKind.INCIDENT,
+            "<img src=x onerror=y>\x1b[2J | a",
+            cause="[x](http://evil)",
         )
     )
     project_night(night.folder)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from support.nights import make_night
 from terminalbench.errors import UserError
+from terminalbench.overnight.iteration_files import labelled, view_of
 from terminalbench.overnight.night import NightModel, Role
-from terminalbench.overnight.results import labelled, view_of
-from terminalbench.overnight.validation import Candidate, Kind, Validation, sample, validate
+from terminalbench.overnight.validation import Candidate, TaskKind, Validation, sample, validate
 from terminalbench.records.trial import TaskRef
 
 CANDIDATES = st.lists(st.sampled_from("abc"), min_size=1, max_size=40).map(
-    lambda kinds: [Candidate(TaskRef(f"t{n}", "d"), Kind(category=kind)) for n, kind in enumerate(kinds)]
+    lambda kinds: [Candidate(TaskRef(f"t{n}", "d"), TaskKind(category=kind)) for n, kind in enumerate(kinds)]
 )
 CLAUDE = NightModel("claude-code", "claude-code", "id-claude-code")
 
@@ -39,7 +39,7 @@ def test_the_draw_is_exact_in_all_and_by_kind(tasks: list[Candidate], attempts: 
 
 
 def test_every_task_has_the_same_chance() -> None:
-    tasks = [Candidate(TaskRef(f"t{n}", "d"), Kind(category="ab"[n % 2])) for n in range(10)]
+    tasks = [Candidate(TaskRef(f"t{n}", "d"), TaskKind(category="ab"[n % 2])) for n in range(10)]
     drawn = Counter(pair.task.id for seed in range(600) for pair in sample(tasks, 1, 0.2, seed))
     assert sum(drawn.values()) == 1200
     assert all(80 < drawn[f"t{n}"] < 160 for n in range(10))
@@ -48,7 +48,7 @@ def test_every_task_has_the_same_chance() -> None:
 @pytest.mark.parametrize(("rate", "attempts"), [(-0.1, 1), (1.1, 1), (float("nan"), 1), (0.5, 0)])
 def test_nonsense_is_refused(rate: float, attempts: int) -> None:
     with pytest.raises(UserError):
-        sample([Candidate(TaskRef("a", "d"), Kind())], attempts, rate, 1)
+        sample([Candidate(TaskRef("a", "d"), TaskKind())], attempts, rate, 1)
 
 
 def validated(place: Path, marks: list[dict[str, dict[str, str]]], **config: Any) -> Validation | None:

@@ -1,12 +1,19 @@
-"""Public tasks in the local sandbox, on images of a registry: how many are measured, and why the others are not.
+"""Public tasks in the local sandbox, on images of a registry: how many are measured, and whether verdicts hold.
 
     .venv/bin/python tests/real_tasks/real_tasks.py FOLDER [--tasks 200] [--seed 1] [--names a-l] [--work FOLDER]
+    .venv/bin/python tests/real_tasks/real_tasks.py FOLDER --tasks 300 --batch 60
+    .venv/bin/python tests/real_tasks/real_tasks.py FOLDER --verdicts [--attackers 'uv-*']
 
 FOLDER holds tasks in Harbor's format. A registry of this machine (package docker-registry) serves a Debian made by
 mmdebstrap, which stands for the base image that the tasks name. Two agents attempt each task: `nop`, and one that writes
-a file. Then the same once more: nothing may be built, and a trial is compared with one of a starter task.
-Needs the network for Debian's and PyPI's packages. Exit code 1: fewer than 95 % are measured, or something was built
-again.
+a file. Then the same once more: nothing may be built, and a trial is compared with one of a starter task. With `--batch`
+the images of one batch are removed before the next is built, in a cache of its own, and nothing is run again.
+
+`--verdicts` takes the tasks for which `solutions/` has a script. That script must pass, `nop` must fail, and no script of
+`attackers/`, which knows nothing of the task, may pass without being flagged.
+
+Needs the network for Debian's and PyPI's packages. Exit code 1: fewer than 95 % are measured, `nop` passed, something
+was built again, or a verdict is wrong.
 """
 
 import argparse
@@ -23,13 +30,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
 TOOLS = {"mmdebstrap": "mmdebstrap", "docker-registry": "docker-registry", "skopeo": "skopeo"}
+HERE = Path(__file__).resolve().parent
+STARTERS = ("csv-clean", "json-sessions")
 OCI = "application/vnd.oci.image."
 AGENT = '''
-"""An agent that writes a file."""
+"""An agent that writes a file, and one that runs a script."""
+
+from pathlib import Path
 
 from harbor.agents.base import BaseAgent
 
@@ -48,6 +60,25 @@ class Writer(BaseAgent):
     async def run(self, instruction, environment, context) -> None:
         done = await environment.exec("mkdir -p /tmp/w && id -un > /tmp/w/me && cat /tmp/w/me")
         assert done.return_code == 0, done.stderr
+
+
+class Script(Writer):
+    """Runs a script as root: one for all tasks, or of a folder the one that is called as the task is."""
+
+    def __init__(self, *args, path: str, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self._path = Path(path)
+
+    @staticmethod
+    def name() -> str:
+        return "script"
+
+    async def run(self, instruction, environment, context) -> None:
+        path = self._path / f"{environment.environment_name}.sh" if self._path.is_dir() else self._path
+        await environment.upload_dir(path.parent, "/tmp/scripts")
+        command = f"bash /tmp/scripts/{path.name} 2>&1; code=$?; rm -rf /tmp/scripts; exit $code"
+        done = await environment.exec(command, user="root", env={"INSTRUCTION": instruction}, timeout_sec=600)
+        (self.logs_dir / "script.txt").write_text(f"{done.stdout}\\nexit {done.return_code}\\n")
 '''
 EXPERIMENT = """
 schema_version = 2
@@ -143,68 +174,158 @@ def report(trials: list[dict], names: list[str]) -> dict:
         if trial["task"] not in whole and trial["profile"] == "nop":
             causes.setdefault(cause(trial.get("reason") or ""), []).append(trial["task"])
     outcomes = Counter(f"{t['profile']} {t['outcome']}" for t in trials)
-    return {"tasks": len(names), "measured": len(whole), "outcomes": dict(sorted(outcomes.items())), "others": causes}
+    trivial = sorted(t["task"] for t in trials if t["profile"] == "nop" and t["outcome"] == "passed")
+    counted = {"tasks": len(names), "measured": len(whole), "outcomes": dict(sorted(outcomes.items()))}
+    return {**counted, "others": causes, "passed_by_nop": trivial}
 
 
-def main() -> int:
-    """Run it, and say what was found."""
+def judged(trials: list[dict]) -> dict:
+    """Return for each script the counts of outcomes, flagged ones apart, and the verdicts that are wrong."""
+    counts: dict[str, Counter[str]] = {}
+    wrong = []
+    for trial in trials:
+        outcome, flagged = trial["outcome"], bool(trial.get("suspect"))
+        counts.setdefault(trial["profile"], Counter())[outcome + (" flagged" if flagged else "")] += 1
+        honest = trial["profile"] == "solver"
+        expected = (outcome == "passed" and not flagged) if honest else (outcome != "passed" or flagged)
+        if not expected or outcome not in ("passed", "failed"):
+            wrong.append(f"{trial['profile']} on {trial['task']}: {outcome} {trial.get('suspect') or ''}".rstrip())
+    return {"scripts": {name: dict(sorted(count.items())) for name, count in counts.items()}, "wrong": sorted(wrong)}
+
+
+def with_script(folder: Path, names: Iterable[str], script: Path, target: Path) -> Path:
+    """Copy tasks to `target`, with another script in the place of the one that runs their tests."""
+    shutil.rmtree(target, ignore_errors=True)
+    for name in names:
+        shutil.copytree(folder / name, target / name)
+        shutil.copy(script, target / name / "tests" / "test.sh")
+    return target
+
+
+def script_profile(name: str, path: Path) -> str:
+    """Return the profile of an agent that runs the script at `path`, or that of the task's name in it."""
+    return f'[profiles.{name}]\nagent = "real_agent:Script"\noptions = {{ path = {json.dumps(str(path))} }}\n'
+
+
+class Bench:
+    """The work folder, the tasks and the base image: what every experiment here has in common."""
+
+    def __init__(self, options: argparse.Namespace, work: Path) -> None:
+        """Write what the experiments need to the work folder."""
+        self.options, self.work = options, work
+        self.image = f"127.0.0.1:{options.port}/{options.suite}:base"
+        work.mkdir(parents=True, exist_ok=True)
+        (work / ".tbench").touch()
+        (work / "real_agent.py").write_text(AGENT)
+
+    def write(self, slug: str, names: Iterable[str], profiles: str, dataset: str = "", more: str = "") -> str:
+        """Write an experiment; without a dataset, on the public tasks."""
+        more = more or f'ca = "host"\n[run.images]\n"{self.options.base}" = "{self.image}"'
+        items = ", ".join(f'{{ id = "{name}" }}' for name in names)
+        dataset = dataset or str(self.options.folder.resolve())
+        settings = {"parallel": self.options.parallel, "profiles": profiles, "dataset": dataset, "items": items}
+        (self.work / f"{slug}.toml").write_text(EXPERIMENT.format(slug=slug, more=more, **settings))
+        return slug
+
+    def twice(self, names: list[str]) -> int:
+        """Measure all tasks, twice: the second time nothing is built."""
+        slug = self.write("real", names, BOTH)
+        began = time.monotonic()
+        first, _cpu = run(self.work, slug)
+        took = time.monotonic() - began
+        again, cpu = run(self.work, slug)
+        plans = [json.loads((self.work / f"results/real/{n}/plan.json").read_text()) for n in (0, 1)]
+        bases = [plan["images"]["bases"] for plan in plans]
+        times = f"attempts = {max(1, len(names) // 2)}"
+        same, base_cpu = run(self.work, self.write("starter", STARTERS, BOTH, "starter", times))
+        rebuilt = [name for name, base in bases[1].items() if bases[0].get(name) != base]
+        ours, theirs = 1000 * cpu / len(again), 1000 * base_cpu / len(same)
+        code = self.tell(report(first, names), took)
+        print(f"second run: {len(rebuilt)} built again; CPU a trial {ours:.0f} ms, of a starter task {theirs:.0f} ms")
+        return 1 if rebuilt else code
+
+    def in_batches(self, names: list[str]) -> int:
+        """Measure all tasks, so many at a time, each with an image store that ends with it."""
+        os.environ["XDG_CACHE_HOME"] = str(self.work / "cache")
+        trials, began = [], time.monotonic()
+        size = self.options.batch
+        for number, start in enumerate(range(0, len(names), size)):
+            found, _cpu = run(self.work, self.write(f"real-{number}", names[start : start + size], BOTH))
+            trials += found
+            print(json.dumps(report(found, names[start : start + size])), flush=True)
+            shutil.rmtree(self.work / "cache", ignore_errors=True)
+        return self.tell(report(trials, names), time.monotonic() - began)
+
+    def verdicts(self, known: list[str]) -> int:
+        """Run the tasks' solutions, `nop` and the attackers, and say which verdicts are wrong."""
+        names = [name for name in known if (HERE / "solutions" / f"{name}.sh").exists()][: self.options.most]
+        if self.options.script is not None:
+            self.options.folder = with_script(self.options.folder, names, self.options.script, self.work / "tasks")
+        attackers = sorted((HERE / "attackers").glob(f"{self.options.attackers}.sh"))
+        profiles = [script_profile("solver", HERE / "solutions"), '[profiles.nop]\nagent = "nop"\n']
+        profiles += [script_profile(path.stem, path) for path in attackers]
+        trials, _cpu = run(self.work, self.write("verdicts", names, "".join(profiles)))
+        found = judged(trials)
+        print(json.dumps(found, indent=1))
+        print(f"{where()}: {len(names)} tasks, {len(attackers)} attackers: {len(found['wrong'])} verdicts are wrong")
+        return 1 if found["wrong"] or not names else 0
+
+    def tell(self, found: dict, took_sec: float) -> int:
+        """Print what was found; the exit code."""
+        print(json.dumps(found, indent=1))
+        told = f"{found['measured']} of {found['tasks']} tasks measured by both agents"
+        print(f"{where()}: {told}, {took_sec / 60:.0f} min with builds")
+        return 0 if found["measured"] >= 0.95 * found["tasks"] and not found["passed_by_nop"] else 1
+
+
+def where() -> str:
+    """Return the day and the machine of a measurement."""
+    return f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, {os.cpu_count()} processors"
+
+
+def parsed() -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--names", default="a-l", help="first letters of the tasks that are chosen from")
+    parser.add_argument("--batch", type=int, help="tasks at a time; the images of each batch are removed after it")
+    parser.add_argument(
+        "--verdicts", action="store_true", help="solutions, `nop` and attackers on tasks with a solution"
+    )
+    parser.add_argument("--attackers", default="*", help="with --verdicts: those of this name (a glob)")
+    parser.add_argument("--most", type=int, help="with --verdicts: at most so many tasks")
+    parser.add_argument("--script", type=Path, help="with --verdicts: a test.sh in the place of the tasks' own")
     parser.add_argument("--base", default="ghcr.io/laude-institute/*", help="images that the Debian stands for")
     parser.add_argument("--suite", default="trixie")
     parser.add_argument("--parallel", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--port", type=int, default=5056)
     parser.add_argument("--work", type=Path, help="folder that is kept; default: one that is removed")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run it, and say what was found."""
+    options = parsed()
     if missing := [package for tool, package in TOOLS.items() if shutil.which(tool) is None]:
         print(f"needed: {' '.join(missing)} (as root: apt-get install {' '.join(missing)})", file=sys.stderr)
         return 2
     known = sorted(task.parent.name for task in options.folder.glob("*/task.toml"))
     known = [name for name in known if re.match(f"[{options.names}]", name, re.IGNORECASE)]
     names = sorted(random.Random(options.seed).sample(known, min(options.tasks, len(known))))
-    work = (options.work or Path(tempfile.mkdtemp(prefix="tbench-real-"))).resolve()
-    work.mkdir(parents=True, exist_ok=True)
-    (work / ".tbench").touch()
-    (work / "real_agent.py").write_text(AGENT)
-    image = f"127.0.0.1:{options.port}/{options.suite}:base"
-    items = ", ".join(f'{{ id = "{name}" }}' for name in names)
-    more = f'ca = "host"\n[run.images]\n"{options.base}" = "{image}"'
-    settings = {"parallel": options.parallel, "profiles": BOTH}
-    folder = str(options.folder.resolve())
-    (work / "real.toml").write_text(EXPERIMENT.format(slug="real", more=more, dataset=folder, items=items, **settings))
-    starter = ", ".join(f'{{ id = "{name}" }}' for name in ("csv-clean", "json-sessions"))
-    times = f"attempts = {max(1, len(names) // 2)}"
-    (work / "starter.toml").write_text(
-        EXPERIMENT.format(slug="starter", more=times, dataset="starter", items=starter, **settings)
-    )
-    registry = serve(work, options.port)
+    bench = Bench(options, (options.work or Path(tempfile.mkdtemp(prefix="tbench-real-"))).resolve())
+    registry = serve(bench.work, options.port)
     try:
-        make_base(work, options.suite, image)
-        began = time.monotonic()
-        first, _cpu = run(work, "real")
-        took = time.monotonic() - began
-        found = report(first, names)
-        bases = [json.loads((work / f"results/real/{n}/plan.json").read_text())["images"]["bases"] for n in (0,)]
-        again, cpu = run(work, "real")
-        bases.append(json.loads((work / "results/real/1/plan.json").read_text())["images"]["bases"])
-        same, base_cpu = run(work, "starter")
+        make_base(bench.work, options.suite, bench.image)
+        if options.verdicts:
+            return bench.verdicts(known)
+        return bench.in_batches(names) if options.batch else bench.twice(names)
     finally:
         registry.terminate()
         registry.wait()
         if options.work is None:
-            shutil.rmtree(work, ignore_errors=True)
-    rebuilt = [name for name, base in bases[1].items() if bases[0].get(name) != base]
-    ours, theirs = 1000 * cpu / len(again), 1000 * base_cpu / len(same)
-    print(json.dumps(found, indent=1))
-    where = f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, {os.cpu_count()} processors"
-    print(
-        f"{where}: {found['measured']} of {found['tasks']} tasks measured by both agents, {took / 60:.0f} min with builds"
-    )
-    print(f"second run: {len(rebuilt)} built again; CPU a trial {ours:.0f} ms, of a starter task {theirs:.0f} ms")
-    return 0 if found["measured"] >= 0.95 * found["tasks"] and not rebuilt else 1
+            shutil.rmtree(bench.work, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from terminalbench.records.trial import Outcome
 from terminalbench.report.charts import chart_css
-from terminalbench.report.charts.bars import Bar, Part, bars, stacked_bars
+from terminalbench.report.charts.bars import Bar, BarPart, bars, stacked_bars
 from terminalbench.report.charts.forest import ForestRow, forest
 from terminalbench.report.charts.heatmap import MOST_MARKS, HeatCell, HeatRow, heat_map, marks
 from terminalbench.report.charts.scatter import Dot, FrontPoint, binned, pareto, scatter
@@ -26,8 +26,8 @@ def some_charts(name: str = "p", href: str | None = "#t0p0") -> dict[str, str]:
         "forest": forest([ForestRow(name, "better", 0.031, -0.06, 0.122, -0.01, 0.07, href), ForestRow("q", "inconclusive", None)], "pass", 0.05),
         "pareto": pareto([FrontPoint(name, 0.1, 0.5, 0.2, 0.8, True, href), FrontPoint("q", 0.3, 0.9, on_front=True)], "cost"),
         "scatter": scatter([name, "q"], [Dot(0, 10, 2, href=href), Dot(1, 10_000, 0)], "tokens", "backtracks", "t"),
-        "stacked": stacked_bars([Bar(name, (Part("read", 3, href), Part(name, 1)), "4 calls")], "t", "calls"),
-        "bars": bars([Bar(name, (Part(name, 3, href), Part("q", 0)))], [name, "q"], "t", "trials"),
+        "stacked": stacked_bars([Bar(name, (BarPart("read", 3, href), BarPart(name, 1)), "4 calls")], "t", "calls"),
+        "bars": bars([Bar(name, (BarPart(name, 3, href), BarPart("q", 0)))], [name, "q"], "t", "trials"),
         "trend": trend(["0", "1"], [TrendSeries(name, (TrendPoint(0, 0.5, 0.4, 0.6, href), TrendPoint(1, None)))]),
     }  # fmt: skip
 

@@ -12,7 +12,7 @@ from conftest import REPO
 from support.reports import SMALL, large, make_comparison, make_view, measured
 from terminalbench.experiments.batch import Batch
 from terminalbench.records.trial import Usage
-from terminalbench.report.build import Measured, build_report
+from terminalbench.report.build import ReportInput, build_report
 from terminalbench.report.html import LINKED_TRIALS, render_html
 from terminalbench.report.markdown import render_markdown
 from terminalbench.report.sentences import headlines
@@ -28,7 +28,7 @@ def normal(text: str) -> str:
 
 
 @cache
-def many() -> Measured:
+def many() -> ReportInput:
     return measured(large(3, 500, 5))
 
 
@@ -44,7 +44,7 @@ def test_every_link_within_the_page_leads_somewhere(marks: dict[str, dict[str, s
     compared = any(cell.measured for cell in view.cells)
     if not compared:
         view = make_view({"p": marks["p"]})
-    page = render_html(build_report(Measured(Batch(Path(view.batch)), view, make_comparison(view))))
+    page = render_html(build_report(ReportInput(Batch(Path(view.batch)), view, make_comparison(view))))
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     wanted = set(re.findall(r'href="#([^"]+)"', page))
@@ -95,7 +95,7 @@ def test_long_reasons_do_not_make_a_large_report_larger() -> None:
         for index, cell in enumerate(made.view.cells)
     ]
     view = msgspec.structs.replace(made.view, cells=cells)
-    page = render_html(build_report(Measured(Batch(Path(view.batch)), view, made.comparison, made.findings)))
+    page = render_html(build_report(ReportInput(Batch(Path(view.batch)), view, made.comparison, made.findings)))
     assert len(page.encode()) < 1_500_000
     assert "rarer ones, in metrics_detail.csv" in page
 
@@ -128,7 +128,7 @@ def test_unknown_cost_is_never_zero() -> None:
         for p in made.comparison.profiles
     ]
     comparison = msgspec.structs.replace(made.comparison, profiles=profiles)
-    report = build_report(Measured(Batch(Path(view.batch)), view, comparison))
+    report = build_report(ReportInput(Batch(Path(view.batch)), view, comparison))
     page = render_html(report)
     assert [line.cost for line in report.profiles] == ["unknown"] * 3
     assert "$0" not in page

@@ -16,11 +16,11 @@ from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord, Provenance
 from terminalbench.experiments.tables import FREE, ProfilePrice
-from terminalbench.harbor.limits.accounts import Known, Likely, Turn
+from terminalbench.harbor.limits.accounts import KnownCost, LikelyCost, Turn
 from terminalbench.harbor.limits.gate import Gate
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import write_json
-from terminalbench.runner.run import Spent, put_up_gate
+from terminalbench.runner.run import BatchSpend, put_up_gate
 
 
 def _spend(path: Path, seed: int, profile: str, start: Barrier) -> None:
@@ -48,7 +48,7 @@ def test_processes_side_by_side_keep_the_bound_together(tmp_path: Path, seed: in
     batch = Batch(tmp_path / "s" / "0")
     batch.folder.mkdir(parents=True)
     plan = make_plan(batch, ("p0", "p1", "p2"), settings={"budget_usd": 5.0})
-    gate = put_up_gate(batch, plan, Spent({"p0": Known(1, 0.25)}), plan.jobs)
+    gate = put_up_gate(batch, plan, BatchSpend({"p0": KnownCost(1, 0.25)}), plan.jobs)
     context = multiprocessing.get_context("fork")
     start = context.Barrier(3)
     workers = [context.Process(target=_spend, args=(gate.path, seed + who, f"p{who}", start)) for who in range(3)]
@@ -68,7 +68,7 @@ def test_the_gate_of_a_resume_knows_what_each_profile_has_cost(tmp_path: Path) -
     """Tries of unknown cost are priced by what is known of their profile now, and of no other."""
     batch = allocate(tmp_path, "s")
     plan = make_plan(batch, ("dear", "cheap"), settings={"budget_usd": 8.0})
-    spent = Spent({"dear": Known(2, 6.0), "cheap": Known(2, 0.2)}, {"cheap": 4})
+    spent = BatchSpend({"dear": KnownCost(2, 6.0), "cheap": KnownCost(2, 0.2)}, {"cheap": 4})
     state = put_up_gate(batch, plan, spent, [job for job in plan.jobs if job.profile == "cheap"]).read()
     assert (state.known_usd, state.unknown, state.spent_usd) == pytest.approx((6.2, 4, 6.6))
     assert (state.account("dear").turn, state.account("cheap").turn) == (Turn.OVER, Turn.LATER)
@@ -85,8 +85,8 @@ def test_earlier_trials_say_what_one_costs_and_a_declared_cost_before_them(tmp_p
     batch = allocate(tmp_path, "s")
     plan = make_plan(batch, ("p", "q"), settings={"budget_usd": 8.0})
     plan = msgspec.structs.replace(plan, profiles=records)
-    state = put_up_gate(batch, plan, Spent(), plan.jobs).read()
-    assert state.account("p").likely == Likely(0.625, "the same profile", 2)
+    state = put_up_gate(batch, plan, BatchSpend(), plan.jobs).read()
+    assert state.account("p").likely == LikelyCost(0.625, "the same profile", 2)
     alike = {"agent": "agent-p", "model": "m"}
     other = msgspec.structs.replace(
         plan,
@@ -94,12 +94,15 @@ def test_earlier_trials_say_what_one_costs_and_a_declared_cost_before_them(tmp_p
         profiles=(ProfileRecord("p", "new-p", {"agent": "agent-p"}), ProfileRecord("q", "new-q", alike)),
     )
     likely = {
-        key: found.likely for key, found in put_up_gate(batch, other, Spent(), other.jobs).read().accounts.items()
+        key: found.likely for key, found in put_up_gate(batch, other, BatchSpend(), other.jobs).read().accounts.items()
     }
     assert likely == {"p": None, "q": None}, "one that names no model may run any; the other model is another one"
     declared = tuple(msgspec.structs.replace(record, likely_cost_usd=2.0) for record in plan.profiles)
-    state = put_up_gate(batch, msgspec.structs.replace(plan, profiles=declared), Spent(), plan.jobs).read()
-    assert {key: account.likely for key, account in state.accounts.items()} == {"p": Likely(2.0), "q": Likely(2.0)}
+    state = put_up_gate(batch, msgspec.structs.replace(plan, profiles=declared), BatchSpend(), plan.jobs).read()
+    assert {key: account.likely for key, account in state.accounts.items()} == {
+        "p": LikelyCost(2.0),
+        "q": LikelyCost(2.0),
+    }
 
 
 def test_a_price_of_zero_and_an_agent_of_the_project_without_a_model_are_beside_the_budget(tmp_path: Path) -> None:
@@ -113,7 +116,7 @@ def test_a_price_of_zero_and_an_agent_of_the_project_without_a_model_are_beside_
     batch = allocate(tmp_path, "s")
     plan = make_plan(batch, tuple(contents), settings={"budget_usd": 1.0})
     plan = msgspec.structs.replace(plan, profiles=records, provenance=Provenance(root=str(tmp_path)))
-    gate = put_up_gate(batch, plan, Spent({"dear": Known(1, 1.0)}))
+    gate = put_up_gate(batch, plan, BatchSpend({"dear": KnownCost(1, 1.0)}))
     assert gate.enter("d", "dear") is not None
     for profile in ("own", "quiet"):
         assert gate.enter(profile, profile) is None

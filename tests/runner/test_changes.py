@@ -22,8 +22,8 @@ from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import read_json, read_jsonl, write_json
 from terminalbench.records.event import Event
-from terminalbench.runner.changes import Changes, find_changes, task_files, with_task_files, with_values
-from terminalbench.runner.preflight import Prepared
+from terminalbench.runner.changes import PlanDrift, find_changes, task_files, with_task_files, with_values
+from terminalbench.runner.preflight import PreparedPlan
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, record
 
@@ -46,7 +46,7 @@ def batch(project: Project) -> Batch:
     made = experiment(project, MINE)
     found = allocate(made.results_root, made.slug)
     plan = with_task_files(make_plan(made, found, NOW))
-    record(made, Prepared(plan, {profile.key: profile for profile in made.profiles}, {}), plan, found)
+    record(made, PreparedPlan(plan, {profile.key: profile for profile in made.profiles}, {}), plan, found)
     finished(found, "a")
     return found
 
@@ -185,7 +185,7 @@ def env_batch(project: Project, monkeypatch: pytest.MonkeyPatch) -> Batch:
     made = experiment(project, f'[profiles.p]\nagent = "oracle"\nenv = {list(values)}\n'.replace("'", '"'))
     found = allocate(made.results_root, made.slug)
     plan = with_values(make_plan(made, found, NOW), {"p": values})
-    record(made, Prepared(plan, {profile.key: profile for profile in made.profiles}, {}), plan, found)
+    record(made, PreparedPlan(plan, {profile.key: profile for profile in made.profiles}, {}), plan, found)
     finished(found, "a")
     return found
 
@@ -301,7 +301,7 @@ def test_a_task_that_cannot_be_looked_at_is_unknown(project: Project, batch: Bat
     assert task_files([git, remote, gone]) == {}
     for task in (git, remote, gone):
         changed = msgspec.structs.replace(plan, jobs=(msgspec.structs.replace(job, tasks=(task,)),))
-        assert find_changes(batch, changed, {"p": {}}, {(task.label, "a")}) == Changes()
+        assert find_changes(batch, changed, {"p": {}}, {(task.label, "a")}) == PlanDrift()
 
 
 def test_a_task_that_the_check_left_out_may_be_mended(project: Project, batch: Batch, started: Started) -> None:
@@ -352,7 +352,7 @@ def test_compare_keeps_versions_of_an_agent_apart(project: Project, batch: Batch
     made = targets(project)[1]
     other = allocate(made.results_root, made.slug)
     plan = make_plan(made, other, NOW)
-    record(made, Prepared(plan, {profile.key: profile for profile in made.profiles}, {}), plan, other)
+    record(made, PreparedPlan(plan, {profile.key: profile for profile in made.profiles}, {}), plan, other)
     finished(other, "a", "b")
     for each in (batch, other):
         scan_batch(each)

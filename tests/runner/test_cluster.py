@@ -27,8 +27,8 @@ from terminalbench.runner import run as runner
 from terminalbench.runner.executors import ray_executor
 from terminalbench.runner.executors.base import CLUSTER_GONE, NO_ROOM, NODE_FENCED, NODE_LOST, JobRun
 from terminalbench.runner.executors.ray_executor import RayExecutor
-from terminalbench.runner.executors.ray_messages import Join
-from terminalbench.runner.supervise import MAX_LOST, Launch, Supervisor
+from terminalbench.runner.executors.ray_messages import JoinRequest
+from terminalbench.runner.supervise import MAX_LOST, BatchSupervisor, Launch
 
 
 @dataclass
@@ -113,7 +113,7 @@ def test_a_lost_job_runs_again_when_it_must_have_ended_or_says_so(
     use(machines, monkeypatch)
     monkeypatch.setattr(supervise, "_POLL_SEC", 0.0)
     launch = Launch(plan.jobs[0], lambda _job: {}, lambda _job: [], {})
-    left_over = Supervisor(batch, [launch], 0, lambda _event: None, lambda: None).run()
+    left_over = BatchSupervisor(batch, [launch], 0, lambda _event: None, lambda: None).run()
     assert left_over == {}
     assert machines.said == ["start", "start"]
     assert (machines.polls >= 5) == (afterlife_sec > 0), "not before it has said its end"
@@ -137,14 +137,14 @@ class Losing(Machines):
         return self.code
 
 
-def supervised(machines: Losing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempts: int = 2) -> Supervisor:
+def supervised(machines: Losing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempts: int = 2) -> BatchSupervisor:
     """Two profiles of one task, run by these machines."""
     machines.batch = batch = allocate(tmp_path, "s")
     plan = make_plan(batch, ("p", "q"), "a", attempts)
     use(machines, monkeypatch)
     monkeypatch.setattr(supervise, "_POLL_SEC", 0.0)
     launches = [Launch(job, lambda _job: {}, lambda _job: [], {}) for job in plan.jobs]
-    return Supervisor(batch, launches, 1, lambda _event: None, lambda: None)
+    return BatchSupervisor(batch, launches, 1, lambda _event: None, lambda: None)
 
 
 def test_waves_that_are_lost_in_a_row_end_a_profile_and_a_trial_in_between_begins_the_count_anew(
@@ -240,7 +240,7 @@ def listening(answer: bytes) -> Generator[int]:
 
 
 def joined(port: int) -> str | None:
-    return Join(f"127.0.0.1:{port}", 1.0, 0, 1, 18.0).obstacle()
+    return JoinRequest(f"127.0.0.1:{port}", 1.0, 0, 1, 18.0).obstacle()
 
 
 def test_what_listens_at_an_address_and_is_no_ray_is_told_without_ray() -> None:
@@ -258,4 +258,4 @@ def test_a_silent_listener_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("terminalbench.runner.executors.ray_messages._ANSWER_SEC", 0.2)
     with listening(b"") as port:
         assert joined(port) == "what listens there does not answer"
-    assert Join("somewhere", 1.0, 0, 1, 18.0).obstacle() == "an address is HOST:PORT"
+    assert JoinRequest("somewhere", 1.0, 0, 1, 18.0).obstacle() == "an address is HOST:PORT"

@@ -9,7 +9,7 @@ from terminalbench.runner.environment import child_environment
 
 SHELL = {
     "PATH": "/usr/bin", "HOME": "/h", "LANG": "C", "LC_ALL": "C", "HTTPS_PROXY": "p", "SSL_CERT_FILE": "c",
-    "OPENAI_API_KEY": "other", "A_KEY": "shell", "SECRET": "s", "HARBOR_TELEMETRY": "on", "PYTHONPATH": "/x", "TERMINALBENCH_X": "1",
+    "OPENAI_API_KEY": "other", "A_KEY": "shell", "SECRET": "s", "HARBOR_TELEMETRY": "on", "PYTHONPATH": "/x::lib", "TERMINALBENCH_X": "1",
 }  # fmt: skip
 
 
@@ -44,8 +44,9 @@ def test_variables_of_mcp_configurations_go_in(project) -> None:
 
 
 def test_the_project_is_on_pythons_path_only_for_its_own_parts(project) -> None:
-    assert env(project, "no_mcp = true")["PYTHONPATH"] == "/x"
-    assert env(project, 'agent = "mine.agent:Agent"')["PYTHONPATH"] == f"{project.root}:/x"
+    own = f"/x:{Path.cwd() / 'lib'}"  # a job starts in another folder
+    assert env(project, "no_mcp = true")["PYTHONPATH"] == own
+    assert env(project, 'agent = "mine.agent:Agent"')["PYTHONPATH"] == f"{project.root}:{own}"
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from support.pace import seconds
 from terminalbench.locks import start_ticks
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.executors import forked, local
-from terminalbench.runner.executors.forked import ADDRESS, Forked, LoadedHarbor, fork, harbor_loaded_once
-from terminalbench.runner.executors.loaded import Asked, why_not
+from terminalbench.runner.executors.forked import ADDRESS, ForkedProcess, LoadedHarbor, fork, harbor_loaded_once
+from terminalbench.runner.executors.loaded import ForkRequest, why_not
 from terminalbench.runner.executors.socket_folder import sweep
 
 PROBE = """
@@ -77,7 +77,7 @@ def usual() -> dict[str, str]:
     return process_environment((), None, None, os.environ)
 
 
-def started(*arguments: str, number: int = signal.SIGKILL, env: dict[str, str] | None = None) -> Forked:
+def started(*arguments: str, number: int = signal.SIGKILL, env: dict[str, str] | None = None) -> ForkedProcess:
     files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     found = fork([sys.executable, "-m", "probe", *arguments], {**usual(), **(env or {})}, number, **files)
     assert found is not None
@@ -155,7 +155,7 @@ def test_it_gets_its_signal_when_the_process_that_asked_is_killed(loaded: Loaded
 )
 def test_what_would_not_be_the_same_is_not_forked(argv: list[str], env: dict[str, str], reason: str | None) -> None:
     own = {"HOME": "/h", "PYTHONPATH": "/p"}
-    assert why_not(Asked(argv, {**own, **env}, "/", 9, 1024), {**own, "PATH": "/bin"}) == reason
+    assert why_not(ForkRequest(argv, {**own, **env}, "/", 9, 1024), {**own, "PATH": "/bin"}) == reason
 
 
 def test_the_modules_of_a_project_are_found_by_a_fork_unless_they_stand_in_for_loaded_ones(
@@ -171,7 +171,7 @@ def test_the_modules_of_a_project_are_found_by_a_fork_unless_they_stand_in_for_l
 
     def question() -> str | None:
         argv = [sys.executable, "-m", "probe"]
-        return why_not(Asked(argv, {**usual(), "PYTHONPATH": path}, str(place), 9, 1024), usual())
+        return why_not(ForkRequest(argv, {**usual(), "PYTHONPATH": path}, str(place), 9, 1024), usual())
 
     (own / "msgspec").mkdir()
     assert question() is None, "a folder without a module does not stand in for a package"

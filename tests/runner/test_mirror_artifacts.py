@@ -10,7 +10,7 @@ from support import resuming
 from support.experiments import Project
 from terminalbench.experiments.batch import Batch
 from terminalbench.locks import start_ticks
-from terminalbench.runner.mirror_artifacts import SEAL, Mirrored, mirror_batch, mirror_trial
+from terminalbench.runner.mirror_artifacts import SEAL, MirrorPass, mirror_batch, mirror_trial
 
 
 def trial(root: Path, name: str = "a__1", target: str = "notes") -> Path:
@@ -26,9 +26,9 @@ def test_all_trials_are_copied_once(tmp_path: Path) -> None:
     for name in ("a__1", "b__1"):
         trial(tmp_path, name)
     destination = tmp_path / "artifacts"
-    assert mirror_batch(tmp_path / "runs", ["notes", "none"], destination) == Mirrored(copied=2)
+    assert mirror_batch(tmp_path / "runs", ["notes", "none"], destination) == MirrorPass(copied=2)
     assert (destination / "notes" / "b__1" / "deep" / "x").read_text() == "two"
-    assert mirror_batch(tmp_path / "runs", ["notes"], destination) == Mirrored(unchanged=2)
+    assert mirror_batch(tmp_path / "runs", ["notes"], destination) == MirrorPass(unchanged=2)
 
 
 def test_what_a_killed_mirror_left_is_removed_and_what_a_live_one_makes_is_not(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_links_and_special_files_of_an_agent_do_no_harm(tmp_path: Path) -> None:
     planted = tmp_path / "runs" / "job" / "c__1" / "agent" / "sessions"
     planted.mkdir(parents=True)
     (planted / "notes").symlink_to(tmp_path)
-    assert mirror_trial(planted.parent.parent, ["notes"], tmp_path / "out") == Mirrored()
+    assert mirror_trial(planted.parent.parent, ["notes"], tmp_path / "out") == MirrorPass()
 
 
 def test_each_step_of_a_multi_step_trial_is_kept(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_names_no_text_can_hold_are_copied(tmp_path: Path) -> None:
     for name in (b"\xff\xfe", b"a\nb", b"\x1b[31m"):
         with open(os.fsencode(sessions) + b"/" + name, "w") as stream:  # noqa: PTH123 - no Path of bytes
             stream.write("x")
-    assert mirror_trial(trial, ["t"], tmp_path / "out") == Mirrored(copied=1)
-    assert mirror_trial(trial, ["t"], tmp_path / "out") == Mirrored(unchanged=1)
+    assert mirror_trial(trial, ["t"], tmp_path / "out") == MirrorPass(copied=1)
+    assert mirror_trial(trial, ["t"], tmp_path / "out") == MirrorPass(unchanged=1)
     assert len(list((tmp_path / "out" / "t" / "a__1").iterdir())) == 4
 
 
@@ -132,7 +132,7 @@ def test_no_link_on_the_way_leads_to_the_hosts_folders(tmp_path: Path) -> None:
     (one / "agent" / "sessions").symlink_to(tmp_path / "host")
     (two / "agent").symlink_to(tmp_path / "host")
     for trial in (one, two):
-        assert mirror_trial(trial, ["t"], tmp_path / "out") == Mirrored()
+        assert mirror_trial(trial, ["t"], tmp_path / "out") == MirrorPass()
     assert not (tmp_path / "out").exists()
 
 

@@ -11,7 +11,7 @@ from support.experiments import BASE, ORACLE, good, problems
 from support.results import make_plan
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind, Plan
-from terminalbench.harbor.limits.gate import Refusal
+from terminalbench.harbor.limits.gate import TrialRefusal
 from terminalbench.runner.notify import Notifier, deliver
 from terminalbench.runner.watchdog import Alert
 
@@ -54,9 +54,9 @@ def test_each_kind_reaches_the_address_as_one_line(plan: Plan, inbox) -> None:
     notifier.alert(Alert("stall", "t: no activity for 900 s"))
     notifier.alert(Alert("disk", "10 MB are left", "error"))
     notifier.alert(Alert("memory", "only a warning"))
-    used_up = Refusal("the budget of $5.00 is used up", ExclusionKind.BUDGET)
-    later = Refusal("the budget of $5.00 is used up ($5.20 spent)", ExclusionKind.BUDGET)
-    for refusal in (None, Refusal("the deadline has passed", ExclusionKind.DEADLINE), used_up, later):
+    used_up = TrialRefusal("the budget of $5.00 is used up", ExclusionKind.BUDGET)
+    later = TrialRefusal("the budget of $5.00 is used up ($5.20 spent)", ExclusionKind.BUDGET)
+    for refusal in (None, TrialRefusal("the deadline has passed", ExclusionKind.DEADLINE), used_up, later):
         notifier.closed("p", refusal)
     notifier.closed("q", used_up)
     assert notifier.finish() == []
@@ -88,7 +88,7 @@ def test_only_what_is_wanted(plan: Plan) -> None:
     sent: list[str] = []
     notifier = Notifier("n", ["u"], frozenset({"budget"}), lambda _urls, text: sent.append(text))
     notifier.tell("finished", "x")
-    notifier.closed("p", Refusal("the budget of $1.00 is used up", ExclusionKind.BUDGET))
+    notifier.closed("p", TrialRefusal("the budget of $1.00 is used up", ExclusionKind.BUDGET))
     assert notifier.finish() == []
     assert sent == ["n: the budget of $1.00 is used up"]
     quiet = Notifier.of(msgspec.structs.replace(plan, notify=None), {})

@@ -6,10 +6,10 @@ import pytest
 
 from terminalbench.runner.executors import ray_bridge
 from terminalbench.runner.executors.base import NO_ROOM, NODE_LOST
-from terminalbench.runner.executors.ray_bridge import NO_ROOM_SEC, UNHEARD_SEC, Jobs, NodeLease
-from terminalbench.runner.executors.ray_messages import Ended, Join, Start
+from terminalbench.runner.executors.ray_bridge import NO_ROOM_SEC, UNHEARD_SEC, ClusterJobs, NodeLease
+from terminalbench.runner.executors.ray_messages import JobEnd, JoinRequest, StartOrder
 
-START = Start("j", "p", [], {}, "/r/s/0/runs/j", "/r/s/0/runs/j.log", 2)
+START = StartOrder("j", "p", [], {}, "/r/s/0/runs/j", "/r/s/0/runs/j.log", 2)
 
 
 class Actor:
@@ -54,8 +54,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return told
 
 
-def jobs(actor: Actor) -> Jobs:
-    found = Jobs(Join("127.0.0.1:6379", 1.0, 0, 2, 18.0), made_of=None)
+def jobs(actor: Actor) -> ClusterJobs:
+    found = ClusterJobs(JoinRequest("127.0.0.1:6379", 1.0, 0, 2, 18.0), made_of=None)
     found.actors["j"], found.waiting["j"] = actor, START
     return found
 
@@ -82,7 +82,7 @@ def test_a_job_that_no_node_could_have_room_for_waits_for_another_node_and_then_
     clock.now += NO_ROOM_SEC + 1
     found.see([small])
     what = "2 trials at once take 2 CPUs, and no node has more than 1 since 90 s"
-    assert said == [Ended("j", NO_ROOM, what)]
+    assert said == [JobEnd("j", NO_ROOM, what)]
 
 
 def test_the_end_of_a_job_is_told_once(said: list[Any]) -> None:

@@ -15,18 +15,25 @@ from support.results import make_trial
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan, Provenance
-from terminalbench.harbor.attempts import earlier_trials, first_wave
-from terminalbench.harbor.limits.accounts import Account, Likely, Refusal
+from terminalbench.harbor.attempt_numbers import earlier_trials, first_wave
+from terminalbench.harbor.limits.accounts import Account, LikelyCost, TrialRefusal
 from terminalbench.harbor.limits.control import ControlFile
-from terminalbench.harbor.limits.elsewhere import DoorElsewhere
 from terminalbench.harbor.limits.gate import Gate, GateState
+from terminalbench.harbor.limits.remote_gate import RemoteAdmission
 from terminalbench.json_files import append_jsonl, read_json, read_jsonl, write_json
 from terminalbench.records.event import Event
-from terminalbench.runner.executors import ray_needs, ray_place
+from terminalbench.runner.executors import ray_payload, ray_scratch
 from terminalbench.runner.executors.base import JobRun
-from terminalbench.runner.executors.ray_home import Home
+from terminalbench.runner.executors.ray_inbox import JobInbox
 from terminalbench.runner.executors.ray_node import NodeJob
-from terminalbench.runner.executors.ray_wire import Closed, JobFile, Live, Opened, Piece, Told
+from terminalbench.runner.executors.ray_wire import (
+    EventLine,
+    FolderEnd,
+    FolderPiece,
+    FolderStart,
+    JobFile,
+    LiveLogPiece,
+)
 
 JOB = "2026-01-01__00-00-00-w2__p"
 
@@ -45,7 +52,7 @@ class Here:
         (task / "task.toml").write_text("x = 1\n")
         agents = [{"name": "oracle", **self.config}]
         write_json(self.batch.job_config(JOB), {"job_name": JOB, "agents": agents, "tasks": [{"path": str(task)}]})
-        account = Account(to_start=2, likely=Likely(0.75))
+        account = Account(to_start=2, likely=LikelyCost(0.75))
         Gate(self.batch.gate_json).create(GateState(budget_usd=1.0, accounts={"p": account}))
 
     @property
@@ -56,7 +63,7 @@ class Here:
     def plan(self) -> Plan:
         return Plan("s", "s", 0, "results/s/0", "p", (), provenance=Provenance(root=str(self.root)))
 
-    def home(self, call: Callable[..., Any]) -> Home:
+    def home(self, call: Callable[..., Any]) -> JobInbox:
         batch = self.batch
         argv = [
             "harbor",
@@ -68,7 +75,7 @@ class Here:
             "--pk",
             "shared=x",
         ]
-        return Home(
+        return JobInbox(
             JobRun(JOB, "p", argv, {"KEY": "a value"}, batch.job_folder(JOB), batch.job_log(JOB)),
             batch,
             self.plan,
@@ -203,7 +210,7 @@ def test_the_gate_of_the_batch_decides_there_too(here: Here) -> None:
     def act(node: Acting, job: JobRun) -> int:
         address = next(a for a in job.argv if a.startswith("gate=")).removeprefix("gate=")
         assert not any(argument.startswith("shared=") for argument in job.argv)
-        door = DoorElsewhere(Path(address))
+        door = RemoteAdmission(Path(address))
         control.change(lambda told: told.paused.update({"p": "lunch"}))
         assert "lunch" in str(door.ask("t__1", "lane"))
         control.clear()
@@ -213,13 +220,13 @@ def test_the_gate_of_the_batch_decides_there_too(here: Here) -> None:
         door.settle("t__1", 0.75)
         door.settle("t__1", None)
         refused = door.ask("t__2", "lane")
-        assert isinstance(refused, Refusal)
+        assert isinstance(refused, TrialRefusal)
         assert "the budget of $1.00 is used up ($0.75 spent" in refused.reason
         door.press("t__1", "lane", 30.0)
         assert "lane" in Gate(here.batch.gate_json).read().lanes
         Path(address).unlink()
         unheard = door.ask("t__3", "lane")
-        assert isinstance(unheard, Refusal), "nothing starts that the runner does not know of"
+        assert isinstance(unheard, TrialRefusal), "nothing starts that the runner does not know of"
         return 0
 
     assert here.run(act) == 0
@@ -227,27 +234,27 @@ def test_the_gate_of_the_batch_decides_there_too(here: Here) -> None:
     assert (state.known_usd, state.unknown, state.account("p").running) == (0.75, 0, {})
 
 
-def whole(*pieces: Piece, name: str = "t__1") -> list[Any]:
-    return [Opened("trial", name), *pieces, Closed()]
+def whole(*pieces: FolderPiece, name: str = "t__1") -> list[Any]:
+    return [FolderStart("trial", name), *pieces, FolderEnd()]
 
 
 WRONG = {
-    "a name above": whole(Piece(b"../result.json", data=b"{}")),
-    "a name above, below a folder": whole(Piece(b"agent", "folder"), Piece(b"agent/../../x", data=b"{}")),
-    "a name from the root": whole(Piece(b"/etc/x", data=b"{}")),
-    "a file behind a link": whole(Piece(b"agent", "link", data=b"/tmp"), Piece(b"agent/x", data=b"{}")),
+    "a name above": whole(FolderPiece(b"../result.json", data=b"{}")),
+    "a name above, below a folder": whole(FolderPiece(b"agent", "folder"), FolderPiece(b"agent/../../x", data=b"{}")),
+    "a name from the root": whole(FolderPiece(b"/etc/x", data=b"{}")),
+    "a file behind a link": whole(FolderPiece(b"agent", "link", data=b"/tmp"), FolderPiece(b"agent/x", data=b"{}")),
     "a folder elsewhere": whole(name="../../plan.json"),
     "a folder of ours": whole(name=".lock"),
-    "a file twice": whole(Piece(b"x", data=b"1"), Piece(b"y"), Piece(b"x", data=b"2")),
-    "a file of no folder": [Piece(b"x")],
+    "a file twice": whole(FolderPiece(b"x", data=b"1"), FolderPiece(b"y"), FolderPiece(b"x", data=b"2")),
+    "a file of no folder": [FolderPiece(b"x")],
     "a file of the batch": [JobFile("../../gate.json", b"{}")],
-    "a log elsewhere": [Live("..", "agent/x", 0, b"x")],
-    "a log above": [Live("t", "agent/..", 0, b"x")],
-    "an event of another job": [Told(b'{"time":"","kind":"note","job":"other","pid":1,"profile":"p"}')],
+    "a log elsewhere": [LiveLogPiece("..", "agent/x", 0, b"x")],
+    "a log above": [LiveLogPiece("t", "agent/..", 0, b"x")],
+    "an event of another job": [EventLine(b'{"time":"","kind":"note","job":"other","pid":1,"profile":"p"}')],
     "an event of a folder elsewhere": [
-        Told(b'{"time":"","kind":"trial_ended","job":"%s","pid":1,"profile":"p","trial":"../x"}' % JOB.encode())
+        EventLine(b'{"time":"","kind":"trial_ended","job":"%s","pid":1,"profile":"p","trial":"../x"}' % JOB.encode())
     ],
-    "no event": [Told(b"x")],
+    "no event": [EventLine(b"x")],
 }
 
 
@@ -262,9 +269,13 @@ def test_nothing_but_the_jobs_own_is_written_from_a_node(here: Here, said: list[
 
 
 def test_a_trial_that_was_cut_has_no_result_and_one_that_came_is_not_replaced(here: Here) -> None:
-    cut = [Opened("trial", "t__2"), Piece(b"result.json", data=b"{}"), Piece(b"more", data=b"1", more=True)]
+    cut = [
+        FolderStart("trial", "t__2"),
+        FolderPiece(b"result.json", data=b"{}"),
+        FolderPiece(b"more", data=b"1", more=True),
+    ]
     with pytest.raises(StopIteration):
-        here.take(*whole(Piece(b"result.json", data=b"1")), *whole(Piece(b"result.json", data=b"2")), *cut)
+        here.take(*whole(FolderPiece(b"result.json", data=b"1")), *whole(FolderPiece(b"result.json", data=b"2")), *cut)
     assert here.file("t__1/result.json").read_text() == "1"
     assert not here.file("t__2").exists()
     assert not here.batch.arriving.exists()
@@ -288,7 +299,7 @@ def test_what_a_job_names_is_sent_and_found_under_its_path_there(
     own = {"import_path": "own:Agent", "kwargs": {"text_path": "prompts/a.txt", "other_path": absolute}}
     here = Here(root, own | {"name": None, "skills": [str(outside)]})
     job = JobRun(JOB, "p", ["harbor", "-c", "x"], {}, Path(), Path())
-    needs = ray_needs.needs_of(job, here.plan, here.batch, "/place")
+    needs = ray_payload.needs_of(job, here.plan, here.batch, "/place")
     files = {path for path, entry in needs.entries.items() if entry.digest}
     assert files == {
         f"batch/runs/{JOB}.job.json", "batch/plan.json", "batch/earlier.json", "outside/1/skill/SKILL.md",
@@ -300,9 +311,9 @@ def test_what_a_job_names_is_sent_and_found_under_its_path_there(
     assert agent["kwargs"] == {"text_path": "prompts/a.txt", "other_path": "/place/project/prompts/a.txt"}
     assert agent["skills"] == ["/place/outside/1/skill"]
     assert config["tasks"] == [{"path": "/place/project/tasks/t"}]
-    monkeypatch.setattr(ray_needs, "FOLDER_BYTES", 1)
+    monkeypatch.setattr(ray_payload, "FOLDER_BYTES", 1)
     with pytest.raises(TbenchError, match=r"skill is too large for a node .*: more than"):
-        ray_needs.needs_of(job, here.plan, here.batch, "/place")
+        ray_payload.needs_of(job, here.plan, here.batch, "/place")
 
 
 def test_the_files_and_mounts_of_a_command_are_sent_to_a_node(tmp_path: Path) -> None:
@@ -319,7 +330,7 @@ def test_the_files_and_mounts_of_a_command_are_sent_to_a_node(tmp_path: Path) ->
 
     def sent(*more: str) -> dict[str, Any]:
         job = JobRun(JOB, "p", ["harbor", "-c", "x", *more], {}, Path(), Path())
-        needs = ray_needs.needs_of(job, here.plan, here.batch, "/place")
+        needs = ray_payload.needs_of(job, here.plan, here.batch, "/place")
         return msgspec.json.decode(needs.contents[needs.entries[f"batch/runs/{JOB}.job.json"].digest or ""])  # ty: ignore
 
     there = sent()
@@ -333,9 +344,9 @@ def test_the_files_and_mounts_of_a_command_are_sent_to_a_node(tmp_path: Path) ->
 def test_a_node_without_room_says_so_and_what_a_killed_job_left_is_removed(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = ray_place.Place("killed")
+    left = ray_scratch.JobScratch("killed")
     os.close(left._lock)
-    monkeypatch.setattr(ray_place, "_SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(ray_scratch, "_SPARE_BYTES", 1 << 60)
     with pytest.raises(TbenchError, match=r"^no space on node .* MB are free in .*, and it takes 0 MB"):
         here.run(lambda _node, _job: 0)
     assert not left.folder.exists()

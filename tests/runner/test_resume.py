@@ -20,7 +20,7 @@ from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import append_jsonl, read_json
 from terminalbench.records.event import Event, EventKind
-from terminalbench.report.run_end import Ways, next_steps
+from terminalbench.report.run_end import ResumeWords, next_steps
 from terminalbench.runner.resume import ResumeRequest, resume
 
 
@@ -136,7 +136,7 @@ def test_a_quarantine_counts_as_it_is_now(project: Project, started: Started) ->
     assert started.cells() == {("p", "b")}
     scan_batch(batch)
     assert next_steps(view_batch(batch), "x", interrupted=False) == ["go on with it: tbench resume x"]
-    ways = Ways("this command with --resume", "this command with --retry-errors")
+    ways = ResumeWords("this command with --resume", "this command with --retry-errors")
     assert next_steps(view_batch(batch), "x", interrupted=False, ways=ways) == [
         "go on with it: this command with --resume"
     ]

@@ -17,7 +17,7 @@ from terminalbench.records.event import Event
 from terminalbench.runner import supervise
 from terminalbench.runner.executors.base import JobRun
 from terminalbench.runner.last_words import how_it_ended
-from terminalbench.runner.supervise import SILENT_SEC, START_SEC, Launch, Supervisor, _Line
+from terminalbench.runner.supervise import SILENT_SEC, START_SEC, BatchSupervisor, Launch, _ProfileWaves
 
 
 @dataclass
@@ -64,7 +64,7 @@ def test_what_a_process_wrote_just_before_it_ended_is_known_when_it_is_judged(
     monkeypatch.setattr(supervise, "_POLL_SEC", 0.0)
     seen: list[str] = []
     launch = Launch(plan.jobs[0], lambda _job: {}, lambda _job: [], {})
-    left_over = Supervisor(batch, [launch], 0, lambda event: seen.append(event.kind), lambda: None).run()
+    left_over = BatchSupervisor(batch, [launch], 0, lambda event: seen.append(event.kind), lambda: None).run()
     assert len(pretender.started) == 2, "the trial was to be run again"
     assert left_over == {}
     assert seen == ["control"]
@@ -95,7 +95,7 @@ def test_how_a_harbor_process_ended(code: int, words: str, said: str) -> None:
 )
 def test_a_silent_harbor_hangs(started: bool, limit: float, quiet: float, why: str | None) -> None:
     """With a trial that may take `limit`, an agent that keeps the interpreter to itself has its time."""
-    line = _Line(None)  # ty: ignore[invalid-argument-type]
+    line = _ProfileWaves(None)  # ty: ignore[invalid-argument-type]
     if started:
         event = Event("t", "trial_started", "j", 1, "p", "a__1", task="a", dataset="d", detail={"limit_sec": limit})
         line.hear(event, 100.0)
@@ -111,7 +111,7 @@ def test_a_harbor_that_is_stopped_is_not_waited_for_as_long_as_its_trials_may_ta
     try:
         os.kill(process.pid, signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
-        line = _Line(None, worker=Worker("j", "p", process.pid))  # ty: ignore[invalid-argument-type]
+        line = _ProfileWaves(None, worker=Worker("j", "p", process.pid))  # ty: ignore[invalid-argument-type]
         line.hear(Event("t", "trial_started", "j", 1, "p", "a__1", detail={"limit_sec": 3600.0}), 0.0)
         assert line.why_hung(SILENT_SEC) is None
         assert line.why_hung(SILENT_SEC + 1) == "Harbor was stopped by a signal for 5.0 min"

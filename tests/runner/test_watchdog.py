@@ -16,8 +16,8 @@ from terminalbench.live.line import run_line
 from terminalbench.live.notices import Alerts
 from terminalbench.live.state import replay
 from terminalbench.records.event import Event
-from terminalbench.runner.guard import Guard, Observer, memory_mb
-from terminalbench.runner.watchdog import Alert, Change, Order, Sample, Watchdog
+from terminalbench.runner.watchdog import Alert, AlertChange, MachineSample, Watchdog, WatchdogOrder
+from terminalbench.runner.watchdog_loop import Observer, WatchdogLoop, memory_mb
 from terminalbench.sandbox.activity import Activity, live_hits
 from terminalbench.text.numbers import duration
 
@@ -31,15 +31,15 @@ def ended(error_class: str | None, profile: str = "p", trial: str = "t", **detai
     return event("trial_ended", trial, profile, error="said so", detail={**told, **detail})
 
 
-def sample(now: float = 0.0, **fields: object) -> Sample:
-    return Sample(**{"now": now, "wall": 1000.0 + now, **fields})  # ty: ignore[invalid-argument-type]
+def sample(now: float = 0.0, **fields: object) -> MachineSample:
+    return MachineSample(**{"now": now, "wall": 1000.0 + now, **fields})  # ty: ignore[invalid-argument-type]
 
 
-def raised(changes: list[Change]) -> dict[str, str]:
+def raised(changes: list[AlertChange]) -> dict[str, str]:
     return {change.alert.cause: change.alert.message for change in changes if change.raised}
 
 
-def cleared(changes: list[Change]) -> list[str]:
+def cleared(changes: list[AlertChange]) -> list[str]:
     return [change.alert.cause for change in changes if not change.raised]
 
 
@@ -60,10 +60,10 @@ def test_a_trial_without_activity() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "order"),
-    [("stop", Order("stop", "p", "{}")), ("pause", Order("pause", "p", "{}")), ("continue", None)],
+    [("stop", WatchdogOrder("stop", "p", "{}")), ("pause", WatchdogOrder("pause", "p", "{}")), ("continue", None)],
 )
 @pytest.mark.parametrize("cause", ["auth", "credit", "setup"])
-def test_everything_fails_for_one_profile(cause: str, policy: Any, order: Order | None) -> None:
+def test_everything_fails_for_one_profile(cause: str, policy: Any, order: WatchdogOrder | None) -> None:
     dog = Watchdog(RunTable(on_auth_failure=policy, on_setup_failure=policy))
     dog.add(ended(cause))
     dog.add(ended(None, "q"))
@@ -73,7 +73,7 @@ def test_everything_fails_for_one_profile(cause: str, policy: Any, order: Order 
     (change,) = changes
     assert (change.alert.cause, change.alert.profile, change.alert.severity) == (cause, "p", "error")
     assert change.alert.message.endswith(" 2 times in a row: said so")
-    assert orders == ([] if order is None else [Order(order.action, "p", change.alert.message)])
+    assert orders == ([] if order is None else [WatchdogOrder(order.action, "p", change.alert.message)])
     dog.add(ended(None))
     assert cleared(dog.look(sample())[0]) == [cause]
 
@@ -183,7 +183,7 @@ class Machine:
             lambda: None,
         )
         self.told: list[Alert] = []
-        self.guard = Guard(self.batch, self.plan, observer, self.told.append, look_sec=5.0)
+        self.guard = WatchdogLoop(self.batch, self.plan, observer, self.told.append, look_sec=5.0)
 
     def look(self, after: float = 5.0) -> None:
         self.now += after
@@ -354,7 +354,7 @@ def test_what_a_killed_run_left_standing_is_cleared_by_the_next(tmp_path) -> Non
     machine = Machine(tmp_path)
     machine.free = 1.0
     machine.look()
-    machine.guard = Guard(machine.batch, machine.plan, machine.guard.observer)
+    machine.guard = WatchdogLoop(machine.batch, machine.plan, machine.guard.observer)
     machine.guard.begin()
     board = Alerts()
     for found in read_jsonl(machine.batch.events_jsonl, Event).records:

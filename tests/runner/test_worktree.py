@@ -12,7 +12,8 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
 from terminalbench.json_files import read_json
-from terminalbench.runner import captured
+from terminalbench.runner import file_archive
+from terminalbench.runner import named_files as named_files_module
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.named_files import named_files, unpinned
 from terminalbench.runner.repository import worktrees
@@ -61,8 +62,8 @@ def night(project: Project) -> Path:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    names = captured.files_of(folder, lambda path: path.name in (".git", "results"))
-    return {name: captured.digest_of(folder / name) or "" for name in names}
+    names = file_archive.files_of(folder, lambda path: path.name in (".git", "results"))
+    return {name: file_archive.digest_of(folder / name) or "" for name in names}
 
 
 def profile_id(place: CodePin, project: Project) -> str:
@@ -240,7 +241,7 @@ def test_a_pin_that_was_changed_is_refused_by_name_and_made_again_when_it_is_rem
     (Path(made.root) / "new.py").write_text("")
     (Path(made.root) / "__pycache__").mkdir()
     (Path(made.root) / "__pycache__/x.pyc").write_text("")
-    with pytest.raises(UserError, match=r"was changed: prompts/one.md, new.py"):
+    with pytest.raises(UserError, match=r"was changed: prompts/one.md \("):
         ensure(night(project))
     shutil.rmtree(made.folder)
     assert ensure(night(project)) == made
@@ -412,10 +413,25 @@ def test_what_lies_outside_is_said(project: Project, tmp_path: Path) -> None:
     assert lines == [f'profile "one": {outside} is outside the project, and read where it is']
 
 
+def test_code_of_a_pin_that_lies_in_the_project_is_the_pinned_code(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("agents/mine.py", "")
+    file = project.experiment(EXPERIMENT)
+    made = pin(project.root, project.root / "results" / "night")
+    assert Path(made.folder).is_relative_to(project.root)
+    experiment = load(pinned_path(made, file), made.root)
+    monkeypatch.setattr(named_files_module, "_import_paths", lambda *_: ["mine:Agent"])
+    for place, said in ((Path(made.root), 0), (project.root, 1)):
+        monkeypatch.setattr(named_files_module, "code_place", lambda *_, at=place: at / "agents/mine.py")
+        lines = [line for line in unpinned(experiment, made) if "not the pinned code" in line]
+        assert len(lines) == said * len(experiment.profiles)
+
+
 def test_more_data_than_code_is_refused_with_the_folder_that_holds_it(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captured, "MOST_BYTES", 1000)
+    monkeypatch.setattr(file_archive, "MOST_BYTES", 1000)
     project.write("data/big/file", "x" * 2000)
     with pytest.raises(UserError, match="Most is in data/big"):
         pin(project.root, night(project))

@@ -32,14 +32,14 @@ from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.images.store import ImageStore
 from terminalbench.sandbox.network import client
 from terminalbench.sandbox.network import trial as trial_network
-from terminalbench.sandbox.network.client import Way
-from terminalbench.sandbox.plan import Plan
+from terminalbench.sandbox.network.client import EgressWay
+from terminalbench.sandbox.plan import SandboxPlan
 from terminalbench.sandbox.probe import probe
 
 HOST_IMAGES = {"debian:*": "host", "ubuntu:*": "host", "python:*": "host"}
 """What the host stands for in these tests, unless one says else."""
 boxes: dict[int, LocalSandbox] = {}
-jobs: dict[int, forked.Forked] = {}
+jobs: dict[int, forked.ForkedProcess] = {}
 loaded = forked.LoadedHarbor()
 
 
@@ -95,13 +95,13 @@ async def new(
     boxes[number] = box
     if start:
 
-        def plan(*given: Any, **named: Any) -> Plan:
-            made = Plan(*given, use_groups=not no_groups, **named)
+        def plan(*given: Any, **named: Any) -> SandboxPlan:
+            made = SandboxPlan(*given, use_groups=not no_groups, **named)
             limits = made.limits if processes is None else replace(made.limits, processes=processes)
             return replace(made, limits=limits)
 
-        ways = functools.partial(Way, **(way or {}))
-        with mock.patch.object(environment, "Plan", plan), mock.patch.object(trial_network, "Way", ways):
+        ways = functools.partial(EgressWay, **(way or {}))
+        with mock.patch.object(environment, "SandboxPlan", plan), mock.patch.object(trial_network, "EgressWay", ways):
             await box.start(force)
     return number
 
@@ -304,10 +304,17 @@ async def hand(box: int, pristine: bool = True, keep: bool = False, landlock: bo
     with contextlib.ExitStack() as stack:
         if not landlock:
             without = handover._run_program().replace("_libc.syscall(_CREATE, None, 0, 1)", "-1")
-            stack.enter_context(mock.patch.object(handover, "_landlock", return_value=-1))
+            stack.enter_context(mock.patch.object(handover, "landlock_version", return_value=-1))
             stack.enter_context(mock.patch.object(handover, "_run_program", return_value=without))
         handed = await boxes[box].hand_to_verifier(pristine=pristine, keep=keep, **PLACE)
     return json.dumps({name: value for name, value in vars(handed).items() if name != "try_shell"})
+
+
+async def tests(box: int, command: str) -> dict[str, Any]:
+    """Run a command as the tests of a sandbox that was handed over: how it ended, what it left, what was confined."""
+    ran, told, overseen = await boxes[box].run_tests(command, None)
+    seen = {"out": ran.stdout, "err": ran.stderr, "code": ran.return_code, "left": told.left}
+    return {**seen, "confined": overseen.confined if overseen else None, "free": overseen.free if overseen else None}
 
 
 async def breakage(box: int, pristine: bool = True) -> str | None:
@@ -387,6 +394,7 @@ COMMANDS = {
         seen_while,
         about,
         hand,
+        tests,
         breakage,
         kill_first,
         until_ended,

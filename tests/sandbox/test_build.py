@@ -161,13 +161,13 @@ def test_many_builders_of_one_layer_build_it_once(driver: Driver, work: Path) ->
     code = f"""
 import asyncio
 from pathlib import Path
-from terminalbench.sandbox.image.build import Builds, build, define
+from terminalbench.sandbox.image.build import BuildSettings, build, define
 from terminalbench.sandbox.image.steps import BuildSource
 from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.plan import limits_for
 async def main():
     definition = define(BuildSource(Path({str(work / "environment")!r})), ImageTable(host=True))
-    built = await build(definition, Builds(limits_for(None, None, None, scratch="disk")))
+    built = await build(definition, BuildSettings(limits_for(None, None, None, scratch="disk")))
     print((built.layers[0] / "0" / "built").read_text().strip())
 asyncio.run(main())
 """
@@ -180,6 +180,39 @@ asyncio.run(main())
     assert [process.returncode for process in running] == [0, 0, 0]
     assert answers[0]
     assert len(set(answers)) == 1
+
+
+def test_a_build_that_is_cancelled_while_its_layer_is_published_leaves_a_whole_one(driver: Driver, work: Path) -> None:
+    (work / "environment").mkdir()
+    (work / "environment" / "Dockerfile").write_text("FROM debian:12\nRUN date +%N > /built\n")
+    code = f"""
+import asyncio, time
+from pathlib import Path
+from terminalbench.sandbox.image import build as building
+from terminalbench.sandbox.image.steps import BuildSource
+from terminalbench.sandbox.image.table import ImageTable
+from terminalbench.sandbox.plan import limits_for
+publish, began = building.publish_layer, []
+def slowly(*args):
+    began.append(1)
+    time.sleep(1)
+    return publish(*args)
+building.publish_layer = slowly
+async def main():
+    definition = building.define(BuildSource(Path({str(work / "environment")!r})), ImageTable(host=True))
+    limits = limits_for(None, None, None, scratch="disk")
+    first = asyncio.create_task(building.build(definition, building.BuildSettings(limits)))
+    while not began and not first.done():
+        await asyncio.sleep(0.01)
+    first.cancel()
+    await asyncio.wait([first])
+    built = await building.build(definition, building.BuildSettings(limits))
+    print(len(began), first.cancelled(), (built.layers[0] / "0" / "built").read_text().strip().isdigit())
+asyncio.run(main())
+"""
+    command = driver.command(sys.executable, "-c", code)
+    ran = subprocess.run(command, env=driver.environment(), capture_output=True, text=True, timeout=600)
+    assert ran.stdout.split() == ["1", "True", "True"], ran.stderr
 
 
 @pytest.mark.parametrize(

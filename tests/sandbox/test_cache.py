@@ -15,7 +15,7 @@ import pytest
 
 from terminalbench.sandbox import cache
 from terminalbench.sandbox.engine import guardian
-from terminalbench.sandbox.engine.cgroups import Group
+from terminalbench.sandbox.engine.cgroups import ControlGroup
 from terminalbench.sandbox.locking import exclusive
 
 
@@ -263,11 +263,11 @@ def test_a_control_group_in_use_is_not_forgotten(
 ) -> None:
     monkeypatch.setattr(cache, "_GROUP_PATIENCE_SEC", 0.01)
     folder = crashed(parent, tmp_path / "group")
-    assert cache.collect_leftovers() == cache.Collected()
+    assert cache.collect_leftovers() == cache.CollectedGarbage()
     assert (folder / "groups").exists()
     assert (parent / "dead.lock").exists()
     (tmp_path / "group" / "process").rmdir()
-    assert cache.collect_leftovers() == cache.Collected(sandboxes=1, groups=1)
+    assert cache.collect_leftovers() == cache.CollectedGarbage(sandboxes=1, groups=1)
     assert not (tmp_path / "group").exists()
     assert list(parent.iterdir()) == []
 
@@ -280,7 +280,7 @@ def test_a_stopped_sandbox_leaves_its_busy_group_to_the_collector(
     (tmp_path / "group" / "process").mkdir(parents=True)
     (claimed.folder / "s").mkdir()
 
-    class Impatient(Group):
+    class Impatient(ControlGroup):
         def remove(self, patience_sec: float = 0.01) -> bool:
             return super().remove(patience_sec)
 
@@ -289,16 +289,16 @@ def test_a_stopped_sandbox_leaves_its_busy_group_to_the_collector(
     guardian._take_down(None, group, str(claimed.folder))
     assert [path.name for path in claimed.folder.iterdir()] == ["groups"]
     cache.release(claimed)
-    assert cache.collect_leftovers() == cache.Collected()
+    assert cache.collect_leftovers() == cache.CollectedGarbage()
     (tmp_path / "group" / "process").rmdir()
-    assert cache.collect_leftovers() == cache.Collected(sandboxes=1, groups=1)
+    assert cache.collect_leftovers() == cache.CollectedGarbage(sandboxes=1, groups=1)
     assert list(parent.iterdir()) == []
 
 
 def test_a_stopped_sandbox_leaves_nothing_when_its_group_goes(parent: Path, remover: Helper, tmp_path: Path) -> None:
     claimed = cache.claim("run")
     (tmp_path / "group").mkdir()
-    group = Group(2, {"memory": str(tmp_path / "group")})
+    group = ControlGroup(2, {"memory": str(tmp_path / "group")})
     guardian._note_groups(str(claimed.folder), group)
     guardian._take_down(None, group, str(claimed.folder))
     cache.release(claimed)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from terminalbench.sandbox.errors import Refused
-from terminalbench.sandbox.image.context import Context
+from terminalbench.sandbox.image.context import BuildContext
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    return [name for name, path in Context(folder).below(folder) if path.is_file()]
+    return [name for name, path in BuildContext(folder).below(folder) if path.is_file()]
 
 
 @pytest.mark.parametrize(
@@ -38,31 +38,31 @@ def test_ignore_rules(folder: Path, rules: str, left: list[str]) -> None:
 
 
 def test_the_digest_follows_what_matters(folder: Path) -> None:
-    digests = [Context(folder).digest(".", "here")]
+    digests = [BuildContext(folder).digest(".", "here")]
     (folder / "a.txt").write_text("A.txt")
-    digests.append(Context(folder).digest(".", "here"))
+    digests.append(BuildContext(folder).digest(".", "here"))
     (folder / "a.txt").chmod(0o755)
-    digests.append(Context(folder).digest(".", "here"))
+    digests.append(BuildContext(folder).digest(".", "here"))
     (folder / "link").symlink_to("a.txt")
-    digests.append(Context(folder).digest(".", "here"))
+    digests.append(BuildContext(folder).digest(".", "here"))
     (folder / "link").unlink()
     (folder / "link").symlink_to("b.log")
-    digests.append(Context(folder).digest(".", "here"))
+    digests.append(BuildContext(folder).digest(".", "here"))
     (folder / "empty").mkdir()
-    digests.append(Context(folder).digest(".", "here"))
+    digests.append(BuildContext(folder).digest(".", "here"))
     (folder / ".dockerignore").write_text("docs\n")
-    digests.append(Context(folder).digest(".", "here"))
+    digests.append(BuildContext(folder).digest(".", "here"))
     assert len(set(digests)) == len(digests)
     (folder / "docs/read.md").write_text("ignored, so no change")
     os.utime(folder / "a.txt", (1, 1))
-    assert Context(folder).digest(".", "here") == digests[-1]
+    assert BuildContext(folder).digest(".", "here") == digests[-1]
 
 
 def test_nothing_outside_the_folder_can_be_named(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside")
     (outside / "secret").write_text("secret")
     (folder / "way").symlink_to(outside)
-    context = Context(folder)
+    context = BuildContext(folder)
     for source in ("way", "way/secret", "wa*"):
         with pytest.raises(Refused, match="leads out of"):
             context.find(source, "here")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from terminalbench.sandbox.engine import inside, wire
-from terminalbench.sandbox.engine.proc import Process
+from terminalbench.sandbox.engine.proc import ProcessStat
 from terminalbench.sandbox.session import Sandbox
 
 SHELL, CHILD, OTHER = 10, 11, 20
@@ -17,12 +17,12 @@ SHELL, CHILD, OTHER = 10, 11, 20
 class Kernel:
     """Processes of a sandbox. A killed one stays for as many looks as `lingers` says; its children go to the first."""
 
-    def __init__(self, lingers: dict[int, int], table: dict[int, Process] | None = None) -> None:
-        first = {1: Process(0, 1, 1), OTHER: Process(1, OTHER, 3)}
-        self.table = first | (table or {SHELL: Process(1, SHELL, 5), CHILD: Process(SHELL, CHILD, 6)})
+    def __init__(self, lingers: dict[int, int], table: dict[int, ProcessStat] | None = None) -> None:
+        first = {1: ProcessStat(0, 1, 1), OTHER: ProcessStat(1, OTHER, 3)}
+        self.table = first | (table or {SHELL: ProcessStat(1, SHELL, 5), CHILD: ProcessStat(SHELL, CHILD, 6)})
         self.lingers, self.killed = lingers, set[int]()
 
-    def processes(self) -> dict[int, Process]:
+    def processes(self) -> dict[int, ProcessStat]:
         for pid in self.killed & self.table.keys():
             self.lingers[pid] = self.lingers.get(pid, 0) - 1
             if self.lingers[pid] < 0:
@@ -61,12 +61,12 @@ def test_another_process_with_the_number_of_an_ended_one_lives(monkeypatch: pyte
     kernel = use(Kernel({SHELL: 3}), monkeypatch)
     looks: list[int] = []
 
-    def processes() -> dict[int, Process]:
+    def processes() -> dict[int, ProcessStat]:
         found = kernel.processes()
         looks.append(len(found))
         if CHILD in kernel.killed and CHILD not in found:
             kernel.killed.discard(CHILD)
-            kernel.table[CHILD] = Process(1, CHILD, 99)
+            kernel.table[CHILD] = ProcessStat(1, CHILD, 99)
         return dict(kernel.table)
 
     monkeypatch.setattr(inside.proc, "processes", processes)
@@ -92,7 +92,7 @@ class Stubborn(Sandbox):
     def __init__(self, left: int) -> None:
         self.left, self.asked = left, list[str]()
 
-    async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, message: dict[str, Any], *given: int) -> dict[str, Any]:
         self.asked.append(message["which"])
         self.left -= 1
         return {"left": int(self.left >= 0)}
@@ -109,7 +109,7 @@ def test_a_tree_that_would_not_end_takes_the_others_with_it(left: int, asked: li
         with ours, theirs:
             ours.setblocking(False)
             wire.send(theirs, {"root": 7})
-            task = asyncio.ensure_future(box._exit_code(ours, 0.01 if how == "timeout" else None))
+            task = asyncio.ensure_future(box._exit_code(ours, 0.01 if how == "timeout" else None, None))
             await asyncio.sleep(0)
             if how == "cancel":
                 task.cancel()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from terminalbench.sandbox.engine import cgroups
-from terminalbench.sandbox.engine.cgroups import Limits
+from terminalbench.sandbox.engine.cgroups import GroupLimits
 
-LIMITS = Limits(memory_bytes=100, scratch_bytes=20, processes=7, cpus=1.5)
+LIMITS = GroupLimits(memory_bytes=100, scratch_bytes=20, processes=7, cpus=1.5)
 
 
 def group(folder: Path, controllers: str) -> Path:
@@ -87,9 +87,9 @@ def test_numbers_are_read(tmp_path: Path) -> None:
     (tmp_path / "memory.stat").write_text("anon 4096\nfile 10\n")
     (tmp_path / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
     (tmp_path / "pids.events").write_text("max 5\n")
-    two = cgroups.Group(2, {"memory": str(tmp_path), "pids": str(tmp_path)})
+    two = cgroups.ControlGroup(2, {"memory": str(tmp_path), "pids": str(tmp_path)})
     assert (two.memory_used(), two.out_of_memory_kills(), two.process_refusals()) == (4096, 2, 5)
     (tmp_path / "memory.stat").write_text("rss 1\ntotal_rss 8192\n")
     (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 4\n")
-    one = cgroups.Group(1, {"memory": str(tmp_path)})
+    one = cgroups.ControlGroup(1, {"memory": str(tmp_path)})
     assert (one.memory_used(), one.out_of_memory_kills()) == (8192, 4)

@@ -114,7 +114,7 @@ def test_the_verifiers_home_and_variables_are_its_own(box: Box) -> None:
     before = set(box.out("env | cut -d= -f1").split())
     hand(box)
     home = box.out("echo $HOME")
-    assert home.startswith("/run/")
+    assert home.startswith("/.tbench/")
     assert box.out("ls -A $HOME | wc -l; bash -lc 'echo fine'").split() == ["0", "fine"]
     assert set(box.out("env | cut -d= -f1").split()) == before
 
@@ -202,15 +202,15 @@ def test_where_the_images_programs_are_is_system_too(env: dict[str, str], found:
 def test_a_program_run_by_the_tests_reaches_its_own_files_and_no_others(box: Box) -> None:
     hand(box)
     box.out("echo secret > /tests/x; echo 0 > /logs/verifier/reward.txt; mkdir -p /app/in; echo in > /app/in/file")
-    run = "/run/tbench/run-program"
+    run = "/.tbench/run-program"
     does = "cat /app/in/file; cd /app && mv in out && ln -s out in && echo new > out/new && cat /tmp/../app/in/new; id -u; echo $HOME"
     assert box.out(f"{run} bash -c '{does}'").split() == ["in", "new", "0", "/root"]
     assert (
         box.out(f"{run} python3 -c 'import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 80)); print(1)'") == "1"
     )
     for command in (
-        "cat /tests/x", "ls /tests", "echo 1 > /logs/verifier/reward.txt", "rm /logs/verifier/reward.txt", "ls /run/home",
-        "echo x > /run/tbench/run-program", "echo x > /usr/bin/new", "rm /usr/bin/wc", "mv /logs/verifier /app/moved",
+        "cat /tests/x", "ls /tests", "echo 1 > /logs/verifier/reward.txt", "rm /logs/verifier/reward.txt", "ls /.tbench/home",
+        "echo x > /.tbench/run-program", "echo x > /usr/bin/new", "rm /usr/bin/wc", "mv /logs/verifier /app/moved",
         "ln /logs/verifier/reward.txt /app/hard", "cat /proc/$PPID/environ", "truncate -s 0 /logs/verifier/reward.txt",
     ):  # fmt: skip
         assert box.run(f"{run} bash -c '{command}'")["return_code"] != 0, command
@@ -247,8 +247,8 @@ def test_without_landlock_a_program_run_by_the_tests_is_another_users(box: Box) 
         "x",
     ]
     for command in (
-        "cat /tests/x", "ls /tests", "echo 1 > /logs/verifier/reward.txt", "rm /logs/verifier/reward.txt", "ls /run/home/0",
-        "echo x > /run/tbench/run-program", "echo x > /usr/bin/new", "mv /logs/verifier /tmp/moved", "kill -9 $PPID",
+        "cat /tests/x", "ls /tests", "echo 1 > /logs/verifier/reward.txt", "rm /logs/verifier/reward.txt", "ls /.tbench/home/0",
+        "echo x > /.tbench/run-program", "echo x > /usr/bin/new", "mv /logs/verifier /tmp/moved", "kill -9 $PPID",
         "ln /logs/verifier/reward.txt /tmp/hard", "cat /proc/$PPID/environ", "su -c true", "python3 -c 'import os; os.setuid(0)'",
     ):  # fmt: skip
         assert box.run(f'{run} bash -c "{command}"')["return_code"] != 0, command

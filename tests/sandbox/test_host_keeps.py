@@ -11,8 +11,8 @@ import pytest
 
 from sandbox.driving import Box, Driver
 from terminalbench.sandbox.engine import inside, proc
-from terminalbench.sandbox.engine.cgroups import Group, Limits
-from terminalbench.sandbox.engine.watch import Watch
+from terminalbench.sandbox.engine.cgroups import ControlGroup, GroupLimits
+from terminalbench.sandbox.engine.watch import SandboxWatch
 
 
 def number(path: str) -> int:
@@ -108,7 +108,7 @@ def test_open_files_of_the_machine_are_left_to_it(monkeypatch: pytest.MonkeyPatc
     used, ended = "400 0 1000", []
     monkeypatch.setattr(proc, "read", lambda *_: used.encode())
     monkeypatch.setattr(inside, "visit", lambda *_: ended.append(used) or 0)
-    watching = Watch(-1, None, Group(), Limits(1 << 30, 1 << 30, 100, None), [])
+    watching = SandboxWatch(-1, None, ControlGroup(), GroupLimits(1 << 30, 1 << 30, 100, None), [])
     watching.check()
     assert not ended
     used = "600 0 1000"
@@ -122,7 +122,7 @@ def test_who_holds_most_open_files_is_found() -> None:
     with subprocess.Popen(limit, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "ready\n"
-        table = {holder.pid: proc.Process(1, 1, 1), os.getppid(): proc.Process(1, 1, 1)}
+        table = {holder.pid: proc.ProcessStat(1, 1, 1), os.getppid(): proc.ProcessStat(1, 1, 1)}
         with mock.patch.object(proc, "processes", return_value=table):
             assert proc.most_open_files(1024) == holder.pid
             assert proc.most_open_files(1 << 20) is None

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sandbox.driving import Box
-from terminalbench.sandbox.activity import Piece, parse
+from terminalbench.sandbox.activity import FileTail, parse
 
 LIMITED = '{"error_status":429}'
 
@@ -82,4 +82,4 @@ def test_what_comes_out_is_read_with_care(data: bytes, names: list[str]) -> None
 
 
 def test_a_piece_is_exactly_its_bytes() -> None:
-    assert parse(line("a", 9, 4) + b"x\n[]" + line("b", 0, 0)) == [Piece("a", 9, b"x\n[]"), Piece("b", 0, b"")]
+    assert parse(line("a", 9, 4) + b"x\n[]" + line("b", 0, 0)) == [FileTail("a", 9, b"x\n[]"), FileTail("b", 0, b"")]

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from terminalbench.sandbox.network import upstream
-from terminalbench.sandbox.network.addresses import Place, literal, place_of
-from terminalbench.sandbox.network.box import Box
-from terminalbench.sandbox.network.doors import proxy_request, question
+from terminalbench.sandbox.network.addresses import AddressPlace, literal, place_of
 from terminalbench.sandbox.network.egress import MOST_LINES, EgressLog
-from terminalbench.sandbox.network.policy import CLOSED, OPEN, Policy, Refusal, canonical
+from terminalbench.sandbox.network.egress_proxy import ProxiedSandbox
+from terminalbench.sandbox.network.policy import CLOSED, OPEN, ConnectionRefusal, EgressPolicy, canonical
+from terminalbench.sandbox.network.proxy_protocols import proxy_request, question
 from terminalbench.sandbox.network.tls import Hello
 from terminalbench.sandbox.network.upstream import Proxies, RefusedError, Upstream
 
-LISTED = Policy(lists=(("pypi.org", "*.example.org", "192.0.2.0/24", "intranet.test", "10.1.2.3"),))
+LISTED = EgressPolicy(lists=(("pypi.org", "*.example.org", "192.0.2.0/24", "intranet.test", "10.1.2.3"),))
 
 
 @pytest.mark.parametrize(
@@ -50,21 +50,21 @@ def test_an_address_is_what_it_means_not_how_it_is_spelled(spelled: str, means: 
     ("address", "place"),
     [
         *(
-            (text, Place.MACHINE)
+            (text, AddressPlace.MACHINE)
             for text in ("0.0.0.0", "127.9.9.9", "169.254.169.254", "224.0.0.1", "255.255.255.255")
         ),
         *(
-            (text, Place.MACHINE)
+            (text, AddressPlace.MACHINE)
             for text in ("::", "::1", "fe80::1", "ff02::1", "2002:7f00:1::", "64:ff9b:1::1", "::ffff:0:7f00:1")
         ),
         *(
-            (text, Place.PRIVATE)
+            (text, AddressPlace.PRIVATE)
             for text in ("10.0.0.1", "172.31.0.1", "192.168.1.1", "100.100.100.200", "fd00:ec2::254")
         ),
-        *((text, Place.PUBLIC) for text in ("1.1.1.1", "203.0.113.80", "2606:4700::1111", "64:ff9b::101:101")),
+        *((text, AddressPlace.PUBLIC) for text in ("1.1.1.1", "203.0.113.80", "2606:4700::1111", "64:ff9b::101:101")),
     ],
 )
-def test_where_an_address_is(address: str, place: Place) -> None:
+def test_where_an_address_is(address: str, place: AddressPlace) -> None:
     assert place_of(ip_address(address)) is place
 
 
@@ -88,27 +88,27 @@ def test_a_list_of_hosts(host: str, allowed: bool) -> None:
 
 
 def test_the_narrower_wins() -> None:
-    both = LISTED.narrowed(Policy(lists=(("pypi.org", "other.test"),)))
+    both = LISTED.narrowed(EgressPolicy(lists=(("pypi.org", "other.test"),)))
     assert [both.refuses(host, 443) for host in ("pypi.org", "a.example.org", "other.test")] == [
         None,
-        Refusal.NOT_LISTED,
-        Refusal.NOT_LISTED,
+        ConnectionRefusal.NOT_LISTED,
+        ConnectionRefusal.NOT_LISTED,
     ]
-    assert OPEN.narrowed(CLOSED).refuses("pypi.org", 443) is Refusal.NO_NETWORK
-    assert Policy.of(both.plain()) == both
-    endpoint = Policy(lists=((),), endpoints=frozenset({("127.0.0.1", 8123)}))
+    assert OPEN.narrowed(CLOSED).refuses("pypi.org", 443) is ConnectionRefusal.NO_NETWORK
+    assert EgressPolicy.of(both.plain()) == both
+    endpoint = EgressPolicy(lists=((),), endpoints=frozenset({("127.0.0.1", 8123)}))
     assert endpoint.refuses("127.0.0.1", 8123) is None
-    assert endpoint.refuses("127.0.0.1", 8124) is Refusal.NOT_LISTED
-    assert endpoint.refuses_place("127.0.0.1", 8123, Place.MACHINE) is None
+    assert endpoint.refuses("127.0.0.1", 8124) is ConnectionRefusal.NOT_LISTED
+    assert endpoint.refuses_place("127.0.0.1", 8123, AddressPlace.MACHINE) is None
 
 
 def test_private_networks_have_to_be_named_and_not_by_a_wildcard() -> None:
     """The names below a wildcard are made by others, who may let them point anywhere."""
     for host in ("intranet.test", "10.1.2.3"):
-        assert LISTED.refuses_place(host, 443, Place.PRIVATE) is None
-    assert LISTED.refuses_place("a.example.org", 443, Place.PRIVATE) is Refusal.PRIVATE
-    assert LISTED.refuses_place("intranet.test", 443, Place.MACHINE) is Refusal.MACHINE
-    assert OPEN.refuses_place("intranet.test", 443, Place.PRIVATE) is Refusal.PRIVATE
+        assert LISTED.refuses_place(host, 443, AddressPlace.PRIVATE) is None
+    assert LISTED.refuses_place("a.example.org", 443, AddressPlace.PRIVATE) is ConnectionRefusal.PRIVATE
+    assert LISTED.refuses_place("intranet.test", 443, AddressPlace.MACHINE) is ConnectionRefusal.MACHINE
+    assert OPEN.refuses_place("intranet.test", 443, AddressPlace.PRIVATE) is ConnectionRefusal.PRIVATE
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_plain_requests_go_to_the_hosts_own_proxy_as_it_wants_them(tmp_path: Pat
                 "proxies": {"http": f"http://me:key@127.0.0.1:{proxy.getsockname()[1]}"},
                 "forwards": [("pypi.org", 80)],
             }  # fmt: skip
-            box = Box(about, [door, forwarded.dup()], log, Upstream(loop))
+            box = ProxiedSandbox(about, [door, forwarded.dup()], log, Upstream(loop))
             said = [
                 await ask(door.getsockname()[1], b"POST http://pypi.org/x?y HTTP/1.1\r\nHost: evil.test\r\n"
                           b"Proxy-Authorization: agents\r\nProxy-Connection: keep-alive\r\nContent-Length: 4\r\n\r\nbody"),
@@ -330,7 +330,7 @@ def test_the_log_has_an_end(tmp_path: Path) -> None:
     for number in range(MOST_LINES + 500):
         log.connection("agent", "pypi.org" if number else "x" * 9999, 443, up=1, down=2)
     for _ in range(1000):
-        log.refused("agent", "evil.test", None, Refusal.NOT_LISTED)
+        log.refused("agent", "evil.test", None, ConnectionRefusal.NOT_LISTED)
     log.close()
     log.close()
     lines = path.read_text().splitlines()

@@ -8,7 +8,7 @@ import pytest
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 
 from sandbox.driving import Driver
-from terminalbench.sandbox.answers import Finished
+from terminalbench.sandbox.answers import CommandResult
 from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.network.trial import TrialNetwork
 from terminalbench.sandbox.setups import AgentSetup
@@ -38,10 +38,10 @@ def test_a_set_up_that_is_done_again_is_done_before_the_agents_phase(
     policy = NetworkPolicy(network_mode=NetworkMode.PUBLIC)
     network, place, phases = TrialNetwork(None, tmp_path, [policy]), FakePlace(), []
 
-    async def install() -> Finished:
+    async def install() -> CommandResult:
         phases.append(network._phase)
         place.alive += 1
-        return Finished(codes[min(len(phases), 2) - 1], "", "")
+        return CommandResult(codes[min(len(phases), 2) - 1], "", "")
 
     async def trial() -> None:
         setup = AgentSetup(place, "key", tmp_path)

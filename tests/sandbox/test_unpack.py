@@ -13,7 +13,7 @@ import pytest
 from support.registry import layer_of, member, packed
 from support.tools import need_root
 from terminalbench.sandbox.engine.tar_stream import BadArchive, TarStream
-from terminalbench.sandbox.engine.unpack import Unpacking
+from terminalbench.sandbox.engine.unpack import LayerUnpacking
 
 DIR, LINK, HARD = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
 
@@ -24,7 +24,7 @@ def _as_root() -> None:
     need_root("layers hold files of several users")
 
 
-def unpack(archive: bytes, folder: Path, *lower: Path, keep_free: int = 0, most: int = 1_000_000) -> Unpacking:
+def unpack(archive: bytes, folder: Path, *lower: Path, keep_free: int = 0, most: int = 1_000_000) -> LayerUnpacking:
     """Unpack an archive into a new folder, above others (the top one first)."""
     folder.mkdir()
     read, write = os.pipe()
@@ -38,7 +38,9 @@ def unpack(archive: bytes, folder: Path, *lower: Path, keep_free: int = 0, most:
 
     feeding = threading.Thread(target=feed)
     feeding.start()
-    work = Unpacking(str(folder), [str(one) for one in lower], private=False, keep_free=keep_free, most_entries=most)
+    work = LayerUnpacking(
+        str(folder), [str(one) for one in lower], private=False, keep_free=keep_free, most_entries=most
+    )
     try:
         work.run(TarStream(read))
     finally:

@@ -13,8 +13,8 @@ import pytest
 
 from terminalbench.sandbox.engine import inside, watch
 from terminalbench.sandbox.engine import proc as proc_files
-from terminalbench.sandbox.engine.cgroups import Group, Limits
-from terminalbench.sandbox.engine.watch import Watch
+from terminalbench.sandbox.engine.cgroups import ControlGroup, GroupLimits
+from terminalbench.sandbox.engine.watch import SandboxWatch
 
 MEGABYTE = 1 << 20
 
@@ -36,8 +36,8 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> Kills:
 
 
 def test_a_full_disk_ends_what_fills_it_and_not_what_cleans_up(tmp_path: Path, kills: Kills) -> None:
-    limits = Limits(memory_bytes=0, scratch_bytes=10 * MEGABYTE, processes=100, cpus=None)
-    watching = Watch(-1, None, Group(), limits, [str(tmp_path)])
+    limits = GroupLimits(memory_bytes=0, scratch_bytes=10 * MEGABYTE, processes=100, cpus=None)
+    watching = SandboxWatch(-1, None, ControlGroup(), limits, [str(tmp_path)])
 
     def ended_with(size_mb: int) -> int:
         (tmp_path / "fill").write_bytes(os.urandom(size_mb * MEGABYTE))
@@ -62,8 +62,8 @@ def test_a_full_disk_ends_what_fills_it_and_not_what_cleans_up(tmp_path: Path, k
 
 def test_growth_until_the_kill_does_not_count_against_who_comes_after(tmp_path: Path, kills: Kills) -> None:
     """The filler goes on between the measuring and its end."""
-    limits = Limits(memory_bytes=0, scratch_bytes=10 * MEGABYTE, processes=100, cpus=None)
-    watching = Watch(-1, None, Group(), limits, [str(tmp_path)])
+    limits = GroupLimits(memory_bytes=0, scratch_bytes=10 * MEGABYTE, processes=100, cpus=None)
+    watching = SandboxWatch(-1, None, ControlGroup(), limits, [str(tmp_path)])
     (tmp_path / "fill").write_bytes(os.urandom(20 * MEGABYTE))
     kills.append = lambda _: (tmp_path / "more").write_bytes(os.urandom(20 * MEGABYTE))  # ty: ignore[invalid-assignment]
     watching.check()
@@ -75,8 +75,8 @@ def test_what_cannot_be_measured_is_ended_each_time(
     tmp_path: Path, kills: Kills, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "_disk_bytes", lambda _: watch._BEYOND)
-    limits = Limits(memory_bytes=0, scratch_bytes=10 * MEGABYTE, processes=100, cpus=None)
-    watching = Watch(-1, None, Group(), limits, [str(tmp_path)])
+    limits = GroupLimits(memory_bytes=0, scratch_bytes=10 * MEGABYTE, processes=100, cpus=None)
+    watching = SandboxWatch(-1, None, ControlGroup(), limits, [str(tmp_path)])
     for _ in range(3):
         watching.check()
     assert len(kills) == 3
@@ -98,8 +98,8 @@ class Members:
         }
         self.pages = {"agent": 10, "hog": 100}
 
-    def processes(self) -> dict[int, proc_files.Process]:
-        return {self.running[name].pid: proc_files.Process(1, 1, 1) for name in self.pages}
+    def processes(self) -> dict[int, proc_files.ProcessStat]:
+        return {self.running[name].pid: proc_files.ProcessStat(1, 1, 1) for name in self.pages}
 
     def memory(self, process: str) -> list[int]:
         size = next(pages for name, pages in self.pages.items() if process == f"/proc/{self.running[name].pid}")
@@ -122,7 +122,7 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[Members]:
         process.wait()
 
 
-class Told(Group):
+class Told(ControlGroup):
     """A control group that tells these sizes, one by one, the last for ever."""
 
     def __init__(self, *used: int) -> None:
@@ -133,12 +133,12 @@ class Told(Group):
         return self.used.pop(0) if len(self.used) > 1 else self.used[0]
 
 
-LIMITS = Limits(memory_bytes=50, scratch_bytes=0, processes=100, cpus=None)
+LIMITS = GroupLimits(memory_bytes=50, scratch_bytes=0, processes=100, cpus=None)
 
 
 def test_each_gets_its_time_to_end(members: Members) -> None:
     """However long the others took before it."""
-    watching = Watch(-1, None, Told(100), LIMITS, [])
+    watching = SandboxWatch(-1, None, Told(100), LIMITS, [])
     watching._over_since = time.monotonic() - 1000
     watching.check()
     assert members.running["hog"].wait(60) == -signal.SIGKILL
@@ -149,7 +149,7 @@ def test_each_gets_its_time_to_end(members: Members) -> None:
 
 
 def test_the_largest_is_ended(members: Members) -> None:
-    watching = Watch(-1, None, Told(100), LIMITS, [])
+    watching = SandboxWatch(-1, None, Told(100), LIMITS, [])
     watching.check()
     assert members.running["hog"].wait(60) == -signal.SIGKILL
     assert members.ended() == {"hog"}
@@ -157,7 +157,7 @@ def test_the_largest_is_ended(members: Members) -> None:
 
 
 def test_nobody_else_is_ended_while_the_guilty_one_gives_its_memory_back(members: Members) -> None:
-    watching = Watch(-1, None, Told(100), LIMITS, [])
+    watching = SandboxWatch(-1, None, Told(100), LIMITS, [])
     members.pages["hog"] = 0
     for _ in range(5):
         watching.check()
@@ -166,7 +166,7 @@ def test_nobody_else_is_ended_while_the_guilty_one_gives_its_memory_back(members
 
 
 def test_nobody_is_ended_for_memory_that_was_given_back_meanwhile(members: Members) -> None:
-    watching = Watch(-1, None, Told(100, 100, 20), LIMITS, [])
+    watching = SandboxWatch(-1, None, Told(100, 100, 20), LIMITS, [])
     del members.pages["hog"]
     watching.check()
     assert watching.counts()["memory"] == 0
@@ -176,7 +176,7 @@ def test_nobody_is_ended_for_memory_that_was_given_back_meanwhile(members: Membe
 def test_one_that_does_not_end_protects_the_others_only_for_a_while(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watching = Watch(-1, None, Told(100), LIMITS, [])
+    watching = SandboxWatch(-1, None, Told(100), LIMITS, [])
     members.pages["hog"] = 0
     watching.check()
     assert watching.counts()["memory"] == 0
@@ -188,8 +188,8 @@ def test_one_that_does_not_end_protects_the_others_only_for_a_while(
 
 def test_without_a_group_an_ending_process_counts_no_more(members: Members) -> None:
     """And many at once must not wait for each other."""
-    watching = Watch(-1, watch.Meters(-1, socket.socket()), Group(), LIMITS, [])
-    watching._scan = lambda _: watch._Found(own=100, processes=2)  # ty: ignore[invalid-assignment]
+    watching = SandboxWatch(-1, watch.Meters(-1, socket.socket()), ControlGroup(), LIMITS, [])
+    watching._scan = lambda _: watch._SandboxUse(own=100, processes=2)  # ty: ignore[invalid-assignment]
     members.pages["agent"] = 0
     watching.check()
     assert members.running["hog"].wait(60) == -signal.SIGKILL

@@ -25,7 +25,7 @@ from support.aftermath import cost, measured, results
 from support.ray_nodes import Cluster, kill_node
 from support.tasks import write_task
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.limits.accounts import Account, Likely
+from terminalbench.harbor.limits.accounts import Account, LikelyCost
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import append_jsonl, read_jsonl
@@ -120,7 +120,7 @@ def orchestrator(root: Path, nodes: int, trials: int) -> None:
     """What so many trials cost the process that runs the batch: gate, events and live state, without any Harbor."""
     gate = Gate(root / "gate.json")
     sample, held = 500, min(nodes * 4, 4000)
-    account = Account(to_start=nodes * trials, running={f"r{n}": 0.1 for n in range(held)}, likely=Likely(0.1))
+    account = Account(to_start=nodes * trials, running={f"r{n}": 0.1 for n in range(held)}, likely=LikelyCost(0.1))
     gate.create(GateState(budget_usd=1e6, accounts={"p": account}))
     began = time.process_time()
     for number in range(sample):

@@ -7,7 +7,7 @@ import numpy as np
 from simulate.worlds import World
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Row
-from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.records.trial import Outcome, TaskRef
 
 
@@ -39,7 +39,7 @@ def verdicts(
     world: World, size: tuple[int, int], loss: Loss, reps: int, seed: int = 8, asked: dict | None = None
 ) -> dict[str, float]:
     """The share of draws with each verdict, over `reps` draws of (tasks, attempts); `asked` are further settings."""
-    settings = Settings(baseline="old", contrasts=(("new", "old"),), **(asked or {}))
+    settings = ComparisonSettings(baseline="old", contrasts=(("new", "old"),), **(asked or {}))
     found = dict.fromkeys(("better", "worse", "equivalent", "inconclusive"), 0)
     tasks, attempts = size
     random = np.random.default_rng((seed, tasks, attempts))

@@ -3,12 +3,16 @@
 The rule is the one of `delta.json`: each night is drawn, made into iterations, and judged by `overnight.delta`.
 """
 
+from itertools import pairwise
+
 import numpy as np
 
 from support.iterations import iteration
+from terminalbench.analytics.strata import Stratum, stratified
 from terminalbench.overnight.delta import counts_of, delta
 from terminalbench.overnight.delta_model import ALPHA
-from terminalbench.overnight.measured import IterationResults
+from terminalbench.overnight.earlier_nights import NIGHTS, level_of
+from terminalbench.overnight.iteration_results import IterationResults
 from terminalbench.overnight.noise import noise_floor
 
 ITERATIONS = 10
@@ -40,6 +44,26 @@ def quiet_nights(tasks: int, attempts: int, nights: int, seed: int = 9) -> dict[
         p = noise_floor([counts_of(one.profiles[0]) for one in made]).p
         wide += p is not None and p <= ALPHA
     return {"alert": alerts / nights, "spread beyond luck": wide / nights}
+
+
+def quiet_months(tasks: int, attempts: int, months: int, profiles: int = 2, seed: int = 11) -> dict[str, float]:
+    """The share of months of nights in which nothing changes that say "better" or "worse" of a profile at least once.
+
+    Each night is compared with the one before. Beside it, what each at 5 % would say.
+    """
+    random = np.random.default_rng((seed, tasks, attempts))
+    said = alone = 0
+    for _ in range(months):
+        smallest = 1.0
+        for _ in range(profiles):
+            rates = random.uniform(LOWEST, HIGHEST, tasks)
+            nights = random.binomial(attempts, rates, (NIGHTS + 1, tasks)).tolist()
+            for older, newer in pairwise(nights):
+                strata = [Stratum(n, attempts, o, attempts) for n, o in zip(newer, older, strict=True)]
+                smallest = min(smallest, stratified(strata).two_sided)
+        said += smallest <= level_of(profiles)
+        alone += smallest <= ALPHA
+    return {"a month says so": said / months, "each night at 5 %": alone / months}
 
 
 def worse_endings(tasks: int, attempts: int, lost: float, nights: int, seed: int = 10) -> float:

@@ -30,6 +30,9 @@ def section(found: dict[str, Any]) -> str:
         _coverage,
         _top_up,
         _nights,
+        _batches,
+        _profiles,
+        _months,
     )
     return INTRODUCTION + "\n" + "\n".join(part(found) for part in parts)
 
@@ -200,4 +203,47 @@ def _nights(found: dict[str, Any]) -> str:
         "and how often the spread is called more than luck (each may be 5 %). And how often the last iteration is alerted when every\n"
         "task loses so many points of its rate, as far as it has them.\n\n"
         + _table(["", "quiet: alert", "quiet: more than luck", "loses 15 points", "loses 30 points"], rows)
+    )
+
+
+def _batches(found: dict[str, Any]) -> str:
+    rows = [[name, *(_percent(share, 1) for share in shares.values())] for name, shares in found["batches"].items()]
+    return (
+        f"**The same profiles run again** (40 x 3 a batch, {found['chosen']} draws): how often a batch says that they differ when one may name\n"
+        "whichever one likes, and how often all together do: looked at after each batch where nothing was declared, and once at the\n"
+        "end where `planned_trials` was.\n\n"
+        + _table(["", "any one, named alone", "all, as judged", "all, declared", "the first alone"], rows)
+    )
+
+
+def _profiles(found: dict[str, Any]) -> str:
+    if "profiles" not in found:
+        return ""
+    rows = [
+        [
+            name,
+            _percent(one["coverage"], 1),
+            "-" if one["rank coverage"] != one["rank coverage"] else _percent(one["rank coverage"], 1),
+            _percent(one["shown worse"], 1),
+            f"{100 * one['best overstated']:+.1f} pt",
+            f"{100 * one['best overstated, pooled']:+.1f} pt",
+        ]
+        for name, one in found["profiles"].items()
+    ]
+    return (
+        f"**Many profiles** ({found['chosen'] // 2} draws; the last number is the spread of their true effects in points, 0: all identical): how often the\n"
+        "95 % intervals of pooled rates and of ranks hold the truth, how often at least one profile is shown worse than another (false\n"
+        "where all are identical), and by how much the best is overstated as measured and as pooled.\n\n"
+        + _table(["", "rate", "rank", "one shown worse", "best, measured", "best, pooled"], rows)
+    )
+
+
+def _months(found: dict[str, Any]) -> str:
+    if "months" not in found:
+        return ""
+    rows = [[size, *(_percent(share, 1) for share in shares.values())] for size, shares in found["months"].items()]
+    return (
+        f"**Quiet months**: 31 nights of two profiles in which nothing changes, each compared with the night before ({found['chosen']} months). How\n"
+        "often at least one sentence says better or worse, and how often it would at 5 % each.\n\n"
+        + _table(["", "as judged", "each at 5 %"], rows)
     )

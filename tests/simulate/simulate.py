@@ -18,9 +18,11 @@ import numpy as np
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: `simulate` is the package here
 
-from simulate import lessons
+from simulate import learning, lessons
+from simulate.batches import rerunning
 from simulate.missing import LOSSES, verdicts
-from simulate.nights import judged_nights
+from simulate.nights import judged_nights, quiet_months
+from simulate.profiles import many_profiles
 from simulate.training import report
 from simulate.worlds import (
     FIVE,
@@ -43,8 +45,8 @@ from terminalbench.analytics import power, stats
 from terminalbench.analytics.allocate import TopUp, allocate
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Row
-from terminalbench.analytics.settings import Settings
-from terminalbench.analytics.signs import decision_p, sequential_flips
+from terminalbench.analytics.settings import ComparisonSettings
+from terminalbench.analytics.sign_flip import decision_p, sequential_flips
 from terminalbench.index.totals import wilson
 from terminalbench.records.trial import Outcome, TaskRef
 
@@ -91,7 +93,7 @@ def lopsided(world: World, tasks: int, attempts: int, reps: int, seed: int = 8) 
 def power_of_gap(tasks: int, attempts: int, reps: int, runs: int = 12, *, strict: bool = False, seed: int = 9) -> Found:
     """The gap that `plan` prints, how often it is found; and the same of what `compare` prints after runs of equals."""
     random = np.random.default_rng((seed, tasks, attempts))
-    rule = power.Rule(ALPHA, strict)
+    rule = power.DecisionRule(ALPHA, strict)
     planned = power.smallest_gap(power.planned(attempts), tasks, rule)
     found = {"planned": np.nan if planned is None else planned}
     found["found"] = _found(planned, tasks, attempts, reps, random, strict=strict)
@@ -100,7 +102,7 @@ def power_of_gap(tasks: int, attempts: int, reps: int, runs: int = 12, *, strict
     for ours, theirs in zip(
         random.binomial(attempts, new).tolist(), random.binomial(attempts, old).tolist(), strict=True
     ):
-        like = power.observed([[power.Cell(b, attempts, a, attempts)] for b, a in zip(ours, theirs, strict=True)])
+        like = power.observed([[power.TaskPair(b, attempts, a, attempts)] for b, a in zip(ours, theirs, strict=True)])
         after.append(power.smallest_gap(like, tasks, rule))
     found["found after a run"] = float(
         np.nanmean([_found(gap, tasks, attempts, reps // 4, random, strict=strict) for gap in after])
@@ -205,7 +207,7 @@ def topping_up(world: World, tasks: int, reps: int, rule: TopUp | None, attempts
         wanted = [(profile, f"{task}", attempts) for profile in "ab" for task in range(tasks)]
         while wanted:
             rows += [_row(p, t, random.random() < chances[p][int(t)]) for p, t, n in wanted for _ in range(n)]
-            comparison = compare(rows, Settings(baseline="a", contrasts=(("b", "a"),)))
+            comparison = compare(rows, ComparisonSettings(baseline="a", contrasts=(("b", "a"),)))
             more = allocate(comparison, rule).more if rule is not None else []
             wanted = [(m.profile, m.task.id, m.attempts) for m in more]
         estimate = comparison.contrasts[0].estimate
@@ -321,10 +323,28 @@ def measure(reps: int) -> dict[str, Any]:
         )
         for w in WORLDS
     }
+    found |= chosen_after_seeing(reps)
     found["nights"] = listed(
         ((f"{t} x {k}", judged_nights(t, k, 2 * reps)) for t, k in [(20, 1), (40, 3)]),
         "Nights of ten iterations",
     )
+    return found
+
+
+def chosen_after_seeing(reps: int) -> dict[str, Any]:
+    """Batches that are run again, many profiles beside each other, and months of nights."""
+    found: dict[str, Any] = {"chosen": reps}
+    found["batches"] = listed(
+        ((f"{w.name}, {n} batches", rerunning(w, (40, 3), n, reps)) for w in (SAME, SWAP, TEN) for n in (5, 10)),
+        "Batches of 40 x 3 run again",
+    )
+    sizes = [(20, (100, 3), 0.0), (20, (100, 3), 0.1), (5, (40, 3), 0.1), (3, (20, 5), 0.1)]
+    rows = (
+        (f"{n} profiles, {t} x {k}, {100 * s:.0f}", many_profiles(n, (t, k), s, reps // 2)) for n, (t, k), s in sizes
+    )
+    found["profiles"] = listed(rows, "Many profiles, by partial pooling")
+    rows = ((f"{t} x {k}", quiet_months(t, k, reps)) for t, k in [(20, 1), (20, 3)])
+    found["months"] = listed(rows, "Quiet months of nights, two profiles")
     return found
 
 
@@ -347,18 +367,31 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="keep the figures and put them into docs/design/statistics-measured.md"
     )
+    parser.add_argument("--part", action="store_true", help="measure only what is chosen after seeing, keep the rest")
     asked = parser.parse_args()
-    found = measure(asked.reps)
-    print("\nnights of training")
-    report(asked.reps // 2)
-    print("\nnights with lessons, by what becomes of those that harm")
-    lessons.measure(max(2, asked.reps // 10))
-    if asked.write:
-        from simulate.page import MEASURED, STATISTICS, with_figures
+    if asked.part:
+        from simulate.page import MEASURED
 
-        MEASURED.write_text(json.dumps(found, indent=1) + "\n")
-        STATISTICS.write_text(with_figures(STATISTICS.read_text(), found))
-        print(f"\nwritten to {MEASURED.name} and {STATISTICS.name}")
+        found = json.loads(MEASURED.read_text()) | chosen_after_seeing(asked.reps)
+    else:
+        found = measure(asked.reps)
+        print("\nnights of training")
+        report(asked.reps // 2)
+        print("\nnights with lessons, by what becomes of those that harm")
+        lessons.measure(max(2, asked.reps // 10))
+        lessons.measure_retired(max(4, asked.reps // 5))
+        learning.measure(5)
+    if asked.write:
+        written(found)
+
+
+def written(found: dict[str, Any]) -> None:
+    """Keep the figures and write the page from them."""
+    from simulate.page import MEASURED, STATISTICS, with_figures
+
+    MEASURED.write_text(json.dumps(found, indent=1) + "\n")
+    STATISTICS.write_text(with_figures(STATISTICS.read_text(), found))
+    print(f"\nwritten to {MEASURED.name} and {STATISTICS.name}")
 
 
 if __name__ == "__main__":

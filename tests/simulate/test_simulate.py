@@ -31,7 +31,7 @@ from simulate.worlds import (
     many_strict,
 )
 from terminalbench.analytics.allocate import TopUp
-from terminalbench.analytics.signs import decision_p, strict_p
+from terminalbench.analytics.sign_flip import decision_p, strict_p
 
 
 @pytest.mark.parametrize(("tasks", "attempts"), [(12, 5), (40, 3)])

@@ -21,8 +21,8 @@ from terminalbench.index.totals import Spend
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.trainer.budget import night_parts
 from terminalbench.trainer.campaign import Campaign
-from terminalbench.trainer.explore import Score, better_half, rounds, spread
-from terminalbench.trainer.gate import Action, Rule, Verdict, canary, confirm, same_profile_p, watch
+from terminalbench.trainer.gate import GateAction, GateRule, GateVerdict, canary, confirm, same_profile_p, watch
+from terminalbench.trainer.halving import Score, better_half, rounds, spread
 from terminalbench.trainer.tables import BudgetTable
 
 NIGHTS, TASKS, LOOKS, CANDIDATES, ALPHA = 28, 40, 3, 7, 0.05
@@ -151,7 +151,7 @@ def one_night(setup: Setup, world: World, told: Told) -> None:
     if setup.state.control is not None and setup.state.champion == state.champion:
         watched = [row for night in setup.control[max(state.since, state.night - 5) :] for row in night]
         verdict = watch(watched, state.champion, other, ALPHA / NIGHTS)
-        told.rolled_back += verdict.action is Action.ROLL_BACK
+        told.rolled_back += verdict.action is GateAction.ROLL_BACK
         setup.state = setup.state.watched(verdict)
 
 
@@ -181,20 +181,20 @@ def _judge(setup: Setup, budget: int, told: Told) -> None:
     one = state.challenger
     assert one is not None
     measure = spread(DEV, budget // 2)
-    rule = Rule(ALPHA / ALLOWED, LOOKS, LOOKS * measure.trials, cost_margin=0.25)
+    rule = GateRule(ALPHA / ALLOWED, LOOKS, LOOKS * measure.trials, cost_margin=0.25)
     for name in (state.champion, one.id):
         for _ in range(measure.attempts):
             setup.evidence += trials(name, setup.profiles[name].dev, measure.tasks, DEV, setup)
     judge = confirm if one.phase == "confirm" else canary
-    verdict: Verdict = judge(setup.evidence, one.id, state.champion, rule, one.nights + 1)
+    verdict: GateVerdict = judge(setup.evidence, one.id, state.champion, rule, one.nights + 1)
     told.reasons.append(verdict.reason)
-    if verdict.action is not Action.GO_ON:
+    if verdict.action is not GateAction.GO_ON:
         setup.evidence = []
-    if verdict.action is Action.PROMOTE:
+    if verdict.action is GateAction.PROMOTE:
         truth = setup.gap(one.id, state.champion)
         told.promoted += 1
         told.harmful += truth < 0
-        told.claimed += verdict.difference or 0.0
+        told.claimed += verdict.claimed or 0.0
         told.covered += verdict.interval is not None and verdict.interval.low <= truth <= verdict.interval.high
     setup.state = state.judged(verdict)
 

@@ -84,7 +84,7 @@ def differences(world: World, random: np.random.Generator, reps: int, tasks: int
 
 
 def many_p(values: np.ndarray) -> np.ndarray:
-    """`signs.sign_flip_p` of each row, through cosines (absolute precision 1e-12)."""
+    """`sign_flip.sign_flip_p` of each row, through cosines (absolute precision 1e-12)."""
     sizes = np.abs(values)
     top, far = int(sizes.max()), int(sizes.sum(1).max())
     if top == 0:
@@ -103,7 +103,7 @@ def many_p(values: np.ndarray) -> np.ndarray:
 
 
 def many_skewness(values: np.ndarray) -> np.ndarray:
-    """`signs.skewness_term` of each row."""
+    """`sign_flip.skewness_term` of each row."""
     count = values.shape[1]
     second = np.maximum((values**2.0).mean(1), 1e-12)
     against = np.maximum(0.0, -np.sign(values.sum(1)) * (values**3.0).mean(1) / second**1.5)
@@ -112,7 +112,7 @@ def many_skewness(values: np.ndarray) -> np.ndarray:
 
 
 def many_strict(values: np.ndarray, most: int) -> np.ndarray:
-    """`signs.strict_p` of each row: the same integral, by tables of the few values there are."""
+    """`sign_flip.strict_p` of each row: the same integral, by tables of the few values there are."""
     side = np.where(values.sum(1) < 0, 1, -1)
     turned = side[:, None] * values
     weights = np.arange(-most, most + 1) / most

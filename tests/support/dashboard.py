@@ -15,7 +15,7 @@ import msgspec
 
 from support.results import STAMP, make_plan, make_trial
 from support.warm import start_tbench
-from terminalbench.dashboard.answers import Reply, answer
+from terminalbench.dashboard.answers import HttpReply, answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord
@@ -44,7 +44,7 @@ class Root:
     def scan(self) -> None:
         scan_all(self.path)
 
-    def get(self, path: str, **query: str) -> Reply:
+    def get(self, path: str, **query: str) -> HttpReply:
         return answer(self.site, path, query)
 
     def text(self, path: str, **query: str) -> str:

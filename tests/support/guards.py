@@ -18,7 +18,7 @@ from terminalbench.workflow.generators import (
 )
 from terminalbench.workflow.guards.result import FEEDBACK_CHARS
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind
-from terminalbench.workflow.runners.report import Report, Verdict
+from terminalbench.workflow.runners.report import CaseReport, CaseVerdict
 from terminalbench.workflow.runners.run import run_test
 
 KINDS = {Analysis: Kind.ANALYSIS, Localisation: Kind.LOCALISATION, Plan: Kind.PLAN, WrittenTest: Kind.TEST, Patch: Kind.PATCH, Review: Kind.REVIEW}  # fmt: skip
@@ -51,10 +51,10 @@ def create(path: str, content: str) -> Edit:
     return Edit(action="create", path=path, content=content)
 
 
-def verdicts(report: Report) -> dict[str, Verdict]:
+def verdicts(report: CaseReport) -> dict[str, CaseVerdict]:
     return {case.id.rsplit("::", 1)[-1]: case.verdict for case in report.cases}
 
 
-def run(space: FolderWorkspace, path: str, code: str) -> Report:
+def run(space: FolderWorkspace, path: str, code: str) -> CaseReport:
     found = asyncio.run(languages.look(space, "js"))
     return asyncio.run(run_test(space, found, path, {path: code.encode()}, 60))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from terminalbench.overnight.measured import IterationResults, ProfileResult, TaskResult, TrialResult
+from terminalbench.overnight.iteration_results import IterationResults, ProfileResult, TaskResult, TrialResult
 from terminalbench.records.trial import Outcome
 
 OUTCOMES = {"+": Outcome.PASSED, "x": Outcome.FAILED, "E": Outcome.ERRORED}

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from terminalbench.archivist.entries import Changes, Entry
+from terminalbench.archivist.entries import LessonChanges, MemoryEntry
 from terminalbench.archivist.memory import add, edit, retire
 from terminalbench.archivist.store import MemoryFolder, ProblemKind, open_store
 from terminalbench.json_files import read_jsonl
@@ -39,7 +39,7 @@ def write_until_killed(folder: Path, acknowledged: int) -> None:
             lesson = add(store, draft(f"Look at {word} before changing {word}-settings."), by=PERSON).lesson
             os.write(acknowledged, f"add {lesson.id}\n".encode())
             if round_ % 3 == 0:
-                edit(store, lesson.id, Changes(importance=0.9), by=PERSON)
+                edit(store, lesson.id, LessonChanges(importance=0.9), by=PERSON)
                 os.write(acknowledged, f"edit {lesson.id}\n".encode())
             if round_ % 5 == 0:
                 retire(store, lesson.id, by=PERSON, reason="test")
@@ -70,7 +70,7 @@ def kill_a_writer(folder: Path, after: int, then_sec: float) -> list[str]:
 def assert_whole(folder: Path, done: list[str]) -> int:
     """Everything that was said to be done is in the log, and the store is what the log says. The entries."""
     place = MemoryFolder(folder)
-    found = read_jsonl(place.log, Entry)
+    found = read_jsonl(place.log, MemoryEntry)
     assert [entry.seq for entry in found.records] == list(range(1, len(found.records) + 1))
     missing = set(done) - {f"{entry.op} {entry.id}" for entry in found.records}
     assert not missing, missing

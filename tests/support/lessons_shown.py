@@ -5,7 +5,7 @@ from pathlib import Path
 
 from support.dashboard import Root
 from support.results import STAMP
-from terminalbench.archivist.entries import Changes
+from terminalbench.archivist.entries import LessonChanges
 from terminalbench.archivist.memory import add, edit, merge, retire
 from terminalbench.archivist.store import memory_of, open_store
 from terminalbench.json_files import write_json
@@ -22,7 +22,7 @@ def make_lessons(root: Path) -> dict[str, str]:
         evidence = [Evidence(trial, [3, 99], "now cat notes"), Evidence("other/7/job/x__1", [2])]
         draft = Lesson(id="", do="Read the notes before you answer.", tags=["notes"], evidence=evidence)
         measured = add(store, draft, by="ann").lesson.id
-        edit(store, measured, Changes(utility=Utility(0.051, 0.02, 120)), by="utility", reason="120 trials")
+        edit(store, measured, LessonChanges(utility=Utility(0.051, 0.02, 120)), by="utility", reason="120 trials")
         task = [TaskRef("a", "d", HOSTILE_TEXT)]
         hostile = Lesson(
             id="", do=HOSTILE_TEXT, avoid=HOSTILE_TEXT, tags=["<b>"], source_tasks=task, evidence=[Evidence("../../x")]

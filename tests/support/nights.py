@@ -16,13 +16,13 @@ from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.overnight.folder import SLUGS, NightFolder
 from terminalbench.overnight.night import (
     CodePin,
+    IterationStatus,
+    IterationWork,
     NightConfig,
     NightEvent,
     NightModel,
     NightState,
     Role,
-    Status,
-    Work,
 )
 
 type Marks = Mapping[str, Mapping[str, str]]
@@ -72,7 +72,7 @@ class Night:
         for event in events:
             append_jsonl(self.folder.events_jsonl, event)
 
-    def state(self, work: Sequence[Work] = (), **fields: Any) -> NightState:
+    def state(self, work: Sequence[IterationWork] = (), **fields: Any) -> NightState:
         """Write the state."""
         state = NightState(run_id=self.config.run_id, clock=SharedClock("boot", 0.0, 0.0), work=list(work), **fields)
         write_json(self.folder.state_json, state)
@@ -104,7 +104,7 @@ def make_night(
     write_json(night.folder.config_json, made)
     for number, marks in enumerate(rounds, start=1):
         night.batch(number, marks)
-    work = [Work(number, Role.ITERATION, number, Status.DONE) for number in range(1, len(rounds) + 1)]
+    work = [IterationWork(number, Role.ITERATION, number, IterationStatus.DONE) for number in range(1, len(rounds) + 1)]
     night.state(work, status="finished" if rounds else "running")
     return night
 

@@ -143,7 +143,9 @@ class Cluster:
         """On a busy machine the parts of a node may miss each other, by limits of Ray's own: then once more."""
         if hides not in self._starters:
             env = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "PYTHONDONTWRITEBYTECODE", ADDRESS)}
-            env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_memory_monitor_refresh_ms": "0"} | self.env
+            # A node would start a Python worker for each of its CPUs whenever a run joins, of which none is used.
+            env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_prestart_worker_first_driver": "0"} | self.env
+            env |= {"RAY_memory_monitor_refresh_ms": "0"}
             env |= {"TMPDIR": str(self.temporary)} if hides is not None else {}
             self._starters[hides] = Starter(env, loaded=self.loaded, hides=hides)
         common = ["--node-ip-address", "127.0.0.1", "--num-cpus", str(cpus), "--object-store-memory", str(STORE_BYTES)]

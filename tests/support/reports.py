@@ -20,7 +20,7 @@ from terminalbench.experiments.tables import RunTable
 from terminalbench.faults import ErrorClass
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.records.trial import AgentStatus, Delivery, Finding, Outcome, Phases, TaskRef, Trial, Usage
-from terminalbench.report.build import Measured
+from terminalbench.report.build import ReportInput
 
 STAMP = "2026-01-23__16-26-48"
 OUTCOMES = {
@@ -179,10 +179,10 @@ def make_findings(view: BatchView) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def measured(marks: dict[str, dict[str, str]], **fields: int | str) -> Measured:
+def measured(marks: dict[str, dict[str, str]], **fields: int | str) -> ReportInput:
     """A made batch with its comparison and findings."""
     view = make_view(marks, **fields)  # ty: ignore[invalid-argument-type]
-    return Measured(Batch(Path(view.batch)), view, make_comparison(view), make_findings(view))
+    return ReportInput(Batch(Path(view.batch)), view, make_comparison(view), make_findings(view))
 
 
 SMALL = {

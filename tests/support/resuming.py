@@ -11,8 +11,8 @@ from terminalbench.experiments.config import load
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.experiments.planner import make_plan
-from terminalbench.harbor.preflight import JobReport, JobRequest, Report
-from terminalbench.runner.preflight import Prepared
+from terminalbench.harbor.preflight import JobReport, JobRequest, PreflightReport
+from terminalbench.runner.preflight import PreparedPlan
 from terminalbench.runner.run import RunResult, record
 
 NOW = datetime(2026, 1, 23, 16, 26, 48, tzinfo=UTC)
@@ -40,7 +40,7 @@ def planned(made: Experiment) -> Batch:
     """The batch of an experiment as `run` records it, before its first trial."""
     batch = allocate(made.results_root, made.slug)
     plan = make_plan(made, batch, NOW)
-    record(made, Prepared(plan, {profile.key: profile for profile in made.profiles}, {}), plan, batch)
+    record(made, PreparedPlan(plan, {profile.key: profile for profile in made.profiles}, {}), plan, batch)
     return batch
 
 
@@ -58,10 +58,10 @@ class Started:
         self.jobs: list[JobSpec] = []
         self.environments: dict[str, dict[str, str]] = {}
 
-    def ask(self, requests: Sequence[JobRequest]) -> Report:
+    def ask(self, requests: Sequence[JobRequest]) -> PreflightReport:
         self.requests = list(requests)
         found = {request.name: self.problems.get(request.name.split("__")[-1]) for request in requests}
-        return Report(None, tuple(JobReport(name, (why,) if why else ()) for name, why in found.items()), {})
+        return PreflightReport(None, tuple(JobReport(name, (why,) if why else ()) for name, why in found.items()), {})
 
     def run(self, batch: Batch, plan: Plan, jobs: list[JobSpec], environments: Any, *_: object) -> RunResult:
         self.jobs, self.environments = jobs, environments

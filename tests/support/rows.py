@@ -5,7 +5,7 @@ from typing import Any
 
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Contrast, Row
-from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.records.trial import TaskRef
 from terminalbench.text.outcomes import MARKS
 
@@ -35,12 +35,12 @@ def table(**profiles: str) -> Marks:
     return {name: {f"t{n}": word for n, word in enumerate(text.split(), 1)} for name, text in profiles.items()}
 
 
-def settings(new: str = "b", old: str = "a", **fields: Any) -> Settings:
+def settings(new: str = "b", old: str = "a", **fields: Any) -> ComparisonSettings:
     """Settings of one contrast."""
     given: dict[str, Any] = {"baseline": old, "contrasts": ((new, old),), **fields}
-    return Settings(**given)
+    return ComparisonSettings(**given)
 
 
-def contrast(marks: Marks, setup: Settings | None = None, **fields) -> Contrast:
+def contrast(marks: Marks, setup: ComparisonSettings | None = None, **fields) -> Contrast:
     """The first contrast of the comparison of such rows."""
     return compare(rows(marks, **fields), setup or settings()).contrasts[0]

@@ -21,7 +21,7 @@ from terminalbench.experiments.planner import make_plan
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import read_json, write_json
-from terminalbench.lab.run import Ended
+from terminalbench.lab.run import FinishedRun
 from terminalbench.trainer.batches import AGAIN
 from terminalbench.trainer.lineage import LineageStore
 
@@ -70,7 +70,7 @@ class ScriptedTrials:
         self.paid: Counter[tuple[str, str, str, int]] = Counter()
         self.book: Path | None = None
 
-    def run(self, file: Path, **_: Any) -> Ended:
+    def run(self, file: Path, **_: Any) -> FinishedRun:
         """A new batch of an experiment."""
         self.moments.at("before a batch")
         experiment = load(file, self.root)
@@ -79,7 +79,7 @@ class ScriptedTrials:
         write_json(batch.plan_json, plan)
         return self.resume(batch.folder)
 
-    def resume(self, folder: Path, **_: Any) -> Ended:
+    def resume(self, folder: Path, **_: Any) -> FinishedRun:
         """What is missing of a batch."""
         batch = Batch(folder)
         plan: Plan = read_json(batch.plan_json, Plan)
@@ -96,10 +96,10 @@ class ScriptedTrials:
                     drawn = hashlib.sha256(f"{seed}{job.profile}{task.ref.id}{attempt}".encode()).digest()[0] / 256
                     passed = drawn < self.chance(prompt)
                     made = make_trial(batch, name, reward=float(passed), job=job.name, attempt=attempt)
-                    _as_planned(made / "result.json", task.config, task.ref.dataset)
+                    as_planned(made / "result.json", task.config, task.ref.dataset)
                     self._pay(f"{plan.slug}/{batch.number}", job.profile, task.ref.id, attempt)
         scan_batch(batch)
-        return Ended(batch, view_batch(batch))
+        return FinishedRun(batch, view_batch(batch))
 
     def _pay(self, batch: str, profile: str, task: str, attempt: int) -> None:
         self.paid[batch, profile, task, attempt] += 1
@@ -108,7 +108,8 @@ class ScriptedTrials:
                 book.write(f"{batch} {profile} {task} {attempt}\n")
 
 
-def _as_planned(file: Path, config: dict[str, Any], dataset: str) -> None:
+def as_planned(file: Path, config: dict[str, Any], dataset: str) -> None:
+    """Make a result of a trial that of a planned task."""
     result = json.loads(file.read_text())
     result["task_id"] = config
     result["source"] = dataset

@@ -11,11 +11,11 @@ import msgspec
 
 from terminalbench.llm.model import Message, ModelError, Reply, Schema
 from terminalbench.records.trial import Usage
-from terminalbench.workflow.attempt import Given, Ports
-from terminalbench.workflow.engine import Engine, Result
+from terminalbench.workflow.attempt import Ports, WorkflowInput
+from terminalbench.workflow.engine import Engine, WorkflowResult
 from terminalbench.workflow.generators import GENERATORS
-from terminalbench.workflow.model import Artifact, Guard, GuardContext, GuardResult, Kind, Ran, Workflow
-from terminalbench.workflow.trace import Happened, Sink, TraceEvent
+from terminalbench.workflow.model import Artifact, CommandRun, Guard, GuardContext, GuardResult, Kind, Workflow
+from terminalbench.workflow.trace import Sink, TraceEvent, TraceEventKind
 
 TASK = "The function double returns its argument: make it return twice of it."
 
@@ -104,7 +104,7 @@ class Files:
 
     async def run(
         self, command: Sequence[str], *, timeout_sec: float, files: Mapping[str, bytes | None] | None = None
-    ) -> Ran:
+    ) -> CommandRun:
         raise AssertionError(f"{command} after {timeout_sec} with {files}: nothing runs here")
 
     async def diff(self, files: Mapping[str, bytes | None]) -> str:
@@ -156,16 +156,18 @@ class Bench:
     verdicts: Verdicts = field(default_factory=Verdicts)
     files: Files = field(default_factory=Files)
     sink: Memory = field(default_factory=Memory)
-    given: Given = field(default_factory=lambda: Given(task=TASK, context="a.py", language="python", model="scripted"))
+    given: WorkflowInput = field(
+        default_factory=lambda: WorkflowInput(task=TASK, context="a.py", language="python", model="scripted")
+    )
 
     def __post_init__(self) -> None:
         ports = Ports(model=self.model, workspace=self.files, sink=self.sink, guard=self.verdicts.guard, clock=float)
         self.engine = Engine(self.workflow, self.given, ports)
 
-    def run(self, limit_sec: float | None = None) -> Result:
+    def run(self, limit_sec: float | None = None) -> WorkflowResult:
         return asyncio.run(self.engine.run(limit_sec))
 
-    def of(self, kind: Happened) -> list[TraceEvent]:
+    def of(self, kind: TraceEventKind) -> list[TraceEvent]:
         return [event for event in self.sink.events if event.kind is kind]
 
     def lines(self) -> list[str]:
@@ -187,7 +189,7 @@ def line_of(event: TraceEvent) -> str:
     about += [event.ending] if event.ending is not None else []
     about += (
         [f"{event.usage.input_tokens}+{event.usage.output_tokens}"]
-        if event.kind is Happened.RUN_END and event.usage
+        if event.kind is TraceEventKind.RUN_END and event.usage
         else []
     )
     return " ".join(part for part in about if part)

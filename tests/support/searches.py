@@ -7,8 +7,8 @@ from terminalbench.analytics.model import Row
 from terminalbench.experiments.experiment import Task
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.trainer.evolvers.search import Search
-from terminalbench.trainer.explore import Measure
-from terminalbench.trainer.lineage import LineageStore, Why
+from terminalbench.trainer.halving import AttemptPlan
+from terminalbench.trainer.lineage import ChampionReason, LineageStore
 from terminalbench.trainer.plan import TrainingPlan
 
 type Passes = Callable[[str, Task, int], bool]
@@ -23,7 +23,7 @@ class Batches:
         self.ran: dict[str, list[Row]] = {}
         self.paid = 0
 
-    def __call__(self, part: str, profiles: Mapping[str, Mapping[str, Any]], measure: Measure[Task]) -> list[Row]:
+    def __call__(self, part: str, profiles: Mapping[str, Mapping[str, Any]], measure: AttemptPlan[Task]) -> list[Row]:
         """The rows of a batch."""
         if part not in self.ran:
             self.ran[part] = [
@@ -57,7 +57,7 @@ def search_of(plan: TrainingPlan, batches: Batches, *, night: int = 1, trials: i
     store = LineageStore(plan.root)
     if store.lineage(plan.lineage).champion is None:
         made = store.add(plan.lineage, plan.start, reason="start", source="test")
-        store.crown(plan.lineage, made.id, Why.STARTED, reason="start")
+        store.crown(plan.lineage, made.id, ChampionReason.STARTED, reason="start")
     return Search(
         plan=plan,
         store=store,

@@ -7,19 +7,19 @@ from terminalbench.experiments.champions import LOG
 from terminalbench.experiments.profiles import content_id
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.trainer.campaign import Campaign, Challenger, Phase
-from terminalbench.trainer.gate import Action, Verdict
+from terminalbench.trainer.gate import GateAction, GateVerdict
 from terminalbench.trainer.journal import (
-    Declared,
-    Explored,
-    Measured,
+    CandidateResult,
     NightEntry,
-    Refused,
+    PairMeasurement,
+    PlanDeclaration,
+    RefusedChange,
     add_night,
     as_numbers,
     plan_json,
     training_folder,
 )
-from terminalbench.trainer.lineage import Crowned, Variant, Why
+from terminalbench.trainer.lineage import ChampionChange, ChampionReason, Variant
 
 HOSTILE = "<script>document.title='owned'</script>\x1b[2J"
 
@@ -35,7 +35,9 @@ START, CHECK, HURRY, PLAN = (content_id(_content(reason)) for reason in REASONS)
 def make_training(root: Path, slug: str = "prompts", batch: str = "study/0") -> Path:
     """The folder of a training of four nights; every comparison was on one batch."""
     folder, log = training_folder(root, slug), root / LOG
-    write_json(plan_json(folder), Declared(slug, "0" * 16, "2026-01-20T20:00:00Z", {"nights": 6, "lineage": None}))
+    write_json(
+        plan_json(folder), PlanDeclaration(slug, "0" * 16, "2026-01-20T20:00:00Z", {"nights": 6, "lineage": None})
+    )
     for number, (name, parent, reason) in enumerate(
         [
             (START, None, REASONS[0]),
@@ -58,20 +60,24 @@ def make_training(root: Path, slug: str = "prompts", batch: str = "study/0") -> 
         )
         append_jsonl(log, variant)
     gain = Interval(low=0.02, high=0.22, level=0.95, method="bootstrap")
-    better = Verdict(
-        action=Action.PROMOTE, reason="the gain shows again", difference=0.12, interval=gain, tasks=20, trials=80
+    better = GateVerdict(
+        action=GateAction.PROMOTE, reason="the gain shows again", difference=0.12, interval=gain, tasks=20, trials=80
     )
-    dropped = Verdict(
-        action=Action.DROP, reason="not shown to be better in 2 looks", difference=-0.01, p=0.8, level=0.03
+    dropped = GateVerdict(
+        action=GateAction.DROP, reason="not shown to be better in 2 looks", difference=-0.01, p=0.8, level=0.03
     )
-    open_ = Verdict(action=Action.GO_ON, reason="not decided yet", difference=0.05, p=0.2, level=0.01, look=1, looks=2)
-    kept = Verdict(action=Action.KEEP, reason="no loss was shown", difference=0.1)
+    open_ = GateVerdict(
+        action=GateAction.GO_ON, reason="not decided yet", difference=0.05, p=0.2, level=0.01, look=1, looks=2
+    )
+    kept = GateVerdict(action=GateAction.KEEP, reason="no loss was shown", difference=0.1)
     for time, name, why, before, verdict in (
-        ("2026-01-20T20:00:00Z", START, Why.STARTED, None, None),
-        ("2026-01-22T06:00:00Z", CHECK, Why.PROMOTED, START, better),
+        ("2026-01-20T20:00:00Z", START, ChampionReason.STARTED, None, None),
+        ("2026-01-22T06:00:00Z", CHECK, ChampionReason.PROMOTED, START, better),
     ):
         numbers = as_numbers(verdict) if verdict is not None else {}
-        made = Crowned(lineage=slug, id=name, why=why, reason="the first", before=before, evidence=numbers, time=time)
+        made = ChampionChange(
+            lineage=slug, id=name, why=why, reason="the first", before=before, evidence=numbers, time=time
+        )
         append_jsonl(log, made)
     first = Campaign(champion=START, allowed=3, night=1, waiting=(CHECK,), known=(CHECK,))
     states = [
@@ -87,7 +93,7 @@ def make_training(root: Path, slug: str = "prompts", batch: str = "study/0") -> 
             challenger=Challenger(PLAN, nights=1),
         ),
     ]
-    confirms: list[tuple[str, str, Phase, Verdict] | None] = [
+    confirms: list[tuple[str, str, Phase, GateVerdict] | None] = [
         None,
         (CHECK, START, "canary", better),
         (HURRY, CHECK, "confirm", dropped),
@@ -97,7 +103,7 @@ def make_training(root: Path, slug: str = "prompts", batch: str = "study/0") -> 
         champion = START if state.night < 3 else CHECK
         other = START if state.night > 2 else f"{START}-again"
         held = (
-            Measured(batch=batch, new=confirm[0], old=confirm[1], phase=confirm[2], verdict=confirm[3])
+            PairMeasurement(batch=batch, new=confirm[0], old=confirm[1], phase=confirm[2], verdict=confirm[3])
             if confirm
             else None
         )
@@ -105,12 +111,12 @@ def make_training(root: Path, slug: str = "prompts", batch: str = "study/0") -> 
             night=state.night,
             time=f"2026-01-2{state.night}T06:00:00Z",
             after=state,
-            control=Measured(batch=batch, new=champion, old=other, verdict=kept if state.night > 2 else None),
-            explored=(Explored(id=CHECK, rounds=2, passed=9, measured=10, reason="look at the result"),)
+            control=PairMeasurement(batch=batch, new=champion, old=other, verdict=kept if state.night > 2 else None),
+            explored=(CandidateResult(id=CHECK, rounds=2, passed=9, measured=10, reason="look at the result"),)
             if state.night == 1
             else (),
             searched=("gone/9",) if state.night == 1 else (),
-            refused=(Refused("copy the answer", "holds text of a solution"),) if state.night == 1 else (),
+            refused=(RefusedChange("copy the answer", "holds text of a solution"),) if state.night == 1 else (),
             winner=CHECK if state.night == 1 else None,
             confirm=held,
             trials=40,

@@ -154,6 +154,8 @@ class Command(Forked):
             self._found[name] = stream.read()
 
 
+NUMBER = "TBENCH_TESTS_WORKER"
+"""The variable of a worker of tests and of all it starts: its number."""
 FOLDER = "TBENCH_TESTS_WARM"
 """The variable that names the folder of the loaded process, and the pid of the process that it ends with."""
 
@@ -220,7 +222,7 @@ class Warm:
         status, reported = os.pipe()
         request = {
             "argv": argv, "env": dict(env), "cwd": str(cwd or Path.cwd()), "signal": int(number), "channel": channel,
-            "own_attendants": OWN_ATTENDANTS in os.environ,
+            "own_attendants": OWN_ATTENDANTS in os.environ, "worker": os.environ.get(NUMBER, ""),
             "ignored": [number for number in ENDING if signal.getsignal(number) is signal.SIG_IGN],
         }  # fmt: skip
         pid = self._ask(request, [*theirs, *places, *channel, reported])

@@ -19,8 +19,11 @@ from typing import Any
 
 import pytest
 
-NUMBER = "TBENCH_TESTS_WORKER"
-"""The variable of a worker and of all it starts: its number."""
+from support import cpu
+from support.warm import FOLDER, NUMBER
+
+PARTS = pytest.StashKey[cpu.Parts]()
+"""What the tests of each folder took, in the stash of a configuration."""
 FINISHED = "_finished"
 """The fixture of tests/e2e that runs a batch once in each worker that has a test of it."""
 SHARE = 12
@@ -111,6 +114,7 @@ class Workers:
         self._workers: dict[Connection, Worker] = {}
         config: Any = session.config
         self._base = config._tmp_path_factory.getbasetemp()
+        self._took = config.stash[PARTS] = cpu.Parts()
 
     def run(self) -> None:
         """Run all of them: the heavy ones first, two at a time, then the others; calm ones beside all of them."""
@@ -180,9 +184,13 @@ class Workers:
             item = self._session.items[told]
             hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         elif kind == "ended":
-            worker.open.remove(told)
-            item = self._session.items[told]
+            number, used = told
+            worker.open.remove(number)
+            item = self._session.items[number]
+            self._took.add(item, used)
             hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        elif kind == "rest":
+            self._took.seconds[cpu.SHARED] += told
         elif kind == "report":
             report = hook.pytest_report_from_serializable(config=self._session.config, data=told)
             hook.pytest_runtest_logreport(report=report)
@@ -243,12 +251,14 @@ def _work(session: pytest.Session, pipe: Connection, number: int, folder: Path) 
     capture.start_global_capturing()
     config.pluginmanager.getplugin("terminalreporter")._tw._file = Path(os.devnull).open("w")  # noqa: SIM115
     config.pluginmanager.register(Reporter(config, pipe))
+    meter = cpu.Meter(cpu.file_of(os.environ[FOLDER].partition(":")[2], str(number)))
     for place, following in _following(_given(pipe)):
         item = session.items[place]
         pipe.send(("started", place))
         config.hook.pytest_runtest_protocol(item=item, nextitem=None if following is None else session.items[following])
-        pipe.send(("ended", place))
+        pipe.send(("ended", (place, meter.used())))
     config.hook.pytest_sessionfinish(session=session, exitstatus=0)
+    pipe.send(("rest", meter.used()))
 
 
 def _given(pipe: Connection) -> Iterator[int]:

@@ -10,7 +10,15 @@ import msgspec
 from terminalbench.json_files import encode_line
 from terminalbench.records.trial import Usage
 from terminalbench.workflow.model import Artifact, Kind
-from terminalbench.workflow.trace import Ending, Happened, StepFailure, TraceEvent, object_file, patch_file, trace_file
+from terminalbench.workflow.trace import (
+    StepFailure,
+    TraceEvent,
+    TraceEventKind,
+    WorkflowEnding,
+    object_file,
+    patch_file,
+    trace_file,
+)
 
 KINDS = {"analysis": Kind.ANALYSIS, "test": Kind.TEST, "patch": Kind.PATCH}
 PATCH = "--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-bad\n+good\n"
@@ -23,9 +31,11 @@ class Script:
         self.events: list[TraceEvent] = []
         self.artifacts: dict[str, Artifact] = {}
         self.current: dict[str, str] = {}
-        self.add(Happened.RUN_START, workflow=workflow, config="c0ffee", model=model, context="abc", oracle=oracle)
+        self.add(
+            TraceEventKind.RUN_START, workflow=workflow, config="c0ffee", model=model, context="abc", oracle=oracle
+        )
 
-    def add(self, kind: Happened, **fields: Any) -> TraceEvent:
+    def add(self, kind: TraceEventKind, **fields: Any) -> TraceEvent:
         """One event."""
         number = len(self.events) + 1
         event = TraceEvent(number=number, at=f"2026-01-23T16:30:{number % 60:02}.000Z", kind=kind, **fields)
@@ -34,7 +44,7 @@ class Script:
 
     def start(self, step: str, cycle: int = 1) -> "Script":
         """A step starts."""
-        self.add(Happened.STEP_START, step=step, cycle=cycle)
+        self.add(TraceEventKind.STEP_START, step=step, cycle=cycle)
         return self
 
     def attempt(
@@ -54,7 +64,7 @@ class Script:
         edges = {one: self.current[one] for one in uses}
         usage = Usage(input_tokens=100, output_tokens=10, cost_usd=0.01)
         self.add(
-            Happened.ATTEMPT,
+            TraceEventKind.ATTEMPT,
             **place,
             artifact=name,
             usage=usage,
@@ -65,10 +75,10 @@ class Script:
             reason=None if usable else "no JSON",
         )
         if usable:
-            self.add(Happened.GUARD, **place, guard="syntax", passed=True, duration_sec=0.1)
+            self.add(TraceEventKind.GUARD, **place, guard="syntax", passed=True, duration_sec=0.1)
             if guard is not None:
                 self.add(
-                    Happened.GUARD,
+                    TraceEventKind.GUARD,
                     **place,
                     guard=guard,
                     passed=False,
@@ -81,7 +91,7 @@ class Script:
 
     def passed(self, step: str, cycle: int = 1) -> "Script":
         """A step has its artifact."""
-        self.add(Happened.STEP_PASS, step=step, cycle=cycle)
+        self.add(TraceEventKind.STEP_PASS, step=step, cycle=cycle)
         return self
 
     def escalate(
@@ -94,9 +104,9 @@ class Script:
         cycle: int = 1,
     ) -> "Script":
         """A step stagnates and sends the work back."""
-        self.add(Happened.STAGNATION, step=step, cycle=cycle, guard=guard, signature="same")
+        self.add(TraceEventKind.STAGNATION, step=step, cycle=cycle, guard=guard, signature="same")
         self.add(
-            Happened.ESCALATE,
+            TraceEventKind.ESCALATE,
             step=step,
             cycle=cycle,
             guard=guard,
@@ -104,19 +114,19 @@ class Script:
             escalations=many,
             summary="it fails the same way",
         )
-        self.add(Happened.INVALIDATE, step=step, cycle=cycle, targets=invalidated)
+        self.add(TraceEventKind.INVALIDATE, step=step, cycle=cycle, targets=invalidated)
         return self
 
     def failed(self, step: str, failure: StepFailure, guard: str | None = None, cycle: int = 1) -> "Script":
         """A step is given up, and the run with it."""
-        self.add(Happened.STEP_FAIL, step=step, cycle=cycle, failure=failure)
-        ending = Ending.FATAL if failure is StepFailure.FATAL else Ending.EXHAUSTED
-        self.add(Happened.RUN_END, ending=ending, step=step, guard=guard)
+        self.add(TraceEventKind.STEP_FAIL, step=step, cycle=cycle, failure=failure)
+        ending = WorkflowEnding.FATAL if failure is StepFailure.FATAL else WorkflowEnding.EXHAUSTED
+        self.add(TraceEventKind.RUN_END, ending=ending, step=step, guard=guard)
         return self
 
     def done(self, step: str = "patch") -> "Script":
         """The run has all it wants."""
-        self.add(Happened.RUN_END, ending=Ending.DONE, artifact=self.current.get(step))
+        self.add(TraceEventKind.RUN_END, ending=WorkflowEnding.DONE, artifact=self.current.get(step))
         return self
 
     def data(self) -> bytes:

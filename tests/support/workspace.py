@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from terminalbench.workflow import tree
-from terminalbench.workflow.model import Ran
+from terminalbench.workflow.model import CommandRun
 
 GIT_ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
 
@@ -39,7 +39,7 @@ class FolderWorkspace:
 
     async def run(
         self, command: Sequence[str], *, timeout_sec: float, files: Mapping[str, bytes | None] | None = None
-    ) -> Ran:
+    ) -> CommandRun:
         self.commands.append(command)
         self._script(tree.checkout(self.tree), tree.attempt(files or {}, self.base))
         process = await asyncio.create_subprocess_exec(
@@ -54,7 +54,7 @@ class FolderWorkspace:
             out, err = await process.communicate()
             code = None
         self._script(tree.reset(self.tree))
-        return Ran(code, out.decode(errors="replace"), err.decode(errors="replace"))
+        return CommandRun(code, out.decode(errors="replace"), err.decode(errors="replace"))
 
     async def diff(self, files: Mapping[str, bytes | None]) -> str:
         given = tree.attempt(files, self.base)

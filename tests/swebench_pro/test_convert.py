@@ -9,15 +9,17 @@ import pytest
 
 from support.instances import BASE, FIX, ID, checkout_for, row
 from terminalbench.errors import UserError
-from terminalbench.swebench_pro.convert import Converted, convert, files_of
-from terminalbench.swebench_pro.dataset import Rows, instance_of
+from terminalbench.swebench_pro.convert import Conversion, convert, files_of
+from terminalbench.swebench_pro.dataset import SourceRows, instance_of
 from terminalbench.swebench_pro.evaluator import Checkout
 
 
-def converted(tmp_path: Path, *rows: dict, **files: str) -> Converted:
+def converted(tmp_path: Path, *rows: dict, **files: str) -> Conversion:
     instances = tuple(map(instance_of, rows))
     checkout = checkout_for(tmp_path / "evaluator", *(one.instance_id for one in instances), **files)
-    return convert(Rows("rows.jsonl", instances, (), "abc123"), instances, Checkout.at(checkout), tmp_path / "out")
+    return convert(
+        SourceRows("rows.jsonl", instances, (), "abc123"), instances, Checkout.at(checkout), tmp_path / "out"
+    )
 
 
 def test_a_task_has_the_official_image_scripts_and_env_and_a_verifier_of_its_own(tmp_path: Path) -> None:
@@ -81,7 +83,7 @@ def test_neither_prompt_nor_environment_know_the_fix(tmp_path: Path) -> None:
 def test_a_row_that_cannot_be_judged_is_refused_by_name(tmp_path: Path, changes: dict, said: str) -> None:
     one = row(**changes)
     checkout = Checkout.at(checkout_for(tmp_path / "evaluator", ID))
-    done = convert(Rows("r", (), ()), [instance_of(one)], checkout, tmp_path / "out")
+    done = convert(SourceRows("r", (), ()), [instance_of(one)], checkout, tmp_path / "out")
     assert done.written == []
     assert str(done.refused[0]) == f"{one['instance_id']}: {said}"
 

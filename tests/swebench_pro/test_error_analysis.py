@@ -15,7 +15,7 @@ from terminalbench.cli.main import main
 from terminalbench.errors import UserError
 from terminalbench.swebench_pro.error_analysis import analyze, document, error_summary
 from terminalbench.swebench_pro.error_report import report, summary, write
-from terminalbench.swebench_pro.rows import ResultRow, Standing, parse_row, read_results
+from terminalbench.swebench_pro.rows import ResultRow, RunVerdict, parse_row, read_results
 
 NOW = datetime(2026, 1, 23, 16, 40, tzinfo=UTC)
 
@@ -113,8 +113,8 @@ def test_older_rows_and_traces_are_read(tmp_path: Path) -> None:
     events.mkdir(parents=True)
     (events / "w.jsonl").write_text(json.dumps(event) + "\nnot json\n")
     found = analyze(path)
-    assert [run.row.instance_id for run in found.runs[Standing.GAVE_UP]] == ["i1"]
-    assert found.total.standings[Standing.PENDING] == 1
+    assert [run.row.instance_id for run in found.runs[RunVerdict.GAVE_UP]] == ["i1"]
+    assert found.total.standings[RunVerdict.PENDING] == 1
     assert found.escalations is not None
     assert found.escalations.by_guard["TestGreenGuard"].times == 1
     assert found.bad_trace_lines == 1
@@ -195,7 +195,7 @@ def test_a_field_of_another_kind_is_unknown(values: dict[str, Any]) -> None:
     row = parse_row(line)
     if row is not None:
         assert row.instance_id == "i"
-        assert row.standing in Standing
+        assert row.standing in RunVerdict
 
 
 def _finite(values: dict[str, Any]) -> bool:

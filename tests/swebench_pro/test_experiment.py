@@ -20,26 +20,29 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.live.state import replay
 from terminalbench.locks import lock
 from terminalbench.swebench_pro import experiment as experiments
-from terminalbench.swebench_pro.experiment import (
+from terminalbench.swebench_pro.arms import (
     KEY,
-    Wanted,
+    ArmModel,
     arm_key,
-    document,
+    arm_profiles,
     hand_over_key,
     key_variable,
     model_name,
+    price_of,
     refuse_unknown_provider,
-    run_experiment,
 )
-from terminalbench.swebench_pro.instances import TaskInstance
+from terminalbench.swebench_pro.experiment import ExperimentRequest, document, run_experiment
+from terminalbench.swebench_pro.instances import Picks, TaskInstance, select
 from terminalbench.swebench_pro.output import Output
 from terminalbench.swebench_pro.workers import at_start, orders, shares
 
 
-def wanted(tmp_path: Path, **more: Any) -> Wanted:
+def wanted(tmp_path: Path, **more: Any) -> ExperimentRequest:
     one = TaskInstance("instance_a", tmp_path / "instance_a", "o/r", "python", "0" * 40)
-    given: dict[str, Any] = {"arms": ("singleshot", "s1_tdd"), "model": "m", "provider": "openrouter", **more}
-    return Wanted(instances=(one,), tasks=tmp_path, **given)
+    asked: dict[str, Any] = {"model": "m", "provider": "openrouter"}
+    asked |= {name: more.pop(name) for name in ("model", "provider", "base_url", "price") if name in more}
+    given: dict[str, Any] = {"arms": ("singleshot", "s1_tdd"), **more}
+    return ExperimentRequest(instances=(one,), tasks=tmp_path, asked=ArmModel(**asked), **given)
 
 
 def test_the_file_names_arms_instances_and_limits(tmp_path: Path) -> None:
@@ -236,3 +239,107 @@ def test_an_address_that_is_none_is_refused_before_any_trial(tmp_path: Path) -> 
     with pytest.raises(UserError, match="not-a-url is no address"):
         run_experiment(wanted(tmp_path, base_url="not-a-url"), Output(tmp_path / "out"), going_on=False)
     assert not (tmp_path / "out").exists()
+
+
+def test_any_agent_any_program_and_any_profile_of_a_file_is_an_arm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside workflows, in one experiment; each with the model that it asks, and the way to it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".tbench").touch()
+    (tmp_path / "my-cli.py").write_text("print()\n")
+    task = tmp_path / "tasks" / "one" / "task.toml"
+    task.parent.mkdir(parents=True)
+    task.write_text("")
+    (tmp_path / "exp.toml").write_text(
+        'schema_version = 2\nslug = "s"\n[tasks]\ndefault_dataset = "tasks"\nitems = [{ id = "one" }]\n'
+        '[defaults]\nmodel = "anthropic/claude-x"\n[profiles.mine]\nagent = "mini-swe-agent"\n[profiles.other]\nagent = "nop"\n'
+    )
+    arms = (
+        "s1_tdd",
+        "claude-code",
+        "mini-swe-agent",
+        "command:python3 my-cli.py {instruction}",
+        "exp.toml:mine",
+        "oracle",
+    )
+    asked = ArmModel("m", "openai", "http://127.0.0.1:1/v1", price={"input": 3.0, "output": 15.0})
+    found = arm_profiles(arms, asked)
+    assert {key: table["agent"] for key, table in found.items()} == {
+        "s1_tdd": "guarded", "claude-code": "claude-code", "mini-swe-agent": "mini-swe-agent",
+        "my-cli": "command", "mine": "mini-swe-agent", "oracle": "oracle",
+    }  # fmt: skip
+    assert {key: table.get("model") for key, table in found.items()} == {
+        "s1_tdd": "openai/m", "claude-code": "openai/m", "mini-swe-agent": "openai/m",
+        "my-cli": None, "mine": "anthropic/claude-x", "oracle": None,
+    }  # fmt: skip
+    assert found["claude-code"]["env"]["ANTHROPIC_BASE_URL"] == asked.base_url
+    assert found["mini-swe-agent"]["env"]["OPENAI_API_KEY"] == "${OPENAI_API_KEY}"
+    assert found["mini-swe-agent"]["env"]["OPENAI_BASE_URL"] == asked.base_url
+    assert found["my-cli"]["command"] == {
+        "run": ["python3", "{files}/my-cli.py", "{instruction}"],
+        "files": [str(tmp_path / "my-cli.py")],
+    }
+    asks = arm_profiles(["command:python3 my-cli.py {model}"], asked)["my-cli"]
+    assert (asks["model"], asks["price"], asks["env"]["OPENAI_BASE_URL"]) == ("openai/m", asked.price, asked.base_url)
+    assert [key for key, table in found.items() if "price" in table] == ["s1_tdd", "claude-code", "mini-swe-agent"]
+    for wrong, said in (
+        ("claude-cod", 'did you mean "claude-code"'),
+        ("exp.toml:none", 'has no profile "none"'),
+        ("a b", "cannot be the name of an arm"),
+    ):
+        with pytest.raises(UserError) as error:
+            arm_profiles([wrong], asked)
+        assert said in f"{error.value} {error.value.hint}"
+
+
+def test_a_provider_is_asked_for_only_where_an_arm_asks_its_model(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--provider is missing"):
+        run_experiment(
+            wanted(tmp_path, provider=None, arms=("oracle", "s1_tdd")), Output(tmp_path / "o"), going_on=False
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "price"),
+    [("3,15", {"input": 3.0, "output": 15.0}), ("1,2,0.1", {"input": 1, "output": 2, "cache_read": 0.1}), ("0", 0)],
+)
+def test_a_price_is_of_a_million_tokens(text: str, price: Any) -> None:
+    assert price_of(text) == price
+    for wrong in ("3", "a,b", "-1,2", "1,2,3,4", "inf,1"):
+        with pytest.raises(UserError, match="is no price"):
+            price_of(wrong)
+
+
+def instances(**of: int) -> list[TaskInstance]:
+    return [
+        TaskInstance(f"{repo}-{n:03}", Path(), f"o/{repo}", "go" if repo == "go" else "python", "0")
+        for repo, many in of.items()
+        for n in range(many)
+    ]
+
+
+@given(st.integers(0, 9), st.integers(1, 40), st.integers(1, 4))
+def test_a_sample_has_each_stratums_share_and_a_larger_one_holds_it_in_every_shard(
+    seed: int, many: int, shards: int
+) -> None:
+    found = instances(go=8, big=24, small=8)
+    first = select(found, Picks(sample=many, seed=seed))
+    counts = {repo: sum(one.repo == f"o/{repo}" for one in first) for repo in ("go", "big", "small")}
+    assert all(abs(counts[repo] - many * share) <= 1 for repo, share in (("go", 0.2), ("big", 0.6), ("small", 0.2)))
+    assert [one for one in found if one in first] == first, "in their order"
+    parts = [select(found, Picks(sample=many, seed=seed, shard=(n + 1, shards))) for n in range(shards)]
+    assert sorted(one.instance_id for part in parts for one in part) == [
+        one.instance_id for one in sorted(first, key=lambda one: one.instance_id)
+    ]
+    more = [select(found, Picks(sample=many + 5, seed=seed, shard=(n + 1, shards))) for n in range(shards)]
+    assert all(set(part) <= set(larger) for part, larger in zip(parts, more, strict=True)), "an experiment grows"
+    languages = select(found, Picks(sample=10, seed=seed, stratify="language"))
+    assert sum(one.language == "go" for one in languages) == 2
+
+
+def test_another_seed_draws_another_sample_and_a_shard_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    found = instances(big=40)
+    assert select(found, Picks(sample=10, seed=1)) != select(found, Picks(sample=10, seed=2))
+    assert main(["swebench-pro", "list-instances", "--tasks", "x", "--shard", "5/4"]) == 2
+    assert "as in 1/4" in capsys.readouterr().err

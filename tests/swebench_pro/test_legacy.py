@@ -9,7 +9,7 @@ import pytest
 from terminalbench.cli.main import main
 from terminalbench.errors import UserError
 from terminalbench.swebench_pro.legacy import read_legacy
-from terminalbench.swebench_pro.rows import Standing, read_results
+from terminalbench.swebench_pro.rows import RunVerdict, read_results
 
 
 def artifact(folder: Path, name: str, step: str, second: int, *, ok: bool = True, **more: Any) -> None:
@@ -88,9 +88,10 @@ def older(tmp_path: Path) -> Path:
 def test_failures_are_failures_and_all_tokens_count(older: Path) -> None:
     found = read_legacy(older)
     bad, good = (source.row for source in found.sources)
-    assert (bad.standing, bad.failed_step, bad.failed_guard) == (Standing.GAVE_UP, "ap_gen_fix", "answer")
-    assert (good.standing, good.failed_step, good.total_tokens) == (Standing.PENDING, None, 220)
+    assert (bad.standing, bad.failed_step, bad.failed_guard) == (RunVerdict.GAVE_UP, "ap_gen_fix", "answer")
+    assert (good.standing, good.failed_step, good.total_tokens) == (RunVerdict.PENDING, None, 220)
     assert (bad.total_tokens, bad.retry_count, bad.escalation_count) == (440, 1, 1)
+    assert (bad.failed_attempts, good.failed_attempts, good.retry_count) == (3, 0, 0)
     assert bad.per_step_tokens["ap_analysis"] == 220, "the artifacts of an earlier run are not counted"
     assert (found.failed_as_success, found.bad_lines, found.bad_objects) == (1, 1, 1)
     assert (found.tokens_in_rows, found.tokens_in_artifacts) == (440, 660)
@@ -108,7 +109,14 @@ def test_what_is_written_is_read_by_the_other_commands(
     results = str(out / "results.jsonl")
     assert main(["swebench-pro", "analyze-errors", "--results", results]) == 0
     assert "← FINAL" in (out / "final_error_analysis_latest.md").read_text()
+    assert "Import them first" not in capsys.readouterr().out
     assert main(["swebench-pro", "visualize", "--results", results]) == 0
+    told = capsys.readouterr()
+    assert "1 of 1 planned trials were not evaluated" in told.out + told.err + (out / "charts/index.html").read_text()
+    assert "not run or were cut off" not in (out / "charts/index.html").read_text()
+    assert main(["swebench-pro", "analyze-errors", "--results", str(older / "results.jsonl")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Import them first: tbench swebench-pro import {older}" in said
     assert main(["swebench-pro", "import", str(older), "--output-dir", str(older)]) == 2
 
 

@@ -10,7 +10,7 @@ from terminalbench.errors import UserError
 from terminalbench.swebench_pro import official
 from terminalbench.swebench_pro.evaluator import Checkout
 from terminalbench.swebench_pro.predictions import Predictions, find, read
-from terminalbench.swebench_pro.verdicts import State, Verdict, count, merge
+from terminalbench.swebench_pro.verdicts import PatchVerdict, VerdictState, count, merge
 from terminalbench.swebench_pro.verdicts import read as read_verdicts
 
 KNOWN = ("a", "b", "c")
@@ -74,17 +74,20 @@ def test_the_files_of_a_folder_are_arms(tmp_path: Path) -> None:
         find(tmp_path / "none")
 
 
-def verdict(arm: str, state: State, patch: str = "1", **more: object) -> Verdict:
-    return Verdict(instance_id="a", arm=arm, state=state, patch=patch, **more)  # ty: ignore[invalid-argument-type]
+def verdict(arm: str, state: VerdictState, patch: str = "1", **more: object) -> PatchVerdict:
+    return PatchVerdict(instance_id="a", arm=arm, state=state, patch=patch, **more)  # ty: ignore[invalid-argument-type]
 
 
 def test_verdicts_are_kept_by_instance_and_arm(tmp_path: Path) -> None:
     """One arm never stands for another, and an error never takes the place of a verdict on the same patch."""
     file = tmp_path / "resolved.json"
-    merge(file, [verdict("x", State.RESOLVED), verdict("y", State.UNRESOLVED, patch_applied=False)])
-    merge(file, [verdict("x", State.EVAL_ERROR, reason="dead"), verdict("z", State.EVAL_ERROR, reason="dead")])
+    merge(file, [verdict("x", VerdictState.RESOLVED), verdict("y", VerdictState.UNRESOLVED, patch_applied=False)])
+    merge(
+        file,
+        [verdict("x", VerdictState.EVAL_ERROR, reason="dead"), verdict("z", VerdictState.EVAL_ERROR, reason="dead")],
+    )
     assert json.loads(file.read_text())["resolved"] == {"x": {"a": True}, "y": {"a": False}, "z": {"a": None}}
-    merge(file, [verdict("x", State.EVAL_ERROR, "2", reason="dead")])  # another patch: nothing is known of it
+    merge(file, [verdict("x", VerdictState.EVAL_ERROR, "2", reason="dead")])  # another patch: nothing is known of it
     kept = read_verdicts(file)
     assert (kept["a", "x"].resolved, kept["a", "y"].patch_applied) == (None, False)
     found = count(kept.values())
@@ -114,21 +117,23 @@ json.dump(results, open(given["output_dir"] + "/eval_results.json", "w"))
 def test_the_official_program_is_driven_from_its_folder_with_results_by_patch(tmp_path: Path) -> None:
     folder = checkout_for(tmp_path / "evaluator", *KNOWN)
     with pytest.raises(UserError, match="has no swe_bench_pro_eval.py"):
-        official.evaluate(Checkout.at(folder), {}, Predictions("x", tmp_path, {}), tmp_path, official.Drive("python3"))
+        official.evaluate(
+            Checkout.at(folder), {}, Predictions("x", tmp_path, {}), tmp_path, official.EvaluatorSettings("python3")
+        )
     (folder / "swe_bench_pro_eval.py").write_text(PROGRAM)
     rows = {name: {"instance_id": name} for name in KNOWN}
 
-    def judged(arm: str, timeout: float | None = None, **patches: str) -> dict[str, tuple[State, str | None]]:
-        drive = official.Drive("python3", workers=3, timeout_sec=timeout)
+    def judged(arm: str, timeout: float | None = None, **patches: str) -> dict[str, tuple[VerdictState, str | None]]:
+        drive = official.EvaluatorSettings("python3", workers=3, timeout_sec=timeout)
         found = official.evaluate(
             Checkout.at(folder), rows, Predictions(arm, tmp_path, patches), tmp_path / "out", drive
         )
         return {one.instance_id: (one.state, one.reason) for one in found}
 
     assert judged("x", a="good", b="bad", c="none") == {
-        "a": (State.RESOLVED, None),
-        "b": (State.UNRESOLVED, None),
-        "c": (State.EVAL_ERROR, "no test was collected"),
+        "a": (VerdictState.RESOLVED, None),
+        "b": (VerdictState.UNRESOLVED, None),
+        "c": (VerdictState.UNRESOLVED, "officially unresolved: no test was collected"),
     }
     place = next((tmp_path / "out").glob("x-*"))
     assert (place / "evaluator.log").read_text() == f"{folder} True 3 jefzda\n"
@@ -136,11 +141,26 @@ def test_the_official_program_is_driven_from_its_folder_with_results_by_patch(tm
     torn.write_text('{"tests": [')
     left = place / "output" / "a" / "workspace" / "output.json"
     left.write_text("of an earlier patch")
-    assert judged("x", a="good", b="bad", c="none")["b"] == (State.UNRESOLVED, None)
+    assert judged("x", a="good", b="bad", c="none")["b"] == (VerdictState.UNRESOLVED, None)
     runs = {name: (place / "output" / name / "runs").read_text() for name in ("a", "b")}
     assert runs == {"a": "x", "b": "xx"}  # the same patch is not judged again, half a result is none
-    assert judged("x", a="dead", b="bad", c="none")["a"] == (State.EVAL_ERROR, "the parser left no results")
+    assert judged("x", a="dead", b="bad", c="none")["a"] == (
+        VerdictState.UNRESOLVED,
+        "officially unresolved: the parser left no results",
+    )
     assert not left.exists()
-    assert judged("y", a="dead") == {"a": (State.EVAL_ERROR, "the parser left no results")}  # not what x has
-    assert judged("z", 1.0, a="hang") == {"a": (State.EVAL_ERROR, "the evaluator did not end within its time")}
+    assert judged("y", a="dead") == {
+        "a": (VerdictState.UNRESOLVED, "officially unresolved: the parser left no results")
+    }  # not what x has
+    assert judged("z", 1.0, a="hang") == {"a": (VerdictState.EVAL_ERROR, "the evaluator did not end within its time")}
     assert judged("empty") == {}
+    (flagged,) = official.evaluate(
+        Checkout.at(folder),
+        rows,
+        Predictions(
+            "w", tmp_path, {"a": "diff --git a/conftest.py b/conftest.py\n--- a/conftest.py\n+++ b/conftest.py\n"}
+        ),
+        tmp_path / "out",
+        official.EvaluatorSettings("python3"),
+    )
+    assert flagged.suspect == ("test_config:conftest",)

@@ -12,10 +12,12 @@ from support.results import make_plan, make_trial
 from support.workflows import PATCH, Script, fatal, gives_up, helped, passes
 from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
-from terminalbench.swebench_pro.dag import Status, build
-from terminalbench.swebench_pro.projections import project
-from terminalbench.swebench_pro.rows import Standing, read_results
+from terminalbench.swebench_pro.dag import ArtifactStatus, build
+from terminalbench.swebench_pro.projections import LiveProjection, project
+from terminalbench.swebench_pro.rows import RunVerdict, read_results
 from terminalbench.swebench_pro.runs import history_of
+from terminalbench.swebench_pro.verdicts import PatchVerdict, VerdictState, merge
+from terminalbench.swebench_pro.verdicts import read as read_verdicts
 from terminalbench.workflow.history import fold
 from terminalbench.workflow.trace import trace_file
 
@@ -57,12 +59,12 @@ def index(output: Path, place: str) -> dict[str, Any]:
 def test_every_planned_run_is_one_row(output: Path) -> None:
     rows = {row.key: row for row in read_results(output / "results.jsonl").rows}
     assert {key[:2]: row.standing for key, row in rows.items()} == {
-        ("one", "s1_tdd"): Standing.RESOLVED,
-        ("two", "s1_tdd"): Standing.RESOLVED,
-        ("three", "s1_tdd"): Standing.GAVE_UP,
-        ("one", "singleshot"): Standing.GAVE_UP,
-        ("two", "singleshot"): Standing.ERROR,
-        ("three", "singleshot"): Standing.NOT_RUN,
+        ("one", "s1_tdd"): RunVerdict.RESOLVED,
+        ("two", "s1_tdd"): RunVerdict.RESOLVED,
+        ("three", "s1_tdd"): RunVerdict.GAVE_UP,
+        ("one", "singleshot"): RunVerdict.GAVE_UP,
+        ("two", "singleshot"): RunVerdict.ERROR,
+        ("three", "singleshot"): RunVerdict.NOT_RUN,
     }
     good, bad = rows["one", "s1_tdd", 1], rows["three", "s1_tdd", 1]
     assert (good.patch_content, good.resolved, good.failed_step, good.retry_count) == (PATCH, True, None, 1)
@@ -210,4 +212,58 @@ def test_the_command_projects_an_output_folder_or_a_batch(
 def test_an_artifact_that_the_run_was_cut_off_at_has_no_verdict() -> None:
     cut_off = Script().start("analysis").attempt("analysis").passed("analysis").start("patch").attempt("patch")
     graph = build("run", fold(cut_off.events), cut_off.artifacts)
-    assert [node.status for node in graph.nodes] == [Status.ACCEPTED, Status.PENDING]
+    assert [node.status for node in graph.nodes] == [ArtifactStatus.ACCEPTED, ArtifactStatus.PENDING]
+
+
+def test_projections_grow_as_trials_end_and_are_those_of_the_end(batch: Batch, output: Path, tmp_path: Path) -> None:
+    """A run that is killed has them; what was written is not read again."""
+    copy, out = Batch(tmp_path / "results" / "pro" / "1"), tmp_path / "out"
+    shutil.copytree(batch.folder, copy.folder)
+    later = next(copy.runs.glob("*/three__a"))
+    held = later.rename(tmp_path / "held")
+    live = LiveProjection(out)
+    live.follow([copy])
+    live.tick()
+    assert not out.exists(), "no trial has ended"
+    live.due = True
+    live.tick()
+    first = {row.key: row for row in read_results(out / "results.jsonl").rows}
+    assert (first["one", "s1_tdd", 1].resolved, first["three", "s1_tdd", 1].standing) == (True, RunVerdict.NOT_RUN)
+    trace = out / "traces/one/s1_tdd/trace.jsonl"
+    assert trace.read_bytes() == (output / "traces/one/s1_tdd/trace.jsonl").read_bytes()
+    trace.write_text("as it was")
+    held.rename(later)
+    live.due, live._next = True, 0.0
+    live.tick()
+    assert trace.read_text() == "as it was", "a trial that was written is not read again"
+    project([copy], out)
+    assert tree(out) == tree(output)
+
+
+def test_shards_and_their_verdicts_are_merged_into_what_one_run_would_have(
+    output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = {}
+    for name, tasks in (("b", ("two",)), ("a", ("one", "three"))):
+        shard = Batch(tmp_path / name / "batches" / "swe-bench-pro" / "0")
+        shard.folder.mkdir(parents=True)
+        make_plan(shard, ("s1_tdd", "singleshot"), tasks)
+        for task in tasks:
+            passes().write(make_trial(shard, f"{task}__a", profile="s1_tdd"))
+            make_trial(shard, f"{task}__b", profile="singleshot", reward=0.0, second=1)
+        place = tmp_path / name / "predictions" / "evaluation" / "resolved.json"
+        merge(place, [PatchVerdict(instance_id=tasks[0], arm="s1_tdd", state=VerdictState.RESOLVED, patch="1")])
+        parts[name] = tmp_path / name
+    whole = tmp_path / "whole"
+    command = ["swebench-pro", "project", str(parts["b"]), str(parts["a"]), "--output-dir", str(whole)]
+    assert main([*command, "--submission", str(tmp_path / "official")]) == 0
+    rows = read_results(whole / "results.jsonl").rows
+    assert [(row.arm, row.instance_id) for row in rows] == [
+        (arm, task) for arm in ("s1_tdd", "singleshot") for task in ("one", "three", "two")
+    ]
+    verdicts = read_verdicts(whole / "predictions" / "evaluation" / "resolved.json")
+    assert sorted(verdicts) == [("one", "s1_tdd"), ("two", "s1_tdd")]
+    arm = tmp_path / "official" / "s1_tdd"
+    assert json.loads((arm / "eval_results.json").read_text()) == dict.fromkeys(("one", "three", "two"), True)
+    assert json.loads((arm / "one" / "one.pred").read_text())["model_patch"] == PATCH
+    assert "3 of 3 runs with a verdict" in capsys.readouterr().out

@@ -21,13 +21,13 @@ from terminalbench.cli.main import main
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.harbor.limits.accounts import Account, Known
+from terminalbench.harbor.limits.accounts import Account, KnownCost
 from terminalbench.harbor.limits.budget import GateState
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_all
 from terminalbench.json_files import append_jsonl
 from terminalbench.live.feed import Feed
-from terminalbench.live.limits import Limits
+from terminalbench.live.limits import GateLimits
 from terminalbench.live.line import run_line
 from terminalbench.locks import lock
 from terminalbench.report.text import forecast_lines, summary
@@ -121,7 +121,7 @@ def shown(batch: Batch) -> dict[str, str]:
     site = Site(root, lambda: datetime.fromtimestamp(START + 80, UTC))
     feed = Feed(batch)
     feed.read()
-    feed.state.limits = Limits(GateState(budget_usd=1234.5, accounts={"p": Account(known=Known(1, 0.5))}))
+    feed.state.limits = GateLimits(GateState(budget_usd=1234.5, accounts={"p": Account(known=KnownCost(1, 0.5))}))
     frame = Frame(feed, START + 80)
     past = ProfileForecast(profile="p", trials=13, past_trials=13, of="p", cost_usd=0.5)
     plan = Forecast(

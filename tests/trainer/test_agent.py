@@ -10,7 +10,7 @@ from support.reflecting import batch_of
 from support.searches import Batches, search_of
 from support.tasks import AGENTS
 from terminalbench.errors import InvalidFile, UserError
-from terminalbench.trainer.evolvers.agent import Agent
+from terminalbench.trainer.evolvers.agent import AgentEvolver
 from terminalbench.trainer.evolvers.edit_task import FILES, LISTED, OPTIONS, PROMPT, REASON, read_edit
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.plan import TrainingPlan, load_plan
@@ -114,13 +114,13 @@ def test_an_agent_in_its_sandbox_edits_the_champion_and_reaches_nothing_else(pro
         "echo It never looks again. > /profile/reason.md"
     )
     search = searching(project, script)
-    (proposal,) = Agent().propose(search)
+    (proposal,) = AgentEvolver().propose(search)
     assert search.refused == []
     assert (proposal.change.sections, proposal.change.reason) == ({"End": "Look again."}, "It never looks again.")
     assert search.asked is not None
     assert (search.asked.model, search.asked.questions) == ("my_agents:Scripted", 1)
     ran = sorted(project.root.glob("results/mine/*/runs/*/*/result.json"))
-    (again,) = Agent().propose(search)  # a night that was killed: the same, and nothing is paid
+    (again,) = AgentEvolver().propose(search)  # a night that was killed: the same, and nothing is paid
     assert again == proposal
     assert sorted(project.root.glob("results/mine/*/runs/*/*/result.json")) == ran
     assert len(ran) == 1

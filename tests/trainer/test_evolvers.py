@@ -10,7 +10,7 @@ from support.experiments import Project
 from support.scripted_trials import ScriptedTrials, script_trials
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.trainer.plan import load_plan
-from terminalbench.trainer.run import Trained, run_training
+from terminalbench.trainer.run import TrainingResult, run_training
 
 PLAN = "experiments/training-quickstart.toml"
 MODULE = re.findall(
@@ -41,7 +41,7 @@ def planned(project: Project, evolver: str) -> Path:
     return project.write("plan.toml", f"{text}[evolver]\n{evolver}\n")
 
 
-def trained(project: Project, evolver: str, nights: int = 1) -> Trained:
+def trained(project: Project, evolver: str, nights: int = 1) -> TrainingResult:
     return run_training(load_plan(planned(project, evolver), project.root), nights=nights)
 
 

@@ -1,6 +1,7 @@
 """The gate: what promotes, what forbids, and that giving up early never wins. Rows are written as marks."""
 
 from collections.abc import Sequence
+from statistics import NormalDist, fmean
 
 import pytest
 
@@ -10,20 +11,22 @@ from terminalbench.analytics.stats import nominal_level
 from terminalbench.index.totals import Spend
 from terminalbench.records.trial import TaskRef
 from terminalbench.trainer.campaign import Campaign, Challenger
-from terminalbench.trainer.explore import Round, Score, better_half, rounds, spread
 from terminalbench.trainer.gate import (
-    Action,
-    Rule,
-    Verdict,
+    GateAction,
+    GateRule,
+    GateVerdict,
     canary,
+    claim_of,
     confirm,
     lost_families,
     same_profile_p,
+    sealed,
     watch,
 )
+from terminalbench.trainer.halving import Round, Score, better_half, rounds, spread
 
 TASKS = 20
-RULE = Rule(alpha=0.05, looks=2, planned_trials=2 * TASKS)
+RULE = GateRule(alpha=0.05, looks=2, planned_trials=2 * TASKS)
 
 
 def night(number: int, new: str, old: str, costs: tuple[float | None, float | None] = (0.1, 0.1)) -> list[Row]:
@@ -43,7 +46,7 @@ def night(number: int, new: str, old: str, costs: tuple[float | None, float | No
     ]
 
 
-def said(rows: Sequence[Row], rule: Rule = RULE, nights: int = 1) -> Verdict:
+def said(rows: Sequence[Row], rule: GateRule = RULE, nights: int = 1) -> GateVerdict:
     return confirm(rows, "new", "old", rule, nights)
 
 
@@ -52,7 +55,7 @@ GOOD, BAD = "+" * 14 + "x" * 6, "+" * 2 + "x" * 18
 
 def test_a_clear_gain_is_proven_and_goes_to_the_canary() -> None:
     verdict = said(night(1, GOOD, BAD) + night(2, GOOD, BAD), nights=2)
-    assert verdict.action is Action.CANARY
+    assert verdict.action is GateAction.CANARY
     assert verdict.difference == pytest.approx(0.6)
     assert verdict.reason.startswith("proven better: +60.0 pt, 95.")
     assert (verdict.look, verdict.looks, verdict.tasks, verdict.trials) == (2, 2, 20, 80)
@@ -62,24 +65,26 @@ def test_a_clear_gain_is_proven_and_goes_to_the_canary() -> None:
 def test_evidence_is_carried_over_nights_and_each_is_a_look() -> None:
     some, less = "+" * 8 + "x" * 12, "+" * 2 + "x" * 18
     first = said(night(1, some, less))
-    assert first.action is Action.GO_ON
+    assert first.action is GateAction.GO_ON
     assert (first.look, first.p) == (1, pytest.approx(0.03125))
     assert first.level is not None
     assert first.level < 0.03125 < 0.05  # alone it would seem to decide; as the first of two looks it does not
-    assert said(night(1, some, less) + night(2, some, less), nights=2).action is Action.CANARY
+    assert said(night(1, some, less) + night(2, some, less), nights=2).action is GateAction.CANARY
 
 
 def test_families_are_units_when_the_plan_says_so() -> None:
     both = night(1, GOOD, BAD) + night(2, GOOD, BAD)
-    assert said(both, Rule(0.05, 2, 2 * TASKS, by_family=True), 2).action is Action.DROP  # four families decide nothing
+    assert (
+        said(both, GateRule(0.05, 2, 2 * TASKS, by_family=True), 2).action is GateAction.DROP
+    )  # four families decide nothing
 
 
 def test_what_is_not_shown_is_dropped() -> None:
     even = "+x" * 10
     assert said(night(1, even, even)).reason.startswith("no gain is in sight: +0.0 pt")
-    assert said(night(1, "+" + even[1:], "x" + even[1:]), nights=1).action is Action.GO_ON
+    assert said(night(1, "+" + even[1:], "x" + even[1:]), nights=1).action is GateAction.GO_ON
     late = said(night(1, GOOD, GOOD[1:] + "+") + night(2, "+" * 20, GOOD), nights=2)
-    assert (late.action, late.reason.split(":")[0]) == (Action.CANARY, "proven better")
+    assert (late.action, late.reason.split(":")[0]) == (GateAction.CANARY, "proven better")
     weak = night(1, "+" * 5 + "x" * 15, "+" * 4 + "x" * 16)
     assert said(weak + weak, nights=2).reason.startswith("not shown to be better in 2 looks: +5.0 pt")
     assert said(night(1, BAD, GOOD) + night(2, BAD, GOOD), nights=2).reason.startswith("proven worse: -60.0 pt")
@@ -87,41 +92,41 @@ def test_what_is_not_shown_is_dropped() -> None:
 
 def test_what_cannot_be_measured_is_not_a_gain_and_ends() -> None:
     broken = night(1, "E" * 20, BAD)
-    assert said(broken).action is Action.GO_ON
+    assert said(broken).action is GateAction.GO_ON
     assert said(broken, nights=4).reason == "could not be measured in 4 nights: no task was measured under both"
     # Passed wherever it was measured: the trials that were not may have been the worst.
     picked = night(1, "+" * 8 + "E" * 12, "+" * 2 + "x" * 6 + "+" * 12)
-    assert said(picked + picked, nights=2).action is not Action.CANARY
+    assert said(picked + picked, nights=2).action is not GateAction.CANARY
 
 
 def test_a_profile_that_gives_up_early_never_wins() -> None:
     quits = night(1, "x" * 20, BAD, (0.001, 1.0)) + night(2, "x" * 20, BAD, (0.001, 1.0))
-    assert said(quits, nights=2).action is Action.DROP
+    assert said(quits, nights=2).action is GateAction.DROP
     same = night(1, GOOD, GOOD, (0.001, 1.0)) + night(2, GOOD, GOOD, (0.001, 1.0))
-    assert said(same, nights=2).action is Action.DROP  # as good and cheaper: success alone promotes
+    assert said(same, nights=2).action is GateAction.DROP  # as good and cheaper: success alone promotes
     quitter, worker = Score(0, 20, 20, None), Score(1, 20, 20, 5.0)
     assert better_half({"quitter": quitter, "worker": worker}) == ["worker"]
     assert better_half({"a": quitter, "b": quitter}) == []
 
 
 def test_cost_can_forbid_and_is_not_guessed() -> None:
-    rule = Rule(0.05, 2, 2 * TASKS, cost_margin=0.25)
+    rule = GateRule(0.05, 2, 2 * TASKS, cost_margin=0.25)
     for costs, action, word in (
-        ((0.12, 0.1), Action.CANARY, "proven better"),
-        ((0.3, 0.1), Action.DROP, "but at 3.00 the cost (at most 1.25 was declared)"),
-        ((None, 0.1), Action.DROP, "but what it costs is not known"),
-        ((0.0, 0.0), Action.CANARY, "proven better"),
+        ((0.12, 0.1), GateAction.CANARY, "proven better"),
+        ((0.3, 0.1), GateAction.DROP, "but at 3.00 the cost (at most 1.25 was declared)"),
+        ((None, 0.1), GateAction.DROP, "but what it costs is not known"),
+        ((0.0, 0.0), GateAction.CANARY, "proven better"),
     ):
         verdict = said(night(1, GOOD, BAD, costs) + night(2, GOOD, BAD, costs), rule, 2)
         assert (verdict.action, word in verdict.reason) == (action, True), verdict
-    assert said(night(1, GOOD, BAD, (9.0, 0.1)) + night(2, GOOD, BAD), nights=2).action is Action.CANARY
+    assert said(night(1, GOOD, BAD, (9.0, 0.1)) + night(2, GOOD, BAD), nights=2).action is GateAction.CANARY
 
 
 def test_a_loss_in_a_family_forbids() -> None:
     new, old = "x" * 5 + "+" * 15, "+" * 5 + "x" * 15
     rows = [row for n in range(1, 5) for row in night(n, new, old)]
-    verdict = said(rows, Rule(0.05, 4, 4 * TASKS), 4)
-    assert (verdict.action, verdict.lost_families) == (Action.DROP, ("f0",))
+    verdict = said(rows, GateRule(0.05, 4, 4 * TASKS), 4)
+    assert (verdict.action, verdict.lost_families) == (GateAction.DROP, ("f0",))
     assert "over all, but worse in f0" in verdict.reason
     assert lost_families(rows[:80], "new", "old") == ("f0",)
     assert lost_families(rows[:40], "new", "old") == ()  # one in 32 by luck, of four families
@@ -129,26 +134,26 @@ def test_a_loss_in_a_family_forbids() -> None:
 
 
 def test_the_canary_alone_is_what_is_claimed() -> None:
-    rule = Rule(0.05, 2, 40, canary_nights=2)
+    rule = GateRule(0.05, 2, 40, canary_nights=2)
     gain = night(3, "+" * 12 + "x" * 8, "+" * 9 + "x" * 11)
     assert canary(gain, "new", "old", rule, 1).reason.startswith("canary night 1 of 2")
     kept = canary(gain + gain, "new", "old", rule, 2)
-    assert (kept.action, kept.difference) == (Action.PROMOTE, pytest.approx(0.15))
+    assert (kept.action, kept.difference) == (GateAction.PROMOTE, pytest.approx(0.15))
     assert kept.interval is not None
     assert kept.interval.level == 0.95
     assert canary(night(3, BAD, BAD), "new", "old", RULE, 1).reason.startswith("the gain did not show again: +0.0 pt")
-    assert canary([], "new", "old", RULE, 1).action is Action.GO_ON
-    assert canary([], "new", "old", RULE, 3).action is Action.DROP
+    assert canary([], "new", "old", RULE, 1).action is GateAction.GO_ON
+    assert canary([], "new", "old", RULE, 3).action is GateAction.DROP
     dear = night(3, GOOD, BAD, (1.0, 0.1))
-    assert canary(dear, "new", "old", Rule(0.05, 2, 40, cost_margin=0.5), 1).action is Action.DROP
+    assert canary(dear, "new", "old", GateRule(0.05, 2, 40, cost_margin=0.5), 1).action is GateAction.DROP
 
 
 def test_a_champion_that_worsens_is_rolled_back_and_one_that_does_not_stays() -> None:
     back = watch(night(1, BAD, GOOD), "new", "old", 0.05 / 28)
-    assert back.action is Action.ROLL_BACK
+    assert back.action is GateAction.ROLL_BACK
     assert back.reason.startswith("the champion is proven worse than the one before it: -60.0 pt")
     for rows in (night(1, GOOD, GOOD), night(1, GOOD, BAD), night(1, BAD[1:] + "x", BAD), []):
-        assert watch(rows, "new", "old", 0.05 / 28).action is Action.KEEP
+        assert watch(rows, "new", "old", 0.05 / 28).action is GateAction.KEEP
 
 
 def test_one_profile_against_itself() -> None:
@@ -161,27 +166,27 @@ def test_one_profile_against_itself() -> None:
 
 
 def test_the_campaign_moves_as_the_verdicts_say() -> None:
-    def verdict(action: Action) -> Verdict:
-        return Verdict(action=action, reason="r")
+    def verdict(action: GateAction) -> GateVerdict:
+        return GateVerdict(action=action, reason="r")
 
     state = Campaign(champion="a", allowed=2).next_night()
     assert state.challenger is None
     state = state.explored("b").explored("b").explored("a").explored(None).explored("c").next_night()
     assert (state.night, state.challenger, state.waiting, state.exploring) == (2, Challenger("b"), ("c",), False)
-    state = state.judged(verdict(Action.GO_ON))
+    state = state.judged(verdict(GateAction.GO_ON))
     assert state.challenger == Challenger("b", "confirm", 1)
-    state = state.judged(verdict(Action.CANARY))
+    state = state.judged(verdict(GateAction.CANARY))
     assert state.challenger == Challenger("b", "canary", 0)
-    state = state.judged(verdict(Action.PROMOTE))
+    state = state.judged(verdict(GateAction.PROMOTE))
     assert (state.champion, state.control, state.since, state.challenger) == ("b", "a", 2, None)
     state = state.next_night()
     assert (state.challenger, state.begun) == (Challenger("c"), 2)
-    assert state.watched(verdict(Action.KEEP)) == state
-    back = state.watched(verdict(Action.ROLL_BACK))
+    assert state.watched(verdict(GateAction.KEEP)) == state
+    back = state.watched(verdict(GateAction.ROLL_BACK))
     assert (back.champion, back.control, back.challenger, back.waiting) == ("a", None, None, ("c",))
     assert back.next_night().challenger is None  # the plan has no challenger left, and the error is used up
     assert back.explored("b") == back  # what was rolled back does not come again
-    assert state.judged(verdict(Action.DROP)).challenger is None
+    assert state.judged(verdict(GateAction.DROP)).challenger is None
 
 
 def test_halving_spends_what_there_is_and_pairs() -> None:
@@ -213,3 +218,24 @@ def test_a_verdict_says_the_p_that_decides() -> None:
     assert "decides at 0.01 on" in watch(night(1, some, less), "new", "old", 0.01).reason
     once = canary(night(1, some, less), "new", "old", RULE, 1)
     assert "decides" not in once.reason  # it is the sign of the difference that does
+
+
+@pytest.mark.parametrize(("error", "gain"), [(0.04, 0.03), (0.04, 0.06), (0.076, 0.06), (0.076, 0.1)])
+def test_what_is_claimed_is_right_on_average_although_it_had_to_show_again(error: float, gain: float) -> None:
+    seen = [NormalDist(gain, error).inv_cdf((place + 0.5) / 4000) for place in range(4000)]
+    shown = [difference for difference in seen if difference > 0]
+    claimed = [claim_of(difference, error) for difference in shown]
+    assert abs(fmean(claimed) - gain) < 0.01
+    assert all(0 <= one <= difference for one, difference in zip(claimed, shown, strict=True))
+    assert claim_of(0.4, 0.04) == pytest.approx(0.4, abs=1e-6)
+
+
+def test_a_further_look_at_the_holdout_multiplies_its_p() -> None:
+    rows = night(3, "+" * 14 + "x" * 6, "+" * 6 + "x" * 14)
+    first, third = (sealed(rows, "new", "old", by_family=False, looks=looks) for looks in (1, 3))
+    assert first.p is not None
+    assert third.p == pytest.approx(min(1.0, 3 * first.p))
+    assert "p for 3 looks at it" in third.reason
+    assert first.interval is not None
+    assert third.interval is not None
+    assert third.interval.low < first.interval.low

@@ -12,9 +12,9 @@ import pytest
 from support.experiments import Project
 from support.searches import Batches, search_of
 from terminalbench.experiments.experiment import Task
-from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Reply, Schema
+from terminalbench.llm.model import ChatModel, Message, ModelError, ModelFault, Reply, Schema
 from terminalbench.trainer.evolvers import gepa as evolver
-from terminalbench.trainer.evolvers.gepa import Gepa, Tasks
+from terminalbench.trainer.evolvers.gepa import GepaEvolver, GepaTasks
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 
@@ -58,7 +58,7 @@ class Scripted(ChatModel):
         mine.asked += 1
         mine.seen.append(messages[-1].content)
         if mine.fail is not None:
-            raise ModelError(Fault.BAD_REQUEST, mine.fail)
+            raise ModelError(ModelFault.BAD_REQUEST, mine.fail)
         before = re.findall(r"word \d+", messages[-1].content.split("# The other sections")[0])
         text = mine.text or " ".join(dict.fromkeys([*before, f"word {len(set(before)) + 1}"]))
         return Reply(text=json.dumps({"reason": f"adds to {len(before)}", "text": text}), model="scripted")
@@ -85,7 +85,7 @@ def helps(prompt: str, task: Task, attempt: int) -> bool:
 
 def collected(plan: TrainingPlan, batches: Batches, trials: int = 80) -> Search:
     search = search_of(plan, batches, trials=trials)
-    search.collect(Gepa())
+    search.collect(GepaEvolver())
     return search
 
 
@@ -119,13 +119,13 @@ def test_what_an_earlier_night_measured_is_not_paid_again_unless_the_task_change
     second = search_of(plan, Batches(plan, helps), night=1, trials=80)
     second.earlier = lambda: first.tonight
     (plan.folder / "nights/001/search.jsonl").unlink()
-    second.collect(Gepa())
+    second.collect(GepaEvolver())
     assert second.champion not in {row.profile for row in second.tonight}
     third = search_of(plan, Batches(plan, helps), trials=80)
     other = {"profile": "x", "profile_id": "x", "task_digest": "another"}
     third.earlier = lambda: [*first.tonight, *(msgspec.structs.replace(row, **other) for row in first.tonight)]
     (plan.folder / "nights/001/search.jsonl").unlink()
-    third.collect(Gepa())
+    third.collect(GepaEvolver())
     assert third.champion in {row.profile for row in third.tonight}
 
 
@@ -141,14 +141,14 @@ class FailsLater(Scripted):
     @override
     def ask(self, messages: Sequence[Message], schema: Schema | None = None) -> Reply:
         if type(self).asked >= 2:
-            raise ModelError(Fault.BAD_REQUEST, "gone")
+            raise ModelError(ModelFault.BAD_REQUEST, "gone")
         return super().ask(messages, schema)
 
 
 def test_a_model_that_fails_later_keeps_the_candidates_before(
     plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evolver.Asking, "of", classmethod(lambda cls, search: cls(search, FailsLater())))
+    monkeypatch.setattr(evolver.SearchModel, "of", classmethod(lambda cls, search: cls(search, FailsLater())))
     monkeypatch.setattr(FailsLater, "asked", 0)
     search = collected(plan, Batches(plan, helps))
     assert search.stopped == "scripted: gone"
@@ -174,7 +174,7 @@ def test_a_bug_in_the_adapter_is_raised_and_not_swallowed(plan: TrainingPlan, mo
 
 
 def test_tasks_are_known_by_their_ids(plan: TrainingPlan) -> None:
-    tasks = Tasks({task.id: task for task in plan.split.train})
+    tasks = GepaTasks({task.id: task for task in plan.split.train})
     assert all(isinstance(name, str) for name in tasks.all_ids())
     assert tasks.fetch(tasks.all_ids()[:2]) == [*plan.split.train[:2]]
 

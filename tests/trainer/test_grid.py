@@ -8,9 +8,9 @@ from support.experiments import Project
 from support.searches import Batches, search_of
 from terminalbench.errors import InvalidFile
 from terminalbench.trainer.campaign import Campaign
-from terminalbench.trainer.evolvers.grid import Grid
+from terminalbench.trainer.evolvers.grid import GridEvolver
 from terminalbench.trainer.evolvers.search import Search
-from terminalbench.trainer.journal import Explored, Measured, NightEntry
+from terminalbench.trainer.journal import CandidateResult, NightEntry, PairMeasurement
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 
 PLAN = """
@@ -44,7 +44,7 @@ def plan(project: Project) -> TrainingPlan:
 def searching(plan: TrainingPlan, before: Sequence[NightEntry] = ()) -> Search:
     search = search_of(plan, Batches(plan, lambda *_: False), night=len(before) + 1)
     search.before = before
-    search.collect(Grid())
+    search.collect(GridEvolver())
     return search
 
 
@@ -54,13 +54,15 @@ def steps(search: Search, profile: str) -> int:
 
 def night(search: Search) -> NightEntry:
     """What came of a night where fewer steps are better, and the champion passes a quarter."""
-    told = [Explored(id=one, rounds=1, passed=100 - steps(search, one) // 4, measured=100) for one in search.taken]
-    champion = Explored(id=search.champion, rounds=1, passed=25, measured=100)
+    told = [
+        CandidateResult(id=one, rounds=1, passed=100 - steps(search, one) // 4, measured=100) for one in search.taken
+    ]
+    champion = CandidateResult(id=search.champion, rounds=1, passed=25, measured=100)
     return NightEntry(
         night=search.night,
         time="2026-01-01T00:00:00Z",
         after=Campaign(champion=search.champion, allowed=1),
-        control=Measured(batch="mine/1", new=search.champion, old="x"),
+        control=PairMeasurement(batch="mine/1", new=search.champion, old="x"),
         explored=(*told, champion),
     )
 

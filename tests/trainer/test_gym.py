@@ -15,8 +15,8 @@ from terminalbench.experiments.experiment import Task
 from terminalbench.json_files import write_json
 from terminalbench.trainer.environments import open_environment
 from terminalbench.trainer.gym import Gym
-from terminalbench.trainer.journal import Declared, Sealed, add_sealed, plan_json, training_folder
-from terminalbench.trainer.split import Part, Shares, assign, parts_of, unit_of
+from terminalbench.trainer.journal import HoldoutLook, PlanDeclaration, add_sealed, plan_json, training_folder
+from terminalbench.trainer.split import Shares, SplitPart, assign, parts_of, unit_of
 from terminalbench.trainer.story import report
 from terminalbench.trainer.training import Training
 
@@ -47,13 +47,13 @@ def test_families_are_never_cut_and_never_move(first: dict[str, int], more: dict
     before = tasks(first)
     known = assign(before, [], Shares(), seed)
     parts = parts_of(before, known)
-    assert set(parts.values()) == set(Part)
+    assert set(parts.values()) == set(SplitPart)
     assert len(parts) == len(before)
     grown = tasks({name: max(first.get(name, 0), more.get(name, 0)) for name in first | more})
     after = parts_of(grown, [*known, *assign(grown, known, Shares(), seed + 1)])
     assert len(after) == len(grown)
     assert all(after[key] is part for key, part in parts.items())
-    by_family: dict[str | None, set[Part]] = {}
+    by_family: dict[str | None, set[SplitPart]] = {}
     for one in grown:
         by_family.setdefault(one.family, set()).add(after[one.dataset, one.id])
     assert all(len(found) == 1 for found in by_family.values())
@@ -69,7 +69,7 @@ def test_the_split_is_drawn_by_its_seed_and_near_its_shares() -> None:
 
 def test_a_task_without_a_family_is_its_own() -> None:
     alone = [task("a"), task("b"), task("c")]
-    assert {parts_of(alone, assign(alone, [], Shares(), 0))[t.dataset, t.id] for t in alone} == set(Part)
+    assert {parts_of(alone, assign(alone, [], Shares(), 0))[t.dataset, t.id] for t in alone} == set(SplitPart)
     with pytest.raises(UserError, match="2 families cannot be split"):
         assign(alone[:2], [], Shares(), 0)
 
@@ -137,7 +137,7 @@ def test_trials_of_held_out_tasks_outside_of_looks_are_told(project, tbench) -> 
     gym, environment = Gym(project.root), open_environment("d", project.root)
     assert gym.trials_outside(environment, project.root / "results") == {}
     look = gym.look(environment, by="test", reason="the last word")
-    add_sealed(training_folder(project.root, "mine"), Sealed(look=look.number, reason="r", new="p1", old="p2"))
+    add_sealed(training_folder(project.root, "mine"), HoldoutLook(look=look.number, reason="r", new="p1", old="p2"))
     for number, labels in enumerate(
         [
             {},
@@ -154,7 +154,7 @@ def test_trials_of_held_out_tasks_outside_of_looks_are_told(project, tbench) -> 
     said = f"outside of looks: {2 * each} trials of held-out tasks in mine/0, mine/2"
     assert said in tbench("gym", "show", "d").out
     training = Training(project.root, "mine", "mine", 3)
-    write_json(plan_json(training.folder), Declared("mine", "0", "2026-01-20T20:00:00Z", {"environment": "d"}))
+    write_json(plan_json(training.folder), PlanDeclaration("mine", "0", "2026-01-20T20:00:00Z", {"environment": "d"}))
     assert training.outside == said
     assert f"- {said}\n" in report(training.lineage, "mine", 3, [], (), training.outside)
 

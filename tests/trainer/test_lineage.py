@@ -11,8 +11,8 @@ from terminalbench.experiments.champions import champion_file
 from terminalbench.experiments.profiles import RECIPE
 from terminalbench.trainer import lineage
 from terminalbench.trainer.environments import open_environment
-from terminalbench.trainer.lineage import LineageStore, Why, history
-from terminalbench.trainer.variants import Change, Made, changed, resolved
+from terminalbench.trainer.lineage import ChampionReason, LineageStore, history
+from terminalbench.trainer.variants import Change, ResolvedProfile, changed, resolved
 
 STARTER = BASE.replace('"a"', '"csv-clean"').replace("[tasks]", '[tasks]\ndefault_dataset = "starter"')
 BEST = STARTER + '[profiles.best]\nchampion = "mine"\n'
@@ -28,9 +28,9 @@ class Line:
         self.starter = open_environment("starter", project.root)
         self.first = resolved(self.starter, TABLE, "profile")
         self.store.add("mine", self.first, reason="where we are", source="plan")
-        self.store.crown("mine", self.first.profile.id, Why.STARTED, reason="the first")
+        self.store.crown("mine", self.first.profile.id, ChampionReason.STARTED, reason="the first")
 
-    def second(self, text: str = "Run the tests.") -> Made:
+    def second(self, text: str = "Run the tests.") -> ResolvedProfile:
         made = changed(self.starter, self.first, Change("r", sections={"End": text}), "v")
         self.store.add("mine", made, reason=text, source="someone", parent=self.first.profile.id)
         return made
@@ -49,7 +49,7 @@ def test_an_experiment_gets_the_champion_as_it_is(line: Line, project: Project) 
     assert "champion of mine since" in before.description
     made = line.second()
     assert good(project, text).profiles[0].id == before.id
-    line.store.crown("mine", made.profile.id, Why.PROMOTED, reason="+6 pt", evidence={"difference": 0.06})
+    line.store.crown("mine", made.profile.id, ChampionReason.PROMOTED, reason="+6 pt", evidence={"difference": 0.06})
     after = good(project, text).profiles[0]
     assert after.id == made.profile.id
     assert "Run the tests." in (after.system_prompt or "")
@@ -99,7 +99,7 @@ def test_a_kill_between_log_and_pointer_leaves_the_champion_of_before(
     with monkeypatch.context() as patch:
         patch.setattr("terminalbench.trainer.lineage.write_bytes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            line.store.crown("mine", made.profile.id, Why.PROMOTED, reason="+6 pt")
+            line.store.crown("mine", made.profile.id, ChampionReason.PROMOTED, reason="+6 pt")
     assert good(project, BEST).profiles[0].id == line.first.profile.id
     assert LineageStore(project.root).lineage("mine").crowned[-1].id == made.profile.id
     line.second("More.")  # the next writer brings the pointer up to date
@@ -124,9 +124,9 @@ def test_a_line_cut_off_was_never_written_and_a_damaged_one_is_an_error(line: Li
 def test_who_may_become_champion(line: Line, tmp_path: Path) -> None:
     store, first = line.store, line.first.profile.id
     with pytest.raises(UserError, match="is the champion already"):
-        store.crown("mine", first, Why.BY_HAND, reason="again")
+        store.crown("mine", first, ChampionReason.BY_HAND, reason="again")
     with pytest.raises(UserError, match="is not in the lineage"):
-        store.crown("mine", "p1", Why.BY_HAND, reason="who")
+        store.crown("mine", "p1", ChampionReason.BY_HAND, reason="who")
     simulated = resolved(line.starter, {"agent": "simulated"}, "profile")
     with pytest.raises(UserError, match="simulated profiles and real ones"):
         store.add("mine", simulated, reason="r", source="s")
@@ -134,14 +134,29 @@ def test_who_may_become_champion(line: Line, tmp_path: Path) -> None:
         store.add("mine", resolved(line.starter, {**TABLE, "model": "n"}, "p"), reason="r", source="s", parent="p0")
 
 
+def test_a_rollback_walks_back_along_the_champions_and_never_toggles(line: Line) -> None:
+    made = line.second()
+    third = resolved(line.starter, {**TABLE, "model": "third"}, "p")
+    line.store.add("mine", third, reason="r", source="s")
+    assert line.store.lineage("mine").earlier is None
+    for profile in (made.profile.id, third.profile.id):
+        line.store.crown("mine", profile, ChampionReason.PROMOTED, reason="+6 pt")
+    for wanted in (made.profile.id, line.first.profile.id):
+        earlier = line.store.lineage("mine").earlier
+        assert earlier is not None
+        assert earlier.id == wanted
+        line.store.crown("mine", wanted, ChampionReason.BY_HAND, reason="back")
+    assert line.store.lineage("mine").earlier is None
+
+
 def test_a_lineage_tells_who_came_from_whom(line: Line) -> None:
     made = line.second()
-    line.store.crown("mine", made.profile.id, Why.PROMOTED, reason="+6 pt")
+    line.store.crown("mine", made.profile.id, ChampionReason.PROMOTED, reason="+6 pt")
     found = line.store.lineage("mine")
     assert [one.id for one in found.line(found.find(made.profile.id[:6]))] == [made.profile.id, line.first.profile.id]
     assert found.control is not None
     assert found.control.id == line.first.profile.id
-    line.store.crown("mine", line.first.profile.id, Why.ROLLED_BACK, reason="worse")
+    line.store.crown("mine", line.first.profile.id, ChampionReason.ROLLED_BACK, reason="worse")
     found = line.store.lineage("mine")
     assert [one.why for one in found.crowned] == ["started", "promoted", "rolled_back"]
     with pytest.raises(UserError, match="no profile begins"):

@@ -14,11 +14,11 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
 from terminalbench.json_files import read_json
-from terminalbench.lab.run import Ended
+from terminalbench.lab.run import FinishedRun
 from terminalbench.llm.model import Message, Schema
 from terminalbench.overnight import limits
 from terminalbench.trainer.budget import agent_usd, search_usd
-from terminalbench.trainer.evolvers.asking import Asking
+from terminalbench.trainer.evolvers.asking import SearchModel
 from terminalbench.trainer.evolvers.tables import EvolverTable
 from terminalbench.trainer.journal import read_nights
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
@@ -63,7 +63,7 @@ def test_a_deadline_ends_a_training_between_two_batches_and_a_resume_decides_the
         monkeypatch, project.root, "training-quickstart", lambda text: 0.9 if "Check" in text else 0.1
     )
 
-    def passed_meanwhile(file: Path, **more: object) -> Ended:
+    def passed_meanwhile(file: Path, **more: object) -> FinishedRun:
         assert more["gate"] == gate
         ended = trials.run(file)
         change_shared(gate, None, read_shared(gate).clock.now() - 1)
@@ -104,7 +104,7 @@ def test_a_batch_that_was_begun_in_another_night_keeps_to_the_limits_of_this_one
     assert read_json(batch.plan_json, Plan).gate is None
 
 
-def asking(project: Project, gate: Path, *costs: float | None) -> Asking:
+def asking(project: Project, gate: Path, *costs: float | None) -> SearchModel:
     lines = [
         {"contains": [f"question {number}"], "text": "{}", **({"usage": {"cost_usd": usd}} if usd is not None else {})}
         for number, usd in enumerate(costs, start=1)
@@ -113,7 +113,7 @@ def asking(project: Project, gate: Path, *costs: float | None) -> Asking:
     plan = project.write("plan.toml", f'{PLAN}name = "reflect"\nmodel = "replay:{project.root}/answers.jsonl"\n')
     search = search_of(load_plan(plan), Batches(load_plan(plan), lambda *_: False))
     search.limits = NightLimits(gate)
-    return Asking.of(search)
+    return SearchModel.of(search)
 
 
 def test_what_the_model_charges_is_the_nights_money_and_counts_once(project: Project, gate: Path) -> None:
@@ -121,7 +121,7 @@ def test_what_the_model_charges_is_the_nights_money_and_counts_once(project: Pro
     schema = Schema("any", {"type": "object"}, lambda found: found)
     asked.ask([Message("user", "question 1")], schema)
     assert limits.standing(gate).spent_usd == pytest.approx(0.3)
-    again = Asking.of(asked.search)  # killed and run again: the same answers, paid once
+    again = SearchModel.of(asked.search)  # killed and run again: the same answers, paid once
     again.ask([Message("user", "question 1")], schema)
     assert limits.standing(gate).spent_usd == pytest.approx(0.3)
     again.ask([Message("user", "question 2")], schema)

@@ -13,8 +13,8 @@ from terminalbench.json_files import read_json
 from terminalbench.trainer.check import idle_looks
 from terminalbench.trainer.evolvers.tables import EvolverTable, RangeTable
 from terminalbench.trainer.gym import Gym
-from terminalbench.trainer.lineage import LineageStore, Why
-from terminalbench.trainer.plan import Declared, TrainingPlan, declare, load_plan
+from terminalbench.trainer.lineage import ChampionReason, LineageStore
+from terminalbench.trainer.plan import PlanDeclaration, TrainingPlan, declare, load_plan
 from terminalbench.trainer.plan_changes import changed_places
 from terminalbench.trainer.tables import BudgetTable, GateTable, PlanTable, SplitTable
 from terminalbench.trainer.variants import Change, ToolsTable
@@ -116,7 +116,9 @@ def test_what_a_plan_means(project: Project) -> None:
 def test_a_declared_plan_does_not_change(project: Project) -> None:
     first = declare(plan(project))
     assert (
-        declare(plan(project)) == first == read_json(project.root / ".terminalbench/training/mine/plan.json", Declared)
+        declare(plan(project))
+        == first
+        == read_json(project.root / ".terminalbench/training/mine/plan.json", PlanDeclaration)
     )
     for change, more, said in (
         (("nights = 9", "nights = 10"), "", "nights: 9 -> 10"),
@@ -163,13 +165,13 @@ def test_a_plan_without_a_profile_goes_on_from_the_champion(project: Project) ->
     store, first = LineageStore(project.root), plan(project)
     made = first.start
     store.add("mine", made, reason="r", source="plan")
-    store.crown("mine", made.profile.id, Why.STARTED, reason="the first")
+    store.crown("mine", made.profile.id, ChampionReason.STARTED, reason="the first")
     follows = plan(project, none, ('slug = "mine"', 'slug = "next"\nlineage = "mine"'))
     assert follows.start.profile.id == made.profile.id
     declare(follows)
     other = plan(project, ('model = "m"', 'model = "n"'), ('slug = "mine"', 'slug = "third"')).start
     store.add("mine", other, reason="r", source="person")
-    store.crown("mine", other.profile.id, Why.BY_HAND, reason="try")
+    store.crown("mine", other.profile.id, ChampionReason.BY_HAND, reason="try")
     # It was declared with the champion of then, and stays so.
     declare(plan(project, none, ('slug = "mine"', 'slug = "next"\nlineage = "mine"')))
     with pytest.raises(UserError, match='lineage "mine" began with'):

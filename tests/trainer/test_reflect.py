@@ -10,15 +10,15 @@ from support.experiments import Project
 from support.judging import STEPS, write_trial
 from support.reflecting import batch_of
 from support.searches import Batches, search_of
-from terminalbench.archivist.attempts import Attempt
+from terminalbench.archivist.attempts import EvidenceTrial
 from terminalbench.archivist.reflection_rules import GUARD_RULES
 from terminalbench.errors import InvalidFile
 from terminalbench.records.trial import Outcome
 from terminalbench.trainer.analyzer import clusters
-from terminalbench.trainer.evolvers.reflect import Reflect, question
+from terminalbench.trainer.evolvers.reflect import ReflectEvolver, question
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.plan import load_plan
-from terminalbench.workflow.trace import Happened, TraceFolder
+from terminalbench.workflow.trace import TraceEventKind, TraceFolder
 
 PLAN = """
 schema_version = 1
@@ -66,12 +66,12 @@ def test_clusters_of_most_tasks_come_first_with_trials_and_advice(tmp_path: Path
     for number, (name, steps) in enumerate([("a", STEPS), ("a", STEPS), ("b", STEPS), ("c", STEPS[:1]), ("d", STEPS)]):
         outcome = Outcome.PASSED if name == "d" else Outcome.FAILED
         trial = write_trial(tmp_path, f"{name}__{number}", steps=steps, outcome=outcome)
-        made.append(Attempt(trial, f"s/1/{trial.key}"))
+        made.append(EvidenceTrial(trial, f"s/1/{trial.key}"))
     sink = TraceFolder(made[4].trial.files.folder)
-    sink.write(Happened.RUN_START, workflow="w")
+    sink.write(TraceEventKind.RUN_START, workflow="w")
     for number in (1, 2):
-        sink.write(Happened.ATTEMPT, step="patch", cycle=1, attempt=number, artifact="a" * 64)
-        sink.write(Happened.GUARD, step="patch", guard="patch", passed=False, feedback="no", signature="s")
+        sink.write(TraceEventKind.ATTEMPT, step="patch", cycle=1, attempt=number, artifact="a" * 64)
+        sink.write(TraceEventKind.GUARD, step="patch", guard="patch", passed=False, feedback="no", signature="s")
     first, *others = clusters(made)
     assert (first.trials, first.tasks) == (tuple(one.name for one in made[:3]), 2)
     assert {one.what: one.advice for one in others}["guard:patch"] == GUARD_RULES["patch"].text
@@ -80,7 +80,7 @@ def test_clusters_of_most_tasks_come_first_with_trials_and_advice(tmp_path: Path
 
 def test_one_proposal_with_evidence_from_a_model(project: Project) -> None:
     search = searching(project, said(GOOD, usage={"cost_usd": 0.25}))
-    (profile,) = search.collect(Reflect())
+    (profile,) = search.collect(ReflectEvolver())
     variant = search.lineage.variants[profile]
     assert variant.reason == "It never looks again."
     assert variant.source.startswith("reflect in mine: replay:")
@@ -97,21 +97,21 @@ def test_one_proposal_with_evidence_from_a_model(project: Project) -> None:
 
 
 def test_the_model_is_asked_once_in_a_night(project: Project) -> None:
-    first = searching(project, said(GOOD)).collect(Reflect())
+    first = searching(project, said(GOOD)).collect(ReflectEvolver())
     other = {**GOOD, "sections": [{"title": "End", "text": "Something else."}]}
     again = searching(project, said(other))
     again.run = searching(project, said(other)).run
-    assert again.collect(Reflect()) == first
-    assert searching(project, said(other), night=2).collect(Reflect()) != first
+    assert again.collect(ReflectEvolver()) == first
+    assert searching(project, said(other), night=2).collect(ReflectEvolver()) != first
 
 
 def test_a_question_whose_asker_was_killed_is_counted_with_an_unknown_cost(project: Project) -> None:
     search = searching(project, said(GOOD, usage={"cost_usd": 0.25}))
-    search.collect(Reflect())
+    search.collect(ReflectEvolver())
     log = search.folder / "search.jsonl"
     log.write_text(log.read_text().splitlines(keepends=True)[0])  # it was begun, and nothing came
     again = searching(project, said(GOOD, usage={"cost_usd": 0.25}))
-    again.collect(Reflect())
+    again.collect(ReflectEvolver())
     assert again.asked is not None
     assert (again.asked.questions, again.asked.cost_usd, again.asked.cost_unknown) == (2, 0.25, 1)
 
@@ -126,16 +126,16 @@ def test_a_question_whose_asker_was_killed_is_counted_with_an_unknown_cost(proje
 )
 def test_a_model_that_fails_ends_the_search_with_the_reason(project: Project, answer: dict[str, Any], why: str) -> None:
     search = searching(project, answer)
-    assert search.collect(Reflect()) == {}
+    assert search.collect(ReflectEvolver()) == {}
     assert search.stopped is not None
     assert why in search.stopped
     again = searching(project, said(GOOD))  # it answers now; this night has had its answer
-    assert (again.collect(Reflect()), again.stopped) == ({}, search.stopped)
+    assert (again.collect(ReflectEvolver()), again.stopped) == ({}, search.stopped)
 
 
 def test_what_a_model_may_be_paid_is_kept_to(project: Project) -> None:
     search = searching(project, said({"reason": ""}, usage={"cost_usd": 0.9}), more="usd = 1.0")
-    search.collect(Reflect())
+    search.collect(ReflectEvolver())
     assert search.stopped is not None
     assert "the budget allows no second try" in search.stopped
     assert search.asked is not None
@@ -144,7 +144,7 @@ def test_what_a_model_may_be_paid_is_kept_to(project: Project) -> None:
 
 def test_without_a_model_the_advice_of_rules_is_proposed(project: Project) -> None:
     search = searching(project)
-    (profile,) = search.collect(Reflect())
+    (profile,) = search.collect(ReflectEvolver())
     advice = next(one.advice for one in clusters(search.attempts()) if one.advice)
     text = (project.root / search.lineage.variants[profile].table["prompt"]).read_text()
     assert text.endswith(f"## Habits\n\n{advice}\n")

@@ -12,9 +12,17 @@ from terminalbench.locks import lock
 from terminalbench.overnight.training_report import TrainingStep
 from terminalbench.trainer import run
 from terminalbench.trainer.campaign import Campaign
-from terminalbench.trainer.gate import Action, Verdict
-from terminalbench.trainer.journal import Asked, Explored, Measured, NightEntry, Refused, Sealed, training_lock
-from terminalbench.trainer.lineage import LineageStore, Why
+from terminalbench.trainer.gate import GateAction, GateVerdict
+from terminalbench.trainer.journal import (
+    CandidateResult,
+    HoldoutLook,
+    ModelSpend,
+    NightEntry,
+    PairMeasurement,
+    RefusedChange,
+    training_lock,
+)
+from terminalbench.trainer.lineage import ChampionReason, LineageStore
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 from terminalbench.trainer.story import ledger, report, spent
 from terminalbench.trainer.variants import Change, changed
@@ -37,7 +45,7 @@ trials = 60
 [evolver]
 name = "reflect"
 """
-ASKED = Asked(model="m", questions=2, cost_usd=0.5)
+ASKED = ModelSpend(model="m", questions=2, cost_usd=0.5)
 
 
 @pytest.fixture
@@ -56,10 +64,10 @@ def nights(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
             night = self.state.night
             labels = {"training": "mine", "night": str(night), "part": "control"}
             write_json(self.root / f"results/mine/{night}/plan.json", {"labels": labels})
-            control = Measured(batch=f"mine/{night}", new=self.state.champion, old="x")
+            control = PairMeasurement(batch=f"mine/{night}", new=self.state.champion, old="x")
             return NightEntry(night=night, time="2026-01-01T00:00:00Z", after=self.state, control=control, **fields)
 
-    monkeypatch.setattr(run, "Night", Night)
+    monkeypatch.setattr(run, "TrainingNight", Night)
 
 
 def test_a_search_that_stopped_ends_the_training_and_a_resume_tries_again(
@@ -80,9 +88,9 @@ def test_a_search_that_stopped_ends_the_training_and_a_resume_tries_again(
     [
         ({}, 1),  # nothing was proposed, and nobody asked: nothing will be
         ({"asked": ASKED}, 4),  # a model that had no good idea may have one tomorrow
-        ({"refused": (Refused(reason="r", why="w"),)}, 4),
-        ({"explored": (Explored(id="p", rounds=1, passed=0, measured=4),)}, 4),
-        ({"explored": (Explored(id="p", rounds=1, passed=0, measured=4),), "stopped": "m: 429"}, 4),
+        ({"refused": (RefusedChange(reason="r", why="w"),)}, 4),
+        ({"explored": (CandidateResult(id="p", rounds=1, passed=0, measured=4),)}, 4),
+        ({"explored": (CandidateResult(id="p", rounds=1, passed=0, measured=4),), "stopped": "m: 429"}, 4),
     ],
 )
 def test_nights_go_on_while_something_is_proposed(
@@ -122,8 +130,8 @@ def test_what_a_person_decides_while_a_night_runs_stays(plan: TrainingPlan, monk
     store = LineageStore(plan.root)
     made = [changed(plan.environment, plan.start, Change("r", options={"steps_mean": n}), "") for n in (3, 4)]
     found, wanted = (store.add("mine", one, reason="r", source="person") for one in made)
-    store.crown("mine", wanted.id, Why.BY_HAND, reason="mine")
-    control = Measured(batch="mine/2", new=plan.start.profile.id, old="x")
+    store.crown("mine", wanted.id, ChampionReason.BY_HAND, reason="mine")
+    control = PairMeasurement(batch="mine/2", new=plan.start.profile.id, old="x")
     after = Campaign(champion=found.id, allowed=1)
     run._crown(plan, store, NightEntry(night=2, time="2999-01-01T00:00:00Z", after=after, control=control))
     assert store.lineage("mine").crowned[-1].id == wanted.id
@@ -160,7 +168,7 @@ def test_an_interrupted_run_names_what_goes_on(plan: TrainingPlan, monkeypatch: 
 def test_what_was_spent_includes_the_holdout(plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     nights(monkeypatch, trials=4, measured=4, cost_usd=1.0)
     done = run.run_training(plan, nights=1).nights
-    look = Sealed(look=1, reason="r", new="a", old="b", trials=2, measured=1, cost_usd=0.5, cost_unknown=1)
+    look = HoldoutLook(look=1, reason="r", new="a", old="b", trials=2, measured=1, cost_usd=0.5, cost_unknown=1)
     assert spent(done, [look]) == "6 trials, 5 measured, cost $1.50 + 1 unknown"
     assert "6 trials, 5 measured" in report(LineageStore(plan.root).lineage("mine"), "mine", 4, done, [look])
 
@@ -168,8 +176,8 @@ def test_what_was_spent_includes_the_holdout(plan: TrainingPlan, monkeypatch: py
 def test_a_report_fits_the_terminal_and_says_what_compare_counts(
     plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch, tbench
 ) -> None:
-    verdict = Verdict(action=Action.GO_ON, reason="not decided yet: " + "many words " * 20)
-    judged = Measured(batch="mine/9", new="p1", old="p2", phase="confirm", verdict=verdict)
+    verdict = GateVerdict(action=GateAction.GO_ON, reason="not decided yet: " + "many words " * 20)
+    judged = PairMeasurement(batch="mine/9", new="p1", old="p2", phase="confirm", verdict=verdict)
     nights(monkeypatch, confirm=judged)
     run.run_training(plan, nights=1)
     monkeypatch.setenv("COLUMNS", "80")

@@ -8,7 +8,7 @@ import pytest
 from support.experiments import Project
 from support.searches import Batches, search_of
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.trainer.evolvers.listed import Listed
+from terminalbench.trainer.evolvers.listed import ListedEvolver
 from terminalbench.trainer.evolvers.protocol import Proposal, SearchStopped
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.plan import TrainingPlan, load_plan
@@ -58,11 +58,11 @@ def section(title: str, text: str = "text") -> Proposal:
 
 def test_listed_proposes_what_is_new_so_many_a_night(plan: TrainingPlan) -> None:
     search = search_of(plan, Batches(plan, nothing))
-    first = search.collect(Listed())
+    first = search.collect(ListedEvolver())
     assert [*first.values()] == ["one", "two"]
     later = search_of(plan, Batches(plan, nothing), night=2)
     later.known = frozenset(first)
-    assert [*later.collect(Listed()).values()] == ["three"]
+    assert [*later.collect(ListedEvolver()).values()] == ["three"]
     assert later.refused == []
     variant = search.lineage.variants[next(iter(first))]
     assert (variant.parent, variant.source) == (search.champion, "listed in mine")

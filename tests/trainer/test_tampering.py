@@ -8,7 +8,7 @@ from support.experiments import Project
 from support.trainings import make_training
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.trainer.journal import nights_file, read_nights
-from terminalbench.trainer.lineage import LineageStore, Why
+from terminalbench.trainer.lineage import ChampionReason, LineageStore
 from terminalbench.trainer.plan import load_plan
 from terminalbench.trainer.run import run_training
 
@@ -37,7 +37,7 @@ def test_a_profile_whose_table_was_edited_is_not_measured(project: Project) -> N
     plan = load_plan(project.write("plan.toml", PLAN))
     store = LineageStore(plan.root)
     first = store.add("mine", plan.start, reason="r", source="s")
-    store.crown("mine", first.id, Why.STARTED, reason="r")
+    store.crown("mine", first.id, ChampionReason.STARTED, reason="r")
     store.log.write_text(store.log.read_text().replace('"model":"m"', '"model":"stronger"', 1))
     with pytest.raises(UserError, match=f"profile {first.id} is no longer what was recorded: model: m -> stronger"):
         run_training(plan)

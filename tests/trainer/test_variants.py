@@ -12,7 +12,7 @@ from terminalbench.harbor.jobs import job_config
 from terminalbench.lab.plan import plan_batch
 from terminalbench.trainer.environments import Environment, open_environment
 from terminalbench.trainer.sections import edited, sections_of, text_of
-from terminalbench.trainer.variants import Change, Made, ToolsTable, changed, resolved, said
+from terminalbench.trainer.variants import Change, ResolvedProfile, ToolsTable, changed, resolved, said
 
 PROMPT = "Work carefully.\n\n## Style\n\nShort.\n"
 CLAUDE = {"agent": "claude-code", "model": "m", "prompt": "p.md", "no_mcp": True, "options": {"max_turns": 9}}
@@ -26,7 +26,7 @@ def starter(project) -> Environment:
     return open_environment("starter", project.root)
 
 
-def config_of(environment: Environment, made: Made) -> str:
+def config_of(environment: Environment, made: ResolvedProfile) -> str:
     """What Harbor is handed for this profile, without its name."""
     experiment = environment.experiment({"v": made.table}, environment.tasks[:1], {"slug": "s"})
     planned = plan_batch(experiment, Selection())

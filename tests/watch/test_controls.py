@@ -2,7 +2,7 @@
 
 import pytest
 
-from terminalbench.watch.controls import Controls, Mode, keys
+from terminalbench.watch.controls import Controls, ScreenMode, keys
 from terminalbench.watch.terminal import ViewEnd
 
 TRIALS = [("j", "a"), ("j", "b"), ("j", "c")]
@@ -39,17 +39,17 @@ def test_choosing_stays_within_the_list() -> None:
     assert pressed("k", "up", "k").chosen == TRIALS[0]
     assert Controls(chosen=("j", "gone")).press("j", TRIALS).chosen == TRIALS[0]
     assert Controls().press("j", []).chosen is None
-    assert Controls().press("enter", []).mode is Mode.TABLE
+    assert Controls().press("enter", []).mode is ScreenMode.TABLE
 
 
 def test_enter_opens_a_log_and_escape_leaves_it() -> None:
     tail = pressed("j", "j", "enter")
-    assert (tail.mode, tail.chosen) == (Mode.TAIL, TRIALS[1])
+    assert (tail.mode, tail.chosen) == (ScreenMode.TAIL, TRIALS[1])
     assert tail.press("k", TRIALS).scroll == 1
     assert tail.press("j", TRIALS).scroll == 0
     assert (tail.press("l", TRIALS).file, tail.press("left", TRIALS).file) == (1, -1)
     for key in ("escape", "enter", "q"):
-        assert tail.press(key, TRIALS).mode is Mode.TABLE
+        assert tail.press(key, TRIALS).mode is ScreenMode.TABLE
 
 
 def test_leaving_ends_only_the_view() -> None:
@@ -58,15 +58,15 @@ def test_leaving_ends_only_the_view() -> None:
 
 def test_a_run_is_stopped_only_by_an_answer() -> None:
     asked = pressed("q", owner=True)
-    assert (asked.mode, asked.wish) == (Mode.ASK, None)
+    assert (asked.mode, asked.wish) == (ScreenMode.ASK, None)
     assert asked.press("d", TRIALS).wish is ViewEnd.LEFT
     assert asked.press("s", TRIALS).wish is ViewEnd.STOP
     for key in ("q", "escape", "enter", "x"):
-        assert (asked.press(key, TRIALS).wish, asked.press(key, TRIALS).mode) == (None, Mode.TABLE)
+        assert (asked.press(key, TRIALS).wish, asked.press(key, TRIALS).mode) == (None, ScreenMode.TABLE)
     assert pressed("s", owner=True).wish is None
 
 
 def test_help_opens_and_any_key_closes_it() -> None:
-    assert pressed("?").mode is Mode.HELP
-    assert pressed("?", "x").mode is Mode.TABLE
+    assert pressed("?").mode is ScreenMode.HELP
+    assert pressed("?", "x").mode is ScreenMode.TABLE
     assert pressed("?", "q").wish is None

@@ -42,7 +42,7 @@ def test_what_ends_as_soon_as_the_view_is_gone_is_printed(
     with lock(batch.lock, "a run"):
         for event in shown.whole(0, 1):
             append_jsonl(batch.events_jsonl, event)
-        watch = follow.Watching(as_json=False)
+        watch = follow.RunWatcher(as_json=False)
         watch._batch = batch
         watch._view.view = LeftView()  # ty: ignore[invalid-assignment]
         watch.tick()

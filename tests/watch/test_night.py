@@ -15,25 +15,25 @@ from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.state import replay
 from terminalbench.locks import lock
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.limits import Standing
+from terminalbench.overnight.limits import GateStatus
 from terminalbench.overnight.night import (
-    Beat,
-    Happening,
-    Lease,
+    Heartbeat,
+    IterationStatus,
+    IterationWork,
     NightConfig,
     NightEvent,
+    NightEventKind,
     NightModel,
     NightState,
-    Phase,
-    Quarantined,
     Role,
-    Status,
-    Work,
+    WithdrawnTask,
     WorkEnd,
+    WorkerLease,
+    WorkerPhase,
 )  # fmt: skip
 from terminalbench.runner.worktree import CodePin
 from terminalbench.watch.night import NightFrame, NightPage, render_night, total_line
-from terminalbench.watch.night_feed import NightFeed, Tally
+from terminalbench.watch.night_feed import IterationTally, NightFeed
 from terminalbench.watch.terminal import ViewEnd
 
 HOSTILE = "evil\x1b[2J\nname"
@@ -47,21 +47,25 @@ def config() -> NightConfig:
     )  # fmt: skip
 
 
-def ended(number: int, status: Status = Status.DONE, **changes: object) -> Work:
+def ended(number: int, status: IterationStatus = IterationStatus.DONE, **changes: object) -> IterationWork:
     end = WorkEnd(0, trials=4, measured=4, passed=3, cost_usd=0.12)
-    work = Work(number, Role.ITERATION, 1, status, f"night/{number}", 1, started_at=at(0), finished_at=at(300), end=end)
+    work = IterationWork(
+        number, Role.ITERATION, 1, status, f"night/{number}", 1, started_at=at(0), finished_at=at(300), end=end
+    )
     return msgspec.structs.replace(work, **changes)
 
 
-def leased(number: int, worker: int, role: Role = Role.ITERATION, starts: int = 1) -> Work:
-    lease = Lease(worker, 4000 + worker, 1, "here", at(400), START + 400)
-    return Work(number, role, 1, Status.LEASED, f"night/{number}", starts, lease=lease, started_at=at(400))
+def leased(number: int, worker: int, role: Role = Role.ITERATION, starts: int = 1) -> IterationWork:
+    lease = WorkerLease(worker, 4000 + worker, 1, "here", at(400), START + 400)
+    return IterationWork(
+        number, role, 1, IterationStatus.LEASED, f"night/{number}", starts, lease=lease, started_at=at(400)
+    )
 
 
 def state() -> NightState:
     work = [
-        ended(1), ended(2, Status.INCOMPLETE, end=WorkEnd(3, trials=4, measured=2, passed=1), reason=f"the disk is full: {HOSTILE}"),
-        ended(3, Status.GIVEN_UP, end=None, reason="5 workers ended"), leased(4, 1), leased(5, 2, starts=2),
+        ended(1), ended(2, IterationStatus.INCOMPLETE, end=WorkEnd(3, trials=4, measured=2, passed=1), reason=f"the disk is full: {HOSTILE}"),
+        ended(3, IterationStatus.GIVEN_UP, end=None, reason="5 workers ended"), leased(4, 1), leased(5, 2, starts=2),
         leased(2, 3, Role.VALIDATION),
     ]  # fmt: skip
     clock = SharedClock("another boot", 0.0, START)
@@ -70,7 +74,7 @@ def state() -> NightState:
         clock,
         "running",
         work,
-        [Quarantined("b", "d", "ended two workers")],
+        [WithdrawnTask("b", "d", "ended two workers")],
         workers=4,
         deadline=START + 14_400,
     )
@@ -86,17 +90,17 @@ def feed(place: Path) -> NightFeed:
     ]  # fmt: skip
     made.batches = {"night/4": feed_of(replay(plan(("p",), ("a", "b"), 2), events), "night/4")}
     made.beats = {
-        (4, Role.ITERATION): Beat(4001, 1, START + 999, Phase.RUNNING, "night/4"),
-        (5, Role.ITERATION): Beat(4002, 1, START + 940, Phase.STARTING),
+        (4, Role.ITERATION): Heartbeat(4001, 1, START + 999, WorkerPhase.RUNNING, "night/4"),
+        (5, Role.ITERATION): Heartbeat(4002, 1, START + 940, WorkerPhase.STARTING),
     }
-    made.standing = Standing(1.25, 2)
+    made.standing = GateStatus(1.25, 2)
     made.events = [
-        NightEvent(at(0), Happening.STARTED, "starter with ollama:qwen3:8b"),
-        NightEvent(at(10), Happening.SCALED, "16,000 MB of memory are available, load 0.5", workers=4),
-        NightEvent(at(310), Happening.WORKER_LOST, f"worker 2 was killed {HOSTILE}", iteration=5, worker=2),
-        NightEvent(at(320), Happening.ITERATION_ENDED, "iteration 1: 3 passed of 4 measured"),
-        NightEvent(at(330), Happening.QUARANTINED, "b is left out: it ended two workers"),
-        NightEvent(at(340), Happening.INCIDENT, "the endpoint does not answer"),
+        NightEvent(at(0), NightEventKind.STARTED, "starter with ollama:qwen3:8b"),
+        NightEvent(at(10), NightEventKind.SCALED, "16,000 MB of memory are available, load 0.5", workers=4),
+        NightEvent(at(310), NightEventKind.WORKER_LOST, f"worker 2 was killed {HOSTILE}", iteration=5, worker=2),
+        NightEvent(at(320), NightEventKind.ITERATION_ENDED, "iteration 1: 3 passed of 4 measured"),
+        NightEvent(at(330), NightEventKind.QUARANTINED, "b is left out: it ended two workers"),
+        NightEvent(at(340), NightEventKind.INCIDENT, "the endpoint does not answer"),
     ]
     return made
 
@@ -148,7 +152,7 @@ def test_its_own_view_asks_before_it_leaves_or_stops_the_night(shown: NightFeed)
 def test_without_a_terminal_all_that_happens_is_a_line_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     from terminalbench.cli.night_progress import NightTeller
 
-    event = NightEvent(at(10), Happening.WORKER_STARTED, "iteration 1 is started", iteration=1)
+    event = NightEvent(at(10), NightEventKind.WORKER_STARTED, "iteration 1 is started", iteration=1)
     for quiet in (False, True):
         with NightTeller(quiet=quiet, watch=True) as teller:
             teller.event(event)
@@ -160,7 +164,7 @@ def test_without_a_terminal_all_that_happens_is_a_line_or_json(capsys: pytest.Ca
 
 def test_the_pass_rate_is_of_measured_trials_and_counts_those_that_run(tmp_path: Path) -> None:
     made = feed(tmp_path)
-    assert made.tally == Tally(trials=12, measured=7, passed=5)
+    assert made.tally == IterationTally(trials=12, measured=7, passed=5)
     assert "3/10 iterations  5 of 7 passed  7/12 measured  $1.25 + 2 unknown of $5.00" in total_line(made)
 
 
@@ -171,8 +175,10 @@ def test_it_follows_the_files_of_a_night(tmp_path: Path) -> None:
     made.each = lambda event: said.append(event.said)
     folder = made.folder
     with lock(folder.lock, "tbench overnight"):
-        append_jsonl(folder.events_jsonl, NightEvent(at(1), Happening.NOTE, "one"))
-        write_json(folder.heartbeat(4, Role.ITERATION), Beat(os.getpid(), 1, START + 5, Phase.RUNNING, "night/7"))
+        append_jsonl(folder.events_jsonl, NightEvent(at(1), NightEventKind.NOTE, "one"))
+        write_json(
+            folder.heartbeat(4, Role.ITERATION), Heartbeat(os.getpid(), 1, START + 5, WorkerPhase.RUNNING, "night/7")
+        )
         assert made.poll()
         assert not made.over
         assert said == ["one"]

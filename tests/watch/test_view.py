@@ -11,16 +11,16 @@ from rich.text import Text
 from conftest import REPO
 from support.live import START, Teller, at, feed_of, job, job_event, plan
 from terminalbench.experiments.plan import Exclusion
-from terminalbench.harbor.limits.accounts import Account, Known
+from terminalbench.harbor.limits.accounts import Account, KnownCost
 from terminalbench.harbor.limits.budget import GateState
-from terminalbench.live.limits import Limits
+from terminalbench.live.limits import GateLimits
 from terminalbench.live.model import LiveProfile
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records.event import Event
 from terminalbench.records.trial import TaskRef
-from terminalbench.watch.controls import Controls, Mode
+from terminalbench.watch.controls import Controls, ScreenMode
 from terminalbench.watch.follow import Lines
-from terminalbench.watch.layout import Column, Row, cut, table
+from terminalbench.watch.layout import Column, ScreenRow, cut, table
 from terminalbench.watch.logs import LogTail
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render
@@ -66,9 +66,9 @@ def busy() -> LiveState:
     ]  # fmt: skip
     state = replay(planned, events)
     state.bad_lines = 1
-    gate = GateState(budget_usd=5.0, accounts={"baseline": Account(known=Known(20, 4.18), unknown=2)})
+    gate = GateState(budget_usd=5.0, accounts={"baseline": Account(known=KnownCost(20, 4.18), unknown=2)})
     gate.deadline = gate.clock.now() + 3099.0
-    state.limits = Limits(gate)
+    state.limits = GateLimits(gate)
     return state
 
 
@@ -91,9 +91,9 @@ def test_golden_pages(golden) -> None:
     tail = LogTail(("agent/agent.log", "trial.log"), 0, 90_000, tuple(f"line {n}" for n in range(40)))
     pages = {
         "chosen": picture(controls=Controls(chosen=chosen)),
-        "tail": picture(controls=Controls(mode=Mode.TAIL, chosen=chosen, scroll=5), tail=tail),
-        "help": picture(controls=Controls(mode=Mode.HELP)),
-        "ask": picture(controls=Controls(mode=Mode.ASK, owner=True, chosen=chosen)),
+        "tail": picture(controls=Controls(mode=ScreenMode.TAIL, chosen=chosen, scroll=5), tail=tail),
+        "help": picture(controls=Controls(mode=ScreenMode.HELP)),
+        "ask": picture(controls=Controls(mode=ScreenMode.ASK, owner=True, chosen=chosen)),
     }
     shown = "".join(f"--- {name}\n{text(frame, 80, 24)}" for name, frame in pages.items())
     golden(REPO / "tests" / "golden" / "watch" / "pages-80.txt", shown)
@@ -105,13 +105,15 @@ def test_a_running_trial_shows_step_attempt_and_cycle(width: int) -> None:
     told = one.event(2, "trial_phase", phase="agent", detail={"at": {"step": "gen_patch", "attempt": 2, "cycle": 3}})
     frame = Frame(feed_of(replay(None, [one.started(0), told])), START + 60)
     assert "gen_patch, attempt 2, cycle 3" in text(frame, width, 20)
-    opened = replace(frame, controls=Controls(mode=Mode.TAIL, chosen=(told.job, "instance__1")))
+    opened = replace(frame, controls=Controls(mode=ScreenMode.TAIL, chosen=(told.job, "instance__1")))
     assert "gen_patch, attempt 2, cycle 3" in text(opened, width, 20)
 
 
 @settings(max_examples=120, deadline=None)
-@given(st.integers(1, 240), st.integers(1, 90), st.sampled_from(list(Mode)), st.booleans())
-def test_no_picture_is_larger_than_its_terminal_or_drives_it(width: int, height: int, mode: Mode, chosen: bool) -> None:
+@given(st.integers(1, 240), st.integers(1, 90), st.sampled_from(list(ScreenMode)), st.booleans())
+def test_no_picture_is_larger_than_its_terminal_or_drives_it(
+    width: int, height: int, mode: ScreenMode, chosen: bool
+) -> None:
     key = (job("baseline"), "wide__1") if chosen else None
     lines_of_log = (HOSTILE, WIDE * 30, "\x1b[31mred\x1b[0m" * 50, "\t\ttabs")
     frame = picture(controls=Controls(mode=mode, chosen=key), tail=LogTail((f"agent/{HOSTILE}",), 0, 10, lines_of_log))
@@ -259,7 +261,7 @@ def test_the_chosen_trial_stays_in_sight() -> None:
 
 def test_columns_give_way_by_importance_and_never_overflow() -> None:
     columns = (Column("name", flexible=True, least=4), Column("kept", right=True), Column("dropped", 9))
-    rows = [Row([Text("a-long-name"), Text("12"), Text("x" * 20)])]
+    rows = [ScreenRow([Text("a-long-name"), Text("12"), Text("x" * 20)])]
     assert [line.plain for line in table(columns, rows, 45, narrow=False)] == [
         "name         kept  dropped",
         "a-long-name    12  xxxxxxxxxxxxxxxxxxxx",

@@ -10,7 +10,7 @@ from support.workspace import FolderWorkspace, repository
 from terminalbench.llm.model import count_text
 from terminalbench.workflow import context, ranking
 from terminalbench.workflow.languages import Language
-from terminalbench.workflow.model import Ran
+from terminalbench.workflow.model import CommandRun
 
 ISSUE = """Coupons are applied twice
 
@@ -38,7 +38,7 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> FolderWorkspace:
     return FolderWorkspace(root, root.parent / "keep")
 
 
-def built(space, budget: int = 8000, issue: str = ISSUE) -> context.Context:
+def built(space, budget: int = 8000, issue: str = ISSUE) -> context.PromptContext:
     return asyncio.run(context.build(space, issue, budget, "py"))
 
 
@@ -116,8 +116,8 @@ class Large:
         self.read_paths += [path for path in paths if path in set(self.names)]
         return {path: FILLER.format(n=path).encode() for path in paths if path in set(self.names)}
 
-    async def run(self, command: Sequence[str], *, timeout_sec: float, files=None) -> Ran:
-        return Ran(0, "\n".join(f"{name}:1" for name in self.names[:5000]), "")
+    async def run(self, command: Sequence[str], *, timeout_sec: float, files=None) -> CommandRun:
+        return CommandRun(0, "\n".join(f"{name}:1" for name in self.names[:5000]), "")
 
     async def diff(self, files) -> str:
         return ""

@@ -1,17 +1,23 @@
 """What the engine does with a scripted model and guards that say what they are told."""
 
 import asyncio
+import sys
+import time
 
 import msgspec
 import pytest
 
+from support.pace import seconds
 from support.scripted_workflow import ANSWERS, TASK, Bench, ScriptedModel, Verdicts, back, fatal
-from terminalbench.llm.model import Fault, ModelError
+from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.records.trial import Usage
-from terminalbench.workflow.attempt import Given
+from terminalbench.workflow.apart import GuardFaultError
+from terminalbench.workflow.attempt import Ports, WorkflowInput
+from terminalbench.workflow.engine import Engine
 from terminalbench.workflow.generators import answer_of
-from terminalbench.workflow.model import Artifact, GuardResult, Kind, Step, Workflow
-from terminalbench.workflow.trace import Ending, Happened, StepFailure
+from terminalbench.workflow.history import fold
+from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind, Step, Workflow
+from terminalbench.workflow.trace import StepFailure, TraceEventKind, WorkflowEnding
 
 ONE = Workflow(
     name="one", steps={"patch": Step(generator="patch", prompt="Make it.", guards=("patch", "lint"), rmax=2)}
@@ -32,20 +38,20 @@ def tdd(**patch: object) -> Workflow:
 def test_an_artifact_that_every_guard_passes_is_the_result() -> None:
     bench = Bench(tdd())
     result = bench.run()
-    assert result.ending is Ending.DONE
+    assert result.ending is WorkflowEnding.DONE
     assert result.patch is not None
     assert answer_of(result.patch).edits[0].replace == "2 * x"
     assert result.step is None
     assert [event.number for event in bench.sink.events] == list(range(1, len(bench.sink.events) + 1))
     end = bench.sink.events[-1]
-    assert (end.kind, end.ending, end.artifact) == (Happened.RUN_END, Ending.DONE, result.patch.id)
+    assert (end.kind, end.ending, end.artifact) == (TraceEventKind.RUN_END, WorkflowEnding.DONE, result.patch.id)
 
 
 def test_the_first_guard_that_rejects_ends_the_attempt_and_its_feedback_is_in_the_next_prompt() -> None:
     bench = Bench(
         ONE, verdicts=Verdicts({"patch": ["hunk one does not apply", True, True], "lint": ["name y unknown"]})
     )
-    assert bench.run().ending is Ending.DONE
+    assert bench.run().ending is WorkflowEnding.DONE
     assert [name for name, *_ in bench.verdicts.seen] == ["patch", "patch", "lint", "patch", "lint"]
     first, second, third = bench.model.prompts(Kind.PATCH)
     assert "rejected" not in first
@@ -69,7 +75,7 @@ def test_every_prompt_has_the_task_the_context_the_order_and_the_inputs() -> Non
 
 
 def test_a_file_that_the_context_shows_is_not_shown_twice_and_test_notes_go_to_those_who_write_tests() -> None:
-    bench = Bench(tdd(), given=Given(task=TASK, context="a.py", shown=("a.py",), test_notes="run by pytest"))
+    bench = Bench(tdd(), given=WorkflowInput(task=TASK, context="a.py", shown=("a.py",), test_notes="run by pytest"))
     bench.run()
     assert "    return x" not in bench.model.prompts(Kind.PATCH)[0]
     assert ["run by pytest" in one.prompt for one in bench.model.asked] == [False, True, False]
@@ -78,9 +84,9 @@ def test_a_file_that_the_context_shows_is_not_shown_twice_and_test_notes_go_to_t
 def test_retries_are_rmax_and_the_step_is_given_up_after_them() -> None:
     bench = Bench(ONE, verdicts=Verdicts({"lint": ["one", "two", "three", "four"]}))
     result = bench.run()
-    assert (result.ending, result.step, result.guard) == (Ending.EXHAUSTED, "patch", "lint")
-    assert len(bench.of(Happened.ATTEMPT)) == 3
-    assert bench.of(Happened.STEP_FAIL)[0].failure is StepFailure.RMAX
+    assert (result.ending, result.step, result.guard) == (WorkflowEnding.EXHAUSTED, "patch", "lint")
+    assert len(bench.of(TraceEventKind.ATTEMPT)) == 3
+    assert bench.of(TraceEventKind.STEP_FAIL)[0].failure is StepFailure.RMAX
 
 
 def test_first_tries_are_at_zero_and_retries_may_be_warmer_also_in_a_later_cycle() -> None:
@@ -96,25 +102,25 @@ def test_a_fatal_verdict_ends_the_run_at_once() -> None:
         tdd(patience=1, e_max=3, escalate=("analysis",)), verdicts=Verdicts({"green": [fatal("green", "no runner")]})
     )
     result = bench.run()
-    assert (result.ending, result.step, result.guard) == (Ending.FATAL, "patch", "green")
-    assert bench.of(Happened.STEP_FAIL)[0].failure is StepFailure.FATAL
-    assert not bench.of(Happened.ESCALATE)
+    assert (result.ending, result.step, result.guard) == (WorkflowEnding.FATAL, "patch", "green")
+    assert bench.of(TraceEventKind.STEP_FAIL)[0].failure is StepFailure.FATAL
+    assert not bench.of(TraceEventKind.ESCALATE)
 
 
 def test_equal_errors_of_one_guard_are_a_stagnation_even_with_others_in_between() -> None:
     workflow = tdd(rmax=6, patience=3, e_max=1, escalate=("test",))
     verdicts = Verdicts({"patch": [True, "p1", True, True, "p2", True], "green": ["same", "same", "same"]})
     bench = Bench(workflow, verdicts=verdicts)
-    assert bench.run().ending is Ending.DONE
-    (stagnation,) = bench.of(Happened.STAGNATION)
+    assert bench.run().ending is WorkflowEnding.DONE
+    (stagnation,) = bench.of(TraceEventKind.STAGNATION)
     assert (stagnation.guard, stagnation.signature, stagnation.attempt) == ("green", "same", 4)
 
 
 def test_a_model_that_swings_between_two_errors_stagnates() -> None:
     workflow = tdd(rmax=5, patience=2, e_max=0)
     bench = Bench(workflow, verdicts=Verdicts({"green": ["one", "two", "one", "two", "one", "two"]}))
-    assert bench.run().ending is Ending.EXHAUSTED
-    told = [(event.signature, event.attempt) for event in bench.of(Happened.STAGNATION)]
+    assert bench.run().ending is WorkflowEnding.EXHAUSTED
+    told = [(event.signature, event.attempt) for event in bench.of(TraceEventKind.STAGNATION)]
     assert told == [("one", 3), ("two", 4)], "each once in a cycle"
 
 
@@ -125,15 +131,15 @@ def test_a_server_that_takes_no_temperature_is_traced_as_such() -> None:
 
     bench = Bench(ONE, model=Own())
     bench.run()
-    assert [event.temperature for event in bench.of(Happened.ATTEMPT)] == [None]
+    assert [event.temperature for event in bench.of(TraceEventKind.ATTEMPT)] == [None]
 
 
 def test_different_errors_are_none() -> None:
     workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("test",))
     bench = Bench(workflow, verdicts=Verdicts({"green": ["one", "two", "three", "four"]}))
-    assert bench.run().ending is Ending.EXHAUSTED
-    assert not bench.of(Happened.STAGNATION)
-    assert bench.of(Happened.STEP_FAIL)[0].failure is StepFailure.RMAX
+    assert bench.run().ending is WorkflowEnding.EXHAUSTED
+    assert not bench.of(TraceEventKind.STAGNATION)
+    assert bench.of(TraceEventKind.STEP_FAIL)[0].failure is StepFailure.RMAX
 
 
 def test_errors_that_differ_in_what_changes_by_itself_are_equal() -> None:
@@ -142,25 +148,25 @@ def test_errors_that_differ_in_what_changes_by_itself_are_equal() -> None:
     ]
     bench = Bench(tdd(rmax=2, patience=2, e_max=1, escalate=("test",)), verdicts=Verdicts({"green": [*said]}))
     bench.run()
-    assert len(bench.of(Happened.STAGNATION)) == 1
+    assert len(bench.of(TraceEventKind.STAGNATION)) == 1
 
 
 def test_stagnation_without_a_target_is_told_to_the_model_once_as_an_event_and_from_then_on_in_prompts() -> None:
     workflow = Workflow(name="one", steps={"patch": msgspec.structs.replace(ONE.steps["patch"], rmax=3, patience=2)})
     bench = Bench(workflow, verdicts=Verdicts({"lint": ["same", "same", "same"]}))
-    assert bench.run().ending is Ending.DONE
-    assert len(bench.of(Happened.STAGNATION)) == 1
+    assert bench.run().ending is WorkflowEnding.DONE
+    assert len(bench.of(TraceEventKind.STAGNATION)) == 1
     assert ["again and again" in prompt for prompt in bench.model.prompts(Kind.PATCH)] == [False, False, True, True]
 
 
 def test_an_escalation_runs_targets_and_dependents_again_and_each_of_them_is_told_why() -> None:
     workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("analysis",))
     bench = Bench(workflow, verdicts=Verdicts({"green": ["wrong value 3", "wrong value 3"]}))
-    assert bench.run().ending is Ending.DONE
-    (escalate,), (invalidate,) = bench.of(Happened.ESCALATE), bench.of(Happened.INVALIDATE)
+    assert bench.run().ending is WorkflowEnding.DONE
+    (escalate,), (invalidate,) = bench.of(TraceEventKind.ESCALATE), bench.of(TraceEventKind.INVALIDATE)
     assert (escalate.targets, escalate.escalations, escalate.guard) == (("analysis",), 1, "green")
     assert invalidate.targets == ("analysis", "test")
-    assert [(e.step, e.cycle) for e in bench.of(Happened.STEP_START)] == [
+    assert [(e.step, e.cycle) for e in bench.of(TraceEventKind.STEP_START)] == [
         ("analysis", 1), ("test", 1), ("patch", 1), ("analysis", 2), ("test", 2), ("patch", 2)
     ]  # fmt: skip
     summary = escalate.summary or ""
@@ -173,7 +179,7 @@ def test_an_escalation_runs_targets_and_dependents_again_and_each_of_them_is_tol
     again = bench.model.prompts(Kind.PATCH)[-1]
     assert "before the work was sent back" not in again, "it had made nothing that passed"
     assert "Cycle 1, attempt 2: rejected by check `green`" in again, "history stays visible"
-    attempts = {(e.step, e.cycle, e.attempt): e for e in bench.of(Happened.ATTEMPT)}
+    attempts = {(e.step, e.cycle, e.attempt): e for e in bench.of(TraceEventKind.ATTEMPT)}
     rejected = attempts["patch", 1, 2].artifact
     for step in ("analysis", "test", "patch"):
         assert attempts[step, 2, 1].escalated_from == rejected
@@ -188,8 +194,8 @@ def test_an_escalation_runs_targets_and_dependents_again_and_each_of_them_is_tol
 def test_each_retry_of_a_later_cycle_is_told_too() -> None:
     workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("test",))
     bench = Bench(workflow, verdicts=Verdicts({"green": ["same", "same", "other"], "red": [True, "not red"]}))
-    assert bench.run().ending is Ending.DONE
-    summary = bench.of(Happened.ESCALATE)[0].summary or ""
+    assert bench.run().ending is WorkflowEnding.DONE
+    summary = bench.of(TraceEventKind.ESCALATE)[0].summary or ""
     assert [summary in prompt for prompt in bench.model.prompts(Kind.TEST)] == [False, True, True]
     assert [summary in prompt for prompt in bench.model.prompts(Kind.PATCH)] == [False, False, True, True]
 
@@ -199,7 +205,7 @@ def test_a_step_that_has_not_run_is_not_told_that_it_runs_again() -> None:
     steps = {**workflow.steps, "test": msgspec.structs.replace(
         workflow.steps["test"], rmax=2, patience=2, e_max=1, escalate=("analysis",))}  # fmt: skip
     bench = Bench(msgspec.structs.replace(workflow, steps=steps), verdicts=Verdicts({"red": ["same", "same"]}))
-    assert bench.run().ending is Ending.DONE
+    assert bench.run().ending is WorkflowEnding.DONE
     (prompt,) = bench.model.prompts(Kind.PATCH)
     assert "runs again" not in prompt
 
@@ -207,22 +213,22 @@ def test_a_step_that_has_not_run_is_not_told_that_it_runs_again() -> None:
 def test_stagnation_is_counted_anew_in_each_cycle() -> None:
     workflow = tdd(rmax=6, patience=3, e_max=2, escalate=("test",))
     bench = Bench(workflow, verdicts=Verdicts({"green": ["same"] * 9}))
-    assert bench.run().ending is Ending.EXHAUSTED
-    patches = [(e.cycle, e.attempt) for e in bench.of(Happened.ATTEMPT) if e.step == "patch"]
+    assert bench.run().ending is WorkflowEnding.EXHAUSTED
+    patches = [(e.cycle, e.attempt) for e in bench.of(TraceEventKind.ATTEMPT) if e.step == "patch"]
     assert patches == [(cycle, attempt) for cycle in (1, 2, 3) for attempt in (1, 2, 3)]
-    assert len(bench.of(Happened.ESCALATE)) == 2
-    assert bench.of(Happened.STEP_FAIL)[0].failure is StepFailure.ESCALATION_EXHAUSTED
+    assert len(bench.of(TraceEventKind.ESCALATE)) == 2
+    assert bench.of(TraceEventKind.STEP_FAIL)[0].failure is StepFailure.ESCALATION_EXHAUSTED
 
 
 def test_the_guard_that_stagnates_says_where_the_run_goes_back_to() -> None:
     workflow = tdd(rmax=6, patience=2, e_max=2, escalate=("analysis",), escalate_by_guard={"green": ("test",)})
     bench = Bench(workflow, verdicts=Verdicts({"green": ["g", "g"], "patch": [True, True, "p", "p"]}))
-    assert bench.run().ending is Ending.DONE
-    assert [(e.guard, e.targets) for e in bench.of(Happened.ESCALATE)] == [
+    assert bench.run().ending is WorkflowEnding.DONE
+    assert [(e.guard, e.targets) for e in bench.of(TraceEventKind.ESCALATE)] == [
         ("green", ("test",)),
         ("patch", ("analysis",)),
     ]
-    assert [e.targets for e in bench.of(Happened.INVALIDATE)] == [("test",), ("analysis", "test")]
+    assert [e.targets for e in bench.of(TraceEventKind.INVALIDATE)] == [("test",), ("analysis", "test")]
 
 
 def test_a_part_of_a_composite_guard_may_say_it_too() -> None:
@@ -231,21 +237,21 @@ def test_a_part_of_a_composite_guard_may_say_it_too() -> None:
     said = GuardResult(passed=False, guard="patch", feedback="lint: f", parts=parts)
     bench = Bench(workflow, verdicts=Verdicts({"patch": [said]}))
     bench.run()
-    assert bench.of(Happened.ESCALATE)[0].targets == ("test",)
-    assert next(e.parts for e in bench.of(Happened.GUARD) if e.guard == "patch") == {"apply": True, "lint": False}
+    assert bench.of(TraceEventKind.ESCALATE)[0].targets == ("test",)
+    assert next(e.parts for e in bench.of(TraceEventKind.GUARD) if e.guard == "patch") == {"apply": True, "lint": False}
 
 
 def test_budgets_act_one_target_at_a_time_until_none_is_left() -> None:
     workflow = tdd(rmax=3, patience=1, e_max=3, escalate=("test", "analysis"), budgets={"test": 2, "analysis": 1})
     bench = Bench(workflow, verdicts=Verdicts({"green": ["same"] * 9}))
     result = bench.run()
-    assert [e.targets for e in bench.of(Happened.ESCALATE)] == [("test",), ("test",), ("analysis",)]
-    assert result.ending is Ending.EXHAUSTED
+    assert [e.targets for e in bench.of(TraceEventKind.ESCALATE)] == [("test",), ("test",), ("analysis",)]
+    assert result.ending is WorkflowEnding.EXHAUSTED
     without = Bench(
         tdd(rmax=3, patience=1, e_max=3, escalate=("test", "analysis")), verdicts=Verdicts({"green": ["s"] * 9})
     )
     without.run()
-    assert {e.targets for e in without.of(Happened.ESCALATE)} == {("test", "analysis")}
+    assert {e.targets for e in without.of(TraceEventKind.ESCALATE)} == {("test", "analysis")}
 
 
 def reviewed(**review: object) -> Workflow:
@@ -259,9 +265,16 @@ def test_the_verdict_of_a_review_sends_the_run_back_at_once() -> None:
     bench = Bench(
         reviewed(e_max=2, escalate=("patch",)), verdicts=Verdicts({"review": [back(Kind.PATCH, "off by one"), True]})
     )
-    assert bench.run().ending is Ending.DONE
-    assert [(e.targets, e.step) for e in bench.of(Happened.ESCALATE)] == [(("patch",), "review")]
-    assert [e.step for e in bench.of(Happened.STEP_START)] == ["analysis", "test", "patch", "review", "patch", "review"]
+    assert bench.run().ending is WorkflowEnding.DONE
+    assert [(e.targets, e.step) for e in bench.of(TraceEventKind.ESCALATE)] == [(("patch",), "review")]
+    assert [e.step for e in bench.of(TraceEventKind.STEP_START)] == [
+        "analysis",
+        "test",
+        "patch",
+        "review",
+        "patch",
+        "review",
+    ]
     assert "feedback: off by one" in bench.model.prompts(Kind.PATCH)[1]
     assert "What you made last, before the work was sent back\n\nmodify a.py" in bench.model.prompts(Kind.PATCH)[1]
 
@@ -277,8 +290,8 @@ def test_a_review_chooses_among_its_targets_within_their_budgets() -> None:
     ]
     bench = Bench(workflow, verdicts=Verdicts({"review": [*said]}))
     result = bench.run()
-    assert [e.targets for e in bench.of(Happened.ESCALATE)] == [("test",), ("patch",), ("analysis",), ("patch",)]
-    assert result.ending is Ending.EXHAUSTED
+    assert [e.targets for e in bench.of(TraceEventKind.ESCALATE)] == [("test",), ("patch",), ("analysis",), ("patch",)]
+    assert result.ending is WorkflowEnding.EXHAUSTED
     assert result.guard == "review"
     assert result.patch is None, "what was given up leaves nothing"
     assert bench.engine.best is not None
@@ -286,16 +299,16 @@ def test_a_review_chooses_among_its_targets_within_their_budgets() -> None:
 
 def test_an_unusable_answer_is_an_attempt_with_feedback_and_its_tokens_count() -> None:
     bad = ModelError(
-        Fault.BAD_ANSWER,
+        ModelFault.BAD_ANSWER,
         "the answer does not fit its form, twice: no edits",
         usage=Usage(30, 0, 0, 7, 0.25),
         rejected=("Sure!", "{}"),
     )
-    refused = ModelError(Fault.REFUSED, "the provider's filter refused it")
+    refused = ModelError(ModelFault.REFUSED, "the provider's filter refused it")
     bench = Bench(ONE, model=ScriptedModel({Kind.PATCH: [bad, refused]}))
     result = bench.run()
-    assert result.ending is Ending.DONE
-    first, second, third = bench.of(Happened.ATTEMPT)
+    assert result.ending is WorkflowEnding.DONE
+    first, second, third = bench.of(TraceEventKind.ATTEMPT)
     assert (first.artifact, first.reason, first.usage and first.usage.input_tokens) == (None, bad.what, 30)
     assert [bench.sink.answers[name] for name in first.rejected] == ["Sure!", "{}"], "what was said is kept"
     assert (second.artifact, second.rejected) == (None, ())
@@ -313,56 +326,72 @@ def test_a_cut_off_answer_that_reaches_the_engine_is_unusable() -> None:
 
     bench = Bench(ONE, model=Cut())
     assert bench.run().usage.input_tokens == 20
-    assert [event.artifact is None for event in bench.of(Happened.ATTEMPT)] == [True, False]
+    assert [event.artifact is None for event in bench.of(TraceEventKind.ATTEMPT)] == [True, False]
 
 
 def test_unusable_answers_stagnate_as_errors_of_a_guard_do() -> None:
-    bad = [ModelError(Fault.BAD_ANSWER, "not JSON: line 3 column 7") for _ in range(2)]
+    bad = [ModelError(ModelFault.BAD_ANSWER, "not JSON: line 3 column 7") for _ in range(2)]
     workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("analysis",), escalate_by_guard={"answer": ("test",)})
     bench = Bench(workflow, model=ScriptedModel({Kind.PATCH: [*bad]}))
-    assert bench.run().ending is Ending.DONE
-    assert [(e.guard, e.targets) for e in bench.of(Happened.ESCALATE)] == [("answer", ("test",))]
+    assert bench.run().ending is WorkflowEnding.DONE
+    assert [(e.guard, e.targets) for e in bench.of(TraceEventKind.ESCALATE)] == [("answer", ("test",))]
 
 
-@pytest.mark.parametrize("fault", sorted(set(Fault) - {Fault.BAD_ANSWER, Fault.REFUSED, Fault.TOO_LONG, Fault.STOPPED}))
-def test_what_a_provider_does_is_raised_and_no_attempt(fault: Fault) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    sorted(set(ModelFault) - {ModelFault.BAD_ANSWER, ModelFault.REFUSED, ModelFault.TOO_LONG, ModelFault.STOPPED}),
+)
+def test_what_a_provider_does_is_raised_and_no_attempt(fault: ModelFault) -> None:
     error = ModelError(fault, "no answer", usage=Usage(3, 0, 0, 1, 0.1))
     bench = Bench(tdd(), model=ScriptedModel({Kind.TEST: [error]}))
     with pytest.raises(ModelError) as raised:
         bench.run()
     assert raised.value is error
-    assert [event.step for event in bench.of(Happened.ATTEMPT)] == ["analysis"]
+    assert [event.step for event in bench.of(TraceEventKind.ATTEMPT)] == ["analysis"]
     end = bench.sink.events[-1]
-    assert (end.kind, end.ending, end.step) == (Happened.RUN_END, Ending.ERROR, "test")
+    assert (end.kind, end.ending, end.step) == (TraceEventKind.RUN_END, WorkflowEnding.ERROR, "test")
     assert end.reason == f"{fault}: no answer"
     assert end.usage is not None
     assert end.usage.input_tokens == 13
 
 
 def test_a_prompt_that_is_too_long_after_all_is_shortened_and_asked_again() -> None:
-    too_long = [ModelError(Fault.TOO_LONG, "8192 tokens at most") for _ in range(2)]
-    given = Given(task=TASK, context="\n".join(f"file number {n}" for n in range(4000)))
+    too_long = [ModelError(ModelFault.TOO_LONG, "8192 tokens at most") for _ in range(2)]
+    given = WorkflowInput(task=TASK, context="\n".join(f"file number {n}" for n in range(4000)))
     bench = Bench(ONE, model=ScriptedModel({Kind.PATCH: [*too_long]}, window=40_000), given=given)
-    assert bench.run().ending is Ending.DONE
+    assert bench.run().ending is WorkflowEnding.DONE
     lengths = [len(prompt) for prompt in bench.model.prompts(Kind.PATCH)]
     assert lengths[0] > lengths[1] > lengths[2]
     assert "shortened" in bench.model.prompts(Kind.PATCH)[2]
-    assert len(bench.of(Happened.ATTEMPT)) == 1
+    assert len(bench.of(TraceEventKind.ATTEMPT)) == 1
 
 
 def test_a_window_that_is_too_small_in_any_case_is_fatal() -> None:
-    too_long = [ModelError(Fault.TOO_LONG, "64 tokens at most") for _ in range(9)]
+    too_long = [ModelError(ModelFault.TOO_LONG, "64 tokens at most") for _ in range(9)]
     bench = Bench(ONE, model=ScriptedModel({Kind.PATCH: [*too_long]}))
-    assert bench.run().ending is Ending.FATAL
+    assert bench.run().ending is WorkflowEnding.FATAL
     assert len(bench.model.asked) == 4
 
 
-def test_what_a_guard_cannot_do_is_raised_after_the_trace_says_so() -> None:
-    bench = Bench(tdd(), verdicts=Verdicts({"red": [OSError("no space left")]}))
-    with pytest.raises(OSError, match="no space left"):
+@pytest.mark.parametrize(
+    ("guard", "raised", "said"),
+    [
+        ("test_red", OSError, "OSError: no space left"),
+        ("mine:Red", GuardFaultError, "guard mine:Red failed: OSError: no space left"),
+    ],
+)
+def test_what_a_guard_cannot_do_is_raised_after_the_trace_says_so(
+    guard: str, raised: type[Exception], said: str
+) -> None:
+    """Of our own as it is, of others as their fault."""
+    bench = Bench(
+        msgspec.structs.replace(ONE, steps={"patch": msgspec.structs.replace(ONE.steps["patch"], guards=(guard,))}),
+        verdicts=Verdicts({guard: [OSError("no space left")]}),
+    )
+    with pytest.raises(raised, match="no space left"):
         bench.run()
     end = bench.sink.events[-1]
-    assert (end.ending, end.step, end.reason) == (Ending.ERROR, "test", "OSError: no space left")
+    assert (end.ending, end.step, end.reason) == (WorkflowEnding.ERROR, "patch", said)
 
 
 async def _for_ever() -> object:
@@ -374,11 +403,11 @@ def test_at_the_time_limit_the_best_patch_so_far_is_the_result() -> None:
     workflow = tdd(rmax=6)
     model = ScriptedModel({Kind.PATCH: [ANSWERS[Kind.PATCH], {"edits": []}, _for_ever]})
     bench = Bench(workflow, model=model, verdicts=Verdicts({"patch": [True, "nothing in it"], "green": ["not green"]}))
-    result = bench.run(limit_sec=0.05)
-    assert result.ending is Ending.TIME
+    result = bench.run(limit_sec=seconds(0.3))
+    assert result.ending is WorkflowEnding.TIME
     assert result.patch is not None
     assert answer_of(result.patch).edits, "the one that passed more guards, not the latest"
-    assert bench.sink.events[-1].ending is Ending.TIME
+    assert bench.sink.events[-1].ending is WorkflowEnding.TIME
     assert result.usage.input_tokens == 40
 
 
@@ -412,8 +441,8 @@ def test_a_patch_counts_while_a_guard_is_still_looking_at_it() -> None:
     assert bench.run(limit_sec=0.05).patch is not None
 
 
-@pytest.mark.parametrize("as_", [Ending.STOPPED, Ending.TIME])
-def test_cancelled_it_leaves_a_whole_trace_and_the_best_patch(as_: Ending) -> None:
+@pytest.mark.parametrize("as_", [WorkflowEnding.STOPPED, WorkflowEnding.TIME])
+def test_cancelled_it_leaves_a_whole_trace_and_the_best_patch(as_: WorkflowEnding) -> None:
     bench = Bench(
         ONE, model=ScriptedModel({Kind.PATCH: [ANSWERS[Kind.PATCH], _for_ever]}), verdicts=Verdicts({"lint": ["x"]})
     )
@@ -429,9 +458,9 @@ def test_cancelled_it_leaves_a_whole_trace_and_the_best_patch(as_: Ending) -> No
 
     asyncio.run(cancel())
     end = bench.sink.events[-1]
-    assert (end.kind, end.ending, end.step) == (Happened.RUN_END, as_, "patch")
+    assert (end.kind, end.ending, end.step) == (TraceEventKind.RUN_END, as_, "patch")
     assert bench.engine.best is not None
-    assert end.artifact == (bench.engine.best.id if as_ is Ending.TIME else None)
+    assert end.artifact == (bench.engine.best.id if as_ is WorkflowEnding.TIME else None)
     assert bench.engine.usage.input_tokens == 10
 
 
@@ -453,3 +482,90 @@ def test_guards_are_given_the_inputs_by_kind_and_their_options() -> None:
     assert (name, artifact.kind, sorted(context.inputs)) == ("green", Kind.PATCH, [Kind.ANALYSIS, Kind.TEST])
     assert context.options == {"runs": 2}
     assert context.language == "python"
+
+
+class _Foreign:
+    """A guard of a project, which does what it is told to do."""
+
+    name = "foreign"
+    does = "passes"
+
+    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+        if self.does == "exits":
+            sys.exit(3)
+        if self.does == "raises":
+            raise KeyError("mine")
+        if self.does == "blocks":
+            time.sleep(600)
+        if self.does == "waits":
+            await asyncio.Event().wait()
+        if self.does == "says nothing":
+            return None  # ty: ignore[invalid-return-type]
+        if self.does == "asks too much":
+            await context.workspace.diff({})
+        read = await context.workspace.read("a.py")
+        return GuardResult(passed=read is not None, guard=self.name)
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("exits", "called sys.exit(3)"),
+        ("raises", "failed: KeyError: 'mine'"),
+        ("blocks", "did not return within 0.2 s (guard_timeout_sec)"),
+        ("waits", "did not return within 0.2 s (guard_timeout_sec)"),
+        ("says nothing", "returned NoneType, not a GuardResult"),
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True], ids=["named", "part of a composite"])
+def test_what_a_guard_does_wrong_is_its_own_fault_and_named(
+    does: str, said: str, inside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs in a thread of its own: one that blocks stops no other trial, and none ends the process."""
+    monkeypatch.setattr(_Foreign, "does", does)
+    monkeypatch.setattr(sys.modules[__name__], "Foreign", _Foreign, raising=False)
+    spec = f"{__name__}:Foreign"
+    step = Step(generator="patch", prompt="Make it.", guards=(spec,), guard_timeout_sec=0.2)
+    if inside:
+        step = msgspec.structs.replace(step, guards=("composite",), options={"composite": {"parts": [spec]}})
+    bench = Bench(Workflow(name="one", steps={"patch": step}))
+    bench.engine = Engine(
+        bench.engine._workflow, bench.given, Ports(model=bench.model, workspace=bench.files, sink=bench.sink)
+    )
+    with pytest.raises(GuardFaultError) as error:
+        bench.run()
+    at_fault = "composite" if inside and "within" in said else spec
+    assert (str(error.value), error.value.guard) == (f"guard {at_fault} {said}", at_fault)
+    end = bench.sink.events[-1]
+    assert (end.ending, end.guard, end.reason) == (WorkflowEnding.ERROR, at_fault, str(error.value))
+    assert not bench.of(TraceEventKind.GUARD), "no verdict on the model's work"
+
+
+def test_a_guard_of_a_project_reaches_the_repository_and_what_that_cannot_do_stays_its_own_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "Foreign", _Foreign, raising=False)
+    step = Step(generator="patch", prompt="Make it.", guards=(f"{__name__}:Foreign",))
+    for does in ("passes", "asks too much"):
+        monkeypatch.setattr(_Foreign, "does", does)
+        bench = Bench(Workflow(name="one", steps={"patch": step}))
+        ports = Ports(model=bench.model, workspace=bench.files, sink=bench.sink)
+        bench.engine = Engine(bench.engine._workflow, bench.given, ports)
+        if does == "passes":
+            assert bench.run().ending is WorkflowEnding.DONE
+        else:
+            with pytest.raises(AssertionError, match="there is no git here"):
+                bench.run()
+
+
+@pytest.mark.parametrize("submit_best", [False, True])
+def test_a_run_that_gives_up_leaves_its_best_patch_only_where_the_workflow_says_so(submit_best: bool) -> None:
+    workflow = msgspec.structs.replace(ONE, submit_best=submit_best)
+    bench = Bench(workflow, verdicts=Verdicts({"patch": [True, "no", "no"], "lint": ["one"]}))
+    result = bench.run()
+    assert result.ending is WorkflowEnding.EXHAUSTED
+    assert (result.patch is not None) is submit_best
+    history = fold(bench.sink.events)
+    assert history.best_submitted is submit_best
+    if result.patch is not None:
+        assert result.patch.attempt == 1, "the one that passed most guards"

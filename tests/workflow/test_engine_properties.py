@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.scripted_workflow import Bench, ScriptedModel, Verdicts, back, fatal
-from terminalbench.llm.model import Fault, ModelError
+from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.workflow.model import Kind, Step, Workflow
-from terminalbench.workflow.trace import Ending, Happened, StepFailure
+from terminalbench.workflow.trace import StepFailure, TraceEventKind, WorkflowEnding
 
 KINDS = (Kind.ANALYSIS, Kind.TEST, Kind.PLAN, Kind.PATCH)
 
@@ -40,7 +40,7 @@ def workflows(draw: st.DrawFn) -> Workflow:
 verdicts = st.sampled_from(
     [True, True, "error a", "error b", fatal("one", "f"), back(Kind.ANALYSIS, "b"), back(Kind.PATCH, "p")]
 )
-answers = st.sampled_from([None, None, None, ModelError(Fault.BAD_ANSWER, "no JSON")])
+answers = st.sampled_from([None, None, None, ModelError(ModelFault.BAD_ANSWER, "no JSON")])
 
 
 @settings(max_examples=150, deadline=None)
@@ -53,39 +53,43 @@ def test_a_run_ends_within_its_bounds_with_a_well_formed_trace(workflow, one, tw
     events = bench.sink.events
 
     assert [event.number for event in events] == list(range(1, len(events) + 1))
-    assert events[0].kind is Happened.RUN_START
-    assert [event.kind for event in events].count(Happened.RUN_END) == 1
-    assert events[-1].kind is Happened.RUN_END
-    assert result.ending in (Ending.DONE, Ending.EXHAUSTED, Ending.FATAL)
+    assert events[0].kind is TraceEventKind.RUN_START
+    assert [event.kind for event in events].count(TraceEventKind.RUN_END) == 1
+    assert events[-1].kind is TraceEventKind.RUN_END
+    assert result.ending in (WorkflowEnding.DONE, WorkflowEnding.EXHAUSTED, WorkflowEnding.FATAL)
 
-    attempts = Counter((event.step, event.cycle) for event in bench.of(Happened.ATTEMPT))
+    attempts = Counter((event.step, event.cycle) for event in bench.of(TraceEventKind.ATTEMPT))
     assert all(count <= workflow.steps[step].rmax + 1 for (step, _), count in attempts.items() if step)
-    escalations = Counter(event.step for event in bench.of(Happened.ESCALATE))
+    escalations = Counter(event.step for event in bench.of(TraceEventKind.ESCALATE))
     assert all(count <= workflow.steps[step].e_max for step, count in escalations.items() if step)
     for name, step in workflow.steps.items():
-        to = Counter(target for event in bench.of(Happened.ESCALATE) if event.step == name for target in event.targets)
+        to = Counter(
+            target for event in bench.of(TraceEventKind.ESCALATE) if event.step == name for target in event.targets
+        )
         assert all(to[target] <= budget for target, budget in step.budgets.items())
 
     # Every run of a step has its start, its attempts counted from 1, and one end; the steps that end a run say why.
     open_step: tuple[str | None, int | None] | None = None
     cycles: Counter[str | None] = Counter()
     for event in events[1:-1]:
-        if event.kind is Happened.STEP_START:
+        if event.kind is TraceEventKind.STEP_START:
             assert open_step is None
             cycles[event.step] += 1
             open_step, number = (event.step, event.cycle), 0
             assert event.cycle == cycles[event.step]
             continue
         assert (event.step, event.cycle) == open_step
-        if event.kind is Happened.ATTEMPT:
+        if event.kind is TraceEventKind.ATTEMPT:
             number += 1
             assert event.attempt == number
-        if event.kind in (Happened.STEP_PASS, Happened.STEP_FAIL, Happened.INVALIDATE):
+        if event.kind in (TraceEventKind.STEP_PASS, TraceEventKind.STEP_FAIL, TraceEventKind.INVALIDATE):
             open_step = None
     assert open_step is None
-    failures = bench.of(Happened.STEP_FAIL)
-    assert len(failures) == (0 if result.ending is Ending.DONE else 1)
-    assert all((failure.failure is StepFailure.FATAL) == (result.ending is Ending.FATAL) for failure in failures)
+    failures = bench.of(TraceEventKind.STEP_FAIL)
+    assert len(failures) == (0 if result.ending is WorkflowEnding.DONE else 1)
+    assert all(
+        (failure.failure is StepFailure.FATAL) == (result.ending is WorkflowEnding.FATAL) for failure in failures
+    )
     assert result.usage.input_tokens == 10 * sum(
-        event.artifact is not None for event in bench.of(Happened.ATTEMPT)
+        event.artifact is not None for event in bench.of(TraceEventKind.ATTEMPT)
     ) or (result.usage.input_tokens is None)

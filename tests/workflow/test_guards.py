@@ -4,14 +4,12 @@ import asyncio
 import re
 import shutil
 import sys
-import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from conftest import REPO
-from support.guards import artifact, asked, create, patch
+from support.guards import asked, create, patch
 from support.workspace import FolderWorkspace, repository
 from terminalbench import registry
 from terminalbench.workflow.generators import (
@@ -24,7 +22,6 @@ from terminalbench.workflow.generators import (
     Plan,
     Review,
     WrittenTest,
-    answer_of,
 )
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind
 
@@ -312,7 +309,7 @@ def test_without_an_interpreter_tests_are_a_fatal_matter(tmp_path: Path) -> None
     assert "Python is not installed here" in unchecked.feedback
 
 
-def test_the_page_on_guards_names_every_guard_its_options_and_a_guard_that_works(shop) -> None:
+def test_the_page_on_guards_names_every_guard_and_its_options() -> None:
     page = (REPO / "docs/guards.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \|(.*)$", page, re.MULTILINE))
     assert set(rows) == set(registry.BUILTIN["guards"])
@@ -320,8 +317,3 @@ def test_the_page_on_guards_names_every_guard_its_options_and_a_guard_that_works
         assert set(re.findall(r"`(\w+)`(?: \(|,|(?= \|$))", row.rsplit("|", 2)[-2] + "|")) == set(
             getattr(registry.resolve("guards", name), "options", {})
         )
-    example = textwrap.dedent(page[page.index("    class SmallPatch") : page.index("`Kind` and")])
-    space: dict[str, Any] = {"Kind": Kind, "GuardResult": GuardResult, "answer_of": answer_of}
-    exec(example, space)
-    context = GuardContext(workspace=shop, inputs={}, language="", options={"most": 0})
-    assert not asyncio.run(space["SmallPatch"]().check(artifact(patch(FIX)), context)).passed

@@ -5,18 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from terminalbench.workflow.generators import Edit
-from terminalbench.workflow.patches import Changes, Flaw, edited, path_problem
+from terminalbench.workflow.patches import EditFlaw, PatchedFiles, edited, path_problem
 
 TRACKED = ("a.py", "pkg/b.py", "link", "pkg/data.bin")
 
 
-def modify(text: str | bytes, search: str, replace: str) -> Changes:
+def modify(text: str | bytes, search: str, replace: str) -> PatchedFiles:
     data = text if isinstance(text, bytes) else text.encode()
     edit = Edit(action="modify", path="a.py", search=search, replace=replace)
     return edited([edit], frozenset(TRACKED), {"a.py": data})
 
 
-def only(changes: Changes) -> bytes | None:
+def only(changes: PatchedFiles) -> bytes | None:
     assert not changes.problems, changes.problems
     [content] = changes.files.values()
     return content
@@ -46,17 +46,17 @@ def test_a_search_text_means_one_place(before, search: str, replace: str, after:
 @pytest.mark.parametrize(
     ("before", "search", "flaw", "told"),
     [
-        ("x = 1\nx = 1\n", "x = 1", Flaw.AMBIGUOUS, "2 times (lines 1, 2)"),
-        ("    a()\n\n    b()\n    a()\n", "a()\n", Flaw.AMBIGUOUS, "2 times"),
-        ("def total(items):\n    return sum(items)\n", "def total(item):\n    return sum(items)\n", Flaw.NOT_FOUND, "def total(items):\n    return sum(items)"),
-        ("alpha\n", "nothing like it at all", Flaw.NOT_FOUND, "Nothing in it is similar"),
-        ("alpha\n", " \n", Flaw.NO_SEARCH, "no `search` text"),
-        (b"\0\1", "x", Flaw.BINARY, "binary"),
-        ("a\n", "a", Flaw.NOTHING, "changes nothing"),
+        ("x = 1\nx = 1\n", "x = 1", EditFlaw.AMBIGUOUS, "2 times (lines 1, 2)"),
+        ("    a()\n\n    b()\n    a()\n", "a()\n", EditFlaw.AMBIGUOUS, "2 times"),
+        ("def total(items):\n    return sum(items)\n", "def total(item):\n    return sum(items)\n", EditFlaw.NOT_FOUND, "def total(items):\n    return sum(items)"),
+        ("alpha\n", "nothing like it at all", EditFlaw.NOT_FOUND, "Nothing in it is similar"),
+        ("alpha\n", " \n", EditFlaw.NO_SEARCH, "no `search` text"),
+        (b"\0\1", "x", EditFlaw.BINARY, "binary"),
+        ("a\n", "a", EditFlaw.NOTHING, "changes nothing"),
     ],
 )  # fmt: skip
-def test_a_search_text_without_its_place_is_told_what_is_there(before, search: str, flaw: Flaw, told: str) -> None:
-    [problem] = modify(before, search, "a" if flaw is Flaw.NOTHING else "other").problems
+def test_a_search_text_without_its_place_is_told_what_is_there(before, search: str, flaw: EditFlaw, told: str) -> None:
+    [problem] = modify(before, search, "a" if flaw is EditFlaw.NOTHING else "other").problems
     assert problem.flaw is flaw
     assert told in problem.what
 
@@ -70,16 +70,16 @@ def test_foreign_text_in_feedback_cannot_act() -> None:
 @pytest.mark.parametrize(
     ("edit", "flaw"),
     [
-        (Edit(action="create", path="a.py", content="x"), Flaw.EXISTS),
-        (Edit(action="create", path="pkg", content="x"), Flaw.EXISTS),
-        (Edit(action="modify", path="b.py", search="x", replace="y"), Flaw.ABSENT),
-        (Edit(action="delete", path="c.py"), Flaw.ABSENT),
-        (Edit(action="modify", path="link", search="x", replace="y"), Flaw.PATH),
-        (Edit(action="create", path="link/x", content="x"), Flaw.PATH),
-        (Edit(action="create", path="new.py", content="\ud800"), Flaw.TEXT),
+        (Edit(action="create", path="a.py", content="x"), EditFlaw.EXISTS),
+        (Edit(action="create", path="pkg", content="x"), EditFlaw.EXISTS),
+        (Edit(action="modify", path="b.py", search="x", replace="y"), EditFlaw.ABSENT),
+        (Edit(action="delete", path="c.py"), EditFlaw.ABSENT),
+        (Edit(action="modify", path="link", search="x", replace="y"), EditFlaw.PATH),
+        (Edit(action="create", path="link/x", content="x"), EditFlaw.PATH),
+        (Edit(action="create", path="new.py", content="\ud800"), EditFlaw.TEXT),
     ],
 )  # fmt: skip
-def test_edits_that_cannot_be_made(edit: Edit, flaw: Flaw) -> None:
+def test_edits_that_cannot_be_made(edit: Edit, flaw: EditFlaw) -> None:
     [problem] = edited([edit], frozenset(TRACKED), {"a.py": b"a\n", "pkg/b.py": b"b\n"}).problems
     assert problem.flaw is flaw
     if edit.path == "b.py":
@@ -90,7 +90,7 @@ def test_edits_that_cannot_be_made(edit: Edit, flaw: Flaw) -> None:
 def test_a_path_that_leaves_the_repository_is_refused(path: str) -> None:
     assert path_problem(path, frozenset(TRACKED)) is not None
     [problem] = edited([Edit(action="create", path=path, content="x")], frozenset(TRACKED), {"a.py": b""}).problems
-    assert problem.flaw is Flaw.PATH
+    assert problem.flaw is EditFlaw.PATH
     assert problem.what.isprintable()
 
 
@@ -108,7 +108,7 @@ def test_edits_are_made_in_their_order() -> None:
         Edit(action="delete", path="pkg/b.py"),
     ]
     changes = edited(edits, frozenset(TRACKED), {"a.py": b"one\n", "pkg/b.py": b"b\n"})
-    assert changes == Changes({"a.py": b"three\n", "new.py": b"x = 2", "pkg/b.py": None})
+    assert changes == PatchedFiles({"a.py": b"three\n", "new.py": b"x = 2", "pkg/b.py": None})
 
 
 LINES = st.lists(st.text(alphabet="abc =()", max_size=6), min_size=1, max_size=12)

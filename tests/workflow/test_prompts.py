@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from terminalbench.llm.model import count_text
 from terminalbench.workflow.generators import GENERATORS, content_of
 from terminalbench.workflow.model import Artifact, Kind, Step
-from terminalbench.workflow.prompts import Scene, Tried, context_budget, messages, room, shorten, shown
+from terminalbench.workflow.prompts import RejectedAttempt, Scene, context_budget, messages, room, shorten, shown
 
 STEP = Step(generator="patch", prompt="Make the change that is asked for.")
 
@@ -20,8 +20,8 @@ def text_of(built: Scene, tokens: int = 50_000) -> str:
     return "\n".join(message.content for message in messages(built, tokens))
 
 
-def tried(attempt: int, feedback: str, cycle: int = 1) -> Tried:
-    return Tried(cycle=cycle, attempt=attempt, guard="patch", feedback=feedback, signature=feedback)
+def tried(attempt: int, feedback: str, cycle: int = 1) -> RejectedAttempt:
+    return RejectedAttempt(cycle=cycle, attempt=attempt, guard="patch", feedback=feedback, signature=feedback)
 
 
 def test_the_form_of_the_answer_is_in_every_prompt() -> None:

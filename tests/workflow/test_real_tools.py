@@ -11,7 +11,7 @@ import pytest
 from support.guards import asked, create, patch, run, verdicts
 from support.workspace import FolderWorkspace, repository
 from terminalbench.workflow.generators import Edit, WrittenTest
-from terminalbench.workflow.runners.report import Verdict
+from terminalbench.workflow.runners.report import CaseVerdict
 
 TOOLS = Path(__file__).parent / "tools" / "node_modules"
 SYSTEM = "/usr/local/bin:/usr/bin:/bin"
@@ -69,12 +69,12 @@ def test_runners_tell_assertions_from_other_errors(tmp_path: Path, runner: str) 
     report = run(space, "test/guarded.test.js", code)
     assert not report.broken, report
     assert verdicts(report) == {
-        "wrong": Verdict.FAILED,
-        "right": Verdict.PASSED,
-        "raises": Verdict.RAISED,
-        "waits": Verdict.RAISED,
-        "skipped": Verdict.SKIPPED,
-        "group inner": Verdict.FAILED,
+        "wrong": CaseVerdict.FAILED,
+        "right": CaseVerdict.PASSED,
+        "raises": CaseVerdict.RAISED,
+        "waits": CaseVerdict.RAISED,
+        "skipped": CaseVerdict.SKIPPED,
+        "group inner": CaseVerdict.FAILED,
     }
     raised = {case.id: (case.error, case.message) for case in report.cases}
     assert raised["waits"] == ("RangeError", "late")

@@ -13,9 +13,9 @@ from support.guards import run, verdicts
 from support.workspace import FolderWorkspace, repository
 from terminalbench.workflow import checks, programs
 from terminalbench.workflow.languages import Language, Repository, Runner
-from terminalbench.workflow.model import Ran
+from terminalbench.workflow.model import CommandRun
 from terminalbench.workflow.runners import go, node, python
-from terminalbench.workflow.runners.report import MARK, Report, Verdict
+from terminalbench.workflow.runners.report import MARK, CaseReport, CaseVerdict
 
 NODE = {
     "package.json": '{"name": "shop", "scripts": {"test": "node --test"}}',
@@ -46,11 +46,11 @@ def test_node_tells_assertions_from_other_errors(shop) -> None:
     )
     report = run(shop, "test/guarded.test.js", code)
     assert verdicts(report) == {
-        "wrong": Verdict.FAILED,
-        "right": Verdict.PASSED,
-        "raises": Verdict.RAISED,
-        "skipped": Verdict.SKIPPED,
-        "inner": Verdict.FAILED,
+        "wrong": CaseVerdict.FAILED,
+        "right": CaseVerdict.PASSED,
+        "raises": CaseVerdict.RAISED,
+        "skipped": CaseVerdict.SKIPPED,
+        "inner": CaseVerdict.FAILED,
     }
     assert not report.broken
     wrong = next(case for case in report.cases if case.id.endswith("wrong"))
@@ -102,7 +102,7 @@ def test_typescript_runs_where_node_can(tmp_path: Path) -> None:
     if report.missing:
         assert report.missing == "a Node that runs TypeScript"
     else:
-        assert verdicts(report) == {"one": Verdict.FAILED}
+        assert verdicts(report) == {"one": CaseVerdict.FAILED}
 
 
 def test_a_runner_that_is_not_installed_is_missing(shop, tmp_path: Path) -> None:
@@ -214,17 +214,17 @@ def test_the_other_runners_are_run_from_their_package_and_read(tmp_path: Path, r
 
 
 def test_reports_that_say_nothing_are_broken() -> None:
-    def read(text: object, runner: Runner) -> Report:
+    def read(text: object, runner: Runner) -> CaseReport:
         said = text if isinstance(text, str) else json.dumps(text)
-        return node.read(Ran(1, f"SyntaxError: odd\n{MARK}\n{said}", ""), runner, "x.test.js")
+        return node.read(CommandRun(1, f"SyntaxError: odd\n{MARK}\n{said}", ""), runner, "x.test.js")
 
     assert "Cannot find module" in read(BROKEN, Runner.JEST).broken
     for runner in (Runner.JEST, Runner.MOCHA, Runner.NODE):
         for junk in ("", "{", "[]", "null", '{"testResults": 1, "tests": [1]}'):
             assert read(junk, runner).broken
-    assert python.read(Ran(4, f"ImportError: conftest\n{MARK}\n", "")).broken
-    assert "ImportError" in python.read(Ran(4, f"E   ImportError: no x\n{MARK}\nnot json", "")).broken
-    assert node.read(Ran(None, "", ""), Runner.JEST, "x").late
+    assert python.read(CommandRun(4, f"ImportError: conftest\n{MARK}\n", "")).broken
+    assert "ImportError" in python.read(CommandRun(4, f"E   ImportError: no x\n{MARK}\nnot json", "")).broken
+    assert node.read(CommandRun(None, "", ""), Runner.JEST, "x").late
 
 
 def test_the_loader_of_a_packages_test_script_is_used() -> None:
@@ -235,8 +235,8 @@ def test_the_loader_of_a_packages_test_script_is_used() -> None:
     assert node.command(repository, "a.test.ts", Runner.NODE)[-3:] == ["--import", "tsx", "--experimental-x"]
 
 
-def events(*found: dict) -> Ran:
-    return Ran(1, "\n".join(json.dumps({"Package": "x", **event}) for event in found), "")
+def events(*found: dict) -> CommandRun:
+    return CommandRun(1, "\n".join(json.dumps({"Package": "x", **event}) for event in found), "")
 
 
 def test_go_tells_failures_panics_and_compilation_apart() -> None:
@@ -252,12 +252,12 @@ def test_go_tells_failures_panics_and_compilation_apart() -> None:
     )
     report = go.read(ran, "shop/guarded_test.go")
     assert verdicts(report) == {
-        "TestTotal/empty": Verdict.FAILED,
-        "TestFine": Verdict.PASSED,
-        "TestDies": Verdict.RAISED,
+        "TestTotal/empty": CaseVerdict.FAILED,
+        "TestFine": CaseVerdict.PASSED,
+        "TestDies": CaseVerdict.RAISED,
     }
     assert (report.cases[0].message, report.cases[0].where) == ("got 1, want 0", "shop/cart_test.go")
-    old = Ran(
+    old = CommandRun(
         1,
         json.dumps({"Action": "fail", "Package": "x"}),
         "# x\nshop/guarded_test.go:5:2: undefined: Total\nFAIL x [build failed]",
@@ -269,7 +269,7 @@ def test_go_tells_failures_panics_and_compilation_apart() -> None:
         {"Action": "fail"},
     )
     assert "undefined: Total" in go.read(new, "shop/guarded_test.go").broken
-    assert go.read(Ran(127, "", "go: not found"), "a_test.go").missing == "Go"
+    assert go.read(CommandRun(127, "", "go: not found"), "a_test.go").missing == "Go"
     assert go.command("shop/x_test.go", "func TestA(t *testing.T) {}\nfunc TestB(t *testing.T) {}")[-2:] == [
         "shop",
         "^(TestA|TestB)$",
@@ -284,5 +284,5 @@ def test_go_itself(tmp_path: Path) -> None:
     }
     space = FolderWorkspace(repository(tmp_path / "repo", files), tmp_path / "keep", {"GOFLAGS": "-mod=mod", "HOME": str(tmp_path), "GOCACHE": str(tmp_path / "cache")})  # fmt: skip
     code = 'package cart\n\nimport "testing"\n\nfunc TestTotal(t *testing.T) {\n\tif Total(2) != 2 {\n\t\tt.Fatal("wrong")\n\t}\n}\n'
-    assert verdicts(run(space, "cart/guarded_test.go", code)) == {"TestTotal": Verdict.FAILED}
+    assert verdicts(run(space, "cart/guarded_test.go", code)) == {"TestTotal": CaseVerdict.FAILED}
     assert "undefined" in run(space, "cart/guarded_test.go", code.replace("Total(2)", "Sum(2)")).broken

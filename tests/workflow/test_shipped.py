@@ -9,7 +9,7 @@ import pytest
 from support.scripted_workflow import Bench, Verdicts, back, fatal
 from terminalbench.workflow.load import load, shipped
 from terminalbench.workflow.model import Kind, Workflow
-from terminalbench.workflow.trace import Ending, Happened
+from terminalbench.workflow.trace import TraceEventKind, WorkflowEnding
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "workflows"
 Way = Callable[[Workflow], Verdicts]
@@ -79,18 +79,18 @@ def test_the_events_of_every_way(name: str, golden) -> None:
 def test_each_rerun_is_told_what_was_wrong(name: str, way: str) -> None:
     """What the model received: feedback of the attempt before, and the failure that sent the work back."""
     bench = ran(name, WAYS[way])
-    attempts = bench.of(Happened.ATTEMPT)
+    attempts = bench.of(TraceEventKind.ATTEMPT)
     assert len(attempts) == len(bench.model.asked)
-    rejected = {(e.step, e.cycle, e.attempt): e.feedback for e in bench.of(Happened.GUARD) if e.passed is False}
+    rejected = {(e.step, e.cycle, e.attempt): e.feedback for e in bench.of(TraceEventKind.GUARD) if e.passed is False}
     sent: dict[str, list[str]] = {}
     order = {event.number: event for event in bench.sink.events}
     prompts = iter(bench.model.asked)
     for event in order.values():
-        if event.kind is Happened.ESCALATE:
+        if event.kind is TraceEventKind.ESCALATE:
             again = {s for t in event.targets for s in (t, *bench.workflow.dependents(t))}
             for step in again:
                 sent.setdefault(step, []).append(event.summary or "")
-        elif event.kind is Happened.ATTEMPT:
+        elif event.kind is TraceEventKind.ATTEMPT:
             prompt, step, cycle = next(prompts).prompt, event.step or "", event.cycle or 0
             before = [rejected[step, cycle, number] for number in range(1, event.attempt or 0)]
             assert all(feedback and feedback in prompt for feedback in before)
@@ -117,13 +117,13 @@ def test_no_two_differ_in_name_only() -> None:
 
 def test_the_verdict_of_the_review_acts() -> None:
     revised = ran("s1_tdd_review", goes_back)
-    assert [e.targets for e in revised.of(Happened.ESCALATE)] == [("patch",), ("patch",)]
+    assert [e.targets for e in revised.of(TraceEventKind.ESCALATE)] == [("patch",), ("patch",)]
     chosen = ran("s1_tdd_review_backtrack", goes_back)
-    assert [e.targets for e in chosen.of(Happened.ESCALATE)] == [("test",), ("analysis",), ("patch",)]
-    assert chosen.sink.events[-1].ending is Ending.DONE
+    assert [e.targets for e in chosen.of(TraceEventKind.ESCALATE)] == [("test",), ("analysis",), ("patch",)]
+    assert chosen.sink.events[-1].ending is WorkflowEnding.DONE
 
 
 def test_the_rules_of_rule_backtrack_go_further_back_until_their_budgets_are_spent() -> None:
     bench = ran("s1_tdd_rule_backtrack", exhausts)
-    assert [e.targets for e in bench.of(Happened.ESCALATE)] == [("test",), ("test",), ("analysis",)]
-    assert bench.sink.events[-1].ending is Ending.EXHAUSTED
+    assert [e.targets for e in bench.of(TraceEventKind.ESCALATE)] == [("test",), ("test",), ("analysis",)]
+    assert bench.sink.events[-1].ending is WorkflowEnding.EXHAUSTED

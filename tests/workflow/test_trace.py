@@ -9,10 +9,10 @@ from terminalbench.workflow.engine import Engine
 from terminalbench.workflow.load import load
 from terminalbench.workflow.model import Artifact, Kind
 from terminalbench.workflow.trace import (
-    Ending,
-    Happened,
     TraceEvent,
+    TraceEventKind,
     TraceFolder,
+    WorkflowEnding,
     object_file,
     read_artifact,
     read_trace,
@@ -34,10 +34,10 @@ def test_a_run_leaves_its_events_and_every_artifact(tmp_path: Path) -> None:
     trace = read_trace(tmp_path)
     assert not trace.unreadable
     assert [event.number for event in trace.events] == list(range(1, len(trace.events) + 1))
-    assert trace.events[0].kind is Happened.RUN_START
+    assert trace.events[0].kind is TraceEventKind.RUN_START
     assert trace.events[0].config == load("s1_tdd").digest
-    assert trace.events[-1].ending is Ending.DONE
-    made = [event.artifact for event in trace.events if event.kind is Happened.ATTEMPT]
+    assert trace.events[-1].ending is WorkflowEnding.DONE
+    made = [event.artifact for event in trace.events if event.kind is TraceEventKind.ATTEMPT]
     artifacts = [read_artifact(tmp_path, artifact or "") for artifact in made]
     assert [artifact.kind for artifact in artifacts if artifact] == [Kind.ANALYSIS, Kind.TEST, Kind.PATCH]
     assert [artifact.id == Artifact.name_of(artifact.kind, artifact.content) for artifact in artifacts if artifact] == [
@@ -48,7 +48,7 @@ def test_a_run_leaves_its_events_and_every_artifact(tmp_path: Path) -> None:
 def test_each_line_is_on_disk_when_it_is_written(tmp_path: Path) -> None:
     sink = TraceFolder(tmp_path)
     for number in (1, 2, 3):
-        sink.write(Happened.STEP_START, step="a", cycle=number)
+        sink.write(TraceEventKind.STEP_START, step="a", cycle=number)
         assert len(read_jsonl(trace_file(tmp_path), TraceEvent).records) == number
 
 

@@ -4,9 +4,16 @@ import re
 import textwrap
 from pathlib import Path
 
+import msgspec
+import pytest
+
+from support.scripted_workflow import Bench, ScriptedModel
 from terminalbench.experiments.schema import workflow_tables
+from terminalbench.workflow.attempt import Ports
+from terminalbench.workflow.engine import Engine
 from terminalbench.workflow.load import from_texts, load, shipped
-from terminalbench.workflow.trace import Ending, Happened, StepFailure
+from terminalbench.workflow.model import Kind
+from terminalbench.workflow.trace import StepFailure, TraceEventKind, WorkflowEnding
 
 PAGE = (Path(__file__).parents[2] / "docs" / "workflows.md").read_text()
 
@@ -29,5 +36,26 @@ def test_each_shipped_workflow_has_a_row_with_its_steps() -> None:
 
 
 def test_every_event_failure_and_ending_is_named() -> None:
-    for word in (*Happened, *StepFailure, *Ending):
+    for word in (*TraceEventKind, *StepFailure, *WorkflowEnding):
         assert f"`{word}`" in PAGE, word
+
+
+def test_the_guard_of_the_page_is_one_and_its_step_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guards.md").read_text()
+    blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^(?:    .*)?\n)+", page, re.MULTILINE)]
+    code = next(block for block in blocks if "class SmallPatch" in block)
+    step = next(block for block in blocks if "[steps.patch]" in block)
+    (tmp_path / "mypkg").mkdir()
+    (tmp_path / "mypkg" / "guards.py").write_text(code.strip() + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    workflow = from_texts({"file": f'name = "mine"\n{step}prompt = "Make it."\n'})
+    assert workflow.steps["patch"].guard_timeout_sec == 600
+    edits = [{"action": "modify", "path": "a.py", "search": "x", "replace": str(n)} for n in range(5)]
+    model = ScriptedModel({Kind.PATCH: [{"edits": edits}] * 9})
+    one = msgspec.structs.replace(workflow.steps["patch"], guards=("mypkg.guards:SmallPatch",))
+    bench = Bench(msgspec.structs.replace(workflow, steps={"patch": one}), model=model)
+    bench.engine = Engine(
+        bench.engine._workflow, bench.given, Ports(model=model, workspace=bench.files, sink=bench.sink)
+    )
+    assert bench.run().guard == "mypkg.guards:SmallPatch"
+    assert bench.of(TraceEventKind.GUARD)[0].feedback == "5 edits are too many: at most 4."

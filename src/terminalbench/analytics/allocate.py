@@ -59,7 +59,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass
-class _Cell:
+class _AllocationCell:
     profile: str
     task: TaskRef
     order: tuple[int, int]
@@ -82,11 +82,11 @@ class _Cell:
 
 
 @dataclass(frozen=True)
-class _Aim:
+class _ContrastAim:
     """One contrast: its cells, the sum of their squared errors and its width now, and whether that is enough."""
 
     contrast: Contrast
-    cells: list[_Cell]
+    cells: list[_AllocationCell]
     before: float
     now: float
     reached: bool
@@ -122,7 +122,7 @@ def allocate(comparison: Comparison, rule: TopUp) -> Allocation:
     return Allocation(done=False, reason=reason, more=more, half_width=widest, expected=expected)
 
 
-def _cells(comparison: Comparison) -> dict[CellKey, _Cell]:
+def _cells(comparison: Comparison) -> dict[CellKey, _AllocationCell]:
     """Every cell with its likely variance: its own results, drawn a little towards the task's under all profiles.
 
     A task that profiles solve unequally is thereby taken to be less settled than one on which they agree.
@@ -141,13 +141,15 @@ def _cells(comparison: Comparison) -> dict[CellKey, _Cell]:
             shared = (passed + 0.5) / (measured + 1)
             rate = (task.passed + _PRIOR * shared) / (task.measured + _PRIOR)
             place = (order[task.task], column)
-            cells[profile.profile, task.task] = _Cell(
+            cells[profile.profile, task.task] = _AllocationCell(
                 profile.profile, task.task, place, task.planned, task.measured, rate * (1 - rate)
             )
     return cells
 
 
-def _aim(contrast: Contrast, cells: dict[CellKey, _Cell], comparison: Comparison, rule: TopUp) -> _Aim | None:
+def _aim(
+    contrast: Contrast, cells: dict[CellKey, _AllocationCell], comparison: Comparison, rule: TopUp
+) -> _ContrastAim | None:
     if contrast.refused:
         return None
     tasks = [task for profile, task in cells if profile == contrast.new and task not in contrast.changed]
@@ -161,12 +163,12 @@ def _aim(contrast: Contrast, cells: dict[CellKey, _Cell], comparison: Comparison
     if measured is not None:
         now = max(now, (measured.high - measured.low) / 2)
     enough = all(cell.measured >= FEWEST or cell.planned >= rule.max_attempts for cell in mine)
-    return _Aim(contrast, mine, before, now, enough and now <= rule.half_width)
+    return _ContrastAim(contrast, mine, before, now, enough and now <= rule.half_width)
 
 
-def _spend(aims: list[_Aim], rule: TopUp) -> None:
+def _spend(aims: list[_ContrastAim], rule: TopUp) -> None:
     """Give one attempt at a time to the task where it helps most, until the width is expected or the round is full."""
-    by_task: dict[int, dict[int, _Cell]] = {}
+    by_task: dict[int, dict[int, _AllocationCell]] = {}
     for aim in aims:
         for cell in aim.cells:
             by_task.setdefault(cell.order[0], {})[cell.order[1]] = cell
@@ -187,13 +189,13 @@ def _spend(aims: list[_Aim], rule: TopUp) -> None:
             heapq.heappush(heap, entry)
 
 
-def _fewest(cells: dict[int, _Cell], rule: TopUp) -> list[_Cell]:
+def _fewest(cells: dict[int, _AllocationCell], rule: TopUp) -> list[_AllocationCell]:
     """The cells of a task that come next: those that lack attempts, else all that may get more."""
     able = [cell for cell in cells.values() if cell.planned + cell.added < rule.max_attempts]
     return [cell for cell in able if cell.attempts < FEWEST] or able
 
 
-def _entry(place: int, cells: dict[int, _Cell], rule: TopUp) -> tuple[int, float, int] | None:
+def _entry(place: int, cells: dict[int, _AllocationCell], rule: TopUp) -> tuple[int, float, int] | None:
     """How urgent a task is, the smallest first: attempts it lacks, then the gain of a trial."""
     able = _fewest(cells, rule)
     if not able:

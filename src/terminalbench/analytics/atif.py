@@ -32,7 +32,7 @@ class UnreadableTrajectory(Exception):
     """The file holds no trajectory; the message says why."""
 
 
-class Call(msgspec.Struct, frozen=True, gc=False):
+class TrajectoryCall(msgspec.Struct, frozen=True, gc=False):
     """One tool call of a step."""
 
     id: _Text = msgspec.field(name="tool_call_id")
@@ -41,7 +41,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     extra: dict[str, Any] = {}
 
 
-class Result(msgspec.Struct, frozen=True, gc=False):
+class CallResult(msgspec.Struct, frozen=True, gc=False):
     """What came back for a call, or from the environment: `content` is text, or a list of texts and media."""
 
     call_id: _Text | None = msgspec.field(name="source_call_id", default=None)
@@ -77,7 +77,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
         return tuple(name for name in names if name)
 
 
-class Tokens(msgspec.Struct, frozen=True, gc=False):
+class StepTokens(msgspec.Struct, frozen=True, gc=False):
     """What one step was billed as; `prompt` includes what came from the cache."""
 
     prompt: _Count | None = msgspec.field(name="prompt_tokens", default=None)
@@ -89,10 +89,10 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
 class Observation(msgspec.Struct, frozen=True, gc=False):
     """What came back in one step."""
 
-    results: tuple[Result, ...] = ()
+    results: tuple[CallResult, ...] = ()
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class TrajectoryStep(msgspec.Struct, frozen=True, gc=False):
     """One turn: who spoke, what was said, the calls made and what came back."""
 
     id: int = msgspec.field(name="step_id")
@@ -101,9 +101,9 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     time: Annotated[datetime, msgspec.Meta(tz=True)] | None = msgspec.field(name="timestamp", default=None)
     model: _Text | None = msgspec.field(name="model_name", default=None)
     thoughts: Any = msgspec.field(name="reasoning_content", default=None)
-    calls: tuple[Call, ...] = msgspec.field(name="tool_calls", default=())
+    calls: tuple[TrajectoryCall, ...] = msgspec.field(name="tool_calls", default=())
     observation: Observation = Observation()
-    tokens: Tokens = msgspec.field(name="metrics", default=Tokens())
+    tokens: StepTokens = msgspec.field(name="metrics", default=StepTokens())
     copied: bool = msgspec.field(name="is_copied_context", default=False)
     extra: dict[str, Any] = {}
 
@@ -123,11 +123,11 @@ class Step(msgspec.Struct, frozen=True, gc=False):
         return _words(self.thoughts)
 
     @property
-    def results(self) -> tuple[Result, ...]:
+    def results(self) -> tuple[CallResult, ...]:
         """What came back."""
         return self.observation.results
 
-    def result_of(self, call: Call) -> Result | None:
+    def result_of(self, call: TrajectoryCall) -> CallResult | None:
         """What came back for `call`: by its id, else the only result of a step with one call."""
         results = self.observation.results
         for result in results:
@@ -146,25 +146,25 @@ class Trajectory:
 
     version: str | None
     agent: str | None
-    steps: tuple[Step, ...]
+    steps: tuple[TrajectoryStep, ...]
     subagents: tuple["Trajectory", ...]
     continued_in: str | None
     id: str | None
     problems: tuple[str, ...] = ()
     untold: bool = False
 
-    def own_steps(self) -> Iterator[Step]:
+    def own_steps(self) -> Iterator[TrajectoryStep]:
         """The steps made here, without those copied from an earlier context."""
         return (step for step in self.steps if not step.copied)
 
 
-class _Document(msgspec.Struct):
+class _AtifDocument(msgspec.Struct):
     """A trajectory as Harbor's schema has it. A file that does not fit is read field by field instead."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TrajectoryStep, ...]
     schema_version: Any = None
     agent: Any = None
-    subagent_trajectories: tuple["_Document", ...] = ()
+    subagent_trajectories: tuple["_AtifDocument", ...] = ()
     continued_trajectory_ref: Any = None
     trajectory_id: Any = None
     extra: Any = None
@@ -177,7 +177,7 @@ class _Document(msgspec.Struct):
         return _trajectory(msgspec.structs.asdict(self), self.steps, [inner for inner in subagents if inner])
 
 
-_decoder = decoder(_Document)
+_decoder = decoder(_AtifDocument)
 
 
 def read_trajectory(path: Path, before: Callable[[bytes], bytes] = lambda data: data) -> Trajectory:
@@ -206,7 +206,7 @@ def _parse_leniently(data: bytes) -> Trajectory:
         raise UnreadableTrajectory(f"holds a JSON {type(document).__name__}, not an object")
     if not isinstance(document.get("steps"), list):
         raise UnreadableTrajectory("has no list of steps")
-    return _Reader().trajectory(document)
+    return _AtifReader().trajectory(document)
 
 
 def _decode_slowly(data: bytes) -> Any:
@@ -228,7 +228,7 @@ def _clean(value: Any) -> Any:
 
 
 @dataclass
-class _Reader:
+class _AtifReader:
     """Builds one document and collects what was odd about it."""
 
     problems: list[str] = field(default_factory=list)
@@ -238,22 +238,22 @@ class _Reader:
             self.problems.append(f"{where}: {what}")
 
     def trajectory(self, raw: Mapping[str, Any]) -> Trajectory:
-        steps: list[Step] = []
+        steps: list[TrajectoryStep] = []
         for position, step in enumerate(raw["steps"], start=1):
             if isinstance(step, dict):
                 steps.append(self._step(step, position))
             else:
                 self.odd(f"steps[{position - 1}]", f"is a {type(step).__name__}, not an object")
         subagents = [
-            _Reader().trajectory(sub)
+            _AtifReader().trajectory(sub)
             for sub in _items(raw.get("subagent_trajectories"))
             if isinstance(sub, dict) and isinstance(sub.get("steps"), list)
         ]
         return _trajectory(raw, steps, subagents, self.problems)
 
-    def _step(self, raw: Mapping[str, Any], position: int) -> Step:
+    def _step(self, raw: Mapping[str, Any], position: int) -> TrajectoryStep:
         with suppress(msgspec.ValidationError):
-            step = convert(raw, Step)
+            step = convert(raw, TrajectoryStep)
             if step.source in _SOURCES:
                 return step
         where = f"step {position}"
@@ -264,7 +264,7 @@ class _Reader:
         source = raw.get("source")
         if not isinstance(source, str) or source not in _SOURCES:
             self.odd(where, f"source is {source!r}")
-        return Step(
+        return TrajectoryStep(
             id=step_id,
             source=source if isinstance(source, str) else "unknown",
             message=raw.get("message"),
@@ -288,7 +288,7 @@ class _Reader:
             return None
         return moment if moment.tzinfo else moment.astimezone()
 
-    def _calls(self, raw: Any, where: str) -> Iterator[Call]:
+    def _calls(self, raw: Any, where: str) -> Iterator[TrajectoryCall]:
         for number, call in enumerate(_items(raw)):
             if not isinstance(call, dict):
                 self.odd(where, f"tool call {number + 1} is a {type(call).__name__}")
@@ -296,21 +296,21 @@ class _Reader:
             arguments = call.get("arguments")
             if not isinstance(arguments, dict):
                 arguments = {} if arguments is None else {"input": arguments}
-            yield Call(
+            yield TrajectoryCall(
                 _text(call.get("tool_call_id")) or f"{where}/{number}",
                 _text(call.get("function_name")) or "",
                 arguments,
                 _mapping(call.get("extra")),
             )
 
-    def _results(self, raw: Any, where: str) -> Iterator[Result]:
+    def _results(self, raw: Any, where: str) -> Iterator[CallResult]:
         if isinstance(raw, str):  # some converters write the text alone
             raw = {"results": [{"content": raw}]}
         for result in _items(_mapping(raw).get("results")):
             if not isinstance(result, dict):
                 self.odd(where, f"an observation is a {type(result).__name__}")
                 continue
-            yield Result(
+            yield CallResult(
                 call_id=_text(result.get("source_call_id")),
                 content=result.get("content"),
                 extra=_mapping(result.get("extra")),
@@ -319,7 +319,10 @@ class _Reader:
 
 
 def _trajectory(
-    raw: Mapping[str, Any], steps: Sequence[Step], subagents: Sequence[Trajectory], problems: Sequence[str] = ()
+    raw: Mapping[str, Any],
+    steps: Sequence[TrajectoryStep],
+    subagents: Sequence[Trajectory],
+    problems: Sequence[str] = (),
 ) -> Trajectory:
     return Trajectory(
         version=_text(raw.get("schema_version")),
@@ -373,14 +376,14 @@ def _media(raw: Any) -> tuple[str, ...]:
     return tuple(part["type"] for part in parts if part.get("type") in ("image", "audio"))
 
 
-def _tokens(raw: Mapping[str, Any]) -> Tokens:
+def _tokens(raw: Mapping[str, Any]) -> StepTokens:
     def count(name: str) -> int | None:
         value = raw.get(name)
         return value if type(value) is int and value >= 0 else None
 
     cost = raw.get("cost_usd")
     known = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < float("inf")
-    return Tokens(
+    return StepTokens(
         count("prompt_tokens"), count("completion_tokens"), count("cached_tokens"), float(cost) if known else None
     )
 

@@ -40,6 +40,7 @@ class Comparability:
     doubts: tuple[str, str] = ("", "")
     """The names of the reasons, the most frequent first."""
     redrawn: bool = False
+    same_treatment: bool = False
     """Whether tries broke at different rates while their agents worked, and were run again."""
 
 
@@ -52,7 +53,8 @@ def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dic
     refused, warnings = _factors(new.profile, old.profile, measured, declared)
     refused = [*(f"{name} {ORACLE}" for name in (new.profile, old.profile) if is_oracle(declared, name)), *refused]
     warnings += unexplained(new, old, declared)
-    warnings += _same_treatment(new, old)
+    same = _same_treatment(new, old)
+    warnings += [f"{new.profile} and {old.profile} are the same treatment: what differs is noise"] if same else []
     warnings += _unequal_attempts(new, old, common)
     warnings += _in_time(new.profile, old.profile, measured)
     error_p, flagged = _error_rates(new.profile, old.profile, rows)
@@ -74,11 +76,11 @@ def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dic
     ]
     doubtful = (shares[0].share, shares[1].share)
     doubts = (shares[0].names, shares[1].names)
-    return Comparability(refused, [*warnings, *flagged], changed, error_p, doubtful, doubts, _redrawn(rows))
+    return Comparability(refused, [*warnings, *flagged], changed, error_p, doubtful, doubts, _redrawn(rows), same)
 
 
 @dataclass(frozen=True)
-class _Doubtful:
+class _DoubtfulResults:
     """How many results are suspect, as a share too, and why: by the names of the reasons, and in words."""
 
     count: int
@@ -87,14 +89,14 @@ class _Doubtful:
     why: str
 
 
-def _doubtful(measured: Sequence[Row]) -> _Doubtful:
+def _doubtful(measured: Sequence[Row]) -> _DoubtfulResults:
     suspects = [row.suspect for row in measured if row.suspect]
     reasons = Counter(reason for found in suspects for reason in found)
     ranked = [reason for reason, _ in reasons.most_common()]
     why = "; ".join(f"{reasons[reason]} x {doubt(reason)}" for reason in ranked[:_DOUBTS_SHOWN])
     more = f"; and {plural(len(ranked) - _DOUBTS_SHOWN, 'further reason')}" if len(ranked) > _DOUBTS_SHOWN else ""
     share = len(suspects) / len(measured) if measured else None
-    return _Doubtful(len(suspects), share, some(ranked, _DOUBTS_SHOWN), why + more)
+    return _DoubtfulResults(len(suspects), share, some(ranked, _DOUBTS_SHOWN), why + more)
 
 
 def _digests(profile: ProfileRows, task: TaskRef) -> set[str]:
@@ -125,11 +127,9 @@ def _listed(values: set[str]) -> str:
     return " and ".join(sorted(values))
 
 
-def _same_treatment(new: ProfileRows, old: ProfileRows) -> list[str]:
+def _same_treatment(new: ProfileRows, old: ProfileRows) -> bool:
     ids = [{row.profile_id for row in side.rows()} for side in (new, old)]
-    if ids[0] == ids[1] and len(ids[0]) == 1 and None not in ids[0]:
-        return [f"{new.profile} and {old.profile} are the same treatment: what differs is noise"]
-    return []
+    return ids[0] == ids[1] and len(ids[0]) == 1 and None not in ids[0]
 
 
 def _unequal_attempts(new: ProfileRows, old: ProfileRows, common: Sequence[TaskRef]) -> list[str]:

@@ -4,12 +4,19 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.atif import Call, Observation, Result, Step, Trajectory, UnreadableTrajectory
+from terminalbench.analytics.atif import (
+    CallResult,
+    Observation,
+    Trajectory,
+    TrajectoryCall,
+    TrajectoryStep,
+    UnreadableTrajectory,
+)
 from terminalbench.decode import NOT_DECODED, decoder
 from terminalbench.harbor.read.claude_stream import SOURCE
 
 
-class _Block(msgspec.Struct):
+class _ContentBlock(msgspec.Struct):
     type: str | None = None
     text: str = ""
     thinking: str = ""
@@ -21,18 +28,18 @@ class _Block(msgspec.Struct):
     is_error: bool | None = None
 
 
-class _Message(msgspec.Struct):
+class _ClaudeMessage(msgspec.Struct):
     id: str | None = None
     model: str | None = None
-    content: list[_Block] | str = []
+    content: list[_ContentBlock] | str = []
 
 
-class _Event(msgspec.Struct):
+class _ClaudeEvent(msgspec.Struct):
     type: str | None = None
-    message: _Message | None = None
+    message: _ClaudeMessage | None = None
 
 
-_event = decoder(_Event)
+_event = decoder(_ClaudeEvent)
 
 
 def stream_trajectory(data: bytes) -> Trajectory:
@@ -40,9 +47,9 @@ def stream_trajectory(data: bytes) -> Trajectory:
 
     Lines that are no such event are passed over, and the last one while it is being written.
     """
-    messages: dict[str, list[_Block]] = {}
+    messages: dict[str, list[_ContentBlock]] = {}
     models: dict[str, str | None] = {}
-    results: dict[str, Result] = {}
+    results: dict[str, CallResult] = {}
     for place, line in enumerate(data.splitlines()):
         try:
             event = _event.decode(line)
@@ -58,7 +65,7 @@ def stream_trajectory(data: bytes) -> Trajectory:
         elif event.type == "user":
             for block in said.content:
                 extra = {"is_error": block.is_error} if block.is_error is not None else {}
-                results[block.tool_use_id] = Result(block.tool_use_id, block.content, extra)
+                results[block.tool_use_id] = CallResult(block.tool_use_id, block.content, extra)
     if not messages:
         raise UnreadableTrajectory("the stream tells of no step yet")
     steps = [
@@ -67,9 +74,11 @@ def stream_trajectory(data: bytes) -> Trajectory:
     return Trajectory(None, SOURCE, tuple(steps), (), None, None)
 
 
-def _step(number: int, model: str | None, blocks: list[_Block], results: dict[str, Result]) -> Step:
-    calls = tuple(Call(block.id, block.name, block.input) for block in blocks if block.type == "tool_use")
-    return Step(
+def _step(
+    number: int, model: str | None, blocks: list[_ContentBlock], results: dict[str, CallResult]
+) -> TrajectoryStep:
+    calls = tuple(TrajectoryCall(block.id, block.name, block.input) for block in blocks if block.type == "tool_use")
+    return TrajectoryStep(
         id=number,
         source="agent",
         message="\n\n".join(block.text for block in blocks if block.text) or None,

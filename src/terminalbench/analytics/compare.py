@@ -11,7 +11,7 @@ from terminalbench.analytics.checks import Comparability, comparability
 from terminalbench.analytics.contrast import (
     BY_STAGES,
     CountedWay,
-    Looks,
+    LookPlan,
     crossing,
     ended_only,
     estimate,
@@ -24,6 +24,7 @@ from terminalbench.analytics.contrast import (
     with_interval,
 )
 from terminalbench.analytics.missing import (
+    TippingPoint,
     begun,
     coverage,
     first_tries_only,
@@ -33,12 +34,13 @@ from terminalbench.analytics.missing import (
     undone_by,
     undone_in_stages,
 )
-from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Missing, Row, Verdict
+from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, MissingTrials, Row, Verdict
 from terminalbench.analytics.reasons import could_be_undone, still_runs, still_to_come, too_early, unknown_k
 from terminalbench.analytics.rows import repeats_told, rows_of
-from terminalbench.analytics.sample import BOUNDS, WAYS, Sample, Way, sample, task_differences, values_of
+from terminalbench.analytics.sample import BOUNDS, WAYS, PairedSample, Way, sample, task_differences, values_of
 from terminalbench.analytics.sentence import HAS_VALUE, notes, sentence
-from terminalbench.analytics.settings import Asked, Settings, is_oracle, settings_of
+from terminalbench.analytics.settings import ComparisonRequest, ComparisonSettings, is_oracle, settings_of
+from terminalbench.analytics.standings import standings
 from terminalbench.analytics.summary import ProfileRows, by_profile, pareto_front, summarise
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
@@ -47,7 +49,7 @@ from terminalbench.text.numbers import noun, percent, plural, some
 from terminalbench.text.paths import typed
 
 
-def compare_views(views: Sequence[BatchView], asked: Asked | None = None) -> Comparison:
+def compare_views(views: Sequence[BatchView], asked: ComparisonRequest | None = None) -> Comparison:
     """What batches say about their profiles: as their plans declare, and as it is asked now."""
     rows = rows_of(views, by_snapshot=asked is not None and asked.by_snapshot)
     comparison = compare(rows, settings_of(views, asked))
@@ -55,7 +57,7 @@ def compare_views(views: Sequence[BatchView], asked: Asked | None = None) -> Com
     return msgspec.structs.replace(comparison, warnings=[*running, *comparison.warnings, *_unreadable(views, asked)])
 
 
-def _unreadable(views: Sequence[BatchView], asked: Asked | None) -> list[str]:
+def _unreadable(views: Sequence[BatchView], asked: ComparisonRequest | None) -> list[str]:
     """The results that cannot be read, and how to get others."""
     lines: list[str] = []
     for view in views:
@@ -69,7 +71,7 @@ def _unreadable(views: Sequence[BatchView], asked: Asked | None) -> list[str]:
     return lines
 
 
-def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
+def compare(rows: Sequence[Row], settings: ComparisonSettings) -> Comparison:
     """Everything the trials say about the profiles: each by itself, and every contrast with its verdict."""
     profiles = by_profile(rows)
     for name in (settings.baseline, *(name for pair in settings.contrasts for name in pair)):
@@ -100,18 +102,21 @@ def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
         hypothesis=settings.hypothesis,
         k=settings.k,
         repeat=repeats(rows, settings),
+        standings=standings(
+            {name: found for name, found in profiles.items() if not is_oracle(settings.profiles, name)}, settings.alpha
+        ),
     )
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class _PreparedContrast:
     """A contrast before the family is known."""
 
     new: ProfileRows
     old: ProfileRows
     tasks: list[TaskRef]
     checked: Comparability
-    samples: dict[Way, Sample | None]
+    samples: dict[Way, PairedSample | None]
     estimates: dict[Way, Estimate]
     planned: tuple[ProfileRows, ProfileRows]
     doubted: tuple[ProfileRows, ProfileRows]
@@ -126,7 +131,7 @@ class _Prepared:
         return None if len(known) < len(ways) else max(known) if len(signs) == 1 else 1.0
 
 
-def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepared:
+def _prepare(new: ProfileRows, old: ProfileRows, settings: ComparisonSettings) -> _PreparedContrast:
     planned = (new, old)
     if looks_early(settings):
         new, old = ended_only(new), ended_only(old)
@@ -137,7 +142,7 @@ def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepare
     lost, unknown = ((lost_trials(a, tasks), lost_trials(b, tasks)) for a, b in ((new, old), doubted))
     ways: tuple[Way, ...] = (*WAYS, *(BOUNDS if settings.metric == "pass" else ()))
     measured = sample(new, old, tasks, settings.metric, "exclude") if not checked.refused else None
-    samples: dict[Way, Sample | None] = dict.fromkeys(ways, measured)
+    samples: dict[Way, PairedSample | None] = dict.fromkeys(ways, measured)
     estimates: dict[Way, Estimate] = dict.fromkeys(ways, estimate(measured, settings))
     if any(unknown) and not checked.refused:
         possible = begun(new, old, tasks)
@@ -146,10 +151,10 @@ def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepare
             samples[way] = sample(*sides, which, settings.metric, way)
             estimates[way] = estimate(samples[way], settings)
     redrawn = (unknown[0] - lost[0], unknown[1] - lost[1])
-    return _Prepared(new, old, tasks, checked, samples, estimates, planned, doubted, lost, redrawn)
+    return _PreparedContrast(new, old, tasks, checked, samples, estimates, planned, doubted, lost, redrawn)
 
 
-def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contrast]:
+def _contrasts(prepared: Sequence[_PreparedContrast], settings: ComparisonSettings) -> list[Contrast]:
     adjusted: dict[Way, list[float | None]] = {way: stats.holm([p.estimates[way].p for p in prepared]) for way in WAYS}
     if settings.metric == "pass":
         adjusted |= dict.fromkeys(BOUNDS, stats.holm([p.worst_p(settings.rule) for p in prepared]))
@@ -166,7 +171,7 @@ def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contra
                 else _counted(contrast, way, ps[place], settings, family, looks)
             )
 
-        def counted(turned: Sample, place: int = place, looks: Looks = looks) -> CountedWay:
+        def counted(turned: PairedSample, place: int = place, looks: LookPlan = looks) -> CountedWay:
             """The contrast with other passes, among the others as they are."""
             changed = estimate(turned, settings)
             ps = [changed.p if n == place else p.worst_p(settings.rule) for n, p in enumerate(prepared)]
@@ -178,7 +183,7 @@ def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contra
 
 
 def _counted(
-    prepared: _Prepared, way: Way, p: float | None, settings: Settings, family: int, looks: Looks
+    prepared: _PreparedContrast, way: Way, p: float | None, settings: ComparisonSettings, family: int, looks: LookPlan
 ) -> CountedWay:
     sides = prepared.doubted if way in BOUNDS else (prepared.new, prepared.old)
     tasks = begun(prepared.new, prepared.old, prepared.tasks) if way in BOUNDS else prepared.tasks
@@ -186,7 +191,7 @@ def _counted(
     return CountedWay(prepared.estimates[way], p, _narrow(prepared.samples[way], settings, family, looks), crossed)
 
 
-def _narrow(found: Sample | None, settings: Settings, family: int, looks: Looks) -> Interval | None:
+def _narrow(found: PairedSample | None, settings: ComparisonSettings, family: int, looks: LookPlan) -> Interval | None:
     """What must fit into the margin; None without one. Where trials became more, each time has its share of alpha."""
     if found is None or settings.margin is None or settings.metric != "pass":
         return None
@@ -195,13 +200,13 @@ def _narrow(found: Sample | None, settings: Settings, family: int, looks: Looks)
 
 
 def _contrast(
-    prepared: _Prepared,
+    prepared: _PreparedContrast,
     ways: Mapping[Way, CountedWay],
-    settings: Settings,
+    settings: ComparisonSettings,
     family: int,
     steps: int,
-    looks: Looks,
-    counted: Callable[[Sample], CountedWay],
+    looks: LookPlan,
+    counted: Callable[[PairedSample], CountedWay],
 ) -> Contrast:
     new, old, checked = prepared.new, prepared.old, prepared.checked
     declared = ways[settings.rule]
@@ -214,7 +219,8 @@ def _contrast(
     if verdict == "inconclusive" and reason is None and declared.estimate.units >= fewest:
         reason = too_early(looks)
     found = prepared.samples[settings.rule]
-    size = size_of(found, declared.estimate, settings, family)
+    sequential = sequential_record(looks, declared, fewest)
+    size = size_of(found, declared, settings, family, sequential)
     unit = "family" if found is not None and found.by_family else "task"
     with_value = set(found.tasks) if found is not None else set()
     alone = _alone(prepared, with_value, settings)
@@ -235,6 +241,7 @@ def _contrast(
         unmeasured=alone[2],
         changed=checked.changed,
         smallest_detectable=size.smallest,
+        smallest_in_third=size.in_third,
         trials_needed=size.trials,
         effect=settings.effect if size.trials is not None else None,
         margin=settings.margin,
@@ -249,43 +256,44 @@ def _contrast(
         doubtful_new=checked.doubtful[0],
         doubtful_old=checked.doubtful[1],
         missing=missing,
-        sequential=sequential_record(looks, declared, fewest),
+        sequential=sequential,
+        same_treatment=checked.same_treatment,
     )
     return msgspec.structs.replace(contrast, sentence=sentence(contrast, fewest), notes=notes(contrast))
 
 
 @dataclass(frozen=True)
-class _Share:
+class _MeasuredShare:
     """How much of what a profile was to do was measured, and how much of all that either was to do was compared."""
 
     measured: float | None
     compared: float | None
 
 
-def _shares(prepared: _Prepared, settings: Settings) -> tuple[_Share, _Share]:
+def _shares(prepared: _PreparedContrast, settings: ComparisonSettings) -> tuple[_MeasuredShare, _MeasuredShare]:
     sides, changed = (prepared.new, prepared.old), prepared.checked.changed
     common = {task for task in prepared.planned[0].tasks if task in prepared.planned[1].tasks}
     found = [
-        _Share(*coverage(side, prepared.tasks, trials_apart(side, other, common, changed), settings))
+        _MeasuredShare(*coverage(side, prepared.tasks, trials_apart(side, other, common, changed), settings))
         for side, other in (sides, sides[::-1])
     ]
     return found[0], found[1]
 
 
 def _missing(
-    prepared: _Prepared,
+    prepared: _PreparedContrast,
     ways: Mapping[Way, CountedWay],
-    looks: Looks,
-    settings: Settings,
-    counted: Callable[[Sample], CountedWay],
-) -> Missing | None:
+    looks: LookPlan,
+    settings: ComparisonSettings,
+    counted: Callable[[PairedSample], CountedWay],
+) -> MissingTrials | None:
     """The bounds of what was not measured, and how much of it undoes the verdict; None when nothing was lost."""
     low, high = (prepared.samples.get(way) for way in BOUNDS)
     if low is None or high is None or not any((*prepared.lost, *prepared.redrawn)):
         return None
     verdict = judge([ways[settings.rule]], looks, settings)
 
-    def holds(turned: Sample, *, upward: bool) -> bool:
+    def holds(turned: PairedSample, *, upward: bool) -> bool:
         found = counted(turned)
         if verdict != "equivalent":
             return judge([found], looks, settings) == verdict
@@ -305,7 +313,10 @@ def _missing(
         found = [undone_in_stages(prepared.doubted, low, high, decides, upward=up) for up in ends]
     else:
         found = [undone_by(low, high, lambda s, up=up: holds(s, upward=up), upward=up) for up in ends]
-    return Missing(
+    fewest = min(
+        (one for one in found if one.count is not None), key=lambda one: one.count or 0, default=TippingPoint()
+    )
+    return MissingTrials(
         new=prepared.lost[0],
         old=prepared.lost[1],
         redrawn_new=prepared.redrawn[0],
@@ -313,17 +324,18 @@ def _missing(
         lowest=ways["low"].estimate,
         highest=ways["high"].estimate,
         verdict=verdict,
-        undone_by=min((one for one in found if one is not None), default=None),
+        undone_by=fewest.count,
+        exact=fewest.exact,
     )
 
 
 def _verdict(
-    prepared: _Prepared,
+    prepared: _PreparedContrast,
     ways: Mapping[Way, CountedWay],
-    looks: Looks,
-    settings: Settings,
-    shares: Sequence[_Share],
-    missing: Missing | None,
+    looks: LookPlan,
+    settings: ComparisonSettings,
+    shares: Sequence[_MeasuredShare],
+    missing: MissingTrials | None,
 ) -> tuple[Verdict, str | None]:
     """The verdict, and why there is none where the numbers alone would not say."""
     if prepared.checked.refused:
@@ -334,6 +346,8 @@ def _verdict(
         return "inconclusive", held
     alone = judge([ways[settings.rule]], looks, settings)
     verdict = judge([ways[way] for way in _needed(settings)], looks, settings)
+    if prepared.checked.same_treatment and verdict in ("better", "worse"):
+        return "inconclusive", "both are the same treatment, so what differs is noise"
     if verdict == "inconclusive" and alone != "inconclusive":
         if missing is None:
             return verdict, "it does not hold when trials that were not measured are counted the other way"
@@ -345,7 +359,9 @@ def _verdict(
     return verdict, None
 
 
-def _too_little(prepared: _Prepared, shares: Sequence[_Share], settings: Settings) -> str | None:
+def _too_little(
+    prepared: _PreparedContrast, shares: Sequence[_MeasuredShare], settings: ComparisonSettings
+) -> str | None:
     """Why what was measured is no ground for a verdict, whatever it says; None when it is."""
     wanted = f"({percent(settings.coverage)} wanted)"
     for side, share in zip((prepared.new, prepared.old), shares, strict=True):
@@ -364,7 +380,7 @@ def _too_little(prepared: _Prepared, shares: Sequence[_Share], settings: Setting
     return None
 
 
-def _needed(settings: Settings) -> tuple[Way, ...]:
+def _needed(settings: ComparisonSettings) -> tuple[Way, ...]:
     """The ways of counting a verdict must hold in: those that trials not measured can have made of it, at the worst.
 
     What a trial would have cost has no bound: there it must hold without those that broke, and with what they cost.
@@ -372,7 +388,7 @@ def _needed(settings: Settings) -> tuple[Way, ...]:
     return (settings.rule, *BOUNDS) if settings.metric == "pass" else WAYS
 
 
-def _to_fit_margin(ways: Mapping[Way, CountedWay], settings: Settings) -> Interval | None:
+def _to_fit_margin(ways: Mapping[Way, CountedWay], settings: ComparisonSettings) -> Interval | None:
     """What must lie inside the margin, over every way of counting that is needed; None without a margin."""
     found = [one for way in _needed(settings) if (one := ways[way].narrow) is not None]
     if settings.margin is None or settings.metric != "pass" or len(found) < len(_needed(settings)):
@@ -380,7 +396,9 @@ def _to_fit_margin(ways: Mapping[Way, CountedWay], settings: Settings) -> Interv
     return msgspec.structs.replace(found[0], low=min(one.low for one in found), high=max(one.high for one in found))
 
 
-def _alone(prepared: _Prepared, with_value: set[TaskRef], settings: Settings) -> tuple[list[TaskRef], ...]:
+def _alone(
+    prepared: _PreparedContrast, with_value: set[TaskRef], settings: ComparisonSettings
+) -> tuple[list[TaskRef], ...]:
     """Tasks with a value only under new, only under old, and under neither; those that changed stand apart."""
     value = values_of(settings.metric, settings.rule)[0]
     lists: tuple[list[TaskRef], list[TaskRef], list[TaskRef]] = ([], [], [])

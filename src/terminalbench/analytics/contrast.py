@@ -1,16 +1,16 @@
 """Two profiles on their common tasks: the estimate both ways, the looks, and what both ways allow to say. Pure."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, fsum
 from typing import Any, Literal
 
 import msgspec
 
-from terminalbench.analytics import power, signs, stats
-from terminalbench.analytics.model import Estimate, Interval, LookMethod, Metric, Row, Sequential, Verdict
-from terminalbench.analytics.sample import Sample, Way, log_ratios, sample
-from terminalbench.analytics.settings import Settings, There
+from terminalbench.analytics import power, sign_flip, stats
+from terminalbench.analytics.model import Estimate, Interval, LookMethod, Metric, Row, SequentialPlan, Verdict
+from terminalbench.analytics.sample import PairedSample, Way, log_ratios, sample
+from terminalbench.analytics.settings import ComparisonSettings, RecordedExtent
 from terminalbench.analytics.summary import ProfileRows, unit_of
 from terminalbench.records.trial import Outcome, TaskRef
 
@@ -19,15 +19,15 @@ BY_STAGES = ("sign-flips", "growth")
 MOST_ROUNDS = 20
 
 
-def estimate(found: Sample | None, settings: Settings) -> Estimate:
+def estimate(found: PairedSample | None, settings: ComparisonSettings) -> Estimate:
     """The mean difference over tasks and its p; `with_intervals` adds what depends on the other contrasts."""
     if found is None:
         return Estimate(units=0, trials=0)
     pairs = found.paired
     values, most = unit_values(found, settings)
-    p = signs.decision_p(values)
+    p = sign_flip.decision_p(values)
     if settings.strict and settings.metric == "pass":
-        p = max(p, signs.strict_p(values, most))
+        p = max(p, sign_flip.strict_p(values, most))
     better, reach = (1, (-1.0, 1.0)) if settings.metric == "pass" else (-1, None)
     return Estimate(
         units=pairs.unit_count,
@@ -47,26 +47,29 @@ def estimate(found: Sample | None, settings: Settings) -> Estimate:
     )
 
 
-def _ratio(found: Sample, metric: Metric, alpha: float) -> dict[str, Any]:
+def _ratio(found: PairedSample, metric: Metric, alpha: float) -> dict[str, Any]:
     """The ratio of new to old with its interval, for what has no upper end; a pass rate has none."""
     logs = log_ratios(found) if metric != "pass" else None
     if logs is None:
         return {}
     span = stats.mean_interval(logs.paired, alpha)
     ends = msgspec.structs.replace(span, low=exp(span.low), high=exp(span.high)) if span is not None else None
-    return {"ratio": exp(logs.paired.mean), "ratio_interval": ends, "ratio_tasks": len(logs.tasks)}
+    p = sign_flip.decision_p(sign_flip.on_grid(logs.paired.unit_sums()))
+    return {"ratio": exp(logs.paired.mean), "ratio_interval": ends, "ratio_tasks": len(logs.tasks), "ratio_p": p}
 
 
-def unit_values(found: Sample, settings: Settings) -> tuple[list[int], int]:
+def unit_values(found: PairedSample, settings: ComparisonSettings) -> tuple[list[int], int]:
     """Each unit's sum of differences as a whole number, exact for the pass rate; and the most it can be there."""
     if settings.metric != "pass":
-        return signs.on_grid(found.paired.unit_sums()), 0
+        return sign_flip.on_grid(found.paired.unit_sums()), 0
     counts = [[(round(t), round(n)) for t, n in zip(c.total, c.count, strict=True)] for c in (found.new, found.old)]
-    values, step = signs.lattice(*counts)
+    values, step = sign_flip.lattice(*counts)
     return stats.by_unit(values, found.paired.units), step * max(found.paired.unit_sizes)
 
 
-def with_interval(way: "CountedWay", found: Sample | None, looks: "Looks", settings: Settings, steps: int) -> Estimate:
+def with_interval(
+    way: "CountedWay", found: PairedSample | None, looks: "LookPlan", settings: ComparisonSettings, steps: int
+) -> Estimate:
     """The estimate with its interval at the level at which p was judged: Holm's step, or that of the look.
 
     Where p does not exclude zero, neither does the interval: Student's is not exact with few tasks.
@@ -86,11 +89,23 @@ def with_interval(way: "CountedWay", found: Sample | None, looks: "Looks", setti
             method=f"{interval.method}, up to zero as p does not exclude it",
         )
     suite = stats.suite_interval(found.new, found.old, alpha, reach)
-    ratio = _ratio(found, settings.metric, alpha)
+    ratio = _ratio_at(found, settings.metric, alpha, 1 if by_look else steps)
     return msgspec.structs.replace(way.estimate, interval=interval, suite_interval=suite, **ratio)
 
 
-def still_to_plan(profile: ProfileRows, settings: Settings) -> int:
+def _ratio_at(found: PairedSample, metric: Metric, alpha: float, steps: int) -> dict[str, Any]:
+    """The ratio with its p after Holm's step; the interval reaches one where p does not exclude it."""
+    ratio = _ratio(found, metric, alpha)
+    if not ratio:
+        return ratio
+    span, p = ratio["ratio_interval"], ratio["ratio_p"]
+    if span is not None and p > alpha and not span.low <= 1 <= span.high:
+        method = f"{span.method}, up to one as p does not exclude it"
+        span = msgspec.structs.replace(span, low=min(span.low, 1.0), high=max(span.high, 1.0), method=method)
+    return {**ratio, "ratio_interval": span, "ratio_p": min(1.0, p * steps)}
+
+
+def still_to_plan(profile: ProfileRows, settings: ComparisonSettings) -> int:
     """Trials that were declared over all batches and are in none of these."""
     return max(0, (settings.planned_trials or 0) - len(profile.rows()))
 
@@ -100,7 +115,7 @@ type Stage = Callable[[ProfileRows], ProfileRows]
 
 
 @dataclass(frozen=True)
-class Looks:
+class LookPlan:
     """What the looks allow now: by p up to `level`, or by signs flipped over all `stages` at once.
 
     `last` says that there is no further look: an interval may be judged only once. `budgets` is how much of the error
@@ -118,21 +133,21 @@ class Looks:
     strict_level: float | None = None
 
 
-def looks_early(settings: Settings) -> bool:
+def looks_early(settings: ComparisonSettings) -> bool:
     """Whether the plan lets one decide before the end: by declared looks, or the pass rate at any time."""
     return settings.looks != 1 and (settings.looks != "any" or settings.metric == "pass")
 
 
-def looks_now(new: ProfileRows, old: ProfileRows, settings: Settings, family: int) -> Looks:
+def looks_now(new: ProfileRows, old: ProfileRows, settings: ComparisonSettings, family: int) -> LookPlan:
     """Where the plan of looks stands, for one of `family` contrasts."""
     alpha = settings.alpha / family
     if not looks_early(settings):
         stages = _nights(new, old, settings)
         if len(stages) < 2:
-            return Looks("plain", settings.alpha)
+            return LookPlan("plain", settings.alpha)
         count = len(stages)
         strict = alpha / count if settings.strict else None
-        return Looks("growth", alpha, count, count, True, stages, (alpha,) * count, strict)
+        return LookPlan("growth", alpha, count, count, True, stages, (alpha,) * count, strict)
     tasks = [task for task in new.tasks if task in old.tasks]
     if settings.looks == "any":
         return _rounds(new, old, tasks, settings, alpha)
@@ -142,10 +157,12 @@ def looks_now(new: ProfileRows, old: ProfileRows, settings: Settings, family: in
     planned_looks = settings.looks
     look = stats.look_reached(ended, planned, planned_looks)
     level = stats.nominal_level(look, planned_looks, alpha) if look else 0.0
-    return Looks("obrien-fleming", level, look, planned_looks, last=look == planned_looks)
+    return LookPlan("obrien-fleming", level, look, planned_looks, last=look == planned_looks)
 
 
-def _rounds(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], settings: Settings, alpha: float) -> Looks:
+def _rounds(
+    new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], settings: ComparisonSettings, alpha: float
+) -> LookPlan:
     """Up to 20 equal parts of the planned pairs of attempts, in the order of the plan; a part counts once it is whole.
 
     Little of the error may be used up at first: it grows with the square of the part.
@@ -172,7 +189,7 @@ def _rounds(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], settin
     level = budgets[-1] if budgets else 0.0
     last = len(reached) == looks
     strict = (alpha if last else 0.0) if settings.strict else None
-    return Looks("sign-flips", level, len(reached), looks, last, stages, budgets, strict)
+    return LookPlan("sign-flips", level, len(reached), looks, last, stages, budgets, strict)
 
 
 def _first(pairs: Sequence[tuple[TaskRef, int]]) -> Stage:
@@ -182,11 +199,11 @@ def _first(pairs: Sequence[tuple[TaskRef, int]]) -> Stage:
     )
 
 
-def _nights(new: ProfileRows, old: ProfileRows, settings: Settings) -> tuple[Stage, ...]:
+def _nights(new: ProfileRows, old: ProfileRows, settings: ComparisonSettings) -> tuple[Stage, ...]:
     """The stages of `settings.growth` in which both profiles had more trials than in the one before."""
     stages, seen = [], (0, 0)
     for night in settings.growth:
-        stage = _until([There(*one) for one in night])
+        stage = _until([RecordedExtent(*one) for one in night])
         count = sum(map(len, stage(new).tasks.values())), sum(map(len, stage(old).tasks.values()))
         if count != seen and all(count):
             stages.append(stage)
@@ -194,7 +211,7 @@ def _nights(new: ProfileRows, old: ProfileRows, settings: Settings) -> tuple[Sta
     return tuple(stages)
 
 
-def _until(batches: Sequence[There]) -> Stage:
+def _until(batches: Sequence[RecordedExtent]) -> Stage:
     """The rows of these batches that were there then."""
     by_batch = {one.batch: one for one in batches}
 
@@ -212,8 +229,8 @@ def _until(batches: Sequence[There]) -> Stage:
 
 
 def crossing(
-    new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], way: Way, looks: Looks, metric: Metric
-) -> signs.Crossing | None:
+    new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], way: Way, looks: LookPlan, metric: Metric
+) -> sign_flip.Crossing | None:
     """What the stages of the looks say in one way of counting; None where p decides, or nothing is there yet."""
     if not looks.stages:
         return None
@@ -227,7 +244,7 @@ def crossing(
         for task, difference in zip(found.tasks, found.paired.differences, strict=True) if found is not None else ():
             sums[units[unit_of(task)]] += difference
         values.append(sums)
-    return signs.sequential_flips(values, looks.budgets)
+    return sign_flip.sequential_flips(values, looks.budgets)
 
 
 def _left_out(row: Row) -> bool:
@@ -254,9 +271,9 @@ class CountedWay:
     estimate: Estimate
     p_adjusted: float | None
     narrow: Interval | None = None
-    crossing: signs.Crossing | None = None
+    crossing: sign_flip.Crossing | None = None
 
-    def decides(self, looks: Looks) -> bool:
+    def decides(self, looks: LookPlan) -> bool:
         """Whether a difference is shown."""
         if looks.method in BY_STAGES:
             if looks.strict_level is not None and (self.estimate.p is None or self.estimate.p > looks.strict_level):
@@ -277,7 +294,7 @@ class CountedWay:
         return (found > 0) - (found < 0)
 
 
-def judge(ways: Sequence[CountedWay], looks: Looks, settings: Settings) -> Verdict:
+def judge(ways: Sequence[CountedWay], looks: LookPlan, settings: ComparisonSettings) -> Verdict:
     """The verdict that holds in every one of `ways`."""
     if settings.metric == "pass" and looks.last and all(way.inside(settings.margin) for way in ways):
         return "equivalent"
@@ -288,14 +305,14 @@ def judge(ways: Sequence[CountedWay], looks: Looks, settings: Settings) -> Verdi
     return "inconclusive"
 
 
-def sequential_record(looks: Looks, way: CountedWay, fewest: int) -> Sequential | None:
+def sequential_record(looks: LookPlan, way: CountedWay, fewest: int) -> SequentialPlan | None:
     """What the plan of looks says, for the report; fewer than `fewest` units decide at none of them."""
     if looks.method == "plain":
         return None
     crossed = way.crossing
     if looks.last and looks.method in BY_STAGES and crossed is not None:
         fewest = max(fewest, power.fewest_units(crossed.level)) if crossed.level > 0 else way.estimate.units + 1
-    return Sequential(
+    return SequentialPlan(
         method=looks.method,
         decided=way.decides(looks),
         level=crossed.level if crossed is not None else looks.level,
@@ -312,28 +329,44 @@ class Size:
 
     smallest: float | None = None
     trials: int | None = None
+    in_third: float | None = None
 
 
-def size_of(found: Sample | None, way: Estimate, settings: Settings, family: int) -> Size:
+def size_of(
+    found: PairedSample | None,
+    counted: CountedWay,
+    settings: ComparisonSettings,
+    family: int,
+    sequential: SequentialPlan | None,
+) -> Size:
     """The smallest detectable difference and the trials needed, by the test that decides: at Holm's strictest step for
-    `family` contrasts, and at the last of the declared looks."""
+    `family` contrasts, at the last of the declared looks, or at what undeclared ones have left. No gap is named that
+    cannot exist over a profile that passes so often."""
+    way = counted.estimate
     if found is None or way.difference is None:
         return Size()
     level = last_level(settings, family)
+    if sequential is not None and sequential.method == "growth":
+        level = min(level, sequential.level or 0.0)
+    if level <= 0 or (sequential is not None and sequential.never):
+        return Size()
     if settings.metric != "pass":
         moment = (way.error or 0.0) ** 2 * way.units + way.difference**2
         return Size(power.smallest_shift(moment, way.units, level) if way.error else None)
-    cells: list[list[power.Cell]] = [[] for _ in range(way.units)]
+    cells: list[list[power.TaskPair]] = [[] for _ in range(way.units)]
     counts = zip(found.new.total, found.new.count, found.old.total, found.old.count, strict=True)
     for unit, numbers in zip(found.paired.units, counts, strict=True):
-        cells[unit].append(power.Cell(*map(round, numbers)))
-    units, rule = power.observed(cells), power.Rule(level, settings.strict)
+        cells[unit].append(power.TaskPair(*map(round, numbers)))
+    units, rule = power.observed(cells), power.DecisionRule(level, settings.strict)
     needed = power.units_needed(units, settings.effect, rule) if settings.effect is not None else None
     trials = -(-needed * way.trials // way.units) if needed is not None else None
-    return Size(power.smallest_gap(units, way.units, rule), trials)
+    most = max(way.old or 0.0, 1 - (way.old or 0.0))
+    gaps = [power.smallest_gap(one, way.units, rule) for one in (units, replace(units, gaining=1 / 3))]
+    smallest, in_third = (gap if gap is not None and gap <= most else None for gap in gaps)
+    return Size(smallest, trials, in_third)
 
 
-def last_level(settings: Settings, family: int) -> float:
+def last_level(settings: ComparisonSettings, family: int) -> float:
     """The p that decides in the end, at the strictest step of Holm's procedure."""
     alpha = settings.alpha / family
     if not looks_early(settings) or settings.looks == "any":

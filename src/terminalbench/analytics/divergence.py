@@ -12,7 +12,7 @@ from itertools import chain
 
 import msgspec
 
-from terminalbench.analytics.atif import Step, Trajectory
+from terminalbench.analytics.atif import Trajectory, TrajectoryStep
 from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.analyzers import without_secrets
 from terminalbench.secrets.values import NONE, Secrets
@@ -29,7 +29,7 @@ _FOLDERS = re.compile(r"(?:[\w.~-]*/)+")
 _CHANCE = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{7,64}\b|\d+")
 
 
-class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+class ForkDecision(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one trial did at the fork: the step, the call, what the agent said, what came back."""
 
     trial: str
@@ -44,11 +44,11 @@ class Divergence(msgspec.Struct, frozen=True, omit_defaults=True):
     """The fork: how many moves both made before it, and what each did there; None: it did nothing more."""
 
     common: int
-    a: Decision | None
-    b: Decision | None
+    a: ForkDecision | None
+    b: ForkDecision | None
 
 
-class Told(msgspec.Struct, frozen=True):
+class TrialSide(msgspec.Struct, frozen=True):
     """One trial as the comparison needs it."""
 
     trial: str
@@ -57,7 +57,7 @@ class Told(msgspec.Struct, frozen=True):
     secrets: Secrets = NONE
 
 
-def first_divergence(a: Told, b: Told) -> Divergence | None:
+def first_divergence(a: TrialSide, b: TrialSide) -> Divergence | None:
     """The first difference that matters: in acting, else in looking; None when both made the same moves."""
     moves_a, moves_b = _moves(a.actions), _moves(b.actions)
     keys_a, keys_b = [_key(m) for m in moves_a], [_key(m) for m in moves_b]
@@ -107,14 +107,14 @@ def _next(moves: Sequence[Action], start: int, acting: bool) -> Action | None:
     return next((move for move in rest if not acting or move.kind in _ACTS), rest[0] if rest else None)
 
 
-def _decision(told: Told, action: Action | None) -> Decision | None:
+def _decision(told: TrialSide, action: Action | None) -> ForkDecision | None:
     if action is None:
         return None
     steps = chain(told.trajectory.steps, *(part.steps for part in told.trajectory.subagents))
     step = next((s for s in steps if s.id == action.step), None)
     call = action.command or action.target
     quote = partial(_quote, secrets=told.secrets)
-    return Decision(
+    return ForkDecision(
         trial=told.trial,
         step=action.step,
         kind=action.kind,
@@ -124,7 +124,7 @@ def _decision(told: Told, action: Action | None) -> Decision | None:
     )
 
 
-def _result(step: Step, action: Action) -> str:
+def _result(step: TrajectoryStep, action: Action) -> str:
     """What came back for the call, its end: there the outcome stands."""
     for call in step.calls:
         if call.name == action.tool:

@@ -6,17 +6,17 @@ from itertools import islice
 
 import msgspec
 
-from terminalbench.analytics.divergence import Divergence, Told, first_divergence
+from terminalbench.analytics.divergence import Divergence, TrialSide, first_divergence
 from terminalbench.analytics.findings.analyzers import load_analyzers
 from terminalbench.analytics.labels import FAILURE_CLASS, People, corrected, read_labels, said_of
 from terminalbench.analytics.run import Progress, analyse
-from terminalbench.analytics.selection import Filter, Picked, pick, ran
+from terminalbench.analytics.selection import Filter, SelectedBatch, pick, ran
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.faults import ERRORS, Fault
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import CellState
-from terminalbench.records.trial import Finding, Outcome, TaskRef
+from terminalbench.records.trial import TAMPERING, Finding, Outcome, TaskRef
 
 UNFINISHED = "unfinished"
 NAMED = 12
@@ -48,7 +48,7 @@ class FailureGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     fault: Fault | None = None
 
 
-class Solved(msgspec.Struct, frozen=True, omit_defaults=True):
+class OneSidedTask(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task that profile `a` solved and `b` did not, the two trials compared, and where they part ways."""
 
     task: TaskRef
@@ -65,6 +65,15 @@ class Solved(msgspec.Struct, frozen=True, omit_defaults=True):
     why_none: str | None = None
 
 
+class DoubtfulGroup(msgspec.Struct, frozen=True):
+    """Results that count and are doubtful for one `reason`, whatever their outcome; `trials` names some."""
+
+    reason: str
+    count: int
+    profiles: dict[str, int]
+    trials: list[str]
+
+
 class ErrorReport(msgspec.Struct, frozen=True):
     """What `tbench errors` shows."""
 
@@ -75,7 +84,8 @@ class ErrorReport(msgspec.Struct, frozen=True):
     not_run: int
     classes: list[FailureGroup]
     signatures: list[FailureGroup]
-    contrasts: list[Solved]
+    contrasts: list[OneSidedTask]
+    doubtful: list[DoubtfulGroup] = []
     notes: list[str] = []
 
 
@@ -113,8 +123,24 @@ def error_report(
         classes=failure_classes(failed),
         signatures=_grouped(signed),
         contrasts=list(islice((one for part in chosen for one in _contrasts(part, compare, classes)), limit)),
+        doubtful=_doubtful(cells),
         notes=[note for part in chosen for note in part.view.notes],
     )
+
+
+def _doubtful(cells: Sequence[CellState]) -> list[DoubtfulGroup]:
+    """The reasons for doubt; what an agent tampered with comes first, then what is most frequent."""
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for cell in cells:
+        trial = cell.row.trial if cell.row is not None else None
+        if trial is not None:
+            for reason in trial.suspect:
+                found[reason].append((cell.profile, trial.name))
+    ranked = sorted(found.items(), key=lambda item: (not item[0].startswith(TAMPERING), -len(item[1]), item[0]))
+    return [
+        DoubtfulGroup(reason, len(of), dict(Counter(profile for profile, _ in of)), [name for _, name in of[:NAMED]])
+        for reason, of in ranked
+    ]
 
 
 def failed_trial(batch: str, cell: CellState, found: Sequence[Finding], people: People) -> FailedTrial | None:
@@ -155,7 +181,7 @@ def _grouped(found: Iterable[tuple[str, FailedTrial]]) -> list[FailureGroup]:
     return sorted(made, key=lambda group: (-group.count, group.what))
 
 
-def _contrasts(part: Picked, compare: tuple[str, str] | None, classes: dict[str, str]) -> Iterable[Solved]:
+def _contrasts(part: SelectedBatch, compare: tuple[str, str] | None, classes: dict[str, str]) -> Iterable[OneSidedTask]:
     """Tasks that one profile of a pair passed at least once and the other never, both measured."""
     profiles = list(dict.fromkeys(cell.profile for cell in part.cells))
     by_cell: dict[tuple[TaskRef, str], list[CellState]] = defaultdict(list)
@@ -168,11 +194,11 @@ def _contrasts(part: Picked, compare: tuple[str, str] | None, classes: dict[str,
             mine, other = by_cell[task, a], by_cell[task, b]
             good = [cell for cell in mine if cell.outcome is Outcome.PASSED]
             if good and other and not any(cell.outcome is Outcome.PASSED for cell in other):
-                found = Solved(task, part.view.batch, a, b, len(good), len(mine), len(other))
+                found = OneSidedTask(task, part.view.batch, a, b, len(good), len(mine), len(other))
                 yield _compared(part, found, good, other, classes)
 
 
-def _pairs(part: Picked, profiles: list[str], compare: tuple[str, str] | None) -> list[tuple[str, str]]:
+def _pairs(part: SelectedBatch, profiles: list[str], compare: tuple[str, str] | None) -> list[tuple[str, str]]:
     """The pair that is asked for, both ways; else those that were declared; else every profile and the baseline."""
     if compare is not None:
         for name in compare:
@@ -190,8 +216,8 @@ def _pairs(part: Picked, profiles: list[str], compare: tuple[str, str] | None) -
 
 
 def _compared(
-    part: Picked, solved: Solved, good: list[CellState], bad: list[CellState], classes: dict[str, str]
-) -> Solved:
+    part: SelectedBatch, solved: OneSidedTask, good: list[CellState], bad: list[CellState], classes: dict[str, str]
+) -> OneSidedTask:
     """With the two trials that are compared, the first of each that left a trajectory, and where they part ways."""
     sides = [next(filter(None, (_told(part, cell) for cell in cells)), None) for cells in (good, bad)]
     names = [told.trial if told else _name(cells[0]) for told, cells in zip(sides, (good, bad), strict=True)]
@@ -208,14 +234,14 @@ def _compared(
     )
 
 
-def _told(part: Picked, cell: CellState) -> Told | None:
+def _told(part: SelectedBatch, cell: CellState) -> TrialSide | None:
     if cell.row is None:
         return None
     files = part.files(cell.row)
     story = files.story
     if story.trajectory is None or story.trajectory.untold:
         return None
-    return Told(_name(cell), story.trajectory, story.actions, files.secrets)
+    return TrialSide(_name(cell), story.trajectory, story.actions, files.secrets)
 
 
 def _name(cell: CellState) -> str:

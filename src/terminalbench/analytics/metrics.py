@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.findings.analyzers import ERROR, Loaded
+from terminalbench.analytics.findings.analyzers import ERROR, LoadedAnalyzer
 from terminalbench.analytics.findings.measures import MEASURES, MIX, NAMES, TRIPWIRES
 from terminalbench.analytics.findings.trial import as_table
 from terminalbench.analytics.findings.trial_files import NO_TRAJECTORY, UNTOLD, Value
 from terminalbench.analytics.labels import ANALYZER as LABEL
 from terminalbench.analytics.labels import Labels, People, corrected, read_labels, said_of, unfit_lines
 from terminalbench.analytics.model import Comparison
-from terminalbench.analytics.selection import Filter, Picked, ran
+from terminalbench.analytics.selection import Filter, SelectedBatch, ran
 from terminalbench.analytics.settings import profile_names
 from terminalbench.decode import decode
 from terminalbench.errors import TbenchError
@@ -150,7 +150,7 @@ class ProfileMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass
-class _Tally:
+class _ProfileTally:
     """Counts the trials of one profile as they pass by."""
 
     cells: list[CellState] = field(default_factory=list)
@@ -226,7 +226,7 @@ def _summary_lines(profiles: Mapping[str, ProfileMetrics]) -> Iterable[bytes]:
 
 
 @dataclass(frozen=True)
-class Tables:
+class MetricTables:
     """What was written, the summary of each profile, what is missing or odd, and the comparison if there is one."""
 
     written: tuple[Path, ...] = ()
@@ -237,11 +237,15 @@ class Tables:
 
 
 def write_tables(
-    chosen: Sequence[Picked], analyzers: Sequence[Loaded], output: Path, wanted: Filter, judged: Sequence[Finding] = ()
-) -> Tables:
+    chosen: Sequence[SelectedBatch],
+    analyzers: Sequence[LoadedAnalyzer],
+    output: Path,
+    wanted: Filter,
+    judged: Sequence[Finding] = (),
+) -> MetricTables:
     """Write the findings and the metrics, from the cache; `judged`, the judge's findings, after the others."""
     names = profile_names([part.view for part in chosen])
-    tallies: dict[str, _Tally] = {}
+    tallies: dict[str, _ProfileTally] = {}
     problems: Counter[str] = Counter()
     further: dict[str, None] = {}
     labels = {part.view.batch: read_labels(part.batch.analytics) for part in chosen}
@@ -252,7 +256,7 @@ def write_tables(
             for cell, found in part.findings(analyzers):
                 values = _labelled_values(found, people[part.view.batch])
                 further.update(dict.fromkeys(name for name in values if "." in name))
-                tallies.setdefault(names[part.view.batch, cell.profile], _Tally()).add(cell, values)
+                tallies.setdefault(names[part.view.batch, cell.profile], _ProfileTally()).add(cell, values)
                 _note_problems(problems, found)
                 yield from found
 
@@ -283,7 +287,7 @@ def write_tables(
     write_json(output / AGGREGATE, document)
     said = [(what, f"{what} in {plural(count, 'trial')}") for what, count in problems.most_common()]
     mild = [line for what, line in said if what in _MILD]
-    return Tables(
+    return MetricTables(
         written=tuple(output / name for name in (FINDINGS_FILE, DETAIL, SUMMARY, AGGREGATE)),
         profiles=profiles,
         missing=tuple(line for _, line in said if line not in mild),
@@ -304,12 +308,12 @@ def write_findings(output: Path, found: Iterable[Finding], judged: Sequence[Find
     write_lines(output / FINDINGS_FILE, map(encode_line, chain(found, judged)))
 
 
-def cached_findings(chosen: Sequence[Picked], analyzers: Sequence[Loaded]) -> Iterator[Finding]:
+def cached_findings(chosen: Sequence[SelectedBatch], analyzers: Sequence[LoadedAnalyzer]) -> Iterator[Finding]:
     """Every finding in the cache about the chosen trials."""
     return (finding for part in chosen for _, found in part.findings(analyzers) for finding in found)
 
 
-def about_others(output: Path, chosen: Sequence[Picked], wanted: Filter) -> bool:
+def about_others(output: Path, chosen: Sequence[SelectedBatch], wanted: Filter) -> bool:
     """Whether the tables that are there were made of other trials than these."""
     try:
         kept = read_json(output / AGGREGATE)
@@ -319,7 +323,7 @@ def about_others(output: Path, chosen: Sequence[Picked], wanted: Filter) -> bool
     return not isinstance(kept, dict) or any(kept.get(key) != value for key, value in asked.items())
 
 
-def not_there(chosen: Sequence[Picked]) -> list[str]:
+def not_there(chosen: Sequence[SelectedBatch]) -> list[str]:
     """What was planned and cannot be analysed."""
     lines: list[str] = []
     for part in chosen:
@@ -328,7 +332,7 @@ def not_there(chosen: Sequence[Picked]) -> list[str]:
     return lines
 
 
-def superseded_notes(chosen: Sequence[Picked]) -> list[str]:
+def superseded_notes(chosen: Sequence[SelectedBatch]) -> list[str]:
     """What was run again, or belongs to no planned cell."""
     found = [(part.view.batch, len(part.view.superseded)) for part in chosen if part.view.superseded]
     return [
@@ -336,7 +340,7 @@ def superseded_notes(chosen: Sequence[Picked]) -> list[str]:
     ]
 
 
-def _identity(chosen: Sequence[Picked], wanted: Filter) -> dict[str, Any]:
+def _identity(chosen: Sequence[SelectedBatch], wanted: Filter) -> dict[str, Any]:
     return {"batches": [part.view.batch for part in chosen], "selection": None if wanted.is_all else wanted}
 
 

@@ -2,13 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 
 import msgspec
 
 from terminalbench.analytics.contrast import looks_early, still_to_plan
 from terminalbench.analytics.model import Repeat, Row
-from terminalbench.analytics.sample import Numbers, Sample, joined, known_values
-from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.sample import Numbers, PairedSample, joined, known_values
+from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.index.queries import Rerun
 from terminalbench.records.trial import Outcome, TaskRef
@@ -16,7 +18,7 @@ from terminalbench.text.paths import typed
 
 
 def coverage(
-    profile: ProfileRows, tasks: Sequence[TaskRef], apart: int, settings: Settings
+    profile: ProfileRows, tasks: Sequence[TaskRef], apart: int, settings: ComparisonSettings
 ) -> tuple[float | None, float | None]:
     """Share of a profile's trials that have a measured value of one of `tasks`; and with `apart` more of other tasks.
 
@@ -70,43 +72,117 @@ def lost_trials(profile: ProfileRows, tasks: Sequence[TaskRef]) -> int:
     return sum(planned - measured for planned, measured, _ in map(profile.counts.__getitem__, tasks))
 
 
-def undone_by(low: Sample, high: Sample, holds: Callable[[Sample], bool], *, upward: bool) -> int | None:
-    """The fewest missing trials that, gone against a verdict, undo it, the most damaging first; None: not even all.
+@dataclass(frozen=True)
+class TippingPoint:
+    """How many missing trials, gone against a verdict, undo it (None: not even all); `exact`: no fewer do."""
 
-    For a verdict `upward` (new has more) every one of them counts for it at first (`high`); one by one they are turned,
-    first where new trails: there a lost trial is least expected by a test of signs. Downward, the reverse.
+    count: int | None = None
+    exact: bool = True
+
+
+MOST_TRIED = 1500
+"""So many ways to turn missing trials are tried for the fewest that undo a verdict,"""
+MOST_LOOKED_AT = 60_000
+"""and fewer where there are many tasks: all of them together have so many."""
+
+
+def undone_by(
+    low: PairedSample, high: PairedSample, holds: Callable[[PairedSample], bool], *, upward: bool
+) -> TippingPoint:
+    """The fewest missing trials that, gone against a verdict, undo it.
+
+    For a verdict `upward` (new has more) every one of them counts for it at first (`high`), and some are turned;
+    downward, the reverse. All ways to turn one, two, ... of them are tried: tasks with the same numbers are alike.
+    Beyond `MOST_TRIED` it is the fewest of those that are turned where they damage most.
     """
     start, end = (high, low) if upward else (low, high)
     steps = _steps(start, end, upward=upward)
-    return _fewest(lambda count: holds(_turned(start, steps[:count])), len(steps))
+    bound = _fewest(lambda count: holds(_turned(start, steps[:count])), len(steps))
+    open_ways, tried, most = [Counter[Step]()], 0, min(MOST_TRIED, MOST_LOOKED_AT // len(start.tasks))
+    for count in range(len(steps) if bound is None else bound):
+        for way in open_ways:
+            tried += 1
+            if not holds(_turned(start, list(way.elements()))):
+                return TippingPoint(count)
+        open_ways = _one_more(start, open_ways, Counter(steps), most - tried) if tried < most else []
+        if not open_ways or len(open_ways) > most - tried:
+            return TippingPoint(bound, exact=bound is None)
+    return TippingPoint(bound)
+
+
+def _one_more(
+    start: PairedSample, ways: Sequence[Counter["Step"]], missing: Mapping["Step", int], most: int
+) -> list[Counter["Step"]]:
+    """The ways to turn one trial more, each once: which of several like tasks it is of makes no difference."""
+    found: dict[tuple, Counter[Step]] = {}
+    units = Counter(start.paired.units)
+    own = [
+        (start.new.count[t], start.new.total[t], start.old.count[t], start.old.total[t], _unit(start, t, units))
+        for t in range(len(start.tasks))
+    ]
+    for way in ways:
+        for step, count in missing.items():
+            if way[step] < count:
+                more = way + Counter([step])
+                turned: dict[int, list] = {}
+                for (task, side, change), times in sorted(more.items()):
+                    turned.setdefault(task, []).append((side, change, times))
+                found.setdefault(tuple(sorted((own[task], tuple(sides)) for task, sides in turned.items())), more)
+        if len(found) > most:
+            break
+    return list(found.values())
+
+
+def _unit(start: PairedSample, task: int, units: Mapping[int, int]) -> int:
+    """-1 where the task is its own unit: then it is like any other with its numbers."""
+    unit = start.paired.units[task]
+    return unit if units[unit] > 1 else -1
+
+
+MOST_STAGES_TRIED = 64
+"""So many where each is judged by all its looks, which takes longer."""
 
 
 def undone_in_stages(
     sides: tuple[ProfileRows, ProfileRows],
-    low: Sample,
-    high: Sample,
+    low: PairedSample,
+    high: PairedSample,
     holds: Callable[[ProfileRows, ProfileRows], bool],
     *,
     upward: bool,
-) -> int | None:
-    """As `undone_by`, where it matters when a trial was: of one task and side the earlier ones are turned first.
+) -> TippingPoint:
+    """As `undone_by`, where it matters when a trial was: each missing trial is one of its own.
 
-    So many undo the verdict; that fewer of other tasks could is not ruled out.
+    Of one task and side the earlier ones are turned first, until all sets of fewer trials are tried.
     """
     start, end = (high, low) if upward else (low, high)
     steps = _steps(start, end, upward=upward)
+    lost = {
+        (task, side): [place for place, row in enumerate(sides[side].tasks[start.tasks[task]]) if not row.measured]
+        for task, side, _ in steps
+    }
+    seen: Counter[tuple[int, int]] = Counter()
+    trials: list[tuple[int, int, int]] = []
+    for task, side, _ in steps:
+        trials.append((task, side, lost[task, side][seen[task, side]]))
+        seen[task, side] += 1
 
-    def turned(count: int) -> bool:
-        against = Counter((start.tasks[task], side) for task, side, _ in steps[:count])
+    def held(turned: Sequence[tuple[int, int, int]]) -> bool:
+        against = {(start.tasks[task], side, place) for task, side, place in turned}
         new, old = (
-            _decided(
-                profile, {task: n for (task, of), n in against.items() if of == side}, passed=upward is (side == 0)
-            )
-            for side, profile in enumerate(sides)
+            _decided(profile, side, against, passed=upward is (side == 0)) for side, profile in enumerate(sides)
         )
         return holds(new, old)
 
-    return _fewest(turned, len(steps))
+    bound, tried = _fewest(lambda count: held(trials[:count]), len(trials)), 0
+    for count in range(bound or 0):
+        for some_trials in combinations(trials, count):
+            tried += 1
+            if tried > MOST_STAGES_TRIED:
+                return TippingPoint(bound, exact=False)
+            if not held(some_trials):
+                return TippingPoint(count)
+    return TippingPoint(bound)
 
 
 def _fewest(holds: Callable[[int], bool], most: int) -> int | None:
@@ -123,17 +199,18 @@ def _fewest(holds: Callable[[int], bool], most: int) -> int | None:
     return least
 
 
-def _decided(profile: ProfileRows, against: Mapping[TaskRef, int], *, passed: bool) -> ProfileRows:
-    """The profile with its missing trials as passed or not, but so many of each task `against` that."""
+def _decided(
+    profile: ProfileRows, side: int, against: Collection[tuple[TaskRef, int, int]], *, passed: bool
+) -> ProfileRows:
+    """The profile with its missing trials as passed or not, but those `against` (task, side, place) the other way."""
     outcomes = (Outcome.PASSED, Outcome.FAILED) if passed else (Outcome.FAILED, Outcome.PASSED)
-    tasks = {}
-    for task, rows in profile.tasks.items():
-        places = [place for place, row in enumerate(rows) if not row.measured]
-        turned = set(places[: against.get(task, 0)])
-        tasks[task] = [
-            row if row.measured else msgspec.structs.replace(row, outcome=outcomes[place in turned])
+    tasks = {
+        task: [
+            row if row.measured else msgspec.structs.replace(row, outcome=outcomes[(task, side, place) in against])
             for place, row in enumerate(rows)
         ]
+        for task, rows in profile.tasks.items()
+    }
     return ProfileRows(profile.profile, tasks)
 
 
@@ -141,7 +218,7 @@ type Step = tuple[int, int, float]
 """A task, the side (0 new, 1 old), and what is added to its passes."""
 
 
-def _steps(start: Sample, end: Sample, *, upward: bool) -> list[Step]:
+def _steps(start: PairedSample, end: PairedSample, *, upward: bool) -> list[Step]:
     """One for each missing trial, in the order in which they are turned."""
     found: list[Step] = []
     sign = 1 if upward else -1
@@ -153,7 +230,7 @@ def _steps(start: Sample, end: Sample, *, upward: bool) -> list[Step]:
     return found
 
 
-def _turned(start: Sample, steps: Sequence[Step]) -> Sample:
+def _turned(start: PairedSample, steps: Sequence[Step]) -> PairedSample:
     totals = [list(side.total) for side in (start.new, start.old)]
     for task, side, change in steps:
         totals[side][task] += change
@@ -164,7 +241,7 @@ def _turned(start: Sample, steps: Sequence[Step]) -> Sample:
     return joined(start.tasks, numbers[0], numbers[1])
 
 
-def repeats(rows: Sequence[Row], settings: Settings) -> list[Repeat]:
+def repeats(rows: Sequence[Row], settings: ComparisonSettings) -> list[Repeat]:
     """A command for each batch that runs again what was not measured of the compared profiles, and how much that is."""
     compared = {name for pair in settings.contrasts for name in pair}
     rows = [row for row in rows if row.rerun is not None and (row.profile in compared or not compared)]

@@ -27,7 +27,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     attempt was run again after its verdict: the first verdict counts all the same. `broken` tries before the one that
     counts broke, `redrawn` of them after their agent had begun: what those would have come to is not known. Of these,
     `crashed` were ended by the agent itself, of which nothing was seen, or by the death of Harbor. One that is
-    `running` has no outcome yet: it is `NOT_RUN`.
+    `running` has no outcome yet, and one that is `untested` left work that no test has judged: both are `NOT_RUN`.
     """
 
     task: TaskRef
@@ -58,6 +58,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     no_model: bool = False
     rerun: Rerun | None = None
     running: bool = False
+    untested: bool = False
 
     @property
     def state(self) -> str:
@@ -152,7 +153,8 @@ class Estimate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `new` and `old` are the means over the common tasks, `error` the standard error of their difference. Wins and losses
     are units (tasks or families) in which `new` is better or worse. `ratio` is how many times as much `new` takes (the
-    geometric mean over `ratio_tasks` tasks: those where both take more than nothing); pass rates have none.
+    geometric mean over `ratio_tasks` tasks: those where both take more than nothing); pass rates have none. `ratio_p`
+    tests that ratio, by the signs of the logarithms.
     """
 
     units: int
@@ -171,9 +173,10 @@ class Estimate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ratio: float | None = None
     ratio_interval: Interval | None = None
     ratio_tasks: int = 0
+    ratio_p: float | None = None
 
 
-class Sequential(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class SequentialPlan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a plan of looks says now, at look `look` of `looks` (0: before the first); p up to `level` decides at it.
 
     `sign-flips` and `growth` remember their looks: `decided_at` is the first that decided. `growth`: the trials became
@@ -189,12 +192,13 @@ class Sequential(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     never: bool = False
 
 
-class Missing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class MissingTrials(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Trials of the common tasks that were not measured (`new` and `old` of them), and the worst they can have been.
 
     `lowest` counts those of `new` as not passed and those of `old` as passed, `highest` the reverse: with every trial
     measured the result would lie between them. `verdict` is what there would be without them in mind; so many of them
-    as `undone_by` say, gone against it, undo it (None: not even all, or it is not known). `redrawn_new` and
+    as `undone_by` say, gone against it, undo it (None: not even all, or it is not known); `exact`: no fewer do.
+    `redrawn_new` and
     `redrawn_old` trials were run again after they broke, by a crash or at different rates: what they were at first is
     missing too.
     """
@@ -207,6 +211,7 @@ class Missing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     highest: Estimate
     verdict: Verdict
     undone_by: int | None = None
+    exact: bool = True
 
 
 class Repeat(msgspec.Struct, frozen=True):
@@ -228,7 +233,9 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `trials_needed` would show. `equivalence_interval` is what must lie within `margin` for
     `equivalent`: widened for the other contrasts, for trials not measured and for unseen tasks. `coverage_new` is the
     share of its trials, over all tasks of both, that were compared; `doubtful_new` that of these whose number is
-    suspect.
+    suspect. `smallest_detectable` assumes that every task gains alike, `smallest_in_third` is the mean difference where
+    a third of the tasks gains all of it; both are None where no such gap can exist. `same_treatment`: what differs is
+    noise.
     """
 
     new: str
@@ -245,6 +252,7 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     only_new: list[TaskRef] = []
     only_old: list[TaskRef] = []
     smallest_detectable: float | None = None
+    smallest_in_third: float | None = None
     trials_needed: int | None = None
     margin: float | None = None
     strict: bool = False
@@ -261,8 +269,28 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     notes: list[str] = []
     doubtful_new: float | None = None
     doubtful_old: float | None = None
-    missing: Missing | None = None
-    sequential: Sequential | None = None
+    missing: MissingTrials | None = None
+    sequential: SequentialPlan | None = None
+    same_treatment: bool = False
+
+
+class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A profile among three or more: a second opinion by partial pooling, never a verdict.
+
+    `rate` is drawn towards those of the others as far as their spread may be luck; `low` to `high` holds the rate on
+    tasks like these, `best_rank` to `worst_rank` its rank, each at `level`. `not_worse_than_best`: no other is shown to
+    be better, over all pairs together. `on_front` is how sure its place on the Pareto front is; None without one.
+    """
+
+    profile: str
+    rate: float
+    low: float
+    high: float
+    level: float
+    best_rank: int
+    worst_rank: int
+    not_worse_than_best: bool
+    on_front: float | None = None
 
 
 class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -288,3 +316,4 @@ class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pareto_note: str | None = None
     hypothesis: str | None = None
     k: int | None = None
+    standings: list[Standing] = []

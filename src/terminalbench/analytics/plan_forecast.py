@@ -8,7 +8,7 @@ from terminalbench.analytics import power
 from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.experiments.tables import AnalysisTable
-from terminalbench.index.history import Past, PastTrial
+from terminalbench.index.history import PastTrial, ProfileHistory
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import total
 from terminalbench.text.numbers import percent, plural
@@ -46,7 +46,7 @@ class Forecast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def forecast(plan: Plan, history: Sequence[PastTrial], finished: Mapping[str, int] | None = None) -> Forecast:
     """The forecast of `plan`; `finished` are trials per profile that a batch already holds."""
-    sides = {job.profile: Past.of(plan, job, history) for job in plan.jobs}
+    sides = {job.profile: ProfileHistory.of(plan, job, history) for job in plan.jobs}
     jobs = [plan.runnable(job) for job in plan.jobs]
     profiles = [_profile(plan, job, sides[job.profile], (finished or {}).get(job.profile, 0)) for job in jobs]
     return Forecast(
@@ -65,7 +65,7 @@ def _is_free(plan: Plan, profile: str) -> bool:
     return not calls_model(record.content.get("agent", "") if record else "") or (price is not None and price.free)
 
 
-def _profile(plan: Plan, job: JobSpec, past: Past, finished: int) -> ProfileForecast:
+def _profile(plan: Plan, job: JobSpec, past: ProfileHistory, finished: int) -> ProfileForecast:
     trials = max(0, job.trials - finished)
     seconds = past.mean(job.tasks, _seconds)
     cost = 0.0 if _is_free(plan, job.profile) else past.mean(job.tasks, _cost)
@@ -106,7 +106,7 @@ def _hours(plan: Plan, profiles: Sequence[ProfileForecast]) -> float | None:
     return max(lanes) / 3600
 
 
-def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, Past]) -> dict:
+def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, ProfileHistory]) -> dict:
     """The smallest detectable difference at this size, and what a wanted one would take."""
     names = [job.profile for job in plan.jobs if job.profile not in plan.oracles()]
     declared = [pair for pair in plan.analysis.contrasts or () if set(pair) <= set(names)]
@@ -119,7 +119,7 @@ def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, Past]) -> di
     known = _known(jobs, sides)
     enough = len(known) >= _ENOUGH_TASKS
     like = power.planned(attempts, known if enough else (), together=max(1, round(len(tasks) / units)))
-    rule = power.Rule(_last_level(analysis, analysis.alpha / contrasts), analysis.strict)
+    rule = power.DecisionRule(_last_level(analysis, analysis.alpha / contrasts), analysis.strict)
     noun = "family" if units < len(tasks) else "task"
     hard = f"tasks as hard as {len(known)} of them were so far" if enough else "tasks of the usual difficulty"
     looks = f", {plural(analysis.looks, 'look')}" if analysis.looks not in (1, "any") else ""
@@ -143,7 +143,7 @@ def _last_level(analysis: AnalysisTable, alpha: float) -> float:
     return nominal_level(analysis.looks, analysis.looks, alpha)
 
 
-def _known(jobs: Sequence[JobSpec], sides: Mapping[str, Past]) -> list[tuple[int, int]]:
+def _known(jobs: Sequence[JobSpec], sides: Mapping[str, ProfileHistory]) -> list[tuple[int, int]]:
     """(passed, measured) of each planned task that was measured before, under all profiles together."""
     counts = {(task.label, task.ref.id): [0, 0] for job in jobs for task in job.tasks}
     for past in sides.values():
@@ -155,7 +155,7 @@ def _known(jobs: Sequence[JobSpec], sides: Mapping[str, Past]) -> list[tuple[int
     return [(passed, count) for passed, count in counts.values() if count]
 
 
-def _room(plan: Plan, sides: Mapping[str, Past]) -> list[str]:
+def _room(plan: Plan, sides: Mapping[str, ProfileHistory]) -> list[str]:
     """Ceiling and floor: a baseline that passes everything or nothing leaves nothing to see."""
     past = sides.get(plan.baseline)
     job = next((job for job in plan.jobs if job.profile == plan.baseline), None)

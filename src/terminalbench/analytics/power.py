@@ -1,7 +1,8 @@
 """How small a difference a comparison can show, from the very test that decides. Plain Python: `tbench plan` uses it.
 
-The test is run on made-up results, seeded, in which every task gains alike: of the attempts that did not pass, a share
-`gap` of one profile's pass, and of the other's that passed, as many fail. Large comparisons are judged by a formula.
+The test is run on made-up results, seeded, in which every task gains alike, or every third: of the attempts that
+did not pass, a share `gap` of one profile's pass, and of the other's that passed, as many fail. Large comparisons are
+judged by a formula.
 """
 
 from bisect import bisect_left
@@ -16,7 +17,7 @@ from random import Random
 from statistics import NormalDist
 from typing import NamedTuple
 
-from terminalbench.analytics import signs
+from terminalbench.analytics import sign_flip
 
 POWER = 0.8
 LARGEST = 0.95
@@ -31,7 +32,7 @@ _PRIOR = (0.5, 0.6)
 type Law = dict[int, float]
 
 
-class Cell(NamedTuple):
+class TaskPair(NamedTuple):
     """One task: passed attempts of how many, by both profiles."""
 
     new: int
@@ -39,20 +40,22 @@ class Cell(NamedTuple):
     old: int
     of_old: int
 
-    def swapped(self) -> "Cell":
+    def swapped(self) -> "TaskPair":
         """With the profiles exchanged."""
-        return Cell(self.old, self.of_old, self.new, self.of_new)
+        return TaskPair(self.old, self.of_old, self.new, self.of_new)
 
 
 @dataclass(frozen=True)
 class Units:
     """What one unit may look like when profiles are equal: kinds of unit (the cells of its tasks) with their chances.
 
-    `together` of them, independent, make up one unit of the comparison.
+    `together` of them, independent, make up one unit of the comparison. The share `gaining` of the units has all of the
+    gain.
     """
 
-    kinds: dict[tuple[Cell, ...], float]
+    kinds: dict[tuple[TaskPair, ...], float]
     together: int = 1
+    gaining: float = 1.0
 
     @cached_property
     def step(self) -> int:
@@ -68,11 +71,17 @@ class Units:
     def law(self, gap: float) -> Law:
         """The law of a unit's sum of differences, in `1 / step`, where new gains `gap`."""
         found: Law = {}
-        for kind, chance in self.kinds.items():
-            for cells in (kind, tuple(cell.swapped() for cell in kind)):
-                for value, share in _sum_of([_gaining(cell, gap, self.step) for cell in cells]).items():
-                    found[value] = found.get(value, 0.0) + chance * share / 2
+        for own, part in self._gains(gap):
+            for kind, chance in self.kinds.items():
+                for cells in (kind, tuple(cell.swapped() for cell in kind)):
+                    for value, share in _sum_of([_gaining(cell, own, self.step) for cell in cells]).items():
+                        found[value] = found.get(value, 0.0) + part * chance * share / 2
         return _sum_of([found] * self.together)
+
+    def _gains(self, gap: float) -> list[tuple[float, float]]:
+        """What a unit gains, and how many of them gain that."""
+        rest = [(0.0, 1 - self.gaining)] if self.gaining < 1 else []
+        return [(min(gap / self.gaining, 1.0), self.gaining), *rest]
 
     @cached_property
     def _parts(self) -> tuple[float, float, float, float]:
@@ -89,11 +98,14 @@ class Units:
         """The mean of a unit's sum of differences where new gains `gap`, and of its square."""
         size, sizes, square, luck = self._parts
         mean = gap * size * self.together
-        own = (1 - gap) ** 2 * square + gap**2 * sizes + gap * (1 - gap) * luck
+        own = 0.0
+        for gain, part in self._gains(gap):
+            own += part * ((1 - gain) ** 2 * square + gain**2 * (sizes + size**2) + gain * (1 - gain) * luck)
+        own -= gap**2 * size**2
         return mean, own * self.together + mean**2
 
 
-def _gaining(cell: Cell, gap: float, step: int) -> Law:
+def _gaining(cell: TaskPair, gap: float, step: int) -> Law:
     """The law of one task's difference after the gain."""
     ours = [
         (round((cell.new + more) * step / cell.of_new), chance) for more, chance in _few(cell.of_new - cell.new, gap)
@@ -124,7 +136,7 @@ def _sum_of(laws: Sequence[Law]) -> Law:
     return found
 
 
-def observed(units: Iterable[Sequence[Cell]]) -> Units:
+def observed(units: Iterable[Sequence[TaskPair]]) -> Units:
     """Units like those that were measured; which profile had which result is left open."""
     counted = Counter(tuple(sorted(cells)) for cells in units)
     return Units({kind: count / counted.total() for kind, count in counted.items()})
@@ -133,7 +145,7 @@ def observed(units: Iterable[Sequence[Cell]]) -> Units:
 def planned(attempts: int, known: Sequence[tuple[int, int]] = (), together: int = 1) -> Units:
     """Units of `together` tasks: as hard as those of which (passed, count) is known, else as is usual."""
     counted = Counter(known or [(0, 0)])
-    kinds: dict[tuple[Cell, ...], float] = {}
+    kinds: dict[tuple[TaskPair, ...], float] = {}
     for (passed, count), seen in counted.items():
         weight = seen / counted.total()
         a, b = _PRIOR[0] + passed, _PRIOR[1] + count - passed
@@ -141,7 +153,7 @@ def planned(attempts: int, known: Sequence[tuple[int, int]] = (), together: int 
             for old in range(new + 1):
                 both, times = new + old, weight if new == old else 2 * weight
                 chance = exp(_log_beta(a + both, b + 2 * attempts - both) - _log_beta(a, b))
-                kind = (Cell(new, attempts, old, attempts),)
+                kind = (TaskPair(new, attempts, old, attempts),)
                 kinds[kind] = kinds.get(kind, 0.0) + times * comb(attempts, new) * comb(attempts, old) * chance
     return Units(kinds, together)
 
@@ -151,7 +163,7 @@ def _log_beta(a: float, b: float) -> float:
 
 
 @dataclass(frozen=True)
-class Rule:
+class DecisionRule:
     """What decides: p up to `level`; `strict` asks for the bound that needs no symmetry as well."""
 
     level: float
@@ -162,11 +174,11 @@ class Rule:
         total, square = sum(values), sum(map(mul, values, values))
         if total <= 0 or (total * total < 2 * square and self.level <= 0.1):
             return False
-        skewness, at_most = signs.skewness_term(values), self.level * (1 + 1e-12)
+        skewness, at_most = sign_flip.skewness_term(values), self.level * (1 + 1e-12)
         surely = 2 * exp(-total * total / square / 2) + skewness <= self.level  # Hoeffding's bound
-        if not surely and (skewness > at_most or signs.sign_flip_p(values) + skewness > at_most):
+        if not surely and (skewness > at_most or sign_flip.sign_flip_p(values) + skewness > at_most):
             return False
-        return not self.strict or signs.strict_p(values, most) <= self.level
+        return not self.strict or sign_flip.strict_p(values, most) <= self.level
 
     def chance(self, units: Units, count: int, gap: float) -> float:
         """How often `count` units show a true gap, by the normal approximation of the test."""
@@ -210,21 +222,22 @@ def _orders(count: int) -> list[list[int]]:
     return [random.sample(range(_DRAWS), _DRAWS) for _ in range(count)]
 
 
-def smallest_gap(units: Units, count: int, rule: Rule) -> float | None:
+def smallest_gap(units: Units, count: int, rule: DecisionRule) -> float | None:
     """The true difference that `count` units show 4 times in 5; None where they can show none."""
+    largest = LARGEST * units.gaining
     if count < fewest_units(rule.level):
         return None
-    rough = _where(lambda gap: rule.chance(units, count, gap) >= POWER, 0.0, LARGEST, 12)
+    rough = _where(lambda gap: rule.chance(units, count, gap) >= POWER, 0.0, largest, 12)
     if count > _MANY:
         return rough
 
     def shown(gap: float) -> bool:
         return rule.shows(units, count, gap)
 
-    low, high = 0.7 * (rough or LARGEST), min(LARGEST, 1.3 * (rough or LARGEST))
+    low, high = 0.7 * (rough or largest), min(largest, 1.3 * (rough or largest))
     if not shown(high):
-        low, high = high, LARGEST
-    return _where(shown, low, high, 6) if high < LARGEST or shown(high) else None
+        low, high = high, largest
+    return _where(shown, low, high, 6) if high < largest or shown(high) else None
 
 
 def _where(shown: Callable[[float], bool], low: float, high: float, steps: int) -> float | None:
@@ -244,7 +257,7 @@ def fewest_units(alpha: float) -> int:
     return ceil(log2(2 / alpha) - 1e-12)
 
 
-def units_needed(units: Units, effect: float, rule: Rule) -> int:
+def units_needed(units: Units, effect: float, rule: DecisionRule) -> int:
     """How many units show `effect` with 80 % power, if further ones are like these."""
     few, count = fewest_units(rule.level), 1
     while rule.chance(units, count, effect) < POWER and count < 10**7:

@@ -1,20 +1,21 @@
 """Why there is no verdict although a number seems to give one, and what is not known, in words. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from terminalbench.analytics.contrast import PENDING, Looks
-from terminalbench.analytics.model import Missing, ProfileSummary
-from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.contrast import PENDING, LookPlan
+from terminalbench.analytics.model import MissingTrials, ProfileSummary, Row
+from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.index.queries import BatchView
 from terminalbench.records.trial import Outcome
 from terminalbench.text.numbers import noun, p_value, plural
 
 
-def could_be_undone(missing: Missing) -> str:
+def could_be_undone(missing: MissingTrials) -> str:
     """How few of the missing trials undo the verdict."""
     count, again = missing.undone_by, missing.redrawn_new + missing.redrawn_old
     lost = missing.new + missing.old + again
+    less = "" if missing.exact or count == 1 else ", perhaps fewer,"
     what = noun(lost, "missing trial")
     if again:
         what = f"{noun(lost, 'trial')} that broke and {noun(again, 'was', 'were')} run again"
@@ -23,10 +24,10 @@ def could_be_undone(missing: Missing) -> str:
         return f'"{missing.verdict}" may not hold with the {what} counted'
     which = f"the {what}" if lost == 1 else f"{'all' if count == lost else f'{count} of the'} {lost} {what}"
     against = "went against it" if missing.verdict != "equivalent" else "favoured the same profile"
-    return f'"{missing.verdict}" would not hold if {which} {against}'
+    return f'"{missing.verdict}" would not hold if {which}{less} {against}'
 
 
-def too_early(looks: Looks) -> str | None:
+def too_early(looks: LookPlan) -> str | None:
     """That the last declared look is still to come, and what this one asks for; None when it is not."""
     if looks.method != "obrien-fleming" or looks.last:
         return None
@@ -37,12 +38,20 @@ def too_early(looks: Looks) -> str | None:
 
 def still_to_come(profiles: Mapping[str, ProfileRows]) -> list[str]:
     """What of the plan is missing, besides what runs."""
-    counts = {
-        name: (sum(row.outcome in PENDING and not row.running for row in p.rows()), len(p.rows()))
-        for name, p in profiles.items()
-    }
+    untested = _lacking(profiles, "planned trials were not evaluated", lambda row: row.untested)
+    return [
+        *_lacking(
+            profiles,
+            "planned trials have not run or were cut off",
+            lambda row: row.outcome in PENDING and not row.running and not row.untested,
+        ),
+        *untested,
+    ]
+
+
+def _lacking(profiles: Mapping[str, ProfileRows], what: str, lacks: Callable[[Row], bool]) -> list[str]:
+    counts = {name: (sum(map(lacks, p.rows())), len(p.rows())) for name, p in profiles.items()}
     lacking = {name: numbers for name, numbers in counts.items() if numbers[0]}
-    what = "planned trials have not run or were cut off"
     if len(lacking) > 3:
         missing, planned = sum(count for count, _ in lacking.values()), sum(count for _, count in counts.values())
         return [
@@ -62,8 +71,19 @@ def still_runs(view: BatchView) -> list[str]:
     return [f"{view.batch} still runs: {ended} of {plural(len(view.cells), 'trial')} ended, {running} running{more}"]
 
 
-def unknown_k(summaries: Sequence[ProfileSummary], settings: Settings) -> list[str]:
+def unknown_k(summaries: Sequence[ProfileSummary], settings: ComparisonSettings) -> list[str]:
     """That pass@k is not known of some profiles."""
+    unmeasured = {s.profile: sum(not task.measured for task in s.tasks) for s in summaries}
+    said = [
+        f"{s.profile}: pass@k is not shown: it is over all planned tasks, and of {unmeasured[s.profile]} of "
+        f"{len(s.tasks)} nothing was measured"
+        for s in summaries
+        if s.measured and not s.pass_at and max(task.planned for task in s.tasks) > 1
+    ]
+    return said + _unknown_asked(summaries, settings)
+
+
+def _unknown_asked(summaries: Sequence[ProfileSummary], settings: ComparisonSettings) -> list[str]:
     lacking = [s.profile for s in summaries if settings.k is not None and settings.k not in s.pass_at]
     if not lacking:
         return []

@@ -10,14 +10,15 @@ from typing import Any, get_args
 import msgspec
 
 from terminalbench.analytics import metrics
-from terminalbench.analytics.findings.analyzers import Loaded, load_analyzers, run_analyzer, without_secrets
+from terminalbench.analytics.findings.analyzers import LoadedAnalyzer, load_analyzers, run_analyzer, without_secrets
 from terminalbench.analytics.findings.cache import FindingsCache, rules_digest
 from terminalbench.analytics.findings.trial_files import TrialFiles, stamp_of
 from terminalbench.analytics.judge.output import forget_others, kept_findings, refresh_findings
 from terminalbench.analytics.judge.request import JudgeAsk, JudgeResult, request_of
 from terminalbench.analytics.model import Comparison, Metric
-from terminalbench.analytics.selection import Filter, Picked, analytics_of, pick, trial_keys
-from terminalbench.analytics.settings import Asked, Settings, settings_of
+from terminalbench.analytics.pool import unpooled
+from terminalbench.analytics.selection import Filter, SelectedBatch, analytics_of, pick, trial_keys
+from terminalbench.analytics.settings import ComparisonRequest, ComparisonSettings, settings_of
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.tables import AnalysisTable
@@ -55,7 +56,7 @@ class AnalysisRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnalysisResult(metrics.Tables):
+class AnalysisResult(metrics.MetricTables):
     """What was found and where it is written. `read` trials were analysed anew, `reused` came from the cache.
 
     `missing` says in a line each what could not be analysed and why; `notes` what is good to know. `comparison` is None
@@ -120,7 +121,7 @@ def default_output(batches: Sequence[Batch], wanted: Filter) -> Path:
     return folder if wanted.is_all else folder / "selection"
 
 
-def _analyzers(request: AnalysisRequest, chosen: Sequence[Picked]) -> list[Loaded]:
+def _analyzers(request: AnalysisRequest, chosen: Sequence[SelectedBatch]) -> list[LoadedAnalyzer]:
     declared = [name for part in chosen for name in part.view.plan.analysis.analyzers]
     root = str(request.import_root) if request.import_root is not None else None
     if root is not None and root not in sys.path:
@@ -128,16 +129,19 @@ def _analyzers(request: AnalysisRequest, chosen: Sequence[Picked]) -> list[Loade
     return load_analyzers(tuple(dict.fromkeys((*declared, *request.analyzers))))
 
 
-def _settings(chosen: Sequence[Picked], request: AnalysisRequest) -> dict[Metric, Settings]:
+def _settings(chosen: Sequence[SelectedBatch], request: AnalysisRequest) -> dict[Metric, ComparisonSettings]:
     """What is compared, in every metric."""
     pairs = (request.compare,) if request.compare is not None else ()
     views = [part.view for part in chosen]
     places = resume_places(_batches(chosen), views)
-    asked = settings_of(views, Asked(contrasts=pairs, analysis=request.analysis, places=places))
+    alone = unpooled(_batches(chosen))
+    asked = settings_of(
+        views, ComparisonRequest(contrasts=pairs, analysis=request.analysis, places=places, departures=alone)
+    )
     return {metric: msgspec.structs.replace(asked, metric=metric) for metric in _METRICS}
 
 
-def _left_out(batches: Sequence[Batch], chosen: Sequence[Picked]) -> list[str]:
+def _left_out(batches: Sequence[Batch], chosen: Sequence[SelectedBatch]) -> list[str]:
     """The batches that have none of what was picked."""
     there = _batches(chosen)
     gone = ["/".join(batch.folder.parts[-2:]) for batch in batches if batch not in there]
@@ -145,12 +149,12 @@ def _left_out(batches: Sequence[Batch], chosen: Sequence[Picked]) -> list[str]:
 
 
 def _written(
-    chosen: Sequence[Picked],
-    analyzers: Sequence[Loaded],
+    chosen: Sequence[SelectedBatch],
+    analyzers: Sequence[LoadedAnalyzer],
     wanted: Filter,
-    settings: Mapping[Metric, Settings],
+    settings: Mapping[Metric, ComparisonSettings],
     output: Path,
-) -> metrics.Tables:
+) -> metrics.MetricTables:
     """Write everything but what the judge says."""
     notes = [] if wanted.is_all else forget_others(output, trial_keys(chosen))
     made = metrics.write_tables(chosen, analyzers, output, wanted, _said_before(chosen, output))
@@ -187,31 +191,37 @@ def _tests(compared: Mapping[Metric, Comparison]) -> dict[str, Any]:
     return document | {"tests": tests}
 
 
-def _said_before(chosen: Sequence[Picked], output: Path) -> list[Finding]:
+def _said_before(chosen: Sequence[SelectedBatch], output: Path) -> list[Finding]:
     """What the judge said of the chosen trials in an earlier run into the same folder, and what people say of them."""
     return list(kept_findings(output, _batches(chosen), trial_keys(chosen)))
 
 
-def _batches(chosen: Sequence[Picked]) -> list[Batch]:
+def _batches(chosen: Sequence[SelectedBatch]) -> list[Batch]:
     return [part.batch for part in chosen]
 
 
 def _kept(
-    chosen: Sequence[Picked], wanted: Filter, settings: Mapping[Metric, Settings], output: Path
-) -> metrics.Tables:
+    chosen: Sequence[SelectedBatch], wanted: Filter, settings: Mapping[Metric, ComparisonSettings], output: Path
+) -> metrics.MetricTables:
     """Write nothing: the comparison on disk, when it is what these trials and this question give now."""
     try:
         kept: Comparison | None = read_json(output / COMPARISON, Comparison)
     except FileNotFoundError:
-        return metrics.Tables(notes=(_OTHERS,) if metrics.about_others(output, chosen, wanted) else ())
+        return metrics.MetricTables(notes=(_OTHERS,) if metrics.about_others(output, chosen, wanted) else ())
     except (OSError, TbenchError):
         kept = None
     now = _compared(chosen, {"pass": settings["pass"]})["pass"]
     said = msgspec.structs.replace(kept, repeat=now.repeat) if kept is not None else None  # it depends on where one is
-    return metrics.Tables(comparison=now) if said == now and not wanted.is_sample else metrics.Tables(notes=(_OTHERS,))
+    return (
+        metrics.MetricTables(comparison=now)
+        if said == now and not wanted.is_sample
+        else metrics.MetricTables(notes=(_OTHERS,))
+    )
 
 
-def _compared(chosen: Sequence[Picked], settings: Mapping[Metric, Settings]) -> dict[Metric, Comparison]:
+def _compared(
+    chosen: Sequence[SelectedBatch], settings: Mapping[Metric, ComparisonSettings]
+) -> dict[Metric, Comparison]:
     from terminalbench.analytics.compare import compare
     from terminalbench.analytics.rows import rows_of
 
@@ -220,7 +230,7 @@ def _compared(chosen: Sequence[Picked], settings: Mapping[Metric, Settings]) -> 
 
 
 def _judged(
-    chosen: Sequence[Picked], request: AnalysisRequest, output: Path
+    chosen: Sequence[SelectedBatch], request: AnalysisRequest, output: Path
 ) -> tuple[JudgeResult | None, TbenchError | None]:
     """What the judge says; a model that cannot be asked leaves everything else as it is."""
     if request.judge is None:
@@ -235,7 +245,9 @@ def _judged(
         return None, error
 
 
-def analyse(chosen: Sequence[Picked], analyzers: Sequence[Loaded], progress: Progress | None = None) -> int:
+def analyse(
+    chosen: Sequence[SelectedBatch], analyzers: Sequence[LoadedAnalyzer], progress: Progress | None = None
+) -> int:
     """Bring the findings of the chosen trials up to date; how many trials had to be read."""
     total = sum(len(part.trials) for part in chosen)
     done = read = 0
@@ -255,7 +267,7 @@ def analyse(chosen: Sequence[Picked], analyzers: Sequence[Loaded], progress: Pro
 
 
 def _analyse_trial(
-    cache: FindingsCache, trial: TrialFiles, analyzers: Sequence[Loaded], hide: Callable[[str], str]
+    cache: FindingsCache, trial: TrialFiles, analyzers: Sequence[LoadedAnalyzer], hide: Callable[[str], str]
 ) -> bool:
     job, name = trial.key.split("/", 1)
     kept = cache.kept(job, name)

@@ -51,17 +51,19 @@ def _with(lacking: float) -> Value:
 
 
 @dataclass(frozen=True)
-class Sample:
+class PairedSample:
     """The common tasks of two profiles in one way of counting, with the values of each."""
 
     tasks: list[TaskRef]
     new: stats.Cells
     old: stats.Cells
-    paired: stats.Paired
+    paired: stats.PairedDifferences
     by_family: bool
 
 
-def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], metric: Metric, way: Way) -> Sample | None:
+def sample(
+    new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], metric: Metric, way: Way
+) -> PairedSample | None:
     """The sample of `tasks` that have a value under both; None when there is none."""
     if metric == "pass":
         return _passes(new, old, tasks, way)
@@ -77,7 +79,7 @@ def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], metric:
     return joined(kept, *numbers) if kept else None
 
 
-def _passes(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], way: Way) -> Sample | None:
+def _passes(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], way: Way) -> PairedSample | None:
     """The same for the pass rate, by counting: a profile is counted once for all its contrasts and ways."""
     if way == "exclude":
         tasks = [task for task in tasks if new.counts[task][1] and old.counts[task][1]]
@@ -93,12 +95,12 @@ def _passes(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], way: W
     return joined(list(tasks), *sides) if tasks else None
 
 
-def joined(tasks: list[TaskRef], new: Sequence[Numbers], old: Sequence[Numbers]) -> Sample:
+def joined(tasks: list[TaskRef], new: Sequence[Numbers], old: Sequence[Numbers]) -> PairedSample:
     """The sample of `tasks` with the numbers of each side."""
     cells = [stats.Cells(*zip(*side, strict=True)) for side in (new, old)]
     differences = [a - b for a, b in zip(cells[0].mean, cells[1].mean, strict=True)]
     pairs = stats.paired(differences, [unit_of(task) for task in tasks])
-    return Sample(tasks, cells[0], cells[1], pairs, any(task.family is not None for task in tasks))
+    return PairedSample(tasks, cells[0], cells[1], pairs, any(task.family is not None for task in tasks))
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,10 @@ class LogRatios:
     """The logarithm of new over old, of the tasks where both are above zero."""
 
     tasks: list[TaskRef]
-    paired: stats.Paired
+    paired: stats.PairedDifferences
 
 
-def log_ratios(found: Sample) -> LogRatios | None:
+def log_ratios(found: PairedSample) -> LogRatios | None:
     """How many times as much `new` takes, task by task; None when no task has a value above zero under both."""
     means = zip(found.tasks, found.new.mean, found.old.mean, strict=True)
     logs = {task: log(new / old) for task, new, old in means if new > 0 and old > 0}
@@ -118,7 +120,7 @@ def log_ratios(found: Sample) -> LogRatios | None:
     return LogRatios(list(logs), stats.paired(list(logs.values()), [unit_of(task) for task in logs]))
 
 
-def task_differences(found: Sample | None) -> list[TaskDifference]:
+def task_differences(found: PairedSample | None) -> list[TaskDifference]:
     """Each common task with both means."""
     if found is None:
         return []

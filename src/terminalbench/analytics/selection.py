@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from terminalbench.analytics.findings.analyzers import Loaded
+from terminalbench.analytics.findings.analyzers import LoadedAnalyzer
 from terminalbench.analytics.findings.cache import FindingsCache
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.errors import UserError
@@ -51,7 +51,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Picked:
+class SelectedBatch:
     """A batch with the cells that are analysed: the root its index lies in, its state, its secrets."""
 
     batch: Batch
@@ -75,7 +75,7 @@ class Picked:
         runs = self.batch.superseded if row.superseded else self.batch.runs
         return TrialFiles.of(row, runs / row.key, self.batch.folder, self.secrets)
 
-    def findings(self, analyzers: Sequence[Loaded]) -> Iterator[tuple[CellState, list[Finding]]]:
+    def findings(self, analyzers: Sequence[LoadedAnalyzer]) -> Iterator[tuple[CellState, list[Finding]]]:
         """Each cell with its findings, from the cache; none for a cell that never ran."""
         names = [loaded.name for loaded in analyzers]
         with open_index(self.root) as connection:
@@ -85,16 +85,16 @@ class Picked:
                 yield cell, cache.read(row.job, row.name, names) if row is not None else []
 
 
-def _opened(batches: Sequence[Batch]) -> list[Picked]:
+def _opened(batches: Sequence[Batch]) -> list[SelectedBatch]:
     """Bring the index of batches up to date and look at them."""
     views = views_now(batches)
     return [
-        Picked(batch, batch.results_root, view, secrets_of(plan_or_none(batch)), view.cells)
+        SelectedBatch(batch, batch.results_root, view, secrets_of(plan_or_none(batch)), view.cells)
         for batch, view in zip(batches, views, strict=True)
     ]
 
 
-def _check_names(opened: Sequence[Picked], wanted: Filter, where: str) -> None:
+def _check_names(opened: Sequence[SelectedBatch], wanted: Filter, where: str) -> None:
     """Every wanted task and profile is in one of the batches. Raises UserError for one that is in none."""
     jobs = [job for part in opened for job in part.view.plan.jobs]
     profiles = list(dict.fromkeys(job.profile for job in jobs))
@@ -178,7 +178,7 @@ def _wanted(cells: Sequence[CellState], wanted: Filter) -> list[CellState]:
     return found
 
 
-def pick(batches: Sequence[Batch], wanted: Filter) -> list[Picked]:
+def pick(batches: Sequence[Batch], wanted: Filter) -> list[SelectedBatch]:
     """The trials that are meant, batch by batch; a batch that has none of the wanted tasks and profiles is left out.
 
     Raises UserError when no trial is left, and for a name that no batch knows.
@@ -200,7 +200,7 @@ def pick(batches: Sequence[Batch], wanted: Filter) -> list[Picked]:
     return chosen
 
 
-def trial_keys(chosen: Sequence[Picked]) -> set[str]:
+def trial_keys(chosen: Sequence[SelectedBatch]) -> set[str]:
     """The chosen trials, as findings name them."""
     return {row.key for part in chosen for row in part.trials}
 

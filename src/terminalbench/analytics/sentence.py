@@ -26,7 +26,9 @@ def sentence(contrast: Contrast, fewest: int) -> str:
         parts[0] += f" ({between(found.interval.low, found.interval.high, metric, unit=False)})"
     if found.ratio is not None:
         span = found.ratio_interval
-        parts.append(f"x{times(found.ratio)}" + (f" ({times(span.low)} to {times(span.high)})" if span else ""))
+        known = [f"{times(span.low)} to {times(span.high)}"] if span is not None else []
+        known += [p_equation(found.ratio_p)] if found.ratio_p is not None else []
+        parts.append(f"x{times(found.ratio)}" + (f" ({', '.join(known)})" if known else ""))
     parts += [f"{plural(found.wins, contrast.unit)} better", f"{found.losses} worse"]
     if contrast.p_adjusted is not None:
         parts.append(p_equation(contrast.p_adjusted))
@@ -36,13 +38,28 @@ def sentence(contrast: Contrast, fewest: int) -> str:
     if reason is not None:
         return f"{text}, because {reason}"
     trials, units = plural(found.trials, "trial"), plural(found.units, contrast.unit)
+    if contrast.sequential is not None and contrast.sequential.never and contrast.sequential.method == "growth":
+        return f"{text}; {units} can never show a difference with what is left of alpha"
     if found.units < fewest:
         return f"{text}; {units} can never show a difference at this alpha"
     if contrast.smallest_detectable is None and metric == "pass":
-        return f"{text}; {trials} on {units} can show no gap 4 times in 5"
+        return f"{text}; {trials} on {units} can show no possible gap 4 times in 5"
     if contrast.smallest_detectable is None:
         return f"{text}; the difference is the same on all {units}, so nothing says which gaps {trials} can show"
     return f"{text}; {trials} can only show gaps above {amount(contrast.smallest_detectable, metric, sign=False)}"
+
+
+def _assumed(smallest: float, in_third: float | None) -> str:
+    """What the smallest gap rests on, and what it is where few tasks make it."""
+    third = (
+        f"is {amount(in_third, 'pass', sign=False)} on average over all"
+        if in_third is not None
+        else "would have to be larger than it can be"
+    )
+    return (
+        f"the gap of {amount(smallest, 'pass', sign=False)} is shown 4 times in 5 where every task gains alike; "
+        f"where only a third of them gains, it {third}"
+    )
 
 
 def excludes_zero(interval: Interval | None) -> bool:
@@ -60,7 +77,14 @@ def notes(contrast: Contrast) -> list[str]:
         )
     if contrast.verdict in ("better", "worse") and found.interval is not None and not excludes_zero(found.interval):
         said.append("the interval reaches zero, the verdict follows p: it is exact, the interval is only approximate")
-    suite = found.suite_interval
+    if (
+        contrast.reason is None
+        and contrast.verdict == "inconclusive"
+        and metric == "pass"
+        and contrast.smallest_detectable
+    ):
+        said.append(_assumed(contrast.smallest_detectable, contrast.smallest_in_third))
+    suite = found.suite_interval if not contrast.same_treatment else None
     if suite is not None and found.interval is not None and excludes_zero(suite) != excludes_zero(found.interval):
         ends = between(suite.low, suite.high, metric)
         said.append(

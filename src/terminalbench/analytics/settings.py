@@ -28,7 +28,7 @@ _SAME_RUN = ("timeout_multiplier", "agent_timeout_sec", "harbor_args", "network"
 """What of `[run]` changes what a trial can do; the environment is told by each trial."""
 
 
-class There(NamedTuple):
+class RecordedExtent(NamedTuple):
     """What of a batch was there at a time: so many attempts of each task (None: all), `without` some tasks."""
 
     batch: str
@@ -36,7 +36,7 @@ class There(NamedTuple):
     without: frozenset[str] = frozenset()
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ComparisonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `compare` needs besides the rows. `contrasts` are (new, old); `profiles` as declared.
 
     `places` says how a person names each batch that may be resumed; None: all by what they are called. `growth` are the
@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     looks: int | Literal["any"] = 1
     planned_trials: int | None = None
     strict: bool = False
-    growth: tuple[tuple[There, ...], ...] = ()
+    growth: tuple[tuple[RecordedExtent, ...], ...] = ()
     effect: float | None = None
     hypothesis: str | None = None
     k: int | None = None
@@ -65,10 +65,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     places: dict[str, str] | None = None
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class ComparisonRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a person asks now. `analysis` is the `[analysis]` table of the experiment file as it is today, if known.
 
-    `places` as in `Settings`. `by_snapshot`: a profile whose memory held other lessons is another one.
+    `places` as in `ComparisonSettings`. `by_snapshot`: a profile whose memory held other lessons is another one.
+    `departures` and `notes` are those of the choice of batches.
     """
 
     baseline: str | None = None
@@ -78,6 +79,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     analysis: AnalysisTable | None = None
     places: dict[str, str] | None = None
     by_snapshot: bool = False
+    departures: tuple[Departure, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def profile_names(views: Sequence[BatchView], *, by_snapshot: bool = False) -> dict[tuple[str, str], str]:
@@ -88,7 +91,7 @@ def profile_names(views: Sequence[BatchView], *, by_snapshot: bool = False) -> d
     """
     first: dict[str, dict[str, str]] = {}
     treatments = {
-        (view.batch, job.profile): job.profile_id if by_snapshot else _policy(view.plan, job)
+        (view.batch, job.profile): treatment_of(view.plan, job, by_snapshot=by_snapshot)
         for view in views
         for job in view.plan.jobs
     }
@@ -106,9 +109,9 @@ def profile_names(views: Sequence[BatchView], *, by_snapshot: bool = False) -> d
     return names
 
 
-def _policy(plan: Plan, job: JobSpec) -> str:
-    """The treatment of a profile, without what its memory held."""
-    record = plan.record(job.profile)
+def treatment_of(plan: Plan, job: JobSpec, *, by_snapshot: bool = False) -> str:
+    """The treatment of a profile, without what its memory held unless it is told apart `by_snapshot`."""
+    record = None if by_snapshot else plan.record(job.profile)
     return job.profile_id if record is None or record.policy_id == record.id else record.policy_id
 
 
@@ -126,9 +129,9 @@ def _pooled_snapshots(views: Sequence[BatchView], names: Mapping[tuple[str, str]
     ]
 
 
-def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Settings:
+def settings_of(views: Sequence[BatchView], asked: ComparisonRequest | None = None) -> ComparisonSettings:
     """The settings the batches declared, with what is asked now. The first batch's plan decides where they differ."""
-    asked = asked or Asked()
+    asked = asked or ComparisonRequest()
     names = profile_names(views, by_snapshot=asked.by_snapshot)
     order = list(dict.fromkeys(names.values()))
     plan = views[0].plan
@@ -141,7 +144,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
     if not contrasts and asked.baseline is not None:
         contrasts = tuple((name, baseline) for name in order if name != baseline and not is_oracle(contents, name))
     usual = _declared_contrasts(views, names, baseline)
-    return Settings(
+    return ComparisonSettings(
         baseline=baseline,
         contrasts=contrasts or tuple(pair for pair in usual if not any(is_oracle(contents, name) for name in pair)),
         metric=asked.metric,
@@ -150,8 +153,8 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         rule=declared.infra_errors,
         coverage=declared.coverage,
         doubtful=declared.doubtful,
-        looks=declared.looks,
-        planned_trials=declared.planned_trials,
+        looks=declared.looks if _looks_declared(views) else 1,
+        planned_trials=declared.planned_trials if _looks_declared(views) else None,
         strict=declared.strict,
         growth=_undeclared_stages(views),
         effect=declared.effect,
@@ -162,6 +165,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         warnings=(
             *(f"{name} {ORACLE}" for name in order if is_oracle(contents, name)),
             *_notes(views),
+            *asked.notes,
             *_pooled_snapshots(views, names),
             *_differing_plans(views),
             *_unrecorded_code(views),
@@ -243,14 +247,16 @@ def _looks_of_each(views: Sequence[BatchView]) -> list[str]:
     ]
 
 
-def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str], asked: Asked) -> list[Departure]:
+def _departures(
+    views: Sequence[BatchView], names: Mapping[tuple[str, str], str], asked: ComparisonRequest
+) -> list[Departure]:
     """What is asked or was run in another way than was declared before the first trial.
 
     Harbor jobs that are not ours declare nothing: which profile is the baseline is a question, not a departure. Asking
     for some contrasts only is one all the same, because the others were there to be looked at.
     """
     plan = views[0].plan
-    found = []
+    found = [*asked.departures]
     own = not all(view.is_foreign for view in views)
     baseline = names[views[0].batch, plan.baseline]
     if own and asked.baseline is not None and asked.baseline != baseline:
@@ -265,7 +271,7 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
         other.append(f"{was}, so Holm's adjustment leaves it out: {shown}")
     found += [Departure(DepartureKind.CONTRASTS, text) for text in other]
     found += _more_than_planned(views, names)
-    found += _other_conditions(views, names)
+    found += other_conditions(views, names)
     for view in views:
         grown = (*view.plan.departed(), *_growth(view.plan))
         found += [msgspec.structs.replace(d, text=f"{view.batch}: {d.text}") if len(views) > 1 else d for d in grown]
@@ -279,7 +285,7 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
     return found
 
 
-def _other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]) -> list[Departure]:
+def other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]) -> list[Departure]:
     """In what batches differ that a profile's id does not say: run settings, images, values of variables."""
     first, found = views[0], []
     for view in views[1:]:
@@ -322,21 +328,27 @@ def _task_limits(view: BatchView) -> dict[str, float | None]:
     return {f"{t.ref.dataset}/{t.ref.id}": t.timeout_sec for job in view.plan.jobs for t in job.tasks}
 
 
-def stages_of(views: Sequence[BatchView]) -> tuple[tuple[There, ...], ...]:
-    """What could be looked at, time after time: each batch, and each time it grew."""
-    there: dict[str, There] = {}
+def stages_of(views: Sequence[BatchView]) -> tuple[tuple[RecordedExtent, ...], ...]:
+    """What could be looked at, time after time: each batch, and each time it grew; in the order they were planned."""
+    there: dict[str, RecordedExtent] = {}
     stages = []
-    for view in views:
+    planned = [view.plan.provenance.created_at for view in views]
+    order = range(len(views)) if None in planned else sorted(range(len(views)), key=lambda n: planned[n] or "")
+    for view in (views[place] for place in order):
         for then in (*view.plan.grown(), None):
-            there[view.batch] = There(view.batch, *then) if then is not None else There(view.batch)
+            there[view.batch] = RecordedExtent(view.batch, *then) if then is not None else RecordedExtent(view.batch)
             stages.append(tuple(there.values()))
     return tuple(stages)
 
 
-def _undeclared_stages(views: Sequence[BatchView]) -> tuple[tuple[There, ...], ...]:
+def _undeclared_stages(views: Sequence[BatchView]) -> tuple[tuple[RecordedExtent, ...], ...]:
     """The same where no looks were declared."""
-    declared = views[0].plan.analysis
-    return stages_of(views) if declared.looks == 1 and declared.planned_trials is None else ()
+    return () if _looks_declared(views) else stages_of(views)
+
+
+def _looks_declared(views: Sequence[BatchView]) -> bool:
+    """Whether every batch declared its looks, or how many trials were to come: one that did not was a look."""
+    return all(one.looks != 1 or one.planned_trials is not None for one in (view.plan.analysis for view in views))
 
 
 def _more_than_planned(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]) -> list[Departure]:

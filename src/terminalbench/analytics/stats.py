@@ -25,7 +25,7 @@ _NODES_PER_STEP = 8
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedDifferences:
     """Per-task differences with the unit (task or family) each belongs to: the sample of a comparison."""
 
     differences: Sequence[float]
@@ -71,16 +71,16 @@ def by_unit[Number: (int, float)](values: Sequence[Number], units: Sequence[int]
     return sums
 
 
-def paired(differences: Sequence[float], units: Sequence[object] | None = None) -> Paired:
+def paired(differences: Sequence[float], units: Sequence[object] | None = None) -> PairedDifferences:
     """The sample of per-task differences; `units` names the family of each task, by default its own."""
     values = [float(value) for value in differences]
     if units is None:
-        return Paired(values, range(len(values)))
+        return PairedDifferences(values, range(len(values)))
     numbers: dict[object, int] = {}
-    return Paired(values, [numbers.setdefault(unit, len(numbers)) for unit in units])
+    return PairedDifferences(values, [numbers.setdefault(unit, len(numbers)) for unit in units])
 
 
-def mean_interval(sample: Paired, alpha: float, reach: tuple[float, float] | None = None) -> Interval | None:
+def mean_interval(sample: PairedDifferences, alpha: float, reach: tuple[float, float] | None = None) -> Interval | None:
     """Student's interval of the mean over units: about tasks like these. None when it cannot be computed.
 
     Without any variation Student's interval has no width. Then, for values that cannot leave `reach`, the exact bound
@@ -102,13 +102,13 @@ def mean_interval(sample: Paired, alpha: float, reach: tuple[float, float] | Non
     return Interval(low, high, 1 - alpha, "exact, all tasks alike", TASKS_LIKE_THESE)
 
 
-def _unseen(sample: Paired, alpha: float, reach: tuple[float, float]) -> tuple[float, float]:
+def _unseen(sample: PairedDifferences, alpha: float, reach: tuple[float, float]) -> tuple[float, float]:
     """Where the mean may lie if as many tasks as can have stayed unseen are as unlike the seen ones as possible."""
     mean, share = sample.mean, 1 - alpha ** (1 / sample.unit_count)
     return mean - share * (mean - reach[0]), mean + share * (reach[1] - mean)
 
 
-def beyond_p(sample: Paired, at: float, far: float) -> float:
+def beyond_p(sample: PairedDifferences, at: float, far: float) -> float:
     """p of "the true mean is at `at` or beyond it, towards `far`", for differences that cannot leave -1 to 1.
 
     One task (or family, of the largest size) is added at `far`, and the tasks get random Dirichlet weights; p is the
@@ -123,7 +123,7 @@ def beyond_p(sample: Paired, at: float, far: float) -> float:
     return positive_chance(counts)
 
 
-def bound(sample: Paired, alpha: float, far: float) -> float:
+def bound(sample: PairedDifferences, alpha: float, far: float) -> float:
     """How far towards `far` the true mean may lie, with error `alpha` on this side: where `beyond_p` falls to it."""
     wanted = NormalDist().inv_cdf(alpha)
 
@@ -146,7 +146,7 @@ def bound(sample: Paired, alpha: float, far: float) -> float:
     return there
 
 
-def equivalence_interval(sample: Paired, alpha: float) -> Interval:
+def equivalence_interval(sample: PairedDifferences, alpha: float) -> Interval:
     """What must lie within the margins for a claim of "no difference": each side has the whole `alpha` (TOST).
 
     A few tasks that hardly vary say nothing of rare ones that would: the added task stands for those not seen.
@@ -216,7 +216,7 @@ def holm_steps(values: Sequence[float | None]) -> list[int]:
     return steps
 
 
-def effective_count(sample: Paired, trials: int) -> float:
+def effective_count(sample: PairedDifferences, trials: int) -> float:
     """How many independent trials a rate clustered by unit is worth: between 1 and `trials`."""
     rate, error = sample.mean, sample.standard_error()
     spread = rate * (1 - rate)

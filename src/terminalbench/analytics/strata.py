@@ -26,7 +26,7 @@ class Stratum(NamedTuple):
         return self.measured > 0 and self.measured_before > 0 and 0 < passed < count
 
 
-class Exact(NamedTuple):
+class ExactLikelihood(NamedTuple):
     """How likely so few, and so many, passes are among the newer attempts when nothing changed."""
 
     fewer: float
@@ -39,7 +39,7 @@ class Exact(NamedTuple):
         return min(1.0, 2 * min(self.fewer, self.more))
 
 
-def stratified(strata: Iterable[Stratum]) -> Exact:
+def stratified(strata: Iterable[Stratum]) -> ExactLikelihood:
     """The test over all tasks. Tasks that cannot speak count for nothing."""
     speaking = [one for one in strata if one.informative]
     law = [1.0]
@@ -49,7 +49,7 @@ def stratified(strata: Iterable[Stratum]) -> Exact:
         observed += one.passed
         lowest += _least(one)
     place = observed - lowest
-    return Exact(min(1.0, fsum(law[: place + 1])), min(1.0, fsum(law[place:])), len(speaking))
+    return ExactLikelihood(min(1.0, fsum(law[: place + 1])), min(1.0, fsum(law[place:])), len(speaking))
 
 
 def _least(one: Stratum) -> int:

@@ -10,7 +10,7 @@ import msgspec
 
 from terminalbench.analytics import stats
 from terminalbench.analytics.model import Interval, ProfileSummary, Row, TaskSummary
-from terminalbench.analytics.settings import Settings, is_oracle
+from terminalbench.analytics.settings import ComparisonSettings, is_oracle
 from terminalbench.index.totals import Spend, pass_rates, wilson
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.records.values import known_total
@@ -77,20 +77,22 @@ def unit_of(task: TaskRef) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Front:
+class ParetoFront:
     """The profiles on the Pareto front; `note` says what it is over, and who has no place in it."""
 
     profiles: list[str]
     note: str | None = None
 
 
-def summarise(profiles: Mapping[str, ProfileRows], settings: Settings, front: Front) -> list[ProfileSummary]:
+def summarise(
+    profiles: Mapping[str, ProfileRows], settings: ComparisonSettings, front: ParetoFront
+) -> list[ProfileSummary]:
     """Each profile's summary, with the Pareto front marked."""
     found = [_summary(profile, settings) for profile in profiles.values()]
     return [msgspec.structs.replace(s, on_pareto_front=True) if s.profile in front.profiles else s for s in found]
 
 
-def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
+def _summary(profile: ProfileRows, settings: ComparisonSettings) -> ProfileSummary:
     rows = profile.rows()
     tasks = [_task(task, found, profile.counts[task], settings) for task, found in profile.tasks.items()]
     passed = sum(task.passed for task in tasks)
@@ -130,7 +132,7 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
     )
 
 
-def _task(ref: TaskRef, rows: list[Row], counts: tuple[int, int, int], settings: Settings) -> TaskSummary:
+def _task(ref: TaskRef, rows: list[Row], counts: tuple[int, int, int], settings: ComparisonSettings) -> TaskSummary:
     planned, measured, passed = counts
     return TaskSummary(
         task=ref,
@@ -145,17 +147,19 @@ def _task(ref: TaskRef, rows: list[Row], counts: tuple[int, int, int], settings:
     )
 
 
-def rate_interval(sample: stats.Paired, measured: int, alpha: float) -> Interval:
+def rate_interval(sample: stats.PairedDifferences, measured: int, alpha: float) -> Interval:
     """Wilson's interval of a pass rate over `measured` trials, with the count that clustering by task leaves."""
     count = stats.effective_count(sample, measured)
     low, high = wilson(sample.mean, count, alpha)
     return Interval(low, high, 1 - alpha, f"Wilson, effective n = {count:.3g}", stats.TASKS_LIKE_THESE)
 
 
-def _pass_k(tasks: Sequence[TaskSummary], settings: Settings) -> tuple[dict[int, float], dict[int, float]]:
-    """pass@k and pass^k for every k that all tasks have attempts for: dropping tasks would change the question."""
+def _pass_k(tasks: Sequence[TaskSummary], settings: ComparisonSettings) -> tuple[dict[int, float], dict[int, float]]:
+    """pass@k and pass^k for every k that all planned tasks have attempts for: dropping tasks would change the question.
+
+    Where nothing was measured of a task there is none, not even for one attempt.
+    """
     counts = [(t.planned if settings.rule == "fail" else t.measured, t.passed) for t in tasks]
-    counts = [(count, passed) for count, passed in counts if count]
     most = min((count for count, _ in counts), default=0)
     wanted = sorted({k for k in (*_SHOWN_K, most, settings.k or 1) if 1 <= k <= most})
     at = {k: sum(stats.pass_at_k(n, c, k) for n, c in counts) / len(counts) for k in wanted}
@@ -163,7 +167,7 @@ def _pass_k(tasks: Sequence[TaskSummary], settings: Settings) -> tuple[dict[int,
     return at, hat
 
 
-def _cost_per_success(profile: ProfileRows, settings: Settings) -> tuple[float | None, Interval | None]:
+def _cost_per_success(profile: ProfileRows, settings: ComparisonSettings) -> tuple[float | None, Interval | None]:
     """Total cost over total successes, failures and broken tries included; unknown as soon as one cost is."""
     rows = profile.rows()
     successes = sum(row.outcome is Outcome.PASSED for row in rows)
@@ -179,7 +183,7 @@ def _cost_per_success(profile: ProfileRows, settings: Settings) -> tuple[float |
     return spent / successes, stats.ratio_interval(costs, passes, settings.alpha)
 
 
-def pareto_front(profiles: Mapping[str, ProfileRows]) -> Front:
+def pareto_front(profiles: Mapping[str, ProfileRows]) -> ParetoFront:
     """The profiles that no other beats at once in passes and in cost, on the tasks that all of them were to attempt.
 
     Both are counted over all planned trials: crashes that are left out of the pass rate neither raise a profile nor
@@ -203,14 +207,14 @@ def pareto_front(profiles: Mapping[str, ProfileRows]) -> Front:
             rates = [passed / planned for planned, _, passed in map(profile.counts.__getitem__, common)]
             placed.append((fsum(rates) / len(rates), spent.cost_usd / len(rows), name))
     if len(placed) < 2:
-        return Front([])
+        return ParetoFront([])
     front = [
         name
         for rate, cost, name in placed
         if not any(r >= rate and c <= cost and (r > rate or c < cost) for r, c, _ in placed)
     ]
     left_out = {"no model is called": free, "nothing was measured": unmeasured, "a cost is unknown": unknown}
-    return Front(front, _front_note(left_out, len(common), len(every)))
+    return ParetoFront(front, _front_note(left_out, len(common), len(every)))
 
 
 def _front_note(left_out: Mapping[str, Sequence[str]], common: int, every: int) -> str | None:

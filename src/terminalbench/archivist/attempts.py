@@ -7,14 +7,14 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from terminalbench.analytics.atif import Step
-from terminalbench.analytics.findings.failure import Verdict, classify, signature
+from terminalbench.analytics.atif import TrajectoryStep
+from terminalbench.analytics.findings.failure import FailureVerdict, classify, signature
 from terminalbench.analytics.findings.trial import read_ctrf
 from terminalbench.analytics.judge.material import Material, NoMaterial, load_material
 from terminalbench.analytics.judge.request import JudgeTrial
-from terminalbench.analytics.selection import Picked, ran
-from terminalbench.archivist.guard_feedback import Refusal, refusals
-from terminalbench.archivist.triggers import Cell, Verdicts
+from terminalbench.analytics.selection import SelectedBatch, ran
+from terminalbench.archivist.guard_feedback import GuardRefusal, refusals
+from terminalbench.archivist.triggers import TriggerCell, Verdicts
 from terminalbench.experiments.lessons import without_lessons
 from terminalbench.records.lesson import Evidence, Lesson
 from terminalbench.records.trial import Outcome, TaskRef
@@ -23,7 +23,7 @@ MOST_TASKS = 3
 
 
 @dataclass(frozen=True)
-class Attempt:
+class EvidenceTrial:
     """A measured trial, and what it is called in evidence."""
 
     trial: JudgeTrial
@@ -35,12 +35,12 @@ class Attempt:
         return self.trial.outcome is Outcome.PASSED
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> TriggerCell:
         """Whose attempt at what it is."""
-        return Cell(self.trial.profile, self.trial.task)
+        return TriggerCell(self.trial.profile, self.trial.task)
 
     @property
-    def failure(self) -> Verdict:
+    def failure(self) -> FailureVerdict:
         """The class of its failure."""
         return classify(self.trial.files, self.trial.files.story.trajectory)
 
@@ -58,20 +58,20 @@ class Attempt:
         return frozenset(one.lesson for one in lessons.exposures if one.shown) if lessons is not None else frozenset()
 
     @cached_property
-    def refusals(self) -> list[Refusal]:
+    def refusals(self) -> list[GuardRefusal]:
         """What guards refused in it."""
         return refusals(self.trial.files.folder)
 
 
 @dataclass(frozen=True)
-class Shown:
+class ReadableTrial:
     """An attempt whose trajectory can be read."""
 
-    attempt: Attempt
+    attempt: EvidenceTrial
     material: Material
 
 
-def attempts_of(part: Picked) -> list[Attempt]:
+def attempts_of(part: SelectedBatch) -> list[EvidenceTrial]:
     """The measured trials of a batch, but of profiles that see the hidden verdict: what they know is no lesson."""
     oracles = {record.key for record in part.view.plan.profiles if record.content.get("oracle") is True}
     found = []
@@ -79,24 +79,24 @@ def attempts_of(part: Picked) -> list[Attempt]:
         if cell.row is not None and ran(cell) and cell.outcome.measured and cell.profile not in oracles:
             files = part.files(cell.row)
             trial = JudgeTrial(files=files, task=cell.task, profile=cell.profile, outcome=cell.outcome)
-            found.append(Attempt(trial, f"{part.key}/{trial.key}"))
+            found.append(EvidenceTrial(trial, f"{part.key}/{trial.key}"))
     return found
 
 
-def verdicts(attempts: Sequence[Attempt]) -> Verdicts:
+def verdicts(attempts: Sequence[EvidenceTrial]) -> Verdicts:
     """Whether they passed, by task and profile."""
-    found: dict[Cell, list[bool]] = {}
+    found: dict[TriggerCell, list[bool]] = {}
     for one in attempts:
         found.setdefault(one.cell, []).append(one.passed)
     return found
 
 
-def telling(attempts: Sequence[Attempt], first: Collection[TaskRef] = ()) -> list[Attempt]:
+def telling(attempts: Sequence[EvidenceTrial], first: Collection[TaskRef] = ()) -> list[EvidenceTrial]:
     """The attempts to look at: of each task a failed one and, where there is one, one that passed.
 
     Tasks of `first` come first, then contrasts.
     """
-    tasks: dict[TaskRef, list[Attempt]] = {}
+    tasks: dict[TaskRef, list[EvidenceTrial]] = {}
     for attempt in attempts:
         tasks.setdefault(attempt.trial.task, []).append(attempt)
     pairs = []
@@ -109,7 +109,7 @@ def telling(attempts: Sequence[Attempt], first: Collection[TaskRef] = ()) -> lis
     return [one for pair in pairs[:MOST_TASKS] for one in pair]
 
 
-def readable(attempts: Sequence[Attempt]) -> list[Shown]:
+def readable(attempts: Sequence[EvidenceTrial]) -> list[ReadableTrial]:
     """Those whose trajectory can be read; without the lessons that they were given, which are no news."""
     found = []
     for attempt in attempts:
@@ -118,15 +118,15 @@ def readable(attempts: Sequence[Attempt]) -> list[Shown]:
         except NoMaterial:
             continue
         steps = tuple(dataclasses.replace(entry, step=_as_asked(entry.step)) for entry in material.steps)
-        found.append(Shown(attempt, dataclasses.replace(material, steps=steps)))
+        found.append(ReadableTrial(attempt, dataclasses.replace(material, steps=steps)))
     return found
 
 
-def _as_asked(step: Step) -> Step:
+def _as_asked(step: TrajectoryStep) -> TrajectoryStep:
     return replace(step, message=without_lessons(step.text)) if step.source == "user" else step
 
 
-def supported(lesson: Lesson, attempts: Sequence[Attempt], evidence: list[Evidence]) -> Lesson:
+def supported(lesson: Lesson, attempts: Sequence[EvidenceTrial], evidence: list[Evidence]) -> Lesson:
     """A lesson with where it comes from. One that comes from a simulated trial, too, is simulated."""
     records = [record for one in attempts if (record := one.trial.files.record) is not None]
     models = {record.model for record in records}

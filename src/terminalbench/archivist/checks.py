@@ -1,6 +1,6 @@
 """Whether a lesson can be one, and what becomes of it after the check for leaks. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from terminalbench.archivist.leaks import Leak, TaskTexts
@@ -13,23 +13,28 @@ LONGEST_TEXT = 1200
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LessonVerdict:
     """The state that a lesson has after its check, and why."""
 
     state: LessonState
     reason: str | None = None
 
 
-def judge(lesson: Lesson, leaks: Sequence[Leak], tasks: Sequence[TaskTexts]) -> Verdict:
+def judge(lesson: Lesson, leaks: Sequence[Leak], tasks: Sequence[TaskTexts]) -> LessonVerdict:
     """What becomes of a lesson in which these leaks were found, compared with the texts of these tasks."""
     if leaks:
-        return Verdict(LessonState.QUARANTINED, "; ".join(map(str, leaks)))
+        return LessonVerdict(LessonState.QUARANTINED, quarantine_reason(leaks))
     if poison := next((task.poison for task in tasks if task.poison is not None), None):
-        return Verdict(LessonState.CANDIDATE, f'{poison.what}: "{flat(poison.found, 60)}"; approve it to use it')
+        return LessonVerdict(LessonState.CANDIDATE, f'{poison.what}: "{flat(poison.found, 60)}"; approve it to use it')
     unread = sorted({task.id for task in lesson.source_tasks} - {task.id for task in tasks if task.complete})
     if unread:
-        return Verdict(LessonState.CANDIDATE, f"not compared with the files of {', '.join(unread)}")
-    return Verdict(LessonState.ACTIVE)
+        return LessonVerdict(LessonState.CANDIDATE, f"not compared with the files of {', '.join(unread)}")
+    return LessonVerdict(LessonState.ACTIVE)
+
+
+def quarantine_reason(leaks: Iterable[Leak]) -> str:
+    """Why a lesson is quarantined, and what puts it into use all the same."""
+    return f"{'; '.join(map(str, leaks))}; tbench memory approve releases it"
 
 
 def check_fields(lesson: Lesson) -> None:

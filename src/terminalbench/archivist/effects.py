@@ -7,29 +7,28 @@ stays, and counting it again changes nothing. What is believed is computed anew 
   a lesson only where no real trial was counted yet, or where the lesson itself is simulated.
 - A trial that had a lesson before its text was changed says nothing of it as it reads now (`old`).
 - Trials of tasks that a lesson comes from (`own`) are apart: they say what is recalled, not what is transferred.
-- Harmful on one model is enough to be retired. Nothing is put into use again but by a person; where a person has done
-  that, only trials that were counted since may retire it again.
+- Harmful on one model is enough to be retired. One that was retired by its effect is used again when what was counted
+  since speaks for it, or when a task that it did not come from teaches the same (`memory.py`). Where it was put into
+  use again, by that or by a person, only trials that were counted since may retire it again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from terminalbench.archivist.entries import Changes, CountedTrial, Entry, Operation
+from terminalbench.archivist.entries import BY_EFFECT, CountedTrial, LessonChanges, MemoryEntry, Operation
 from terminalbench.archivist.inventory import LessonFilter, each_lesson, history
 from terminalbench.archivist.revisions import counted_before, first_starts, old_texts, revised
 from terminalbench.archivist.store import Store
 from terminalbench.archivist.tables import find_lesson
-from terminalbench.archivist.utility import ExposedTrial, chance_of_harm, is_harmful, learn, prior
+from terminalbench.archivist.utility import RETURN, ExposedTrial, chance_of_harm, is_harmful, learn, prior
 from terminalbench.decode import decoder
 from terminalbench.index.exposures import LessonTrial
 from terminalbench.records.lesson import Lesson, LessonState, Utility
 from terminalbench.text.numbers import plural, points
 
-AUTHOR = "utility"
-"""Who edits and retires by effect."""
 _DIGITS = 6
 _OWN = " own"
 """Behind the id of a lesson where it is told to a task that it comes from."""
@@ -45,27 +44,30 @@ class World(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Counted:
-    """What came of counting trials: how many were new, whose belief has changed, and which lessons were retired."""
+class EffectCount:
+    """What came of counting trials: how many were new, whose belief changed, and which lessons went or came back."""
 
     trials: int = 0
     changed: tuple[str, ...] = ()
     retired: tuple[Lesson, ...] = ()
+    returned: tuple[Lesson, ...] = ()
 
 
-def count_trials(store: Store, trials: Iterable[LessonTrial]) -> Counted:
+def count_trials(store: Store, trials: Iterable[LessonTrial]) -> EffectCount:
     """Learn from trials that the log has not counted yet; those it has, and those without a verdict, change nothing."""
     trials = list(trials)
     starts = first_starts(trials)
     found = [(one, trial) for trial in trials if trial.measured and (one := counted_trial(trial)) is not None]
     new: list[CountedTrial] = []
 
-    def make() -> list[Entry]:
+    def make() -> list[MemoryEntry]:
         rows = store.connection.execute("SELECT trial, seq, record FROM counted ORDER BY seq, trial").fetchall()
         known = {row["trial"] for row in rows}
         changes = revised(store)
         decode = decoder(CountedTrial).decode
-        everything = [_Numbered(counted_before(decode(row["record"]), row["seq"], changes), row["seq"]) for row in rows]
+        everything = [
+            _NumberedTrial(counted_before(decode(row["record"]), row["seq"], changes), row["seq"]) for row in rows
+        ]
         names = {name for one, _ in found for name in one.eligible}
         names |= {name for one in everything for name in one.trial.eligible}
         lessons = {name: lesson for name in sorted(names) if (lesson := find_lesson(store.connection, name))}
@@ -74,13 +76,17 @@ def count_trials(store: Store, trials: Iterable[LessonTrial]) -> Counted:
                 start = starts.get((trial.batch, trial.snapshot))
                 new.append(replace(one, old=old_texts(trial, start, changes, lessons)))
         new[:] = _each_once(new)
-        everything += [_Numbered(one, None) for one in new]
-        return [*_edits(lessons, everything, new), *_retirements(store, lessons, everything)]
+        everything += [_NumberedTrial(one, None) for one in new]
+        effects = beliefs(lessons.values(), [one.trial for one in everything])
+        edits = _edits(lessons, effects, new)
+        return [*edits, *_retirements(store, lessons, effects, everything), *_returns(store, lessons, effects)]
 
     entries = store.write(make)
     changed = dict.fromkeys(entry.id for entry in entries if entry.op is Operation.EDIT)
     retired = [find_lesson(store.connection, entry.id) for entry in entries if entry.op is Operation.RETIRE]
-    return Counted(sum(len(entry.trials) for entry in entries), tuple(changed), tuple(filter(None, retired)))
+    returned = [find_lesson(store.connection, entry.id) for entry in entries if _puts_into_use(entry)]
+    counted = sum(len(entry.trials) for entry in entries)
+    return EffectCount(counted, tuple(changed), tuple(filter(None, retired)), tuple(filter(None, returned)))
 
 
 def counted_trial(trial: LessonTrial) -> CountedTrial | None:
@@ -97,10 +103,12 @@ def counted_trial(trial: LessonTrial) -> CountedTrial | None:
         own=[one.lesson for one in trial.exposures if one.own],
         model=trial.model,
         simulated=trial.simulated,
+        chances=[one.propensity for one in trial.exposures],
+        family=trial.family,
     )
 
 
-class _Numbered(NamedTuple):
+class _NumberedTrial(NamedTuple):
     """A trial and the entry that counted it; None: the one that is being made."""
 
     trial: CountedTrial
@@ -132,14 +140,18 @@ def _lesson(name: str) -> str:
 
 
 def _exposed(trial: CountedTrial) -> ExposedTrial:
-    """A trial for the regression: compared with those for which the same lessons were eligible."""
+    """A trial for the regression."""
 
     def named(names: Iterable[str]) -> frozenset[str]:
         return frozenset(name + _OWN * (name in trial.own) + _OLD * (name in trial.old) for name in names)
 
     eligible = named(trial.eligible)
-    group = f"{trial.group} {' '.join(sorted(eligible))}"
-    return ExposedTrial(group, trial.passed, eligible, named(trial.shown))
+    task = trial.group.rpartition("/")[2]
+    if len(trial.chances) != len(trial.eligible):  # of an older log
+        group = f"{trial.group} {' '.join(sorted(eligible))}"
+        return ExposedTrial(group, trial.passed, eligible, named(trial.shown), {}, trial.family or task)
+    chances = {min(named([name])): chance for name, chance in zip(trial.eligible, trial.chances, strict=True)}
+    return ExposedTrial(trial.group, trial.passed, eligible, named(trial.shown), chances, trial.family or task)
 
 
 def in_use(effects: Sequence[Utility]) -> Utility | None:
@@ -148,8 +160,10 @@ def in_use(effects: Sequence[Utility]) -> Utility | None:
     return max(found, key=lambda one: (not one.simulated, one.n, one.model or ""), default=None)
 
 
-def _edits(lessons: dict[str, Lesson], everything: list[_Numbered], new: list[CountedTrial]) -> list[Entry]:
-    effects = beliefs(lessons.values(), [one.trial for one in everything])
+type _Effects = Mapping[str, list[Utility]]
+
+
+def _edits(lessons: dict[str, Lesson], effects: _Effects, new: list[CountedTrial]) -> list[MemoryEntry]:
     holder = {one.id: next((name for name in one.eligible if name in lessons), None) for one in new}
     entries = []
     for name, lesson in lessons.items():
@@ -157,16 +171,19 @@ def _edits(lessons: dict[str, Lesson], everything: list[_Numbered], new: list[Co
         after = effects.get(name, [])
         if after == lesson.effects and not of_it:
             continue
-        changes = Changes(utility=in_use(after), effects=after)
+        changes = LessonChanges(utility=in_use(after), effects=after)
         reason = f"{plural(len(of_it), 'trial')} more" if of_it else "computed anew"
-        entries.append(Entry(op=Operation.EDIT, id=name, by=AUTHOR, reason=reason, changes=changes, trials=of_it))
+        entries.append(
+            MemoryEntry(op=Operation.EDIT, id=name, by=BY_EFFECT, reason=reason, changes=changes, trials=of_it)
+        )
     return entries
 
 
-def _retirements(store: Store, lessons: dict[str, Lesson], everything: list[_Numbered]) -> list[Entry]:
-    """The active lessons that harm; after a person has approved one, by what was counted since."""
+def _retirements(
+    store: Store, lessons: dict[str, Lesson], effects: _Effects, everything: list[_NumberedTrial]
+) -> list[MemoryEntry]:
+    """The active lessons that harm; of one that was put into use again, by what was counted since."""
     real = any(not one.trial.simulated for one in everything)
-    effects = beliefs(lessons.values(), [one.trial for one in everything])
     entries = []
     for name, lesson in lessons.items():
         worst = _worst(lesson, effects.get(name, []), real=real)
@@ -178,8 +195,27 @@ def _retirements(store: Store, lessons: dict[str, Lesson], everything: list[_Num
             worst = _worst(lesson, beliefs(lessons.values(), since).get(name, []), real=real)
             if worst is None:
                 continue
-        entries.append(Entry(op=Operation.RETIRE, id=name, by=AUTHOR, reason=harm_said(worst)))
+        entries.append(MemoryEntry(op=Operation.RETIRE, id=name, by=BY_EFFECT, reason=harm_said(worst)))
     return entries
+
+
+def _returns(store: Store, lessons: dict[str, Lesson], effects: _Effects) -> list[MemoryEntry]:
+    """The lessons that were retired by their effect, and of which no effect is likely to be harm any more."""
+    entries = []
+    for name, lesson in lessons.items():
+        found = [one for one in effects.get(name, []) if one.n and (lesson.simulated or not one.simulated)]
+        if lesson.state is not LessonState.RETIRED or not found or lesson.superseded_by is not None:
+            continue
+        if max(map(chance_of_harm, found)) < RETURN and _last_retired_by(store, name) == BY_EFFECT:
+            best = in_use(found) or found[0]
+            said = f"more trials speak for it: {points(best.mean)} (sd {points(best.sd, sign=False)})"
+            changes = LessonChanges(state=LessonState.ACTIVE, reason=said)
+            entries.append(MemoryEntry(op=Operation.EDIT, id=name, by=BY_EFFECT, reason=said, changes=changes))
+    return entries
+
+
+def _puts_into_use(entry: MemoryEntry) -> bool:
+    return entry.changes is not None and entry.changes.state is LessonState.ACTIVE
 
 
 def _worst(lesson: Lesson, effects: Sequence[Utility], *, real: bool) -> Utility | None:
@@ -200,12 +236,8 @@ def harm_said(effect: Utility) -> str:
 
 
 def _approved(store: Store, name: str) -> int | None:
-    """The last entry by which a person has put a lesson into use; None when nobody has."""
-
-    def approves(entry: Entry) -> bool:
-        return entry.changes is not None and entry.changes.state is LessonState.ACTIVE
-
-    found = next(filter(approves, history(store, name)), None)
+    """The last entry that has put a lesson into use again; None when there is none."""
+    found = next(filter(_puts_into_use, history(store, name)), None)
     return found.seq if found is not None else None
 
 
@@ -216,7 +248,7 @@ def _each_once(trials: Iterable[CountedTrial]) -> list[CountedTrial]:
 def retired_by_effect(store: Store) -> list[Lesson]:
     """The lessons that were retired by their effect, and may do better on another model: a person may approve them."""
     retired = each_lesson(store, LessonFilter(state=LessonState.RETIRED))
-    return [one for one in retired if _last_retired_by(store, one.id) == AUTHOR]
+    return [one for one in retired if _last_retired_by(store, one.id) == BY_EFFECT]
 
 
 def _last_retired_by(store: Store, name: str) -> str | None:

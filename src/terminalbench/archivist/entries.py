@@ -10,6 +10,9 @@ from terminalbench.archivist.triggers import Trigger
 from terminalbench.records.lesson import Evidence, Lesson, LessonKind, LessonScope, LessonState, Utility
 from terminalbench.records.trial import TaskRef
 
+BY_EFFECT = "utility"
+"""Who edits, retires and brings back lessons by their measured effect."""
+
 
 class Operation(StrEnum):
     """All that can happen to memory. There is no rewriting of many lessons at once, and no deletion."""
@@ -20,7 +23,7 @@ class Operation(StrEnum):
     RETIRE = "retire"
 
 
-class Changes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class LessonChanges(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """New values of some fields of a lesson; what is not set stays. An approval is a change of `state` to active."""
 
     do: str | UnsetType | None = UNSET
@@ -36,6 +39,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str | UnsetType | None = UNSET
     utility: Utility | UnsetType | None = UNSET
     effects: list[Utility] | UnsetType = UNSET
+    written_from: list[TaskRef] | UnsetType = UNSET
 
     def of(self, lesson: Lesson) -> Lesson:
         """The lesson with the changes made."""
@@ -50,7 +54,8 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class CountedTrial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A measured trial that lessons were eligible for: which, which of them it was shown, and whether it passed.
 
-    `group` are its task and its policy. `own` are eligible lessons that come from its task or its family, `old` those
+    `group` are its task and its policy, `chances` the probabilities of showing each eligible lesson (none in older
+    logs), `family` is that of its task. `own` are eligible lessons that come from its task or its family, `old` those
     that had another text than when it was counted.
     """
 
@@ -63,11 +68,16 @@ class CountedTrial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     old: list[str] = []
     model: str | None = None
     simulated: bool = False
+    chances: list[float] = []
+    family: str | None = None
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One line of the log: an operation on the lesson `id`. The store numbers them from 1 without gaps.
+class MemoryEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One line of the log: an operation on the lesson `id`.
 
+    `seq` is its number in the log of its writer; after a merge of two logs it stands twice, so nothing relies on it.
+    `after` is the key of the entry that the writer saw last: a gap is found by it. The key of an entry is a digest of
+    its line, which begins with it (`log.py`): an entry that was changed is found by that.
     `lesson` is that of an ADD; `changes` are those of an EDIT or a MERGE; `absorbed` are the lessons that a MERGE takes
     up into `id`. `episode` is where a lesson of reflection came from: no more than three come from one; `trigger` is
     what made us look at it. `trials` are those that an EDIT of the effect has counted, each once in the whole log.
@@ -77,40 +87,41 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     id: str
     by: str
     seq: int = 0
+    after: str = ""
     time: str = ""
     reason: str | None = None
     lesson: Lesson | None = None
-    changes: Changes | None = None
+    changes: LessonChanges | None = None
     absorbed: list[str] = []
     episode: str | None = None
     trigger: Trigger | None = None
     trials: list[CountedTrial] = []
 
 
-class Unfit(Exception):
+class UnfitEntry(Exception):
     """An entry that cannot be applied; the message says why."""
 
 
-def applied(entry: Entry, find: Callable[[str], Lesson | None]) -> list[Lesson]:
+def applied(entry: MemoryEntry, find: Callable[[str], Lesson | None]) -> list[Lesson]:
     """The lessons that an entry makes or changes, as they are after it. Raises Unfit."""
     before = find(entry.id)
     if entry.op is Operation.ADD:
         if entry.lesson is None or entry.lesson.id != entry.id:
-            raise Unfit("it adds a lesson that is not in it")
+            raise UnfitEntry("it adds a lesson that is not in it")
         if before is not None:
-            raise Unfit(f"it adds {entry.id}, which is there")
+            raise UnfitEntry(f"it adds {entry.id}, which is there")
         return [msgspec.structs.replace(entry.lesson, created_at=entry.time, updated_at=entry.time)]
     if before is None:
-        raise Unfit(f"there is no lesson {entry.id}")
+        raise UnfitEntry(f"there is no lesson {entry.id}")
     if entry.op is Operation.RETIRE:
         retired = {"state": LessonState.RETIRED, "reason": entry.reason}
         return [msgspec.structs.replace(before, **retired, updated_at=entry.time)]
-    after = (entry.changes or Changes()).of(before)
+    after = (entry.changes or LessonChanges()).of(before)
     changed = [msgspec.structs.replace(after, updated_at=entry.time)]
     for name in entry.absorbed if entry.op is Operation.MERGE else ():
         found = find(name)
         if found is None or name == entry.id:
-            raise Unfit(f"it merges {name}, which is no other lesson")
+            raise UnfitEntry(f"it merges {name}, which is no other lesson")
         changed.append(
             msgspec.structs.replace(
                 found,

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Row, Verdict
 from terminalbench.analytics.rows import rows_of
-from terminalbench.analytics.settings import Settings, stages_of
+from terminalbench.analytics.settings import ComparisonSettings, stages_of
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.index.exposures import LessonTrial, exposed_trials
@@ -73,7 +73,7 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 @dataclass(frozen=True)
-class Pair:
+class PolicyPair:
     """A profile with lessons and its control, of one plan."""
 
     kind: GainKind
@@ -81,7 +81,7 @@ class Pair:
     old: ProfileRecord
 
 
-def pairs(plan: Plan) -> Iterator[Pair]:
+def pairs(plan: Plan) -> Iterator[PolicyPair]:
     """The profiles of a plan with lessons that have a control in it: equal but for them."""
     jobs = {job.profile for job in plan.jobs}
     records = [one for one in plan.profiles if one.key in jobs]
@@ -92,7 +92,7 @@ def pairs(plan: Plan) -> Iterator[Pair]:
         rest = _without(new.content)
         old = next((one for one in records if _mode(one.content) is None and _without(one.content) == rest), None)
         if old is not None:
-            yield Pair(_KINDS[mode], new, old)
+            yield PolicyPair(_KINDS[mode], new, old)
 
 
 def _mode(content: Mapping[str, Any]) -> str | None:
@@ -108,7 +108,7 @@ def _without(content: Mapping[str, Any]) -> dict[str, Any]:
 def gains(views: Sequence[BatchView]) -> list[Gain]:
     """What batches say of each policy with lessons and its control; transfer before recall, then by profile. Pure."""
     rows: dict[tuple[Any, ...], list[Row]] = {}
-    first: dict[tuple[Any, ...], Pair] = {}
+    first: dict[tuple[Any, ...], PolicyPair] = {}
     looked: dict[tuple[Any, ...], list[BatchView]] = {}
     for view in _in_order(views):
         own = rows_of([view])
@@ -131,7 +131,7 @@ def _in_order(views: Sequence[BatchView]) -> list[BatchView]:
     ]
 
 
-def _renamed(rows: Iterable[Row], pair: Pair, known: Pair) -> Iterator[Row]:
+def _renamed(rows: Iterable[Row], pair: PolicyPair, known: PolicyPair) -> Iterator[Row]:
     """The rows of a pair, of each policy under one name: what its memory held differs from batch to batch."""
     for row in rows:
         if row.profile == pair.new.key:
@@ -140,10 +140,10 @@ def _renamed(rows: Iterable[Row], pair: Pair, known: Pair) -> Iterator[Row]:
             yield replace(row, profile=known.old.key)
 
 
-def _gain(pair: Pair, rows: Sequence[Row], views: Sequence[BatchView]) -> Gain:
+def _gain(pair: PolicyPair, rows: Sequence[Row], views: Sequence[BatchView]) -> Gain:
     new, old = pair.new.key, pair.old.key
     declared = {new: pair.new.content, old: pair.old.content}
-    asked = Settings(baseline=old, contrasts=((new, old),), profiles=declared, growth=stages_of(views))
+    asked = ComparisonSettings(baseline=old, contrasts=((new, old),), profiles=declared, growth=stages_of(views))
     found = compare(rows, asked)
     (contrast,) = found.contrasts
     measured = [row for row in rows if row.measured]
@@ -172,7 +172,7 @@ def _gain(pair: Pair, rows: Sequence[Row], views: Sequence[BatchView]) -> Gain:
 
 
 @dataclass(frozen=True)
-class Exposed:
+class ExposureSample:
     """The trials of some results folders for which lessons were eligible, and the batches that they are in."""
 
     trials: list[LessonTrial]
@@ -183,7 +183,7 @@ class Exposed:
         return gains(open_views(self.batches))
 
 
-def exposed(roots: Iterable[Path]) -> Exposed:
+def exposed(roots: Iterable[Path]) -> ExposureSample:
     """What results folders say of lessons, as they are on disk now."""
     trials: list[LessonTrial] = []
     batches: list[Batch] = []
@@ -193,7 +193,7 @@ def exposed(roots: Iterable[Path]) -> Exposed:
             found = exposed_trials(root)
             trials += found
             batches += [Batch(root / key) for key in dict.fromkeys(one.batch for one in found)]
-    return Exposed(trials, batches)
+    return ExposureSample(trials, batches)
 
 
 GAIN_COLUMNS = ("gain", "profile", "control", "difference", "95 % interval", "tasks", "trials")

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from terminalbench.workflow.history import Checked, read_history
+from terminalbench.workflow.history import GuardCheck, read_history
 
 LONGEST = 600
 """Characters of a feedback that are shown."""
@@ -13,7 +13,7 @@ _MOST = 6
 
 
 @dataclass(frozen=True)
-class Refusal:
+class GuardRefusal:
     """A guard that refused answers of one trial for one reason, how often, and what it said the last time."""
 
     guard: str
@@ -22,7 +22,7 @@ class Refusal:
     times: int
 
 
-def refusals(trial: Path) -> list[Refusal]:
+def refusals(trial: Path) -> list[GuardRefusal]:
     """What guards refused in a trial, the most frequent first; nothing where it has no workflow."""
     history = read_history(trial)
     if history is None:
@@ -30,14 +30,14 @@ def refusals(trial: Path) -> list[Refusal]:
     refused = [by for attempt in history.attempts if (by := attempt.rejected_by) is not None]
     counts = Counter(map(_kind, refused))
     last = {_kind(by): by.feedback for by in refused}
-    return [Refusal(*kind, last[kind], times) for kind, times in counts.most_common(_MOST)]
+    return [GuardRefusal(*kind, last[kind], times) for kind, times in counts.most_common(_MOST)]
 
 
-def _kind(by: Checked) -> tuple[str, str | None]:
+def _kind(by: GuardCheck) -> tuple[str, str | None]:
     return by.guard, by.signature
 
 
-def told(found: list[Refusal]) -> str:
+def told(found: list[GuardRefusal]) -> str:
     """Refusals as a model reads them; empty without any."""
     lines = [f"guard {one.guard} refused {one.times} times: {one.feedback[:LONGEST]}" for one in found]
     return "\n".join(lines)

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from terminalbench.archivist.disguise import decoded, mixed_word, plain, unseen
+from terminalbench.archivist.obfuscation import decoded, mixed_word, plain, unseen
 
 
 @dataclass(frozen=True)
-class Order:
+class InjectionFinding:
     """What was found, and what it is."""
 
     found: str
@@ -84,21 +84,21 @@ _DEEDS = ((_GIVEN_AWAY, "keys that are given away"), (_WEAKENED, "checks that ar
 """Wrong where a lesson asks for them, right where it warns of them."""
 
 
-def find_orders(text: str) -> Iterator[Order]:
+def find_orders(text: str) -> Iterator[InjectionFinding]:
     """What in a lesson is addressed to a model, or would do harm; each kind once."""
     if hidden := unseen(text):
-        yield Order(f"U+{ord(hidden):04X}", "a character that cannot be seen")
+        yield InjectionFinding(f"U+{ord(hidden):04X}", "a character that cannot be seen")
     if word := mixed_word(text):
-        yield Order(word, "a word with letters of two scripts")
+        yield InjectionFinding(word, "a word with letters of two scripts")
     if said := next(decoded(text), None):
-        yield Order(said[:60], "an encoded text")
+        yield InjectionFinding(said[:60], "an encoded text")
     read = plain(text)
     for pattern, what in _WHAT:
         if match := pattern.search(read):
-            yield Order(match.group().strip(), what)
+            yield InjectionFinding(match.group().strip(), what)
     for pattern, what in _DEEDS:
         if match := next((found for found in pattern.finditer(read) if not _warned(read, found.start())), None):
-            yield Order(match.group().strip(), what)
+            yield InjectionFinding(match.group().strip(), what)
 
 
 def _warned(text: str, at: int) -> bool:
@@ -114,7 +114,7 @@ _READ = re.compile(
 )
 
 
-def find_poison(texts: Iterable[str]) -> Order | None:
+def find_poison(texts: Iterable[str]) -> InjectionFinding | None:
     """The first order to a model in what an agent read or wrote; None where there is none.
 
     Only what no file of a project has by accident: a model that read it may have obeyed in words of its own.
@@ -123,5 +123,5 @@ def find_poison(texts: Iterable[str]) -> Order | None:
         read = plain(text)
         for one in (read, *decoded(read)):
             if match := _ORDERS.search(one) or _READ.search(one):
-                return Order(match.group().strip(), "an order to a model that its agent read")
+                return InjectionFinding(match.group().strip(), "an order to a model that its agent read")
     return None

@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from terminalbench.archivist.checks import check_fields
-from terminalbench.archivist.entries import Entry
-from terminalbench.archivist.memory import Added, add_imported, find
+from terminalbench.archivist.entries import MemoryEntry
+from terminalbench.archivist.memory import AddedLesson, add_imported, find
 from terminalbench.archivist.search import by_words, lessons_numbered
 from terminalbench.archivist.store import LogProblem, Store
 from terminalbench.archivist.tables import lesson_of
@@ -50,7 +50,7 @@ def search(store: Store, text: str, wanted: LessonFilter, limit: int) -> list[Le
     return [known[number] for number in numbers if wanted.fits(known[number])][:limit]
 
 
-class Order(StrEnum):
+class LessonOrder(StrEnum):
     """In which order lessons are listed."""
 
     NEWEST = "newest"
@@ -65,10 +65,10 @@ def _of(path: str) -> str:
 
 
 _ORDERED = {
-    Order.NEWEST: "number DESC",
-    Order.EFFECT: f"{_of('utility.mean')} DESC NULLS LAST, number DESC",
-    Order.HARM: f"{_of('utility.mean')} ASC NULLS LAST, number DESC",
-    Order.IMPORTANCE: f"coalesce({_of('importance')}, 0.5) DESC, number DESC",
+    LessonOrder.NEWEST: "number DESC",
+    LessonOrder.EFFECT: f"{_of('utility.mean')} DESC NULLS LAST, number DESC",
+    LessonOrder.HARM: f"{_of('utility.mean')} ASC NULLS LAST, number DESC",
+    LessonOrder.IMPORTANCE: f"coalesce({_of('importance')}, 0.5) DESC, number DESC",
 }
 _SEARCHED = " || ' ' || ".join(["id", *(f"coalesce({_of(name)}, '')" for name in ("do", "avoid", "tags", "author"))])
 
@@ -82,7 +82,7 @@ class LessonPage:
 
 
 def page_of_lessons(
-    store: Store, text: str, state: LessonState | None, order: Order, limit: int, offset: int = 0
+    store: Store, text: str, state: LessonState | None, order: LessonOrder, limit: int, offset: int = 0
 ) -> LessonPage:
     """Lessons of a state that have every word of `text` in their text, id, tags or author; a part of the list."""
     where, values = ["1"], []
@@ -99,13 +99,13 @@ def page_of_lessons(
     return LessonPage([lesson_of(row[0]) for row in rows], total)
 
 
-def history(store: Store, lesson: str | None = None, limit: int | None = None) -> list[Entry]:
+def history(store: Store, lesson: str | None = None, limit: int | None = None) -> list[MemoryEntry]:
     """The entries of the log, newest first: all, or those about one lesson."""
     where, values = "", []
     if lesson is not None:
         where, values = "WHERE seq IN (SELECT seq FROM entry_lessons WHERE lesson = ?)", [find(store, lesson).id]
     query = f"SELECT record FROM entries {where} ORDER BY seq DESC LIMIT ?"  # noqa: S608  our own words
-    decode = decoder(Entry).decode
+    decode = decoder(MemoryEntry).decode
     return [decode(row[0]) for row in store.connection.execute(query, (*values, -1 if limit is None else limit))]
 
 
@@ -139,6 +139,23 @@ def stats(store: Store) -> Stats:
     )
 
 
+def why_nothing_is_known(found: Stats, trials: int) -> str | None:
+    """Return why no effect of a lesson is known yet, and what to do about it; None where one is.
+
+    `trials` are those that lessons were eligible for, in the results that were looked at.
+    """
+    if found.measured:
+        return None
+    if not found.lessons:
+        return "Nothing can be learned yet: memory is empty. `tbench memory reflect BATCH` or `memory add` fills it."
+    if not found.states.get(LessonState.ACTIVE):
+        return "Nothing can be learned yet: no lesson is active. `tbench memory list` says why, `memory approve` helps."
+    if not trials:
+        said = "Nothing can be learned yet: no trial might have been shown a lesson."
+        return f'{said} `tbench overnight --lessons`, or `lessons = "masked"` in a profile, shows them by chance.'
+    return f"Nothing is known yet: {trials} trials might have been shown a lesson. `tbench memory learn` counts them."
+
+
 def _counted(names: Iterable[str]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for name in names:
@@ -147,14 +164,14 @@ def _counted(names: Iterable[str]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Imported:
+class LessonImport:
     """What came of the lessons in a file; `left_out` were retired or quarantined there."""
 
-    added: tuple[Added, ...]
+    added: tuple[AddedLesson, ...]
     left_out: int
 
 
-def import_lessons(store: Store, file: Path, *, by: str) -> Imported:
+def import_lessons(store: Store, file: Path, *, by: str) -> LessonImport:
     """Add the lessons that a file of `export` holds, as candidates: they were measured and approved elsewhere.
 
     Every line is read before the first is added. Those that say the same as one that is here become part of it.
@@ -177,7 +194,7 @@ def import_lessons(store: Store, file: Path, *, by: str) -> Imported:
     wanted = list(filter(_travels, lessons))
     drafts = [replace(one, id="", utility=None, effects=[], superseded_by=None, reason=None) for one in wanted]
     added = [add_imported(store, draft, by=by) for draft in drafts]
-    return Imported(tuple(added), len(lessons) - len(wanted))
+    return LessonImport(tuple(added), len(lessons) - len(wanted))
 
 
 def _travels(lesson: Lesson) -> bool:

@@ -1,8 +1,9 @@
-"""What a lesson must not hold: parts of the tasks it comes from, their tests and solutions, or orders to a model. Pure.
+"""What a lesson must not hold: parts of its tasks, their tests and solutions, orders to a model, shortcuts. Pure.
 
 A lesson is told to agents that are measured. One that names a task, a test, an expected value or the verifier, or that
 repeats the instruction, the tests or the solution, would carry the answer over; one that gives orders about the
-conversation itself was put there by what an agent read. Either is found here, with its reason, and a person decides.
+conversation itself was put there by what an agent read; one that teaches how to pass without the work spoils what is
+measured. Each is found here, with its reason, and a person decides.
 """
 
 import re
@@ -12,8 +13,9 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
-from terminalbench.archivist.disguise import decoded, plain, spread
-from terminalbench.archivist.injection import Order, find_orders, find_poison
+from terminalbench.archivist.injection import InjectionFinding, find_orders, find_poison
+from terminalbench.archivist.obfuscation import decoded, plain, spread
+from terminalbench.archivist.shortcuts import find_shortcuts
 from terminalbench.archivist.words import words
 
 RUN_WORDS = 5
@@ -36,6 +38,7 @@ class LeakKind(StrEnum):
     VERIFIER = "verifier"
     INSTRUCTION = "instruction"
     INJECTION = "injection"
+    SHORTCUT = "shortcut"
     COPIED = "copied"
 
 
@@ -67,7 +70,7 @@ class TaskTexts:
     complete: bool = True
 
     @cached_property
-    def poison(self) -> Order | None:
+    def poison(self) -> InjectionFinding | None:
         """An order to a model in what its agents read or said; None where there is none."""
         return find_poison((*self.read, *self.said))
 
@@ -129,10 +132,15 @@ _EXPECTED = re.compile(
 
 
 def find_leaks(text: str, tasks: Sequence[TaskTexts] = ()) -> list[Leak]:
-    """What a lesson must not hold, each kind once for each task; nothing where it is clean."""
+    """What a lesson must not hold, each kind once for each task; nothing where it is clean.
+
+    A shortcut is looked for where no order and no part of the verification was found: one plain reason is enough.
+    """
     seen = plain(text)
     found = [Leak(LeakKind.INJECTION, order.found, order.what) for order in find_orders(text)]
     found += _general(seen)
+    if not found:
+        found = [Leak(LeakKind.SHORTCUT, order.found, order.what) for order in find_shortcuts(text)]
     for task in tasks:
         for written in dict.fromkeys((seen, text)):
             found += _of_task(written, task)

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.archivist.checks import Verdict, check_fields, judge
-from terminalbench.archivist.entries import Changes, Entry, Operation
+from terminalbench.archivist.checks import LessonVerdict, check_fields, judge
+from terminalbench.archivist.entries import BY_EFFECT, LessonChanges, MemoryEntry, Operation
 from terminalbench.archivist.leaks import Leak, TaskTexts, find_leaks
 from terminalbench.archivist.merges import taken_up, union
 from terminalbench.archivist.search import near_duplicate
@@ -30,7 +30,7 @@ MOST_PER_EPISODE = 3
 
 
 @dataclass(frozen=True)
-class Added:
+class AddedLesson:
     """A lesson as it is in memory now; `merged` where one that says the same was there and took it up."""
 
     lesson: Lesson
@@ -38,7 +38,7 @@ class Added:
     leaks: tuple[Leak, ...] = ()
 
 
-def add(store: Store, draft: Lesson, *, by: str, tasks: Sequence[TaskTexts] = ()) -> Added:
+def add(store: Store, draft: Lesson, *, by: str, tasks: Sequence[TaskTexts] = ()) -> AddedLesson:
     """Add a lesson of a person's. `draft` has no id yet; `tasks` are the texts that it is compared with.
 
     One that says the same as a lesson in use is merged into it; where that one is retired or quarantined, an error.
@@ -55,7 +55,7 @@ def add(store: Store, draft: Lesson, *, by: str, tasks: Sequence[TaskTexts] = ()
     return added
 
 
-def add_imported(store: Store, draft: Lesson, *, by: str) -> Added:
+def add_imported(store: Store, draft: Lesson, *, by: str) -> AddedLesson:
     """Add a lesson from elsewhere: a candidate at best, until a person approves it here."""
     added = _add(store, draft, by=by, held="imported; approve it to use it here")
     assert added is not None  # only an episode has a limit
@@ -73,7 +73,7 @@ class Origin:
 
 def add_from_episode(
     store: Store, drafts: Iterable[Lesson], origin: Origin, *, by: str, tasks: Sequence[TaskTexts] = ()
-) -> list[Added]:
+) -> list[AddedLesson]:
     """Add what was learned from one episode: `MOST_PER_EPISODE` lessons in all, however often it is asked."""
     found = [_add(store, draft, by=by, tasks=tasks, origin=origin) for draft in drafts]
     return [added for added in found if added is not None]
@@ -83,7 +83,7 @@ def add_from_episode(
 class OfEpisode:
     """What stands in the log of an episode: its lessons as they are now, and what made us look at it."""
 
-    added: list[Added]
+    added: list[AddedLesson]
     trigger: Trigger
     why: str
 
@@ -92,10 +92,10 @@ def of_episode(store: Store, episode: str) -> OfEpisode | None:
     """What was learned from an episode already; None when nothing was."""
     query = "SELECT record FROM entries WHERE episode = ? ORDER BY seq"
     rows = store.connection.execute(query, (episode,)).fetchall()
-    entries = [decode(row["record"], Entry) for row in rows]
+    entries = [decode(row["record"], MemoryEntry) for row in rows]
     if not entries:
         return None
-    added = [Added(find(store, entry.id), merged=entry.op is Operation.MERGE) for entry in entries]
+    added = [AddedLesson(find(store, entry.id), merged=entry.op is Operation.MERGE) for entry in entries]
     why = next((entry.reason for entry in entries if entry.op is Operation.ADD), None)
     return OfEpisode(added, entries[0].trigger or Trigger.ON_DEMAND, why or "")
 
@@ -109,16 +109,16 @@ def _add(
     origin: Origin | None = None,
     held: str | None = None,
     if_known: Callable[[Lesson], None] | None = None,
-) -> Added | None:
+) -> AddedLesson | None:
     check_fields(draft)
     draft = msgspec.structs.replace(draft, source_tasks=with_families(draft.source_tasks, store.place.folder.parent))
     leaks = tuple(find_leaks(draft.text, tasks))
     found = judge(draft, leaks, tasks)
     if held is not None and found.state is LessonState.ACTIVE:
-        found = Verdict(LessonState.CANDIDATE, held)
-    made: list[Added] = []
+        found = LessonVerdict(LessonState.CANDIDATE, held)
+    made: list[AddedLesson] = []
 
-    def make() -> list[Entry]:
+    def make() -> list[MemoryEntry]:
         made.clear()
         if origin is not None and _of_episode(store, origin.episode) >= MOST_PER_EPISODE:
             return []
@@ -128,11 +128,12 @@ def _add(
             if if_known is not None:
                 if_known(known)
             usable = found.state is LessonState.ACTIVE or (origin is None and held is None)
-            changes = taken_up(known, draft, tasks, usable=usable)
-            made.append(Added(changes.of(known), merged=True))
+            again = origin is not None and usable and _retired_by_effect(store, known)
+            changes = taken_up(known, draft, tasks, usable=usable, again=again)
+            made.append(AddedLesson(changes.of(known), merged=True))
             reason = "the same was learned again"
             return [
-                Entry(
+                MemoryEntry(
                     op=Operation.MERGE,
                     id=known.id,
                     by=by,
@@ -141,12 +142,20 @@ def _add(
                     **came,
                 )
             ]
+        written = draft.written_from
+        if origin is not None and written is None:
+            written = draft.source_tasks
         lesson = msgspec.structs.replace(
-            draft, id=_new_id(store), state=found.state, reason=found.reason, author=draft.author or by
+            draft,
+            written_from=written,
+            id=_new_id(store),
+            state=found.state,
+            reason=found.reason,
+            author=draft.author or by,
         )
-        made.append(Added(lesson, leaks=leaks))
+        made.append(AddedLesson(lesson, leaks=leaks))
         why = (origin.why or None) if origin is not None else None
-        return [Entry(op=Operation.ADD, id=lesson.id, by=by, lesson=lesson, reason=why, **came)]
+        return [MemoryEntry(op=Operation.ADD, id=lesson.id, by=by, lesson=lesson, reason=why, **came)]
 
     store.write(make)
     return made[0] if made else None
@@ -155,7 +164,7 @@ def _add(
 def edit(
     store: Store,
     name: str,
-    changes: Changes,
+    changes: LessonChanges,
     *,
     by: str,
     reason: str | None = None,
@@ -169,15 +178,19 @@ def edit(
     another text is no effect of the new one (`revisions.py`); it stays in the log.
     """
 
-    def make() -> list[Entry]:
+    def make() -> list[MemoryEntry]:
         before = find(store, name)
         named = {(task.id, task.family) for task in before.source_tasks}
         new = [task for task in sources if (task.id, task.family) not in named]
         made = msgspec.structs.replace(changes, source_tasks=[*before.source_tasks, *new]) if new else changes
+        if new and before.written_from is not None:
+            made = msgspec.structs.replace(made, written_from=[*before.written_from, *new])
         after = made.of(before)
         check_fields(after)
         if after.text != before.text:
             made = msgspec.structs.replace(made, utility=None, effects=[])
+            if before.written_from is not None:  # nobody knows where the new words come from
+                made = msgspec.structs.replace(made, written_from=after.source_tasks)
         if new or after.text != before.text:
             given = {task.id for task in tasks}
             missing = (task for task in after.source_tasks if task.id not in given)
@@ -185,7 +198,7 @@ def edit(
             found = judge(after, find_leaks(after.text, known), known)
             if found.state is LessonState.QUARANTINED or LessonState.ACTIVE is before.state is not found.state:
                 made = msgspec.structs.replace(made, state=found.state, reason=found.reason)
-        return [Entry(op=Operation.EDIT, id=before.id, by=by, reason=reason, changes=made)]
+        return [MemoryEntry(op=Operation.EDIT, id=before.id, by=by, reason=reason, changes=made)]
 
     (entry,) = store.write(make)
     return find(store, entry.id)
@@ -194,7 +207,7 @@ def edit(
 def approve(store: Store, name: str, *, by: str, reason: str | None = None) -> Lesson:
     """Put a lesson into use on a person's word, whatever the check found in it."""
 
-    def make() -> list[Entry]:
+    def make() -> list[MemoryEntry]:
         before = find(store, name)
         if before.superseded_by is not None:
             raise UserError(
@@ -203,8 +216,8 @@ def approve(store: Store, name: str, *, by: str, reason: str | None = None) -> L
         if before.state is LessonState.ACTIVE:
             raise UserError(f"{before.id} is active already")
         said = f"approved by {by}" + (f": {reason}" if reason else "")
-        changes = Changes(state=LessonState.ACTIVE, reason=said)
-        return [Entry(op=Operation.EDIT, id=before.id, by=by, reason=said, changes=changes)]
+        changes = LessonChanges(state=LessonState.ACTIVE, reason=said)
+        return [MemoryEntry(op=Operation.EDIT, id=before.id, by=by, reason=said, changes=changes)]
 
     (entry,) = store.write(make)
     return find(store, entry.id)
@@ -214,11 +227,11 @@ def retire(store: Store, name: str, *, by: str, reason: str) -> Lesson:
     """Take a lesson out of use. It stays in memory, so that the same is not learned again."""
     _check_reason(reason)
 
-    def make() -> list[Entry]:
+    def make() -> list[MemoryEntry]:
         before = find(store, name)
         if before.state is LessonState.RETIRED:
             raise UserError(f"{before.id} is retired already", hint=before.reason)
-        return [Entry(op=Operation.RETIRE, id=before.id, by=by, reason=reason)]
+        return [MemoryEntry(op=Operation.RETIRE, id=before.id, by=by, reason=reason)]
 
     (entry,) = store.write(make)
     return find(store, entry.id)
@@ -228,7 +241,7 @@ def merge(store: Store, into: str, names: Sequence[str], *, by: str, reason: str
     """Let one lesson take up others: it has their evidence, tags and source tasks too, and they are retired."""
     _check_reason(reason)
 
-    def make() -> list[Entry]:
+    def make() -> list[MemoryEntry]:
         kept = find(store, into)
         others = list({lesson.id: lesson for lesson in (find(store, name) for name in names)}.values())
         if any(lesson.id == kept.id for lesson in others):
@@ -236,7 +249,7 @@ def merge(store: Store, into: str, names: Sequence[str], *, by: str, reason: str
         absorbed = [lesson.id for lesson in others]
         changes = union(kept, others)
         return [
-            Entry(
+            MemoryEntry(
                 op=Operation.MERGE,
                 id=kept.id,
                 by=by,
@@ -270,6 +283,13 @@ def find(store: Store, name: str) -> Lesson:
     ids = [row[0] for row in store.connection.execute("SELECT id FROM lessons ORDER BY number DESC LIMIT 10000")]
     hint = did_you_mean(name, ids, limit=5) if ids else "memory is empty; tbench memory add writes one"
     raise UserError(f'no lesson is called "{name}"', hint=hint)
+
+
+def _retired_by_effect(store: Store, lesson: Lesson) -> bool:
+    query = "SELECT record FROM entries WHERE seq IN (SELECT seq FROM entry_lessons WHERE lesson = ?) ORDER BY seq DESC"
+    entries = (decode(row[0], MemoryEntry) for row in store.connection.execute(query, (lesson.id,)))
+    last = next((one for one in entries if one.op is Operation.RETIRE), None)
+    return lesson.state is LessonState.RETIRED and last is not None and last.by == BY_EFFECT
 
 
 def _of_episode(store: Store, episode: str) -> int:

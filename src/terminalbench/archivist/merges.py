@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import UNSET
 
-from terminalbench.archivist.entries import Changes
+from terminalbench.archivist.checks import quarantine_reason
+from terminalbench.archivist.entries import LessonChanges
 from terminalbench.archivist.leaks import TaskTexts, find_leaks
 from terminalbench.records.lesson import Lesson, LessonState
 
@@ -13,10 +14,10 @@ MOST_EVIDENCE = 20
 """What a lesson that is learned again and again keeps."""
 
 
-def union(kept: Lesson, others: Iterable[Lesson]) -> Changes:
+def union(kept: Lesson, others: Iterable[Lesson]) -> LessonChanges:
     """What a lesson has after it took up others. Its text, state and measured utility stay its own."""
     all_of = [kept, *others]
-    return Changes(
+    return LessonChanges(
         tags=list(dict.fromkeys(tag for lesson in all_of for tag in lesson.tags)),
         importance=max(lesson.importance for lesson in all_of),
         evidence=_each_once(found for lesson in all_of for found in lesson.evidence),
@@ -24,12 +25,15 @@ def union(kept: Lesson, others: Iterable[Lesson]) -> Changes:
     )
 
 
-def taken_up(known: Lesson, draft: Lesson, tasks: Sequence[TaskTexts], *, usable: bool) -> Changes:
+def taken_up(
+    known: Lesson, draft: Lesson, tasks: Sequence[TaskTexts], *, usable: bool, again: bool = False
+) -> LessonChanges:
     """What a lesson has after the same was learned again.
 
     What is learned each night adds evidence up to a limit; its tasks are all kept, for the mask. A draft that is not
     `usable`, neither by itself nor on a person's word, changes neither tags nor importance, by which lessons are found.
-    One in use that holds a part of a task which it comes from only now is quarantined.
+    One in use that holds a part of a task which it comes from only now is quarantined. `again`: one that was retired by
+    its effect is tried again where a task that it did not come from teaches it.
     """
     changes = union(known, [draft])
     evidence = changes.evidence if changes.evidence is not UNSET else []
@@ -40,8 +44,10 @@ def taken_up(known: Lesson, draft: Lesson, tasks: Sequence[TaskTexts], *, usable
     leaks = find_leaks(known.text, [task for task in tasks if task.id not in before])
     general = set(find_leaks(known.text))
     if known.state is LessonState.ACTIVE and (new := [leak for leak in leaks if leak not in general]):
-        why = "; ".join(map(str, new))
-        changes = msgspec.structs.replace(changes, state=LessonState.QUARANTINED, reason=why)
+        changes = msgspec.structs.replace(changes, state=LessonState.QUARANTINED, reason=quarantine_reason(new))
+    elif again and not leaks and (taught := sorted({task.id for task in draft.source_tasks} - before)):
+        reason = f"tried again: {', '.join(taught[:3])} taught it too"
+        changes = msgspec.structs.replace(changes, state=LessonState.ACTIVE, reason=reason)
     return changes
 
 

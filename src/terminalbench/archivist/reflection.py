@@ -9,22 +9,32 @@ that an agent opened is no lesson.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from terminalbench.analytics.judge.material import clean, fit
-from terminalbench.analytics.selection import Filter, Picked, pick
-from terminalbench.archivist.attempts import Attempt, Shown, attempts_of, readable, supported, telling, verdicts
+from terminalbench.analytics.selection import Filter, SelectedBatch, pick
+from terminalbench.archivist.attempts import (
+    EvidenceTrial,
+    ReadableTrial,
+    attempts_of,
+    readable,
+    supported,
+    telling,
+    verdicts,
+)
 from terminalbench.archivist.guard_feedback import told
 from terminalbench.archivist.leaks import TaskTexts
-from terminalbench.archivist.memory import Added, Origin, add_from_episode, of_episode
-from terminalbench.archivist.proposals import SYSTEM, Answer, Learned, Refused, check
+from terminalbench.archivist.memory import AddedLesson, Origin, add_from_episode, of_episode
+from terminalbench.archivist.proposals import SYSTEM, LearnedLessons, ProposedLessons, RefusedLesson, check
 from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
 from terminalbench.archivist.search import near_duplicate
 from terminalbench.archivist.store import Store
 from terminalbench.archivist.task_texts import task_texts
-from terminalbench.archivist.triggers import LEAST_TRIALS, Fired, Trigger, fired
+from terminalbench.archivist.triggers import LEAST_TRIALS, FiredTrigger, Trigger, fired
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.plans import plan_or_none
-from terminalbench.llm.ask import Patience, ask
+from terminalbench.llm.ask import RetryPatience, ask
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Message, count_text, schema_of
 from terminalbench.records.lesson import Evidence, Lesson
 from terminalbench.records.trial import TaskRef
@@ -35,11 +45,11 @@ BUDGET_TOKENS = 12_000
 RULES_AUTHOR = "rules"
 RECENT = 5
 """So many batches before one say what is usual."""
-_ON_DEMAND = Fired(Trigger.ON_DEMAND, "a person asked")
+_ON_DEMAND = FiredTrigger(Trigger.ON_DEMAND, "a person asked")
 
 
 @dataclass(frozen=True)
-class Limits:
+class ReflectionLimits:
     """How much a model is shown, and what it may charge; None: no limit but the tokens.
 
     `likely_usd` is what a question probably costs where the model has no known price: as the dearest before it.
@@ -48,7 +58,7 @@ class Limits:
     tokens: int = BUDGET_TOKENS
     usd: float | None = None
     likely_usd: float = 0.0
-    patience: Patience | None = None
+    patience: RetryPatience | None = None
 
 
 @dataclass(frozen=True)
@@ -60,15 +70,15 @@ class Occasion:
 
 
 @dataclass(frozen=True)
-class Reflected:
+class ReflectionResult:
     """What came of looking at a batch. `stopped` says why no model was asked, where one was to be.
 
     `cost_usd` is what the model charged: None when that is not known, or none was asked.
     """
 
     trials: int
-    added: tuple[Added, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    added: tuple[AddedLesson, ...] = ()
+    refused: tuple[RefusedLesson, ...] = ()
     trigger: Trigger = Trigger.ON_DEMAND
     why: str = ""
     asked: bool = False
@@ -84,13 +94,13 @@ def reflect(
     model: ChatModel | None = None,
     *,
     occasion: Occasion | None = None,
-    limits: Limits | None = None,
-) -> Reflected:
+    limits: ReflectionLimits | None = None,
+) -> ReflectionResult:
     """Look at the trials of a batch and add what is learned: at most three lessons, however often it is asked.
 
     One that has only ended is looked at once: where a lesson of it stands in the log, nothing is done.
     """
-    occasion, limits = occasion or Occasion(), limits or Limits()
+    occasion, limits = occasion or Occasion(), limits or ReflectionLimits()
     part = pick([batch], Filter())[0]
     episode = episode_of(part)
     attempts = attempts_of(part)
@@ -98,7 +108,7 @@ def reflect(
         hint = "trials of a workflow that sees the hidden verdict teach nothing"
         raise UserError("no trial of it was measured", where=str(batch.folder), hint=hint)
     if not occasion.on_demand and (before := of_episode(store, episode)):
-        return Reflected(len(attempts), tuple(before.added), (), before.trigger, before.why, again=True)
+        return ReflectionResult(len(attempts), tuple(before.added), (), before.trigger, before.why, again=True)
     look = _look(batch, attempts, occasion)
     learned = by_rules(attempts) if model is None else by_model(look.attempts, model, limits, look.first)
     _take_out_told(store, learned, look.attempts)
@@ -108,7 +118,7 @@ def reflect(
     author = RULES_AUTHOR if model is None else model.name
     origin = Origin(episode, look.fired.trigger, look.fired.why)
     added = add_from_episode(store, learned.drafts, origin, by=author, tasks=texts)
-    return Reflected(
+    return ReflectionResult(
         len(attempts),
         tuple(added),
         tuple(learned.refused),
@@ -120,17 +130,17 @@ def reflect(
     )
 
 
-def _take_out_told(store: Store, learned: Learned, attempts: Sequence[Attempt]) -> None:
+def _take_out_told(store: Store, learned: LearnedLessons, attempts: Sequence[EvidenceTrial]) -> None:
     """Refuse what attempts did that had been told the same: a lesson that is shown would support itself."""
     told = {attempt.name: attempt.told for attempt in attempts}
     for draft in list(learned.drafts):
         known = near_duplicate(store.connection, draft)
         if known is not None and all(known.id in told.get(one.trial, ()) for one in draft.evidence):
             learned.drafts.remove(draft)
-            learned.refused.append(Refused(draft.text, f"only attempts that were told {known.id} say so"))
+            learned.refused.append(RefusedLesson(draft.text, f"only attempts that were told {known.id} say so"))
 
 
-def episode_of(part: Picked) -> str:
+def episode_of(part: SelectedBatch) -> str:
     """What a batch is called as the source of lessons: its key is that of other batches too, in other places."""
     provenance = part.view.plan.provenance
     made = provenance.created_at if provenance is not None else None
@@ -138,25 +148,25 @@ def episode_of(part: Picked) -> str:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _ReflectionCause:
     """Why, at what, and what first."""
 
-    fired: Fired
-    attempts: list[Attempt]
+    fired: FiredTrigger
+    attempts: list[EvidenceTrial]
     first: tuple[TaskRef, ...] = field(default=())
 
 
-def _look(batch: Batch, attempts: list[Attempt], occasion: Occasion) -> _Look:
+def _look(batch: Batch, attempts: list[EvidenceTrial], occasion: Occasion) -> _ReflectionCause:
     """What fired, and the attempts to look at: with those at the same tasks before, where something has changed."""
     before = [one for part in _earlier(batch) for one in attempts_of(part)]
     signs = [sign for one in attempts if not one.passed and (sign := one.signature) is not None]
     found = fired(verdicts(attempts), verdicts(before), signs, occasion.fell)
     first = tuple(dict.fromkeys(task for one in found for task in one.tasks))
     reason = _ON_DEMAND if occasion.on_demand else found[0]
-    return _Look(reason, [*attempts, *(one for one in reversed(before) if one.trial.task in first)], first)
+    return _ReflectionCause(reason, [*attempts, *(one for one in reversed(before) if one.trial.task in first)], first)
 
 
-def _earlier(batch: Batch) -> list[Picked]:
+def _earlier(batch: Batch) -> list[SelectedBatch]:
     numbers = range(max(0, batch.number - RECENT), batch.number)
     folders = [batch.folder.parent / str(number) for number in numbers]
     found = []
@@ -169,12 +179,12 @@ def _earlier(batch: Batch) -> list[Picked]:
     return found
 
 
-def by_rules(attempts: Sequence[Attempt]) -> Learned:
+def by_rules(attempts: Sequence[EvidenceTrial]) -> LearnedLessons:
     """Lessons that our own rules have for ways of failing, and for guards that refused again and again.
 
     Each must have come in `LEAST_TRIALS` trials; the most frequent first.
     """
-    seen: dict[str, list[tuple[Attempt, Evidence]]] = {}
+    seen: dict[str, list[tuple[EvidenceTrial, Evidence]]] = {}
     for attempt in attempts:
         if not attempt.passed:
             verdict = attempt.failure
@@ -183,25 +193,29 @@ def by_rules(attempts: Sequence[Attempt]) -> Learned:
         for guard in dict.fromkeys(one.guard for one in attempt.refusals if one.times >= LEAST_TRIALS):
             seen.setdefault(f"guard:{guard}", []).append((attempt, Evidence(attempt.name)))
     rules: dict[str, Lesson] = {**RULES, **{f"guard:{name}": rule for name, rule in GUARD_RULES.items()}}
-    learned = Learned()
+    learned = LearnedLessons()
     for name, found in sorted(seen.items(), key=lambda pair: -len(pair[1])):
         if name in rules and len(found) >= LEAST_TRIALS:
-            learned.drafts.append(supported(rules[name], [one for one, _ in found], [said for _, said in found[:5]]))
+            draft = supported(rules[name], [one for one, _ in found], [said for _, said in found[:5]])
+            learned.drafts.append(replace(draft, written_from=[]))  # the words are ours: no task is in them
     return learned
 
 
 def by_model(
-    attempts: Sequence[Attempt], model: ChatModel, limits: Limits | None = None, first: Sequence[TaskRef] = ()
-) -> Learned:
+    attempts: Sequence[EvidenceTrial],
+    model: ChatModel,
+    limits: ReflectionLimits | None = None,
+    first: Sequence[TaskRef] = (),
+) -> LearnedLessons:
     """Lessons that a model writes, each with quotes that are found where it says; the others are refused.
 
     Where every attempt passed, no model is asked. Raises ModelError.
     """
-    limits = limits or Limits()
+    limits = limits or ReflectionLimits()
     chosen = telling(attempts, first)
     shown = readable(chosen)
     if not chosen:
-        return Learned()
+        return LearnedLessons()
     if not shown:
         raise UserError("no trial of it has a trajectory that can be read")
     room = limits.tokens // len(shown)
@@ -209,16 +223,16 @@ def by_model(
     asked = [Message("system", SYSTEM), Message("user", "\n\n".join(parts))]
     stopped = too_dear(model, asked, limits)
     if stopped is not None:
-        return Learned(stopped=stopped)
-    reply = ask(model, asked, schema_of(Answer, "lessons"), limits.patience, budget_usd=limits.usd)
-    learned = Learned(asked=True, cost_usd=reply.usage.cost_usd)
-    answer: Answer = reply.parsed
+        return LearnedLessons(stopped=stopped)
+    reply = ask(model, asked, schema_of(ProposedLessons, "lessons"), limits.patience, budget_usd=limits.usd)
+    learned = LearnedLessons(asked=True, cost_usd=reply.usage.cost_usd)
+    answer: ProposedLessons = reply.parsed
     for proposed in answer.lessons:
         check(proposed, shown, learned)
     return learned
 
 
-def _part(number: int, one: Shown, shown: Sequence[Shown], room: int) -> str:
+def _part(number: int, one: ReadableTrial, shown: Sequence[ReadableTrial], room: int) -> str:
     """What a model is shown of an attempt. Of the task only a number: its id is not for a lesson."""
     attempt = one.attempt
     place = list(dict.fromkeys(other.attempt.trial.task for other in shown)).index(attempt.trial.task) + 1
@@ -229,7 +243,7 @@ def _part(number: int, one: Shown, shown: Sequence[Shown], room: int) -> str:
     return f"Attempt A{number}, at task {place}: it {outcome}.\n<data-steps>\n{steps}\n</data-steps>{refused}"
 
 
-def too_dear(model: ChatModel, messages: Sequence[Message], limits: Limits) -> str | None:
+def too_dear(model: ChatModel, messages: Sequence[Message], limits: ReflectionLimits) -> str | None:
     """Why a question must not be asked: what it may cost at most is beyond the budget; None when it may be."""
     usd, price, most = limits.usd, model.price(), limits.likely_usd
     if usd is None:
@@ -241,7 +255,7 @@ def too_dear(model: ChatModel, messages: Sequence[Message], limits: Limits) -> s
     return f"one question may cost {dollars(most)}, of {dollars(usd)} that are left" if most > usd else None
 
 
-def _texts(batch: Batch, task: TaskRef, attempts: Sequence[Attempt]) -> TaskTexts:
+def _texts(batch: Batch, task: TaskRef, attempts: Sequence[EvidenceTrial]) -> TaskTexts:
     """What a lesson from a task is compared with: the files of the task, and all that its agents read."""
     plan = plan_or_none(batch)
     planned = [one for job in plan.jobs for one in job.tasks if one.ref == task] if plan is not None else []

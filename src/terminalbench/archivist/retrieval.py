@@ -1,6 +1,8 @@
-"""Which lessons a task gets: found by words, tags and scope, fused, weighed by what they are worth, masked and diverse.
+"""Which lessons a task gets: found by words, tags, scope and worth, ranked by their effect on it, masked and diverse.
 
 The ranking is pure: it takes lessons and the order in which each question found them. `retrieve` asks the questions.
+Proven lessons go first. The others are ranked by what their effect may be (Thompson draws), so that an untried one gets
+its turn; words, tags and scope are part of what is believed before any trial. The draws are hashes of a seed.
 """
 
 import sqlite3
@@ -8,12 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from math import exp
 
 from terminalbench.archivist.search import Scope, by_scope, by_tags, by_words, lessons_numbered
-from terminalbench.archivist.utility import weight
+from terminalbench.archivist.utility import PRIOR_SD, TaskFamily, believed, drawn, is_harmful, is_proven
 from terminalbench.archivist.words import share, words
 from terminalbench.errors import UserError
-from terminalbench.records.lesson import Lesson, LessonScope
+from terminalbench.experiments.lessons import chance
+from terminalbench.records.lesson import Lesson, LessonScope, Utility
 from terminalbench.records.trial import TaskRef
 
 MOST_LESSONS = 3
@@ -23,8 +27,12 @@ _POOLS = (60, 1200)
 _BY_TAG = 25
 _BY_SCOPE = 30
 _ENOUGH = 20
-_FILLING = (10, 200)
-"""How many of the best-believed global lessons may fill free places; the second where too few of the first may."""
+_BY_WORTH = (30, 200)
+"""How many of the best-believed global lessons are looked at; the second where too few of the first may be used."""
+_MATCH = 0.08
+"""So much better a lesson is believed to be that has most to do with a task, before any trial: eight points."""
+_EXPLORED = 0.2
+"""Where proven lessons would take all places, the chance of a task that the last one goes to another lesson."""
 _MISFITS = 5
 """So many lessons that are too long for the budget are passed over, and no more are looked at."""
 _RANK_CONSTANT = 60
@@ -40,7 +48,7 @@ _NARROWER = {
 }
 
 
-class Mode(StrEnum):
+class RetrievalMode(StrEnum):
     """What a trial may be shown."""
 
     MASKED = "masked"
@@ -50,11 +58,11 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True)
-class Policy:
+class RetrievalPolicy:
     """How many lessons a task gets, and which it may get."""
 
-    mode: Mode = Mode.MASKED
-    k: int = 1
+    mode: RetrievalMode = RetrievalMode.MASKED
+    k: int = MOST_LESSONS
     budget_tokens: int = BUDGET_TOKENS
 
     def __post_init__(self) -> None:
@@ -95,24 +103,32 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """A lesson and its score."""
+class RankedLesson:
+    """A lesson, its score, and what is believed of its effect on the task."""
 
     lesson: Lesson
     score: float
+    belief: Utility | None = None
+
+    @property
+    def proven(self) -> bool:
+        """Whether trials have shown that it helps."""
+        return self.belief is not None and is_proven(self.belief)
 
 
 @dataclass(frozen=True)
-class Retrieved:
+class RetrievedLessons:
     """The lessons that a task gets, best first; and how many were kept from it because they come from it."""
 
-    lessons: tuple[Ranked, ...]
+    lessons: tuple[RankedLesson, ...]
     masked: int = 0
 
 
-def retrieve(connection: sqlite3.Connection, situation: Situation, policy: Policy | None = None) -> Retrieved:
-    """The lessons of a store that a task gets."""
-    policy = policy or Policy()
+def retrieve(
+    connection: sqlite3.Connection, situation: Situation, policy: RetrievalPolicy | None = None, seed: str | None = None
+) -> RetrievedLessons:
+    """Return the lessons of a store that a task gets; without a seed nothing is left to chance."""
+    policy = policy or RetrievalPolicy()
     scopes = frozenset((Scope(LessonScope.GLOBAL), *situation.scopes))
     tagged = by_tags(connection, situation.tags, _BY_TAG)
     scoped = by_scope(connection, situation.scopes, _BY_SCOPE)
@@ -125,79 +141,116 @@ def retrieve(connection: sqlite3.Connection, situation: Situation, policy: Polic
         if len(worded) >= _ENOUGH or len(found) < pool:
             break
     fitting, allowed = _usable(known, situation, policy)
-    chosen = choose(fuse(allowed, worded, situation), policy)
-    for pool in _FILLING:
-        if len(chosen) == policy.k:
-            break
+    for pool in _BY_WORTH:
         best = by_scope(connection, [Scope(LessonScope.GLOBAL)], pool)
         more = lessons_numbered(connection, set(best) - known.keys(), scopes)
         fitting_too, allowed_too = _usable(more, situation, policy)
         fitting, allowed, known = fitting | fitting_too, allowed | allowed_too, known | more
-        chosen = choose(_filling(allowed_too, situation), policy, chosen)
         if len(best) < pool or len(allowed.keys() & best) >= _MISFITS:
-            break  # there are no others, or those that may be shown are too long for the room that is left
-    return Retrieved(tuple(chosen), masked=len(fitting) - len(allowed))
+            break  # there are no others, or enough may be used
+    ranked = rank(allowed, fuse(allowed, worded, situation), situation, seed)
+    return RetrievedLessons(tuple(pick(ranked, situation, policy, seed)), masked=len(fitting) - len(allowed))
 
 
 def _usable(
-    lessons: Mapping[int, Lesson], situation: Situation, policy: Policy
+    lessons: Mapping[int, Lesson], situation: Situation, policy: RetrievalPolicy
 ) -> tuple[dict[int, Lesson], dict[int, Lesson]]:
     """Of some lessons those for such an agent, and of these the ones that the mask lets through."""
     fitting = {number: one for number, one in lessons.items() if situation.simulated or not one.simulated}
-    masked = policy.mode is Mode.MASKED
+    masked = policy.mode is RetrievalMode.MASKED
     return fitting, {number: one for number, one in fitting.items() if not (masked and own(one, situation))}
 
 
-def _filling(lessons: Mapping[int, Lesson], situation: Situation) -> list[Ranked]:
-    """Lessons that no question has found, by what they are worth; below every one that was found."""
-    last = _RANK_CONSTANT + _POOLS[-1]
-    ranked = [Ranked(lesson, _worth(lesson, situation) / last) for lesson in lessons.values()]
+def rank(
+    lessons: Mapping[int, Lesson], match: Mapping[int, float], situation: Situation, seed: str | None = None
+) -> list[RankedLesson]:
+    """Return lessons by their effect on a task: first the proven, then by a draw of what the effect may be.
+
+    `match` is how much each has to do with the task, from 0 to 1: the less is known, the more it moves the belief.
+    """
+    task = situation.task
+    ranked = []
+    for number, lesson in lessons.items():
+        place = TaskFamily(task.family or task.id, left_out=_of_its_own(lesson, situation))
+        belief = believed(lesson, situation.model, simulated=situation.simulated, place=place)
+        moved = _MATCH * match.get(number, 0.0) * min(1.0, belief.sd / PRIOR_SD) ** 2
+        hoped = Utility(belief.mean + moved, belief.sd, belief.n)
+        number_drawn = 0.5 if seed is None or is_proven(belief) else chance(seed, "rank", task.id, 0, lesson.id)
+        score = 1 / (1 + exp(-drawn(hoped, number_drawn) / PRIOR_SD))
+        ranked.append(RankedLesson(lesson, score + is_proven(belief), belief))
     return sorted(ranked, key=lambda one: (-one.score, one.lesson.id))
 
 
-def _worth(lesson: Lesson, situation: Situation) -> float:
-    return weight(lesson, situation.model, simulated=situation.simulated)
+def pick(
+    ranked: Sequence[RankedLesson], situation: Situation, policy: RetrievalPolicy, seed: str | None = None
+) -> list[RankedLesson]:
+    """Return the best; where all are proven, with a bounded chance the last place goes to one that is not known yet."""
+    chosen = choose(ranked, policy)
+    if seed is None or len(chosen) < policy.k or not all(one.proven for one in chosen):
+        return chosen
+    if chance(seed, "explore", situation.task.id, 0, "") >= _EXPLORED:
+        return chosen
+    others = [one for one in ranked if not one.proven and not (one.belief is not None and is_harmful(one.belief))]
+    return choose(others, policy, chosen[:-1]) if others else chosen
 
 
 def own(lesson: Lesson, situation: Situation) -> bool:
-    """Whether a lesson comes from a task or its family, or is about them: a masked trial never sees it.
+    """Whether a lesson is there only by its task or its family, or is about them: a masked trial never sees it.
 
-    A task is known by its id, in whatever dataset: two copies of one task are one.
+    It is where its words come from there, and where no other task supports it. A lesson whose words come from elsewhere
+    (`written_from`; a rule brings its own) is left to a task when tasks of other families support it too: it would be
+    there without this family. A task is known by its id, in whatever dataset: two copies of one task are one.
     """
-    sources = {found.id for found in lesson.source_tasks}
-    families = set(lesson.families)
-    if lesson.scope is LessonScope.TASK:
-        sources.add(lesson.scope_value or "")
-    elif lesson.scope is LessonScope.FAMILY:
-        families.add(lesson.scope_value or "")
     task = situation.task
-    return not sources.isdisjoint({task.id, *situation.relatives}) or task.family in families
+    if lesson.scope in (LessonScope.TASK, LessonScope.FAMILY):
+        if lesson.scope_value in (task.id if lesson.scope is LessonScope.TASK else task.family, None):
+            return True
+        if lesson.scope is LessonScope.TASK and lesson.scope_value in situation.relatives:
+            return True
+    written = lesson.source_tasks if lesson.written_from is None else lesson.written_from
+    if any(_related(one, situation) for one in written):
+        return True
+    return bool(lesson.source_tasks) and all(_related(one, situation) for one in lesson.source_tasks)
 
 
-def fuse(lessons: Mapping[int, Lesson], worded: Sequence[int], situation: Situation) -> list[Ranked]:
-    """Lessons by the sum of the reciprocals of their places by words, tags and scope, times what they are worth."""
+def _of_its_own(lesson: Lesson, situation: Situation) -> bool:
+    """Whether a task or its family supports a lesson: what was measured there says nothing of what it transfers."""
+    return any(_related(one, situation) for one in lesson.source_tasks)
+
+
+def _related(source: TaskRef, situation: Situation) -> bool:
+    task = situation.task
+    same_family = task.family is not None and source.family == task.family
+    return same_family or source.id == task.id or source.id in situation.relatives
+
+
+def fuse(lessons: Mapping[int, Lesson], worded: Sequence[int], situation: Situation) -> dict[int, float]:
+    """Return how much lessons have to do with a task, from 0 to 1 for the best: by words, tags and scope.
+
+    By the sum of the reciprocals of their places in each order.
+    """
     tags = set(situation.tags)
     shared = {number: len(tags.intersection(lesson.tags)) for number, lesson in lessons.items()}
-    worth = {number: _worth(lesson, situation) for number, lesson in lessons.items()}
     orders = [
         [number for number in worded if number in lessons],
-        _order((number for number in lessons if shared[number]), lambda number: (-shared[number], -worth[number])),
+        _order((number for number in lessons if shared[number]), lambda number: -shared[number]),
         _order(
             (number for number, lesson in lessons.items() if lesson.scope is not LessonScope.GLOBAL),
-            lambda number: (-_NARROWER[lessons[number].scope], -worth[number]),
+            lambda number: -_NARROWER[lessons[number].scope],
         ),
     ]
     scores = dict.fromkeys(lessons, 0.0)
     for order in orders:
         for place, number in enumerate(order, start=1):
             scores[number] += 1 / (_RANK_CONSTANT + place)
-    ranked = [
-        Ranked(lesson, scores[number] * _NARROWER[lesson.scope] * worth[number]) for number, lesson in lessons.items()
-    ]
-    return sorted(ranked, key=lambda one: (-one.score, one.lesson.id))
+    matched = {number: score * _NARROWER[lessons[number].scope] for number, score in scores.items()}
+    top = max(matched.values(), default=0.0)
+    return {number: score / top for number, score in matched.items()} if top else matched
 
 
-def choose(ranked: Sequence[Ranked], policy: Policy, before: Sequence[Ranked] = ()) -> list[Ranked]:
+def choose(
+    ranked: Sequence[RankedLesson], policy: RetrievalPolicy, before: Sequence[RankedLesson] = ()
+) -> list[RankedLesson]:
     """Those chosen before and the best of some lessons, within the budget, that do not repeat each other.
 
     By maximal marginal relevance.
@@ -216,7 +269,7 @@ def choose(ranked: Sequence[Ranked], policy: Policy, before: Sequence[Ranked] = 
     return chosen
 
 
-def _best(left: Sequence[Ranked], chosen: Sequence[Ranked], top: float) -> Ranked:
+def _best(left: Sequence[RankedLesson], chosen: Sequence[RankedLesson], top: float) -> RankedLesson:
     """The one of most relevance for its repetition of those chosen. Those too low to win are not compared at all."""
     best, most = left[0], -1.0
     for one in left:  # by score
@@ -230,7 +283,7 @@ def _best(left: Sequence[Ranked], chosen: Sequence[Ranked], top: float) -> Ranke
     return best
 
 
-def _said(one: Ranked) -> frozenset[str]:
+def _said(one: RankedLesson) -> frozenset[str]:
     return _words_of(one.lesson.text)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from terminalbench.archivist.entries import CountedTrial, Entry
+from terminalbench.archivist.entries import CountedTrial, MemoryEntry
 from terminalbench.archivist.store import Store
 from terminalbench.decode import decode
 from terminalbench.index.exposures import LessonTrial
@@ -13,7 +13,7 @@ from terminalbench.live.model import seconds
 from terminalbench.records.lesson import Lesson
 from terminalbench.records.trial import Exposure
 
-type Revised = Mapping[str, Entry]
+type Revised = Mapping[str, MemoryEntry]
 """By lesson, the last entry that changed its text."""
 
 
@@ -21,11 +21,11 @@ def revised(store: Store) -> Revised:
     """The lessons whose text was changed, which resets their effects."""
     query = "SELECT record FROM entries WHERE instr(record, ?) ORDER BY seq"
     rows = store.connection.execute(query, (b'"effects":[]',))
-    entries = (decode(row[0], Entry) for row in rows)
+    entries = (decode(row[0], MemoryEntry) for row in rows)
     return {entry.id: entry for entry in entries if _changes_text(entry)}
 
 
-def _changes_text(entry: Entry) -> bool:
+def _changes_text(entry: MemoryEntry) -> bool:
     made = entry.changes
     return made is not None and made.effects == [] and (made.do is not UNSET or made.avoid is not UNSET)
 

@@ -6,10 +6,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from terminalbench.archivist.retrieval import Mode, Policy, Retrieved, Situation, own, retrieve
+from terminalbench.archivist.retrieval import (
+    RankedLesson,
+    RetrievalMode,
+    RetrievalPolicy,
+    RetrievedLessons,
+    Situation,
+    own,
+    retrieve,
+)
 from terminalbench.archivist.store import Store, open_store
 from terminalbench.archivist.task_texts import read_task
-from terminalbench.experiments.lessons import EligibleLesson, Reader, Snapshot, task_key
+from terminalbench.archivist.utility import chance_shown
+from terminalbench.experiments.lessons import EligibleLesson, LessonReader, Snapshot, task_key
 from terminalbench.experiments.plan import PlannedTask
 from terminalbench.experiments.tables import LessonsTable
 from terminalbench.files import read_plain
@@ -22,14 +31,16 @@ def take_snapshot(
     root: Path,
     lessons: LessonsTable,
     tasks: Sequence[PlannedTask],
-    reader: Reader = Reader(),  # noqa: B008  frozen
+    reader: LessonReader = LessonReader(),  # noqa: B008  frozen
     known: Sequence[TaskRef] = (),
+    seed: str | None = None,
 ) -> Snapshot:
     """The lessons of a project's memory for each task; of an empty memory, or of none, no lessons.
 
-    `known` are all tasks of the experiment: also from one that is not planned now, a lesson may come.
+    `known` are all tasks of the experiment: also from one that is not planned now, a lesson may come. `seed` is that of
+    what is left to chance: which of the lessons that are not known yet a task gets.
     """
-    policy = Policy(Mode(lessons.mode), lessons.k, lessons.budget)
+    policy = RetrievalPolicy(RetrievalMode(lessons.mode), lessons.k, lessons.budget)
     families: dict[str | None, set[str]] = {}
     for ref in (*known, *(task.ref for task in tasks)):
         families.setdefault(ref.family, set()).add(ref.id)
@@ -39,7 +50,7 @@ def take_snapshot(
         for task in tasks:
             relatives = frozenset(families.get(task.ref.family, ()))
             situation = replace(situation_of(task), **reader._asdict(), relatives=relatives)
-            found[task_key(task.label, task.ref.id)] = _eligible(store, situation, policy)
+            found[task_key(task.label, task.ref.id)] = _eligible(store, situation, policy, lessons.withhold, seed)
     return Snapshot(
         mode=lessons.mode,
         k=lessons.k,
@@ -51,15 +62,24 @@ def take_snapshot(
 
 
 @dataclass(frozen=True)
-class _Eligible:
+class _EligibleSet:
     lessons: list[EligibleLesson]
     masked: int
 
 
-def _eligible(store: Store, situation: Situation, policy: Policy) -> _Eligible:
-    found: Retrieved = retrieve(store.connection, situation, policy)
-    lessons = [EligibleLesson(one.lesson.id, one.lesson.text, own(one.lesson, situation)) for one in found.lessons]
-    return _Eligible(lessons, found.masked)
+def _eligible(
+    store: Store, situation: Situation, policy: RetrievalPolicy, withhold: float, seed: str | None
+) -> _EligibleSet:
+    found: RetrievedLessons = retrieve(store.connection, situation, policy, seed)
+    lessons = [eligible_lesson(one, situation, withhold) for one in found.lessons]
+    return _EligibleSet(lessons, found.masked)
+
+
+def eligible_lesson(one: RankedLesson, situation: Situation, withhold: float) -> EligibleLesson:
+    """Return a lesson as the snapshot has it, with the probability of showing it: by its effect where that is known."""
+    belief = one.belief
+    likely = round(chance_shown(belief, withhold), 4) if belief is not None and belief.n else None
+    return EligibleLesson(one.lesson.id, one.lesson.text, own(one.lesson, situation), likely)
 
 
 def situation_of(task: PlannedTask) -> Situation:

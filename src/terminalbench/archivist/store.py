@@ -8,7 +8,6 @@ that it is done. A reader brings the database up to the end of the log too, unle
 lock: then it reads what the database has, and is behind.
 """
 
-import hashlib
 import os
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
@@ -20,19 +19,18 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from terminalbench.archivist.entries import Entry, Unfit, applied
-from terminalbench.archivist.tables import MIGRATIONS, find_lesson, put_entry, put_lesson
+from terminalbench.archivist.entries import MemoryEntry, UnfitEntry, applied
+from terminalbench.archivist.log import LogLine, chained, missing_before, read_part, written
+from terminalbench.archivist.tables import MIGRATIONS, clear, find_lesson, put_entry, put_lesson
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.project import marked_root
-from terminalbench.files import append_lines
+from terminalbench.files import append_lines, write_bytes
 from terminalbench.index.database import is_damaged, migrate, opened, set_aside, transaction, write_ahead
-from terminalbench.json_files import JsonLines, encode_line, tail_jsonl
 from terminalbench.locks import LockHeld, changing
 from terminalbench.modes import make_file
 from terminalbench.records.lesson import Lesson
 from terminalbench.records.values import stamp
 
-_MARK_BYTES = 256
 _CACHE_KB = 64_000
 """Questions read lessons from all over the file: more of it is kept than SQLite does by default."""
 
@@ -47,6 +45,10 @@ class ProblemKind(StrEnum):
     """A process ended while it wrote: the operation was never done."""
     LOST = "lost"
     """An operation that was done cannot be read, or does not fit what went before."""
+    AGAIN = "again"
+    """An operation stands twice; it was applied once."""
+    EDITED = "edited"
+    """An operation is not as it was written; it counts as it reads now."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class Store:
         self.behind = behind
         self._held_up = held_up
 
-    def write(self, make: Callable[[], Sequence[Entry]]) -> list[Entry]:
+    def write(self, make: Callable[[], Sequence[MemoryEntry]]) -> list[MemoryEntry]:
         """Number the entries that `make` returns, append them to the log, and apply them.
 
         `make` sees the store as it is at that moment: no other process writes meanwhile. It may refuse by raising, and
@@ -132,15 +134,28 @@ class Store:
             self.close()
             self.connection = _connected(self.place, write=True, held_up=self._held_up)
         with changing(self.place.log, held_up=self._held_up):
+            before = _state(self.place.log)
             append_lines(self.place.log, b"")  # closes what a killed process has cut off
-            _catch_up(self.connection, self.place.log)
-            seq, now = self.connection.execute("SELECT seq FROM reading").fetchone()[0], stamp(datetime.now(UTC))
-            entries = [replace(entry, seq=seq + at, time=now) for at, entry in enumerate(make(), start=1)]
-            if entries:
-                self._check(entries)
-                append_lines(self.place.log, b"".join(map(encode_line, entries)), durable=True)
-                _catch_up(self.connection, self.place.log)
+            _catch_up(self.connection, self.place.log, torn=_state(self.place.log) != before)
+            made = make()
+            if not made:
+                return []
+            self._check(made)
+            entries, data = self._numbered(made)
+            append_lines(self.place.log, data, durable=True)
+            _catch_up(self.connection, self.place.log, ours=True)
         return entries
+
+    def _numbered(self, made: Sequence[MemoryEntry]) -> tuple[list[MemoryEntry], bytes]:
+        """Return the entries as they stand in the log after those of now, and their lines."""
+        seq, now = self.connection.execute("SELECT seq FROM reading").fetchone()[0], stamp(datetime.now(UTC))
+        last = self.connection.execute("SELECT key FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
+        after, entries, lines = last[0] if last is not None else "", [], []
+        for at, entry in enumerate(made, start=1):
+            entries.append(replace(entry, seq=seq + at, after=after, time=now))
+            after, line = written(entries[-1])
+            lines.append(line)
+        return entries, b"".join(lines)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -151,7 +166,7 @@ class Store:
         rows = self.connection.execute("SELECT kind, what FROM problems ORDER BY rowid")
         return [LogProblem(ProblemKind(row["kind"]), row["what"]) for row in rows]
 
-    def _check(self, entries: Sequence[Entry]) -> None:
+    def _check(self, entries: Sequence[MemoryEntry]) -> None:
         """Refuse what could not be applied, before it is in the log for good."""
         after: dict[str, Lesson] = {}
 
@@ -161,7 +176,7 @@ class Store:
         for entry in entries:
             try:
                 changed = applied(entry, find)
-            except Unfit as error:
+            except UnfitEntry as error:
                 raise UserError(str(error), where=entry.id) from error
             after.update((lesson.id, lesson) for lesson in changed)
 
@@ -256,8 +271,8 @@ def _ready(connection: sqlite3.Connection, log: Path) -> sqlite3.Connection:
 
 def _reached(connection: sqlite3.Connection, log: Path) -> tuple[int, int]:
     """The entry and the byte up to which the log was read; an error where it is another log, or gone."""
-    seq, offset, mark = connection.execute("SELECT seq, offset, mark FROM reading").fetchone()
-    if _mark(log, offset) != mark:
+    seq, offset, mark, state = connection.execute("SELECT seq, offset, mark, state FROM reading").fetchone()
+    if _state(log) != state and _mark(log, offset) != mark:
         hint = f"restore it; or delete {log.with_suffix('.db').name}, and the log counts as it is now"
         raise TbenchError(
             f"is not the log that {log.with_suffix('.db').name} has read: its first {offset} bytes have changed",
@@ -267,71 +282,146 @@ def _reached(connection: sqlite3.Connection, log: Path) -> tuple[int, int]:
     return seq, offset
 
 
-def _catch_up(connection: sqlite3.Connection, log: Path) -> None:
-    """Apply what the log has beyond what was read of it; each entry once."""
-    seq, offset = _reached(connection, log)
-    found = tail_jsonl(log, offset, Entry)
-    if found.offset == offset:
+def _catch_up(connection: sqlite3.Connection, log: Path, *, torn: bool = False, ours: bool = False) -> None:
+    """Apply what the log has beyond what was read of it; each entry once.
+
+    `torn`: the end of the log was cut off until just now. `ours`: all that is new was written by this process.
+    """
+    if not ours:
+        _follow_merge(connection, log)
+        _reached(connection, log)
+    seq, offset, mark, state = connection.execute("SELECT seq, offset, mark, state FROM reading").fetchone()
+    now = _state(log)
+    if now == state:
         return
+    part = read_part(log, offset)
     with transaction(connection):
-        after = _apply(connection, found, seq)
-        lost_entries = len(found.bad) > 0 and after.missing
-        for bad in found.bad:
-            cut = not lost_entries and bad.cut_off
-            kind = ProblemKind.CUT_OFF if cut else ProblemKind.LOST
-            said = "was cut off by the end of its writer" if cut else f"cannot be read: {bad.reason}"
-            _note(connection, kind, f"line {_line_number(log, offset, bad.number)} {said}")
-        reading = (after.seq, found.offset, _mark(log, found.offset))
-        connection.execute("UPDATE reading SET seq = ?, offset = ?, mark = ?", reading)
+        reached = _apply(connection, part.lines, _Reading(log, offset, seq, torn=torn))
+        reading = (reached, part.offset, part.mark_after(mark), now)
+        connection.execute("UPDATE reading SET seq = ?, offset = ?, mark = ?, state = ?", reading)
 
 
-@dataclass
-class _Reached:
-    seq: int
-    missing: bool = False
+def _follow_merge(connection: sqlite3.Connection, log: Path) -> None:
+    """Forget what was read of a log that has become another one which holds all of it, as a merge leaves it."""
+    offset, mark, state = connection.execute("SELECT offset, mark, state FROM reading").fetchone()
+    if _state(log) == state or _mark(log, offset) == mark:
+        return
+    keys = {line.key for line in read_part(log).lines}
+    if keys and all(row[0] in keys for row in connection.execute("SELECT key FROM entries")):
+        with transaction(connection):
+            clear(connection)
 
 
-def _apply(connection: sqlite3.Connection, found: JsonLines, seq: int) -> _Reached:
-    reached = _Reached(seq)
-    for entry in found.records:
-        if entry.seq <= reached.seq:
-            _note(connection, ProblemKind.LOST, f"entry {entry.seq} is there again, and was not applied again")
+@dataclass(frozen=True)
+class _Reading:
+    """Where the reading of a log goes on: after so many bytes and entries; whether its end was torn."""
+
+    log: Path
+    offset: int
+    entries: int
+    torn: bool = False
+
+    def where(self, line: LogLine) -> str:
+        """Return the place of a line in the whole log."""
+        with self.log.open("rb") as stream:
+            return f"line {stream.read(self.offset).count(b'\n') + line.number}"
+
+
+def _apply(connection: sqlite3.Connection, lines: Sequence[LogLine], start: _Reading) -> int:
+    """Apply the entries of these lines, each once. Return how many entries were applied in all."""
+
+    def is_known(key: str) -> bool:
+        return connection.execute("SELECT 1 FROM entries WHERE key = ?", (key,)).fetchone() is not None
+
+    seq = start.entries
+    gaps = {line.number for line in missing_before(lines, is_known)}
+    for line in lines:
+        if line.number in gaps:
+            _note(connection, ProblemKind.LOST, f"an entry before {start.where(line)} is missing")
+        if line.entry is None:
+            # The writer of the next entry did not know a line that was cut off: the operation never was done.
+            cut = line.cut_off and not gaps and (start.torn or line is not lines[-1])
+            said = "was cut off by the end of its writer" if cut else f"cannot be read: {line.reason}"
+            _note(connection, ProblemKind.CUT_OFF if cut else ProblemKind.LOST, f"{start.where(line)} {said}")
             continue
-        if entry.seq > reached.seq + 1:
-            reached.missing = True
-            first, last = reached.seq + 1, entry.seq - 1
-            which = f"entry {first} is" if first == last else f"entries {first} to {last} are"
-            _note(connection, ProblemKind.LOST, f"{which} missing")
-        reached.seq = entry.seq
-        put_entry(connection, entry)
+        if is_known(line.key):
+            _note(connection, ProblemKind.AGAIN, f"{start.where(line)} is there again, and was not applied again")
+            continue
+        if line.edited:
+            what = "was changed after it was written; it counts as it reads now"
+            _note(connection, ProblemKind.EDITED, f"{start.where(line)} {what}")
+        seq += 1
+        entry = replace(line.entry, seq=seq)
+        put_entry(connection, entry, line.key)
         try:
             changed = applied(entry, lambda name: find_lesson(connection, name))
-        except Unfit as error:
-            _note(connection, ProblemKind.LOST, f"entry {entry.seq} cannot be applied: {error}")
+        except UnfitEntry as error:
+            _note(connection, ProblemKind.LOST, f"{start.where(line)} cannot be applied: {error}")
             continue
         for lesson in changed:
             put_lesson(connection, lesson)
-    return reached
+    return seq
 
 
 def _note(connection: sqlite3.Connection, kind: ProblemKind, what: str) -> None:
     connection.execute("INSERT INTO problems (kind, what) VALUES (?, ?)", (kind, what))
 
 
-def _line_number(log: Path, offset: int, number: int) -> int:
-    """The number in the whole file of a line that is the `number`th after an offset."""
-    with log.open("rb") as stream:
-        return stream.read(offset).count(b"\n") + number
+def _state(log: Path) -> str:
+    """What changes with every change of the log; nothing where there is none."""
+    try:
+        found = log.stat()
+    except OSError:
+        return ""
+    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
 
 def _mark(log: Path, offset: int) -> str:
-    """What the log holds just before an offset; nothing where it begins. Another mark, another log."""
-    if offset == 0:
-        return ""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(max(0, offset - _MARK_BYTES))
-            held = stream.read(min(offset, _MARK_BYTES))
-    except FileNotFoundError:
-        held = b""
-    return hashlib.blake2b(held, digest_size=8).hexdigest() if len(held) == min(offset, _MARK_BYTES) else "shorter"
+    """The mark of what the log holds before an offset; another one where it is shorter."""
+    part = read_part(log, end=offset)
+    return part.mark_after("") if part.offset == offset else "shorter"
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What the repair of a log did: entries that stay, lines that it has left out with why, and the copy of the log."""
+
+    kept: int
+    left_out: list[str]
+    copy: Path
+
+
+def repair(folder: Path) -> Repair | None:
+    """Write the log anew with what can be read and applied of it; None where there is nothing to mend.
+
+    The log as it was stays beside it. Entries that were edited count as they read now.
+    """
+    place = MemoryFolder(folder)
+    if not place.log.exists():
+        return None
+    with changing(place.log):
+        append_lines(place.log, b"")
+        lines = read_part(place.log).lines
+        lessons, kept, left_out, keys = dict[str, Lesson](), list[MemoryEntry](), list[str](), set[str]()
+        for line in lines:
+            try:
+                if line.entry is None:
+                    raise UnfitEntry(line.reason)
+                if line.key in keys:
+                    raise UnfitEntry("it stands twice")
+                changed = applied(line.entry, lessons.get)
+            except UnfitEntry as error:
+                left_out.append(f"line {line.number}: {error}")
+                continue
+            keys.add(line.key)
+            kept.append(line.entry)
+            lessons.update((lesson.id, lesson) for lesson in changed)
+        sound = not left_out and not any(line.edited for line in lines)
+        if sound and not any(missing_before(lines, lambda _: False)):
+            return None
+        copy = place.log.with_name(f"memory.before-repair-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}.jsonl")
+        write_bytes(copy, place.log.read_bytes(), mode=0o600)
+        write_bytes(place.log, chained(kept), mode=0o600)
+        for file in place.folder.glob(f"{place.database.name}*"):
+            file.unlink()
+    return Repair(len(kept), left_out, copy)

@@ -4,12 +4,17 @@ import sqlite3
 
 import msgspec
 
-from terminalbench.archivist.entries import Entry
+from terminalbench.archivist.entries import MemoryEntry
 from terminalbench.archivist.utility import weight
 from terminalbench.archivist.words import words
 from terminalbench.decode import decoder
 from terminalbench.records.lesson import Lesson
 
+_EMPTY = """
+    DELETE FROM lessons; DELETE FROM tags; DELETE FROM word_counts; DELETE FROM entries; DELETE FROM entry_lessons;
+    DELETE FROM counted; DELETE FROM problems; INSERT INTO lesson_words (lesson_words) VALUES ('delete-all');
+    UPDATE reading SET seq = 0, offset = 0, mark = '', state = '';
+"""
 MIGRATIONS: list[tuple[str, str]] = [
     (
         "001_lessons",
@@ -47,6 +52,15 @@ MIGRATIONS: list[tuple[str, str]] = [
         """
         CREATE TABLE counted (trial TEXT PRIMARY KEY, seq INTEGER NOT NULL, record BLOB NOT NULL) WITHOUT ROWID;
         """,
+    ),
+    (
+        "003_keys",
+        """
+        ALTER TABLE entries ADD COLUMN key TEXT NOT NULL DEFAULT '';
+        CREATE INDEX entries_by_key ON entries (key);
+        ALTER TABLE reading ADD COLUMN state TEXT NOT NULL DEFAULT '';
+        """
+        + _EMPTY,
     ),
 ]
 """Applied once each, in order. Never edit one that was released; add another. All of it can be made from the log again:
@@ -108,9 +122,16 @@ def _count_words(connection: sqlite3.Connection, indexed: str, by: int) -> None:
     connection.executemany(upsert, ((word, by) for word in dict.fromkeys(indexed.split())))
 
 
-def put_entry(connection: sqlite3.Connection, entry: Entry) -> None:
+def clear(connection: sqlite3.Connection) -> None:
+    """Forget all that was read of the log."""
+    for statement in filter(None, map(str.strip, _EMPTY.split(";"))):
+        connection.execute(statement)
+
+
+def put_entry(connection: sqlite3.Connection, entry: MemoryEntry, key: str) -> None:
     """Keep an entry, so that the history of a lesson, the lessons of an episode and what was counted are found."""
-    connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.seq, entry.episode, msgspec.json.encode(entry)))
+    row = (entry.seq, entry.episode, msgspec.json.encode(entry), key)
+    connection.execute("INSERT INTO entries (seq, episode, record, key) VALUES (?, ?, ?, ?)", row)
     about = ((name, entry.seq) for name in dict.fromkeys((entry.id, *entry.absorbed)))
     connection.executemany("INSERT INTO entry_lessons VALUES (?, ?)", about)
     counted = ((one.id, entry.seq, msgspec.json.encode(one)) for one in entry.trials)

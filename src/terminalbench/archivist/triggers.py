@@ -32,19 +32,19 @@ class Trigger(StrEnum):
     """A person asked for it."""
 
 
-class Cell(NamedTuple):
+class TriggerCell(NamedTuple):
     """The trials of one task by one profile."""
 
     profile: str
     task: TaskRef
 
 
-type Verdicts = Mapping[Cell, Sequence[bool]]
+type Verdicts = Mapping[TriggerCell, Sequence[bool]]
 """Whether each measured trial passed."""
 
 
 @dataclass(frozen=True)
-class Fired:
+class FiredTrigger:
     """A trigger that fired, why in words, and the tasks to look at first."""
 
     trigger: Trigger
@@ -52,12 +52,14 @@ class Fired:
     tasks: tuple[TaskRef, ...] = ()
 
 
-def fired(now: Verdicts, before: Verdicts, signatures: Iterable[str] = (), fell: Sequence[str] = ()) -> list[Fired]:
+def fired(
+    now: Verdicts, before: Verdicts, signatures: Iterable[str] = (), fell: Sequence[str] = ()
+) -> list[FiredTrigger]:
     """What fires after a batch, the most telling first; `batch` always does.
 
     `signatures` are those of its failed trials, `fell` the tasks that a night's regression alert names.
     """
-    found: list[Fired] = []
+    found: list[FiredTrigger] = []
     lost = [cell for cell, passed in now.items() if _lost(passed, before.get(cell, ()))]
     lost += [cell for cell in now if cell.task.id in fell and cell not in lost]
     if lost:
@@ -67,8 +69,10 @@ def fired(now: Verdicts, before: Verdicts, signatures: Iterable[str] = (), fell:
         found.append(_about(Trigger.FIRST_SUCCESS, "failed before, and passed", won))
     often = [(sign, n) for sign, n in Counter(signatures).most_common() if n >= LEAST_TRIALS]
     if often:
-        found.append(Fired(Trigger.REPEATED_FAILURE, f"{plural(often[0][1], 'trial')} failed with the same signature"))
-    return [*found, Fired(Trigger.BATCH, "a batch has ended")]
+        found.append(
+            FiredTrigger(Trigger.REPEATED_FAILURE, f"{plural(often[0][1], 'trial')} failed with the same signature")
+        )
+    return [*found, FiredTrigger(Trigger.BATCH, "a batch has ended")]
 
 
 def _lost(now: Sequence[bool], before: Sequence[bool]) -> bool:
@@ -79,6 +83,6 @@ def _won(now: Sequence[bool], before: Sequence[bool]) -> bool:
     return any(now) and len(before) >= _ALWAYS_FAILED and not any(before)
 
 
-def _about(trigger: Trigger, what: str, cells: Sequence[Cell]) -> Fired:
+def _about(trigger: Trigger, what: str, cells: Sequence[TriggerCell]) -> FiredTrigger:
     tasks = tuple(dict.fromkeys(cell.task for cell in cells))
-    return Fired(trigger, f"{what}: {some([task.id for task in tasks], 3)}", tasks)
+    return FiredTrigger(trigger, f"{what}: {some([task.id for task in tasks], 3)}", tasks)

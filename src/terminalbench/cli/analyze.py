@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from terminalbench.analytics.judge.request import JudgeAsk
     from terminalbench.analytics.selection import Filter, Only
     from terminalbench.cli.progress import AnalysisTeller
-    from terminalbench.lab.select import Selected
+    from terminalbench.lab.select import SelectedBatches
 
 _NO_MODEL = "no judge model is set: nothing was judged (--model M, or [analysis] judge_model)"
 _SET_MODEL = "give --model, or set [analysis] judge_model"
@@ -38,7 +38,7 @@ _SET_MODEL = "give --model, or set [analysis] judge_model"
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @on_batches
 @working
-def command(selected: "Selected", quiet: bool, **chosen: Any) -> int:
+def command(selected: "SelectedBatches", quiet: bool, **chosen: Any) -> int:
     """Find out what each trial did, compare the profiles, and write tables to the batch's analytics folder.
 
     Takes an experiment file, a batch folder, or any folder of Harbor jobs; without one, the newest batch. Trials that
@@ -84,7 +84,7 @@ def command(selected: "Selected", quiet: bool, **chosen: Any) -> int:
     return EXIT_INCOMPLETE if result.incomplete or nothing else EXIT_OK
 
 
-def _judge(selected: "Selected", chosen: dict[str, Any], teller: "AnalysisTeller") -> "JudgeAsk | None":
+def _judge(selected: "SelectedBatches", chosen: dict[str, Any], teller: "AnalysisTeller") -> "JudgeAsk | None":
     from terminalbench.analytics.judge.request import JudgeAsk
 
     if chosen["no_llm"]:

@@ -47,6 +47,7 @@ SECTIONS = {
         "swebench-pro": "Make tasks of SWE-Bench Pro, and evaluate patches on them.",
     },
     "Rarely needed": {
+        "import": "Make a batch of results that another tool wrote.",
         "export": "Write trials as CSV, JSON, Parquet or JUnit XML.",
         "query": "Ask the index a question in SQL.",
         "label": "Say yourself what a trial shows.",
@@ -97,6 +98,7 @@ GROUPS = {
             "search": "Find lessons by words; or those that a task would get.",
             "stats": "Count what memory holds, and what lessons gain.",
             "log": "Show the operations, newest first.",
+            "check": "Check the log, and repair it.",
         },
         "Learn": {
             "reflect": "Learn from a batch: by rules, or by a chat model.",

@@ -1,26 +1,32 @@
 """`tbench compare`."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from terminalbench.cli.line import working
 from terminalbench.cli.names import batch_names
-from terminalbench.cli.options import PATH, json_option, results_option, root_option
+from terminalbench.cli.options import PATH, json_option, reading_options, results_option, root_option
 from terminalbench.cli.output import print_json, text_width
+
+if TYPE_CHECKING:
+    from terminalbench.formats.row import ReadOptions
 
 METRICS = ("pass", "cost", "tokens", "time")
 GATES = ("worse", "not-better", "not-equivalent")
 DEPARTURES = (
     "baseline", "contrasts", "analysis", "attempts", "tasks", "profiles", "planned-trials", "top-up", "run-settings",
-    "picked", "changed-tasks", "changed-profiles", "changed-bases", "lost-verdicts", "other",
+    "picked", "changed-tasks", "changed-profiles", "changed-bases", "lost-verdicts", "batches",
+    "other",
 )  # fmt: skip
 """`DepartureKind`, which is not loaded for a help text; a test compares them."""
 
 
 @click.command("compare")
-@click.argument("targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH|JOBS]...", shell_complete=batch_names)
+@click.argument(
+    "targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH|JOBS|FILE]...", shell_complete=batch_names
+)
 @click.option("--baseline", metavar="PROFILE", help="Compare the others with this one. Default: as declared.")
 @click.option(
     "--compare",
@@ -47,6 +53,12 @@ DEPARTURES = (
     metavar="NAME",
     help="Judge the gate although this departs from the declared plan; may be given several times.",
 )
+@click.option(
+    "--only",
+    metavar="WHY",
+    help="Leave out other batches with the same profiles, and why: a departure, which is kept.",
+)
+@reading_options
 @click.option("--by-snapshot", is_flag=True, help="Tell a profile apart by what lessons its memory held.")
 @results_option
 @json_option
@@ -61,15 +73,19 @@ def command(
     fail_if: Any,
     allow_undecided: bool,
     accept: tuple[str, ...],
+    only: str | None,
     by_snapshot: bool,
+    reading: "ReadOptions",
     results: Path | None,
     as_json: bool,
     root: Path | None,
 ) -> None:
     """Say which profile is better, by how much, and how sure that is.
 
-    A target is an experiment file, a batch, a Harbor job or a folder of jobs; without one it is the newest batch.
-    Several are pooled where a profile is the same treatment. A batch may still be running; what is missing is said.
+    A target is an experiment file, a batch, a Harbor job or a folder of jobs; without one it is the newest batch. It
+    may be results of another tool: a table, Terminal-Bench 1, SWE-bench, Inspect, promptfoo, JUnit XML.
+    Batches are pooled where a profile is the same treatment; those of the same experiment that hold the same profiles
+    are taken too. A batch may still be running; what is missing is said.
     """
     if (accept or allow_undecided) and fail_if is None:
         raise click.UsageError(f"--{'accept' if accept else 'allow-undecided'} goes with --fail-if")
@@ -78,9 +94,15 @@ def command(
     from terminalbench.lab.select import select
     from terminalbench.report.comparison import comparison_text
 
-    selected = noted(select(*targets, results=results, root=root, with_data=True))
+    selected = noted(select(*targets, results=results, root=root, with_data=True, reading=reading))
     comparison = compare(
-        *selected.targets, baseline=baseline, contrasts=pairs, metric=metric, k=k, by_snapshot=by_snapshot
+        *selected.targets,
+        baseline=baseline,
+        contrasts=pairs,
+        metric=metric,
+        k=k,
+        by_snapshot=by_snapshot,
+        only=only,
     )
     if as_json:
         print_json(comparison)

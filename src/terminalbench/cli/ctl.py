@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.options import PATH, batch_option, results_option, root_option
-from terminalbench.cli.select import Where
+from terminalbench.cli.select import BatchChoice
 from terminalbench.errors import UserError
 
 _ACTIONS = ("pause", "resume", "set", "requeue", "cancel")
@@ -56,7 +56,7 @@ def command(
     tbench resume runs later what was cancelled. Every change is an event of the batch, with its reason.
     """
     from terminalbench.cli.select import batch_to_steer
-    from terminalbench.runner.control import Order, await_end, give, give_to_all
+    from terminalbench.runner.control import ControlOrder, await_end, give, give_to_all
 
     value = None
     if action == "set":
@@ -72,13 +72,13 @@ def command(
         reason = _BY_HAND
     if not reason.strip():
         raise UserError("--reason is empty; say why, it is recorded")
-    order = Order(action, targets, reason.strip(), value)
+    order = ControlOrder(action, targets, reason.strip(), value)
     if gate is not None:
         if target is not None or batch is not None:
             raise UserError("--gate is for all batches that share it; --in and --batch do not go with it")
         place, given = gate, give_to_all(gate.absolute(), order)
     else:
-        found = batch_to_steer(Where(target, batch, results, root))
+        found = batch_to_steer(BatchChoice(target, batch, results, root))
         place, given = found.folder, give(found, order)
     names = ", ".join("all profiles" if name == "*" else name for name in given.targets)
     click.echo(f"{action}{f' parallel={value}' if value else ''}: {names} ({place})")

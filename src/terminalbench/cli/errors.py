@@ -10,9 +10,9 @@ from terminalbench.cli.output import print_json, text_width
 from terminalbench.cli.select import on_batches
 
 if TYPE_CHECKING:
-    from terminalbench.analytics.divergence import Decision
-    from terminalbench.analytics.error_groups import ErrorReport, FailureGroup, Solved
-    from terminalbench.lab.select import Selected
+    from terminalbench.analytics.divergence import ForkDecision
+    from terminalbench.analytics.error_groups import DoubtfulGroup, ErrorReport, FailureGroup, OneSidedTask
+    from terminalbench.lab.select import SelectedBatches
 
 _GROUPS = 15
 
@@ -30,7 +30,7 @@ _GROUPS = 15
 @on_batches
 @working
 def command(
-    selected: "Selected",
+    selected: "SelectedBatches",
     tasks: tuple[str, ...],
     profiles: tuple[str, ...],
     compare: tuple[str, str] | None,
@@ -68,6 +68,8 @@ def _text(report: "ErrorReport") -> str:
             *_groups(report.classes),
         ]
         lines += ["", "By signature", *_groups(report.signatures)]
+    if report.doubtful:
+        lines += ["", "Doubtful results, whatever their outcome", *_doubtful(report.doubtful)]
     if report.contrasts:
         lines += ["", "Solved by one profile and not by the other"]
         lines += [line for contrast in report.contrasts for line in _contrast(contrast)]
@@ -101,7 +103,18 @@ def _groups(groups: "list[FailureGroup]") -> list[str]:
     return [*lines, f"       and {plural(rest, 'further group')} (--json has all)"] if rest > 0 else lines
 
 
-def _contrast(found: "Solved") -> list[str]:
+def _doubtful(groups: "list[DoubtfulGroup]") -> list[str]:
+    from terminalbench.text.doubts import doubt
+    from terminalbench.text.foreign import printable
+
+    lines = []
+    for group in groups:
+        by = ", ".join(f"{profile} {count}" for profile, count in group.profiles.items())
+        lines += [f"{group.count:>5}  {printable(doubt(group.reason))}  [{by}]", f"       e.g. {group.trials[0]}"]
+    return lines
+
+
+def _contrast(found: "OneSidedTask") -> list[str]:
     why = f" ({found.b_class})" if found.b_class else ""
     lines = [
         "",
@@ -115,7 +128,7 @@ def _contrast(found: "Solved") -> list[str]:
     return [*lines, *_decision(found.a, fork.a), *_decision(found.b, fork.b)]
 
 
-def _decision(profile: str, decision: "Decision | None") -> list[str]:
+def _decision(profile: str, decision: "ForkDecision | None") -> list[str]:
     from terminalbench.text.foreign import printable
 
     if decision is None:

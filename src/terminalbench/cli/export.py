@@ -7,7 +7,7 @@ import click
 
 from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH
-from terminalbench.cli.select import Where, on_batch
+from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import UserError
 
 FORMATS = ("csv", "json", "parquet", "junit")
@@ -23,7 +23,7 @@ _ENDINGS: dict[str, Any] = {".csv": "csv", ".json": "json", ".parquet": "parquet
 @click.option("--output", "-o", type=PATH, metavar="FILE", help="Default: standard output.")
 @on_batch
 @working
-def command(where: Where, form: Any, table: str, everything: bool, output: Path | None) -> None:
+def command(where: BatchChoice, form: Any, table: str, everything: bool, output: Path | None) -> None:
     """Write the trials of a batch for other programs: a row a planned trial, and a row a try that was superseded.
 
     In JUnit XML a profile is a suite; what was not measured is an error or skipped, never a failure. Parquet needs the

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from terminalbench.cli.commands import GROUPS
-from terminalbench.cli.lazy import CommandTable
-from terminalbench.cli.line import Line
+from terminalbench.cli.lazy import LazyCommandGroup
+from terminalbench.cli.line import StatusLine
 from terminalbench.cli.options import PATH, json_option
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK, TbenchError, UserError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TEXT_WIDTH = 48
 
 
-@click.group("images", cls=CommandTable, sections=GROUPS["images"], package=__name__, no_args_is_help=True)
+@click.group("images", cls=LazyCommandGroup, sections=GROUPS["images"], package=__name__, no_args_is_help=True)
 def command() -> None:
     """The images of this machine for tasks with container_env = "local": no Docker, no daemon, no root.
 
@@ -28,7 +28,7 @@ def command() -> None:
     """
 
 
-class _PullLine(Line):
+class _PullLine(StatusLine):
     """How far a pull is."""
 
     def tell(self, progress: "PullProgress") -> None:
@@ -183,9 +183,9 @@ def _layers_said(layers: list["BuiltLayer"]) -> str:
 @json_option
 def show_command(name: str, as_json: bool) -> int:
     """Show one image of this machine: its layers, its settings, and what was built on it."""
-    from terminalbench.sandbox.base import IMAGE
     from terminalbench.sandbox.image.layers import built_layers
     from terminalbench.sandbox.images.store import ImageStore
+    from terminalbench.sandbox.root_filesystem import IMAGE
     from terminalbench.text.numbers import size
     from terminalbench.text.table import columns
 
@@ -227,9 +227,9 @@ def prune_command(names: tuple[str, ...], days: float, yes: bool, as_json: bool)
 
     What was built on them for tasks goes with them, and layers that no image has any more. What a sandbox uses stays.
     """
-    from terminalbench.sandbox.base import IMAGE
     from terminalbench.sandbox.image.layers import prune_layers
     from terminalbench.sandbox.images.store import ImageStore
+    from terminalbench.sandbox.root_filesystem import IMAGE
     from terminalbench.text.numbers import plural, size
 
     store = ImageStore()

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.select import Where, on_batch
+from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
-    from terminalbench.runner.kill import Found
+    from terminalbench.runner.kill import LiveProcesses
 
 
 @click.command("kill")
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 )
 @click.option("--yes", is_flag=True, help="Do it. Without this, only list what would be ended.")
 @on_batch
-def command(where: Where, everything: bool, all_containers: bool, yes: bool) -> int:
+def command(where: BatchChoice, everything: bool, all_containers: bool, yes: bool) -> int:
     """End the processes and containers of a running batch: gracefully, then hard, then verify.
 
     Without a target: the batch that runs in the results folder. Acts only on what was recorded when it was started,
@@ -49,7 +49,7 @@ def command(where: Where, everything: bool, all_containers: bool, yes: bool) -> 
     return EXIT_OK
 
 
-def _tell(found: "Found", *, err: bool = False) -> None:
+def _tell(found: "LiveProcesses", *, err: bool = False) -> None:
     """List what runs: ours to standard output, what is left alone or unknown to standard error."""
     from terminalbench.text.paths import from_here
 

@@ -23,7 +23,7 @@ def _pipes_named() -> Generator[None]:
         raise ClosedPipe(str(error)) from error
 
 
-class CommandTable(click.Group):
+class LazyCommandGroup(click.Group):
     """A click group over sections of lazily loaded commands."""
 
     def __init__(

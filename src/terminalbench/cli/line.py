@@ -12,7 +12,7 @@ from terminalbench.text.progress import listening
 from terminalbench.text.screen import drive
 
 
-class Line:
+class StatusLine:
     """One line on the error stream of a terminal, renewed at most every `refresh_sec`; elsewhere nothing."""
 
     def __init__(self, *, quiet: bool, refresh_sec: float = 0.2) -> None:
@@ -41,7 +41,7 @@ class Line:
         self.say("")
 
 
-class Progress(Line):
+class ProgressLine(StatusLine):
     """How far a piece of work is and how long it still takes, once it has taken `after_sec`."""
 
     after_sec = 2.0
@@ -72,7 +72,7 @@ def working[**P, T](command: Callable[P, T]) -> Callable[P, T]:
     def called(*args: P.args, **named: P.kwargs) -> T:
         if not sys.stderr.isatty():
             return command(*args, **named)
-        shown = Progress(quiet=bool(named.get("as_json")))
+        shown = ProgressLine(quiet=bool(named.get("as_json")))
         with listening(shown.tell):
             try:
                 return command(*args, **named)

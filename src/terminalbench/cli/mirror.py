@@ -26,7 +26,7 @@ def command(experiment: Path, batch: int | None, targets: tuple[str, ...], dest_
     from terminalbench.cli.select import noted
     from terminalbench.experiments.config import load
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
-    from terminalbench.lab.select import Selected, find_target
+    from terminalbench.lab.select import SelectedBatches, find_target
     from terminalbench.runner.mirror_artifacts import mirror_batch
 
     loaded = load(experiment, root)
@@ -38,7 +38,7 @@ def command(experiment: Path, batch: int | None, targets: tuple[str, ...], dest_
         raise UserError(f"--dest-dirname {dest_dirname} has another use in a batch", hint="choose another name")
     if not wanted:
         raise UserError("names no targets", where=str(experiment), hint="set [artifacts] targets, or --targets")
-    folder = noted(Selected((find_target(loaded, batch, with_data=True),))).batches[0]
+    folder = noted(SelectedBatches((find_target(loaded, batch, with_data=True),))).batches[0]
     done = mirror_batch(folder.runs, wanted, folder.folder / dest_dirname)
     click.echo(f"{done.copied} copied, {done.unchanged} unchanged, {len(done.failed)} failed")
     for failure in done.failed:

@@ -7,12 +7,12 @@ import click
 import msgspec
 
 from terminalbench.cli.output import print_json
-from terminalbench.cli.progress import Line
+from terminalbench.cli.progress import StatusLine
 from terminalbench.errors import TbenchError
 from terminalbench.json_files import read_json
 from terminalbench.overnight.decisions import eta_sec
-from terminalbench.overnight.loop import Listener, NightEnd
-from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Role
+from terminalbench.overnight.loop import NightEnd, NightListener
+from terminalbench.overnight.night import NightConfig, NightEvent, NightEventKind, NightState, Role
 from terminalbench.overnight.training_report import TrainedNight, step_line
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import printable
@@ -22,17 +22,17 @@ from terminalbench.text.paths import from_here, typed
 if TYPE_CHECKING:
     from typing import Self
 
-    from terminalbench.overnight.begin import Night
-    from terminalbench.overnight.supervisor import Supervisor
+    from terminalbench.overnight.begin import PreparedNight
+    from terminalbench.overnight.supervisor import NightSupervisor
     from terminalbench.watch.attached import OwnView
 
-_ALWAYS = (Happening.QUARANTINED, Happening.INCIDENT, Happening.WORKER_LOST, Happening.NOTE)
+_ALWAYS = (NightEventKind.QUARANTINED, NightEventKind.INCIDENT, NightEventKind.WORKER_LOST, NightEventKind.NOTE)
 _PIPED_SEC = 300.0
 """So often a log is told how far it is."""
-_SPOKEN = (*_ALWAYS, Happening.ITERATION_ENDED, Happening.SCALED, Happening.RESUMED)
+_SPOKEN = (*_ALWAYS, NightEventKind.ITERATION_ENDED, NightEventKind.SCALED, NightEventKind.RESUMED)
 
 
-class NightTeller(Line):
+class NightTeller(StatusLine):
     """Tells of a night: a line that renews itself and one for each iteration on a terminal, little when piped.
 
     With `watch` the live view tells instead; where there is none, everything that happens is a line, or JSON.
@@ -51,11 +51,11 @@ class NightTeller(Line):
             self.view.end()
         self.done()
 
-    def listener(self) -> Listener:
+    def listener(self) -> NightListener:
         """What the night tells."""
-        return Listener(self.begun, self.event, self.tick, self.step)
+        return NightListener(self.begun, self.event, self.tick, self.step)
 
-    def begun(self, night: "Night") -> None:
+    def begun(self, night: "PreparedNight") -> None:
         """Say what runs, and where."""
         for note in night.notes:
             self._say(f"note: {note}")
@@ -84,11 +84,11 @@ class NightTeller(Line):
         """Say what has happened, as far as it is of interest here."""
         if self.watch and self.quiet:
             print_json(event, in_line=True)
-        spoken = tuple(Happening) if self.watch else _SPOKEN if self.live else _ALWAYS
-        if event.kind in spoken and event.kind is not Happening.STARTED and not self.shown:
+        spoken = tuple(NightEventKind) if self.watch else _SPOKEN if self.live else _ALWAYS
+        if event.kind in spoken and event.kind is not NightEventKind.STARTED and not self.shown:
             self._say(f"{event.time[11:19]}  {event.said}")
 
-    def tick(self, night: "Supervisor") -> None:
+    def tick(self, night: "NightSupervisor") -> None:
         """Look after the live view, or renew the line."""
         if self.view is not None:
             self.view.start(night.folder.folder)
@@ -123,6 +123,8 @@ class NightTeller(Line):
             print_json({"kind": "summary", **document} if self.watch else document, in_line=self.watch)
             return ended.exit_code
         state, place = ended.state, typed(ended.folder.folder)
+        if ended.complete:
+            click.echo(f"this night is complete: nothing is left to do in {from_here(ended.folder.folder)}")
         click.echo(printable(_summary(ended)))
         stopped = [f"stopped: {state.stopped}"] if state.stopped else []
         if ended.training_stopped is not None:
@@ -141,9 +143,9 @@ class NightTeller(Line):
 
 
 def _own_view() -> "OwnView":
-    from terminalbench.watch.attached import OwnView, Shown
+    from terminalbench.watch.attached import AttachableView, OwnView
 
-    return OwnView(Shown.NIGHT)
+    return OwnView(AttachableView.NIGHT)
 
 
 def night_line(config: NightConfig, state: NightState, spent_usd: float, now: float) -> str:

@@ -2,6 +2,8 @@
 
 import re
 from collections import Counter
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any, override
 
@@ -129,3 +131,36 @@ results_option: Any = click.option(
 batch_option: Any = click.option(
     "--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest."
 )
+
+
+def reading_options(command: Callable[..., Any]) -> Any:
+    """How results of another tool are read: `--column`, `--dataset` and `--format` become `reading`."""
+
+    @wraps(command)
+    def called(columns: dict[str, str], dataset: str | None, form: str | None, **rest: Any) -> Any:
+        from terminalbench.formats.row import ReadOptions
+
+        reading = ReadOptions(columns=columns, dataset=dataset, format=form, profile=rest.pop("profile", None))
+        return command(reading=reading, **rest)
+
+    column = click.option(
+        "--column",
+        "columns",
+        multiple=True,
+        metavar="NAME=COLUMN",
+        callback=_columns,
+        help="The column that holds the task, passed, cost ...; an empty one is left out. Default: by its name.",
+    )
+    dataset = click.option("--dataset", metavar="NAME", help="The dataset that the tasks of a file are of.")
+    form = click.option("--format", "form", metavar="NAME", help="The format of a file. Default: by its content.")
+    return column(dataset(form(called)))
+
+
+def _columns(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for value in values:
+        name, sign, column = value.partition("=")
+        if not sign or not name:
+            raise click.BadParameter(f'"{value}" is not NAME=COLUMN, as in passed=is_ok')
+        found[name.strip()] = column
+    return found

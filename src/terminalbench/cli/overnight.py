@@ -163,10 +163,10 @@ def command(resume: Path | None, watch: bool, as_json: bool, **asked: Any) -> in
 def run_night(resume: Path | None, *, watch: bool, as_json: bool, learn: Path | None, **asked: Any) -> int:
     """Run a night and tell how it goes."""
     from terminalbench.cli.night_progress import NightTeller
-    from terminalbench.overnight.begin import Request
+    from terminalbench.overnight.begin import NightRequest
     from terminalbench.trainer.learning import run_learning_night
 
-    request: Request = Request(**asked)
+    request: NightRequest = NightRequest(**asked)
     with NightTeller(quiet=as_json, watch=watch) as teller:
         ended = run_learning_night(request, learn, resume, teller.listener())
     return teller.show_end(ended, as_json=as_json)

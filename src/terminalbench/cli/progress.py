@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from terminalbench.cli.line import Line, Progress
+from terminalbench.cli.line import ProgressLine, StatusLine
 from terminalbench.cli.output import text_width
 from terminalbench.experiments.plan import exclusion_lines
 from terminalbench.live.feed import Feed
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from terminalbench.experiments.batch import Batch
     from terminalbench.experiments.plan import Plan
     from terminalbench.records.event import Event
-    from terminalbench.watch.follow import Watching
+    from terminalbench.watch.follow import RunWatcher
 
 _LINE_SEC = 60
 
 
-class AnalysisTeller(Progress):
+class AnalysisTeller(ProgressLine):
     """Tells how far an analysis and its judge are."""
 
     def progress(self, done: int, total: int) -> None:
@@ -41,7 +41,7 @@ class AnalysisTeller(Progress):
         self.tell("judging", now.done, now.total, f" ({now.cached} from the cache{cost})")
 
 
-class RunTeller(Line):
+class RunTeller(StatusLine):
     """Tells of a run; with `watch` the live view or a line for each trial tells instead."""
 
     def __init__(self, *, quiet: bool, watch: bool = False) -> None:
@@ -130,7 +130,7 @@ class RunTeller(Line):
         click.echo(printable(f"stopped: {reason}"), err=True)
 
 
-def _watching(*, as_json: bool) -> "Watching":
-    from terminalbench.watch.follow import Watching
+def _watching(*, as_json: bool) -> "RunWatcher":
+    from terminalbench.watch.follow import RunWatcher
 
-    return Watching(as_json=as_json)
+    return RunWatcher(as_json=as_json)

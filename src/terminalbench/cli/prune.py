@@ -38,7 +38,7 @@ def command(batches: tuple[Path, ...], days: float, keep: int, yes: bool, result
     """
     from datetime import UTC, datetime
 
-    from terminalbench.lab.prune import Removed, find_old, remove
+    from terminalbench.lab.prune import RemovedBatches, find_old, remove
     from terminalbench.lab.select import results_root
     from terminalbench.text.numbers import moment, plural, size
     from terminalbench.text.table import columns
@@ -46,7 +46,7 @@ def command(batches: tuple[Path, ...], days: float, keep: int, yes: bool, result
     root = results_root(results)
     found = find_old(root, batches, days=days, keep=keep, now=datetime.now(UTC))
     going = [one for one in found if one.stays is None]
-    removed = remove(root, found) if yes else Removed((), ())
+    removed = remove(root, found) if yes else RemovedBatches((), ())
     if as_json:
         print_json({"found": found, "removed": removed.keys, "problems": removed.problems})
     else:

@@ -6,7 +6,7 @@ import click
 
 from terminalbench.cli.names import names_of
 from terminalbench.cli.options import ListCommand, json_option, junit_option, watch_option
-from terminalbench.cli.select import Where, on_batch
+from terminalbench.cli.select import BatchChoice, on_batch
 
 
 @click.command("resume", cls=ListCommand)
@@ -40,7 +40,7 @@ from terminalbench.cli.select import Where, on_batch
 @watch_option
 @json_option
 @on_batch
-def command(where: Where, as_json: bool, watch: bool, **wanted: Any) -> int:
+def command(where: BatchChoice, as_json: bool, watch: bool, **wanted: Any) -> int:
     """Go on with a batch: what is finished stays, what is missing runs.
 
     An experiment file that has gained attempts, tasks or profiles adds them to the batch; one that changed otherwise

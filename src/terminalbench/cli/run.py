@@ -23,7 +23,7 @@ from terminalbench.cli.options import (
     watch_option,
 )
 from terminalbench.cli.output import print_json
-from terminalbench.cli.select import Where
+from terminalbench.cli.select import BatchChoice
 from terminalbench.errors import EXIT_FAILURE, EXIT_GATE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 from terminalbench.text.foreign import printable
 from terminalbench.text.paths import from_here, typed
@@ -31,9 +31,9 @@ from terminalbench.text.paths import from_here, typed
 if TYPE_CHECKING:
     from terminalbench.experiments.adhoc import Draft
     from terminalbench.experiments.experiment import Experiment
-    from terminalbench.lab.run import Ended
+    from terminalbench.lab.run import FinishedRun
     from terminalbench.lab.select import Target
-    from terminalbench.report.run_end import Ways
+    from terminalbench.report.run_end import ResumeWords
 
 _STARTED = "{trials} in batch {number} ({place})"
 _RESUMED = "going on with batch {number} ({place}): {trials} to run"
@@ -135,7 +135,7 @@ def command(
     if batch is not None:
         from terminalbench.cli.select import one_batch
 
-        where = Where(experiment, batch, root=root)
+        where = BatchChoice(experiment, batch, root=root)
         if tasks or profiles or attempts or labels or gate:
             given = "--tasks, --profiles, --attempts, --label and --gate"
             raise UserError(f"--batch goes on with a whole batch; {given} do not go with it")
@@ -187,7 +187,7 @@ def resume_batch(target: "Target", *, as_json: bool, watch: bool, junit: Path | 
 
 
 def _told(
-    work: "Callable[..., Ended]", first: str, doing: str, *, as_json: bool, watch: bool, junit: Path | None
+    work: "Callable[..., FinishedRun]", first: str, doing: str, *, as_json: bool, watch: bool, junit: Path | None
 ) -> int:
     """Do what runs a batch, with a word about how it goes and how it ended."""
     from terminalbench.cli.progress import RunTeller
@@ -205,7 +205,7 @@ def _told(
         raise KeyboardInterrupt("what has ended is kept" if teller.begun else "nothing was started") from None
 
 
-def _write_junit(file: Path, ended: "Ended") -> None:
+def _write_junit(file: Path, ended: "FinishedRun") -> None:
     from terminalbench.files import write_project_file
     from terminalbench.index.results import trial_records
     from terminalbench.report.export import junit_xml
@@ -213,7 +213,7 @@ def _write_junit(file: Path, ended: "Ended") -> None:
     write_project_file(file, junit_xml(ended.view.batch, trial_records(ended.view), ended.batch.results_root).decode())
 
 
-def show_end(ended: "Ended", *, as_json: bool, watched: bool, ways: "Ways | None" = None) -> int:
+def show_end(ended: "FinishedRun", *, as_json: bool, watched: bool, ways: "ResumeWords | None" = None) -> int:
     """Print what a person or a machine wants to know of a batch that has run; its exit code.
 
     `ways` are the words for how to go on with it, where that is another command than `tbench resume`.

@@ -14,11 +14,11 @@ from terminalbench.errors import UserError
 
 if TYPE_CHECKING:
     from terminalbench.experiments.batch import Batch
-    from terminalbench.lab.select import Selected, Target
+    from terminalbench.lab.select import SelectedBatches, Target
 
 
 @dataclass(frozen=True)
-class Where:
+class BatchChoice:
     """What a command line says of the batch that is meant."""
 
     name: Path | None = None
@@ -37,7 +37,7 @@ def on_batch(command: Callable[..., int | None]) -> Any:
 
     @wraps(command)
     def called(target: Path | None, batch: int | None, results: Path | None, root: Path | None, **rest: Any) -> Any:
-        return command(where=Where(target, batch, results, root), **rest)
+        return command(where=BatchChoice(target, batch, results, root), **rest)
 
     declared = batch_option(results_option(root_option(called)))
     return click.argument(
@@ -60,15 +60,15 @@ def on_batches(command: Callable[..., int | None]) -> Any:
     return click.argument("experiment", type=PATH, metavar=target, required=False, shell_complete=batch_names)(declared)
 
 
-def one_batch(where: Where, *, own: bool = False, foreign: bool = False) -> "Target":
+def one_batch(where: BatchChoice, *, own: bool = False, foreign: bool = False) -> "Target":
     """One batch: see `terminalbench.lab.select.find_target`."""
-    from terminalbench.lab.select import Selected, find_target
+    from terminalbench.lab.select import SelectedBatches, find_target
 
     found = find_target(where.name, where.number, where.results, where.root, own=own, foreign=foreign)
-    return noted(Selected((found,))).targets[0]
+    return noted(SelectedBatches((found,))).targets[0]
 
 
-def noted(selected: "Selected") -> "Selected":
+def noted(selected: "SelectedBatches") -> "SelectedBatches":
     """The batches, after what is to be known about them was said."""
     for target in selected.targets:
         if target.note is not None:
@@ -76,7 +76,7 @@ def noted(selected: "Selected") -> "Selected":
     return selected
 
 
-def batch_to_watch(where: Where) -> "Batch":
+def batch_to_watch(where: BatchChoice) -> "Batch":
     """The batch that is named, or the one a folder stands for; else the one that runs, else the newest.
 
     Of several that run it is this project's before any other, then the one started last; the others are said.
@@ -96,7 +96,7 @@ def batch_to_watch(where: Where) -> "Batch":
     return running[0]
 
 
-def batch_to_steer(where: Where) -> "Batch":
+def batch_to_steer(where: BatchChoice) -> "Batch":
     """The batch that is named, or the only one that runs: in this project, or anywhere."""
     from terminalbench.lab.select import live_batches, of_this_project, refuse_several
 
@@ -110,7 +110,7 @@ def batch_to_steer(where: Where) -> "Batch":
     return running[0]  # this project's come first
 
 
-def batches_to_end(where: Where, *, everything: bool) -> "list[Batch]":
+def batches_to_end(where: BatchChoice, *, everything: bool) -> "list[Batch]":
     """The batch that is named; else the only one that runs in the results folder, or the newest when none does.
 
     The newest may have left something behind. `everything`: all that this user's runs have announced; with a results

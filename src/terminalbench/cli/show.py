@@ -34,7 +34,7 @@ def command(trial: tuple[str, ...], steps: str | None, full: bool, results: Path
     from terminalbench.index.plans import plan_or_none
     from terminalbench.json_files import encode_json
     from terminalbench.lab.trial import find_attempt, find_trial
-    from terminalbench.report.trial import Shown, trial_text
+    from terminalbench.report.trial import ShownSteps, trial_text
     from terminalbench.text.foreign import printable_json
     from terminalbench.text.outcomes import RUNNING
 
@@ -54,8 +54,10 @@ def command(trial: tuple[str, ...], steps: str | None, full: bool, results: Path
         text = encode_json({"batch": found.batch_key, **row, **base}).decode()
     else:
         name = found.batch_key if found.batch_key != "." else f"{found.batch.folder.name} (Harbor jobs)"
+        if plan is not None and plan.imported is not None:
+            name += f" (imported: {plan.imported.format})"
         oracle = plan is not None and found.row.profile in plan.oracles()
-        shown = Shown(only, full, secrets, found.later, oracle, text_width(), found.running, base_of(found.row))
+        shown = ShownSteps(only, full, secrets, found.later, oracle, text_width(), found.running, base_of(found.row))
         text = trial_text(found.folder, name, found.row, shown)
     text = secrets.hide(text)
     click.echo(printable_json(text) if as_json else text, nl=False)

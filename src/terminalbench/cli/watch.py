@@ -7,7 +7,7 @@ import click
 
 from terminalbench.cli.output import print_json
 from terminalbench.cli.run import show_end
-from terminalbench.cli.select import Where, on_batch
+from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, TbenchError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command("watch")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as JSON, one a line, then the summary.")
 @on_batch
-def command(where: Where, as_json: bool) -> int:
+def command(where: BatchChoice, as_json: bool) -> int:
     """Watch a batch or a night live, from any terminal: leave and come back at will, the run does not notice.
 
     Without a target: the batch that runs (this project's before another's, the one started last), else the newest of
@@ -48,7 +48,7 @@ def command(where: Where, as_json: bool) -> int:
     return _tell_end(feed, as_json=as_json)
 
 
-def _night_at(where: Where) -> Path | None:
+def _night_at(where: BatchChoice) -> Path | None:
     """The folder of a night, if that is what is named: the folder, or its state.json."""
     if where.name is None or where.number is not None:
         return None
@@ -64,7 +64,7 @@ def _watch_night(folder: Path, *, as_json: bool) -> int:
 
     from terminalbench.cli.output import end_with_the_reader
     from terminalbench.overnight.folder import NightFolder
-    from terminalbench.overnight.night import NightEvent, Status
+    from terminalbench.overnight.night import IterationStatus, NightEvent
     from terminalbench.text.foreign import printable_json
     from terminalbench.text.paths import from_here
     from terminalbench.watch.app import POLL_SEC, show
@@ -93,7 +93,7 @@ def _watch_night(folder: Path, *, as_json: bool) -> int:
             feed.poll()
     if not as_json:
         click.echo(total_line(feed))
-    return EXIT_OK if all(work.status is Status.DONE for work in feed.state.work) else EXIT_INCOMPLETE
+    return EXIT_OK if all(work.status is IterationStatus.DONE for work in feed.state.work) else EXIT_INCOMPLETE
 
 
 def _stream(feed: "Feed", *, as_json: bool) -> None:
@@ -101,10 +101,10 @@ def _stream(feed: "Feed", *, as_json: bool) -> None:
 
     from terminalbench.cli.output import end_with_the_reader
     from terminalbench.watch.app import POLL_SEC
-    from terminalbench.watch.follow import Stream
+    from terminalbench.watch.follow import EventPrinter
 
     end_with_the_reader()
-    stream = Stream(feed, as_json=as_json)
+    stream = EventPrinter(feed, as_json=as_json)
     stream.follow()
     while not feed.over:
         time.sleep(POLL_SEC)
@@ -115,7 +115,7 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
     """What the batch came to: its summary, or what is known of one that has no plan or no usable index."""
     from terminalbench.index.queries import view_batch
     from terminalbench.index.scan import scan_batch
-    from terminalbench.lab.run import Ended
+    from terminalbench.lab.run import FinishedRun
     from terminalbench.text.foreign import printable
 
     for text in (feed.plan_problem, feed.note, feed.cut_off):
@@ -125,7 +125,7 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
         return _tell_state(feed, as_json=as_json)
     try:
         scan_batch(feed.batch)
-        ended = Ended(feed.batch, view_batch(feed.batch))
+        ended = FinishedRun(feed.batch, view_batch(feed.batch))
     except (TbenchError, OSError) as error:
         click.echo(printable(f"the index cannot be read, so this is from the events alone: {error}"), err=True)
         return _tell_state(feed, as_json=as_json)

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from starlette.routing import Match, Route
 
-from terminalbench.dashboard.frame import Ask, Download, Moved, NotFound, OpenFile, Page
+from terminalbench.dashboard.frame import Download, NotFound, OpenFile, Page, PageRequest, Redirect
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.pages.batch import batch_page
 from terminalbench.dashboard.pages.compare import choose_page, compare_page
@@ -34,7 +34,7 @@ ASSETS = {
 _TRIAL = "/batches/{slug}/{number}/trials/{job}/{trial}/"
 _PAIR = "/side-by-side/{slug}/{number}/{job}/{trial}/{slug2}/{number2}/{job2}/{trial2}/"
 
-type Handler = Callable[[Site, Ask], Page | Download]
+type Handler = Callable[[Site, PageRequest], Page | Download]
 
 PAGES: dict[str, Handler] = {
     "/": home_page,
@@ -83,7 +83,7 @@ def find_page(path: str, query: Mapping[str, str]) -> tuple[Route, dict[str, str
         return found
     address = "".join(f"{name}/" for name in path.split("/") if name)
     if address != path and _match(address) is not None:
-        raise Moved(address, query)
+        raise Redirect(address, query)
     raise NotFound("no such page")
 
 
@@ -102,41 +102,46 @@ def _decoded(part: str) -> str:
 
 
 @dataclass(frozen=True)
-class Reply:
-    """Bytes or an open file, what they are, and the name to save them under; `met` are the paths it links to."""
+class HttpReply:
+    """Bytes or an open file, what they are, and the name to save them under.
+
+    `met` are the paths it links to; `left_out` the files that an export does not have of it, each with why.
+    """
 
     media: str
     body: bytes | None = None
     file: OpenFile | None = None
     name: str | None = None
     met: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
-def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = False) -> Reply:
+def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = False) -> HttpReply:
     """What is at a (percent-encoded) path. Raises NotFound and Moved."""
     if path.startswith("assets/"):
         name = path.removeprefix("assets/")
         if name not in ASSETS:
             raise NotFound("no such page")
-        return Reply(ASSETS[name], _asset(name))
+        return HttpReply(ASSETS[name], _asset(name))
     route, parts = find_page(path, query)
     file = path.rpartition("/")[2] if route.name in ("json", "csv") else ""
-    ask = Ask(path.removesuffix(file), parts, query, static, data=bool(file))
+    ask = PageRequest(path.removesuffix(file), parts, query, static, data=bool(file))
     seen = "" if static else site.state(ask.feed)
     try:
         found = route.endpoint(site, ask)
-    except Moved as to:
-        raise Moved(f"{to.path}{file}", to.query) from None
+    except Redirect as to:
+        raise Redirect(f"{to.path}{file}", to.query) from None
     if isinstance(found, Download):
-        return Reply(found.media, _hidden(site, found.body), found.file, found.name)
+        return HttpReply(found.media, _hidden(site, found.body), found.file, found.name)
     if route.name == "json" and found.document is not None:
-        return Reply("application/json", _hidden(site, encode_json(found.document())), name=file)
+        return HttpReply("application/json", _hidden(site, encode_json(found.document())), name=file)
     if route.name == "csv" and parts["table"] in found.tables:
-        return Reply("text/csv", _hidden(site, found.tables[parts["table"]]().csv()), name=file)
+        return HttpReply("text/csv", _hidden(site, found.tables[parts["table"]]().csv()), name=file)
     if file:
         raise NotFound("no such download")
     links = Links(ask.path, static=static)
-    return Reply("text/html", _hidden(site, render(site, found, links, seen)), met=tuple(links.met))
+    body = _hidden(site, render(site, found, links, seen))
+    return HttpReply("text/html", body, met=tuple(links.met), left_out=tuple(found.left_out))
 
 
 def _hidden(site: Site, body: bytes | None) -> bytes | None:

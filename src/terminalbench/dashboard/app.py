@@ -16,11 +16,11 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from terminalbench.dashboard.answers import Reply, answer
-from terminalbench.dashboard.frame import Moved, NotFound, OpenFile, Page
+from terminalbench.dashboard.answers import HttpReply, answer
+from terminalbench.dashboard.frame import NotFound, OpenFile, Page, Redirect
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.render import render
-from terminalbench.dashboard.security import Access, Guard
+from terminalbench.dashboard.security import Access, RequestGuard
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
 from terminalbench.secrets.values import Secrets
@@ -39,7 +39,7 @@ class _AnyPath(PathConvertor):
     regex = r"[\s\S]*"
 
 
-def make_app(site: Site, access: Access) -> Guard:
+def make_app(site: Site, access: Access) -> RequestGuard:
     """The dashboard of a results root."""
 
     async def page(request: Request) -> Response:
@@ -47,7 +47,7 @@ def make_app(site: Site, access: Access) -> Guard:
         try:
             reply = await run_in_threadpool(answer, site, path, dict(request.query_params))
             return _response(reply, site.secrets)
-        except Moved as to:
+        except Redirect as to:
             return RedirectResponse(f"/{to.path}" + (f"?{urlencode(to.query)}" if to.query else ""), 308)
         except NotFound as error:
             return _problem(site, str(error), 404)
@@ -60,15 +60,15 @@ def make_app(site: Site, access: Access) -> Guard:
         if len(streams) >= MOST_STREAMS:
             return PlainTextResponse("Too many pages are open: this one is not live.\n", 503, {"retry-after": "30"})
         batch, seen = request.query_params.get("batch", ""), request.query_params.get("seen")
-        return _Stream(streams, _events(site, request, batch, seen))
+        return _EventStream(streams, _events(site, request, batch, seen))
 
     register_url_convertor("any_path", _AnyPath())
     smaller = Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)  # a stream of events stays as it is
     app = Starlette(routes=[Route("/events", events), Route("/{path:any_path}", page)], middleware=[smaller])
-    return Guard(app, access)
+    return RequestGuard(app, access)
 
 
-def _response(reply: Reply, secrets: Secrets) -> Response:
+def _response(reply: HttpReply, secrets: Secrets) -> Response:
     headers = {}
     if reply.name is not None:
         plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in reply.name)
@@ -105,7 +105,7 @@ def _problem(site: Site, text: str, status: int) -> Response:
     return HTMLResponse(render(site, page, Links("", absolute=True)), status)
 
 
-class _Stream(StreamingResponse):
+class _EventStream(StreamingResponse):
     """A stream that is one of `streams` from its request on until it ends or its reader has gone."""
 
     def __init__(self, streams: set[object], content: AsyncIterator[bytes]) -> None:

@@ -15,13 +15,14 @@ from terminalbench.dashboard.site import Site
 from terminalbench.errors import UserError
 from terminalbench.files import write_bytes
 from terminalbench.index.scan import scan_all
+from terminalbench.secrets.containers import OmissionReason, exportable
 from terminalbench.text.progress import tell
 
 MARK = "tbench-site.txt"
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """What was written, and what was left out and why."""
 
     pages: int
@@ -29,7 +30,7 @@ class Exported:
     left_out: tuple[str, ...]
 
 
-def export_zip(site: Site, target: Path) -> Exported:
+def export_zip(site: Site, target: Path) -> ExportResult:
     """Write the site as one file to send: a ZIP archive with a folder of its name in it."""
     with TemporaryDirectory(prefix="tbench-site-") as folder:
         done = export_site(site, Path(folder) / target.stem)
@@ -41,7 +42,7 @@ def export_zip(site: Site, target: Path) -> Exported:
     return done
 
 
-def export_site(site: Site, target: Path) -> Exported:
+def export_site(site: Site, target: Path) -> ExportResult:
     """Write the site to `target`: a new or empty folder, or one that holds an earlier export."""
     if target.exists() and not (target / MARK).is_file() and (not target.is_dir() or any(target.iterdir())):
         raise UserError("exists and is no earlier export", where=str(target), hint="name a new folder")
@@ -63,17 +64,21 @@ def export_site(site: Site, target: Path) -> Exported:
         if reply.file is not None:
             with os.fdopen(reply.file.handle, "rb") as stream:
                 raw = stream.read(EXPORTED_BYTES + 1)
-            body = site.secrets.conceal_bytes(raw) if len(raw) <= EXPORTED_BYTES else None
+            body = exportable(raw, site.secrets) if len(raw) <= EXPORTED_BYTES else None
+        if isinstance(body, OmissionReason):
+            left_out.append(site.secrets.hide(f"{path}: {body}"))
+            continue
         if body is None or (len(body) > EXPORTED_BYTES and reply.name is not None):
             left_out.append(site.secrets.hide(f"{path}: larger than {EXPORTED_BYTES >> 20} MB"))
             continue
+        left_out += map(site.secrets.hide, reply.left_out)
         write_bytes(_place(target, site.secrets.hide(path)), body, durable=False)
         pages, files = pages + (reply.media == "text/html"), files + (reply.media != "text/html")
         fresh = [met for met in dict.fromkeys(reply.met) if met not in known]
         known.update(fresh)
         waiting += fresh
     tell("writing pages", len(known), len(known))
-    return Exported(pages, files, tuple(left_out))
+    return ExportResult(pages, files, tuple(dict.fromkeys(left_out)))
 
 
 def _place(target: Path, path: str) -> Path:

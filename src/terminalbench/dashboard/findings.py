@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from terminalbench.dashboard.safe_files import Listed
+from terminalbench.dashboard.safe_files import TrialFile
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
 from terminalbench.index.pages import BatchSummary
@@ -15,7 +15,7 @@ from terminalbench.records.trial import Finding, Outcome
 
 if TYPE_CHECKING:
     from terminalbench.analytics.error_groups import FailureGroup
-    from terminalbench.analytics.findings.analyzers import Loaded
+    from terminalbench.analytics.findings.analyzers import LoadedAnalyzer
     from terminalbench.analytics.labels import People
 
 _FAILURE = "failure"
@@ -80,13 +80,13 @@ def classify(site: Site, batch: str) -> None:
     site.analyses[batch] = site.analyses.get(batch, 0) + 1
 
 
-def _analyzers() -> "list[Loaded]":
+def _analyzers() -> "list[LoadedAnalyzer]":
     from terminalbench.analytics.findings.analyzers import load_analyzers
 
     return load_analyzers()
 
 
-def trial_findings(site: Site, batch: str, row: TrialRow, files: list[Listed]) -> list[Finding]:
+def trial_findings(site: Site, batch: str, row: TrialRow, files: list[TrialFile]) -> list[Finding]:
     """What analyzers said of a trial: kept in the index, written by an analysis, else found now.
 
     A folder with links in it is not analysed now: that could read elsewhere.
@@ -107,7 +107,7 @@ def trial_findings(site: Site, batch: str, row: TrialRow, files: list[Listed]) -
     return [*kept, *written, *made]
 
 
-def _find(site: Site, batch: str, row: TrialRow, missing: "list[Loaded]") -> list[Finding]:
+def _find(site: Site, batch: str, row: TrialRow, missing: "list[LoadedAnalyzer]") -> list[Finding]:
     from terminalbench.analytics.findings.analyzers import run_analyzer
     from terminalbench.analytics.findings.trial_files import TrialFiles
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from terminalbench.index.pages import Order
+from terminalbench.index.pages import SortOrder
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -15,7 +15,7 @@ class NotFound(Exception):
     """There is no such page; the message says what is missing."""
 
 
-class Moved(Exception):
+class Redirect(Exception):
     """The page has another address: this path, with the words of `query`."""
 
     def __init__(self, path: str, query: Mapping[str, str]) -> None:
@@ -25,7 +25,7 @@ class Moved(Exception):
 
 
 @dataclass(frozen=True)
-class Ask:
+class PageRequest:
     """A question: the path, the parts of it a page is about, and the query. `static`: asked by an export.
 
     `data`: it is about the numbers of the page as a file, which have to be whole.
@@ -46,10 +46,10 @@ class Ask:
         word = self.text(name)
         return max(1, int(word)) if word.isascii() and word.isdecimal() and len(word) < 10 else default
 
-    def order(self) -> Order:
+    def order(self) -> SortOrder:
         """How a list is to be sorted: `sort=cost`, or `sort=-cost` for the largest first."""
         word = self.text("sort")
-        return Order(word.removeprefix("-"), word.startswith("-"))
+        return SortOrder(word.removeprefix("-"), word.startswith("-"))
 
     @property
     def batch(self) -> str:
@@ -83,14 +83,14 @@ FOREIGN = "~"
 
 
 @dataclass(frozen=True)
-class Table:
+class CsvTable:
     """Rows for a CSV file."""
 
     columns: Sequence[str]
     rows: Iterable[Sequence[Any]]
 
     @classmethod
-    def of(cls, items: Iterable[Any], columns: Mapping[str, str]) -> "Table":
+    def of(cls, items: Iterable[Any], columns: Mapping[str, str]) -> "CsvTable":
         """A row an item: each column is a path of attributes, None where one on the way is."""
         return cls(list(columns), [[_at(item, path) for path in columns.values()] for item in items])
 
@@ -127,17 +127,19 @@ class Crumb:
 class Page:
     """What a page shows (`template` with `values`) and what can be downloaded from it.
 
-    `feed` is the path of the events that say when to look again; `crumbs` lead to it.
+    `feed` is the path of the events that say when to look again; `crumbs` lead to it. `left_out` are the files that an
+    export does not have of it, each with why.
     """
 
     title: str
     template: str
     values: Mapping[str, Any]
     crumbs: Sequence[Crumb] = ()
-    tables: Mapping[str, Callable[[], Table]] = field(default_factory=dict)
+    tables: Mapping[str, Callable[[], CsvTable]] = field(default_factory=dict)
     document: Callable[[], Any] | None = None
     feed: str | None = None
     section: str = ""
+    left_out: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ _DEPTH = 8
 
 
 @dataclass(frozen=True)
-class Listed:
+class TrialFile:
     """A file of a trial: its path below the trial's folder, and its size; `odd` says why it cannot be opened."""
 
     path: str
@@ -71,9 +71,9 @@ def read_tail(root: Path, names: Sequence[str], limit: int, secrets: Secrets) ->
     return Excerpt(text[-len(data.decode("utf-8", "replace")) :] if before else text, opened.size, missing)
 
 
-def list_files(folder: Path) -> tuple[list[Listed], bool]:
+def list_files(folder: Path) -> tuple[list[TrialFile], bool]:
     """The files below a folder, sorted, no link followed; and whether there are more than are listed."""
-    found: list[Listed] = []
+    found: list[TrialFile] = []
     for entry in _walk(folder, "", 0):
         if len(found) == _LISTED:
             return found, True
@@ -81,7 +81,7 @@ def list_files(folder: Path) -> tuple[list[Listed], bool]:
     return found, False
 
 
-def _walk(folder: Path, prefix: str, depth: int) -> Iterator[Listed]:
+def _walk(folder: Path, prefix: str, depth: int) -> Iterator[TrialFile]:
     try:
         with os.scandir(folder) as entries:
             names = sorted(entries, key=lambda entry: entry.name)
@@ -90,17 +90,17 @@ def _walk(folder: Path, prefix: str, depth: int) -> Iterator[Listed]:
     for entry in names:
         path = f"{prefix}{entry.name}"
         if entry.is_symlink():
-            yield Listed(path, 0, "a link: not followed")
+            yield TrialFile(path, 0, "a link: not followed")
         elif entry.is_dir(follow_symlinks=False):
             if depth < _DEPTH:
                 yield from _walk(Path(entry.path), f"{path}/", depth + 1)
             else:
-                yield Listed(f"{path}/", 0, "too deep: not listed")
+                yield TrialFile(f"{path}/", 0, "too deep: not listed")
         elif entry.is_file(follow_symlinks=False):
             try:
                 size = entry.stat(follow_symlinks=False).st_size
             except OSError:
                 continue
-            yield Listed(path, size)
+            yield TrialFile(path, size)
         else:
-            yield Listed(path, 0, "not a plain file")
+            yield TrialFile(path, 0, "not a plain file")

@@ -104,7 +104,7 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-class Guard:
+class RequestGuard:
     """Refuses what may not ask, before any page sees it, and adds the headers to every answer."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:

@@ -15,7 +15,7 @@ from terminalbench.dashboard.site import Site
 from terminalbench.errors import UserError
 
 
-class Server(uvicorn.Server):
+class SiteServer(uvicorn.Server):
     """The server of a site; see `dashboard.connections` for how long it waits for what."""
 
     def __init__(self, site: Site, access: Access) -> None:
@@ -46,7 +46,7 @@ def serve(site: Site, access: Access, port: int, ready: Callable[[str, str], Non
         refresher.start()
         number = bound.getsockname()[1]
         ready(address(access.host, number, access.token), address(access.host, number, access.once or access.token))
-        Server(site, access).run(sockets=[bound])
+        SiteServer(site, access).run(sockets=[bound])
     except KeyboardInterrupt:
         return
     finally:

@@ -57,8 +57,8 @@ class Site:
         self.closing = False
         self.live: tuple[str, ...] = ()
         self.analyses: dict[str, int] = {}
-        self._views = Kept(_KEPT_VIEWS)
-        self._trajectories = Kept(_KEPT_TRAJECTORIES_BYTES)
+        self._views = ResultCache(_KEPT_VIEWS)
+        self._trajectories = ResultCache(_KEPT_TRAJECTORIES_BYTES)
         self._feeds: dict[str, LiveFeed] = {}
         self._asked: set[Hashable] = set()
         self._lock = threading.Lock()
@@ -272,7 +272,7 @@ class Site:
                 del self._feeds[key]
 
 
-class Kept:
+class ResultCache:
     """The latest results, as many as fit into `room`; each takes its `size`."""
 
     def __init__(self, room: int) -> None:

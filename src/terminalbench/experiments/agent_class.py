@@ -61,7 +61,7 @@ def class_problem(path: str, root: Path | None, *, thorough: bool = False) -> Pr
 class AgentClass:
     """A class in a module whose source was found."""
 
-    source: "_Source"
+    source: "_ClassSource"
     node: ast.ClassDef
     search: tuple[str, ...]
 
@@ -166,7 +166,7 @@ class AgentClass:
 
 
 @frozen
-class _Source:
+class _ClassSource:
     module: str
     file: Path
     tree: ast.Module
@@ -208,15 +208,15 @@ class _Source:
         return _class(module, name, search) if first in self.imported and module != self.module else None
 
 
-def _source(module: str, file: Path) -> _Source:
+def _source(module: str, file: Path) -> _ClassSource:
     """A module's source; one that several classes are looked up in is read once, as long as its file stays as it is."""
     status = file.stat()
     return _parsed(module, file, status.st_mtime_ns, status.st_size)
 
 
 @cache
-def _parsed(module: str, file: Path, _mtime_ns: int, _size: int) -> _Source:
-    return _Source(module, file, ast.parse(file.read_bytes()))
+def _parsed(module: str, file: Path, _mtime_ns: int, _size: int) -> _ClassSource:
+    return _ClassSource(module, file, ast.parse(file.read_bytes()))
 
 
 def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:

@@ -128,11 +128,11 @@ def _search(root: Path | None) -> list[str]:
     return [*([str(root)] if root is not None else []), *sys.path]
 
 
-def _first(module: str, root: Path | None) -> "_Unit | None":
+def _first(module: str, root: Path | None) -> "_CodeUnit | None":
     return _find(module, _search(root)) or _hooked(module.partition(".")[0])
 
 
-def _sources(first: "_Unit", root: Path | None) -> dict[str, Path]:
+def _sources(first: "_CodeUnit", root: Path | None) -> dict[str, Path]:
     """The files of a unit that is worked on, and of all such that it imports."""
     search = _search(root)
     sources = set(filter(_is_source_folder, [first.place, *map(Path, search)]))
@@ -193,7 +193,7 @@ def _model_file(model: str | None) -> dict[str, str]:
 
 
 @frozen
-class _Unit:
+class _CodeUnit:
     """A module, or a package with its folder, at a place of the search path. `whole`: data files count too."""
 
     name: str
@@ -217,7 +217,7 @@ class _Unit:
         return found
 
 
-def _find(module: str, search: Sequence[str]) -> _Unit | None:
+def _find(module: str, search: Sequence[str]) -> _CodeUnit | None:
     """The top of a dotted module, as Python would find it: a folder without `__init__.py` only where nothing else is.
 
     Such a folder counts when it holds the module.
@@ -225,14 +225,14 @@ def _find(module: str, search: Sequence[str]) -> _Unit | None:
     name, *inner = module.split(".")
     for place in map(Path, search):
         if (place / name / "__init__.py").is_file():
-            return _Unit(name, place, place / name)
+            return _CodeUnit(name, place, place / name)
         for file in (place / f"{name}.py", *_compiled(place, name)):
             if file.is_file():
-                return _Unit(name, place, file)
+                return _CodeUnit(name, place, file)
     for place in map(Path, search):
         below = place.joinpath(name, *inner)
         if below.is_dir() or (inner and below.with_name(f"{below.name}.py").is_file()):
-            return _Unit(name, place, place / name, whole=False)
+            return _CodeUnit(name, place, place / name, whole=False)
     return None
 
 
@@ -240,7 +240,7 @@ def _compiled(place: Path, name: str) -> list[Path]:
     return [file for file in place.glob(f"{name}.*") if _EXTENSIONS.fullmatch(file.name)] if place.is_dir() else []
 
 
-def _hooked(name: str) -> _Unit | None:
+def _hooked(name: str) -> _CodeUnit | None:
     """A module that an import hook finds, as some editable installs have one."""
     from importlib.util import find_spec
 
@@ -252,10 +252,10 @@ def _hooked(name: str) -> _Unit | None:
         return None
     folder = next(iter(spec.submodule_search_locations or ()), None)
     path = Path(folder or spec.origin or "")
-    return _Unit(name, path.parent, path) if path.exists() and path.name else None
+    return _CodeUnit(name, path.parent, path) if path.exists() and path.name else None
 
 
-def _distribution(unit: _Unit, module: str) -> "Distribution | None":
+def _distribution(unit: _CodeUnit, module: str) -> "Distribution | None":
     """The distribution that installed a module in its place; None for a project's own and for an editable one."""
     from importlib.metadata import Distribution
 
@@ -291,7 +291,7 @@ def _is_source_folder(place: Path) -> bool:
     return not installed and is_folder(place) and os.access(place, os.R_OK)
 
 
-def _imported(unit: _Unit, search: Sequence[str], sources: Collection[Path]) -> Iterator[_Unit]:
+def _imported(unit: _CodeUnit, search: Sequence[str], sources: Collection[Path]) -> Iterator[_CodeUnit]:
     """What the Python files of a unit import from source folders."""
     there = {entry.name.removesuffix(".py") for place in sources for entry in os.scandir(place)}
     others = there - {unit.name, *RELEASED}

@@ -7,7 +7,7 @@ from terminalbench.locks import living_owner
 from terminalbench.modes import make_folder
 
 
-class _Inside:
+class _BatchPath:
     """A path in the folder of a batch."""
 
     def __init__(self, name: str) -> None:
@@ -34,6 +34,8 @@ class Batch:
       superseded/                           trial folders set aside before a retry or resume would delete them
       workers/<job>.json                    pid, process group, start time, host, heartbeat
       analytics/                            findings, comparison, report
+      imported/<digest>.jsonl               trials that another tool recorded, of a batch that was imported
+      imported/source/                      what they were read from, where it was asked to be copied
       artifacts/<target>/<trial>/           session folders copied out of every trial
       arriving/<job>/                       trials on their way from a machine that does not see this folder
       earlier.json                          on such a machine: what earlier jobs of a profile have finished
@@ -43,17 +45,18 @@ class Batch:
 
     folder: Path
 
-    experiment_toml = _Inside("experiment.toml")
-    plan_json = _Inside("plan.json")
-    events_jsonl = _Inside("events.jsonl")
-    gate_json = _Inside("gate.json")
-    control_json = _Inside("control.json")
-    superseded = _Inside("superseded")
-    artifacts = _Inside("artifacts")
-    arriving = _Inside("arriving")
-    place = _Inside(".place")
-    earlier_json = _Inside("earlier.json")
-    lock = _Inside(".lock")
+    experiment_toml = _BatchPath("experiment.toml")
+    plan_json = _BatchPath("plan.json")
+    events_jsonl = _BatchPath("events.jsonl")
+    gate_json = _BatchPath("gate.json")
+    control_json = _BatchPath("control.json")
+    superseded = _BatchPath("superseded")
+    artifacts = _BatchPath("artifacts")
+    arriving = _BatchPath("arriving")
+    place = _BatchPath(".place")
+    earlier_json = _BatchPath("earlier.json")
+    lock = _BatchPath(".lock")
+    imported = _BatchPath("imported")
 
     @property
     def number(self) -> int:

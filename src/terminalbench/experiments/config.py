@@ -14,11 +14,11 @@ from terminalbench.experiments import tables
 from terminalbench.experiments.datasets import Dataset, DatasetPlaces
 from terminalbench.experiments.environments import check_environment
 from terminalbench.experiments.experiment import Experiment, Task
-from terminalbench.experiments.inherit import Inheritance
 from terminalbench.experiments.network import check_network, two_endpoints
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.project import project_root
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
+from terminalbench.experiments.resolve_profiles import Inheritance
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.experiments.task_folder import broken, declared_names, foreign_file, variables
 from terminalbench.secrets.find import VARIABLE, has_login, is_template, references, secrets_in

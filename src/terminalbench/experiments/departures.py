@@ -30,6 +30,8 @@ class DepartureKind(StrEnum):
     """So was the image that a task runs on: its tag means another one now, or it was built anew."""
     LOST_VERDICTS = "lost-verdicts"
     """Trials that had ended with a verdict were gone, and are run again."""
+    BATCHES = "batches"
+    """Batches of the experiment that hold the same profiles are left out."""
     OTHER = "other"
     """Recorded by an earlier version, as a sentence only."""
 

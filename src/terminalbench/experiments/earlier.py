@@ -20,14 +20,14 @@ class Extent(NamedTuple):
     tasks: Sequence[str]
 
 
-class Earlier(NamedTuple):
+class EarlierExtent(NamedTuple):
     """What of a batch was there at an earlier time: so many attempts of every task, `without` tasks added since."""
 
     attempts: int
     without: frozenset[str] = frozenset()
 
 
-def earlier(grown_from: Iterable[GrownFrom | int], declared: Extent, now: Extent) -> tuple[Earlier, ...]:
+def earlier(grown_from: Iterable[GrownFrom | int], declared: Extent, now: Extent) -> tuple[EarlierExtent, ...]:
     """What there was each time before it became more, from what was declared to what there is now.
 
     An earlier version did not say: it may have been any number of attempts, and all tasks that were added at once.
@@ -40,6 +40,6 @@ def earlier(grown_from: Iterable[GrownFrom | int], declared: Extent, now: Extent
     if untold := tuple(task for task in now.tasks if task not in told):
         steps.append(GrownFrom(now.attempts, untold))
     return tuple(
-        Earlier(one.attempts, frozenset(task for later in steps[place:] for task in later.added))
+        EarlierExtent(one.attempts, frozenset(task for later in steps[place:] for task in later.added))
         for place, one in enumerate(steps)
     )

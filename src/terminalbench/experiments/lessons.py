@@ -27,7 +27,7 @@ _SIZE_LIMIT = 256 << 20
 _SECTION = re.compile(r"<(lessons-[0-9a-f]{8})>\n.*?\n</\1>\n\n", re.DOTALL)
 
 
-class Reader(NamedTuple):
+class LessonReader(NamedTuple):
     """Who is to read lessons: what was measured with this model counts most, and only a simulated agent reads what
     simulated trials taught."""
 
@@ -36,11 +36,15 @@ class Reader(NamedTuple):
 
 
 class EligibleLesson(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A lesson that a trial may be shown, with its text; `own`: it comes from the task of the trial or its family."""
+    """A lesson that a trial may be shown, with its text; `own`: it comes from the task of the trial or its family.
+
+    `chance` is the probability of showing it; None: that of all lessons of the snapshot.
+    """
 
     id: str
     text: str
     own: bool = False
+    chance: float | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -99,16 +103,11 @@ def chance(seed: int | str, snapshot: str, task: str, attempt: int, lesson: str)
 
 def draw(snapshot: Snapshot, digest: str, task: str, attempt: int, seed: int | str) -> LessonsDelivery:
     """What of the eligible lessons a trial is shown; `digest` is that of the snapshot."""
-    exposures = [
-        Exposure(
-            one.id,
-            round(1 - snapshot.withhold, 9),
-            chance(seed, digest, task, attempt, one.id) >= snapshot.withhold,
-            len(one.text),
-            one.own,
-        )
-        for one in snapshot.tasks[task]
-    ]
+    exposures = []
+    for one in snapshot.tasks[task]:
+        likely = round(1 - snapshot.withhold if one.chance is None else one.chance, 9)
+        shown = chance(seed, digest, task, attempt, one.id) >= 1 - likely
+        exposures.append(Exposure(one.id, likely, shown, len(one.text), one.own))
     return LessonsDelivery(snapshot.mode, digest, exposures)
 
 

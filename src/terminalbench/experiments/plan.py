@@ -12,15 +12,20 @@ import msgspec
 
 from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.departures import Departure, DepartureKind
-from terminalbench.experiments.earlier import Earlier, Extent, GrownFrom, earlier
+from terminalbench.experiments.earlier import EarlierExtent, Extent, GrownFrom, earlier
 from terminalbench.experiments.profile_changes import Difference, changes_since
 from terminalbench.experiments.profiles import SNAPSHOT, policy_id
 from terminalbench.experiments.tables import AnalysisTable, NotifyTable, ProfilePrice, RunTable, TopUpTable
+from terminalbench.formats.source import digest_of
 from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import some
 
 HARBOR_PARALLEL = 4
 """Trials Harbor runs at once in a job when nobody says otherwise."""
+
+
+HARBOR = "harbor"
+"""The format of an import whose trials are Harbor's: their treatments are known."""
 
 
 class PlannedTask(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -161,7 +166,7 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
         return ExclusionKind.BUDGET if self.reason.startswith("the budget of ") else ExclusionKind.NOT_STARTED
 
 
-class Declared(msgspec.Struct, frozen=True):
+class BatchDeclaration(msgspec.Struct, frozen=True):
     """What a batch was to measure when its first trial had not started: tasks as `dataset/id`, profiles, attempts."""
 
     tasks: tuple[str, ...]
@@ -210,6 +215,55 @@ class PlannedImages(msgspec.Struct, frozen=True, omit_defaults=True):
     failed: dict[str, str] = {}
 
 
+class ImportRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Where the trials of a batch come from that another tool ran: nothing was declared, and nothing can be run.
+
+    `source` is what was named, `digest` its content when it was read, `rows` how many attempts it held and `rejected`
+    how many rows were not used, by cause. `files` has size and time of each file then. `file` holds the trials.
+    `earlier` are the digests of the source before it was read again.
+    """
+
+    format: str
+    source: str
+    digest: str
+    options_digest: str
+    at: str
+    rows: int
+    file: str
+    rejected: dict[str, int] = {}
+    notes: tuple[str, ...] = ()
+    files: dict[str, tuple[int, int]] = {}
+    copied: bool = False
+    earlier: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> str | None:
+        """What of the source is no longer as it was read; None when nothing is. Read where size or time differ."""
+        gone = [name for name in self.files if not Path(name).exists()]
+        if gone:
+            return f"{some(gone, 2)} {'is' if len(gone) == 1 else 'are'} gone"
+        now = {name: (status.st_size, status.st_mtime_ns) for name in self.files for status in (Path(name).stat(),)}
+        other = [name for name, before in self.files.items() if now[name] != tuple(before)]
+        if not other or digest_of([Path(name) for name in self.files], Path(self.source)) == self.digest:
+            return None
+        return f"{some(other, 2)} changed"
+
+    def notes_now(self) -> tuple[str, ...]:
+        """What a reader of its numbers must know."""
+        lines = [f"imported from {self.source} ({self.format}): what ran it, where, and with what settings is unknown"]
+        lines += [f"{count} not used: {cause}" for cause, count in self.rejected.items()]
+        lines += self.notes
+        if self.earlier:
+            lines.append(f"the source was read again after it had changed: {len(self.earlier)} times")
+        try:
+            changed = self.changed
+        except OSError as error:
+            changed = f"it cannot be looked at: {error.strerror}"
+        if changed is not None:
+            lines.append(f"since it was imported, {changed}; the results are those of {self.at[:10]}")
+        return tuple(lines)
+
+
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """What would run: one job per profile, in the order of the file.
 
@@ -219,7 +273,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     say what it had each time it became more; a number stands for attempts alone. `departures` are decided after it.
     `task_files` are digests of the files of each task (`dataset/id`) that lies in a folder; of a task that is not
     there, they are unknown. `labels` are for people and for later selection; they decide nothing. `gate` is the gate
-    it shares with other batches.
+    it shares with other batches. `imported` says where results come from that were not run here.
     """
 
     slug: str
@@ -233,7 +287,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     analysis: AnalysisTable = AnalysisTable()
     top_up: TopUpTable | None = None
     notify: NotifyTable | None = None
-    declared: Declared | None = None
+    declared: BatchDeclaration | None = None
     grown_from: tuple[GrownFrom | int, ...] = ()
     labels: dict[str, str] = {}
     gate: str | None = None
@@ -249,15 +303,16 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     images: PlannedImages | None = None
     provenance: Provenance = Provenance()
     notes: tuple[str, ...] = ()
+    imported: ImportRecord | None = None
 
     def place(self) -> Path:
         """The folder that it was planned for: recorded configurations name files there."""
         return Path(self.provenance.root or "") / self.folder
 
-    def grown(self) -> tuple[Earlier, ...]:
+    def grown(self) -> tuple[EarlierExtent, ...]:
         """What it had before it became more, each time."""
         if self.declared is None:  # Harbor jobs that are not ours, whose times are known; an earlier version tells none
-            return tuple(Earlier(one.attempts) for one in self.grown_from if isinstance(one, GrownFrom))
+            return tuple(EarlierExtent(one.attempts) for one in self.grown_from if isinstance(one, GrownFrom))
         tasks = dict.fromkeys(f"{task.ref.dataset}/{task.ref.id}" for job in self.jobs for task in job.tasks)
         now = Extent(max((job.attempts for job in self.jobs), default=0), [*tasks])
         return earlier(self.grown_from, Extent(self.declared.attempts, self.declared.tasks), now)

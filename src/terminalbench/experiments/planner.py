@@ -10,7 +10,15 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.datasets import dataset_labels
 from terminalbench.experiments.experiment import Experiment, select_profiles, select_tasks
-from terminalbench.experiments.plan import Declared, Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask, ProfileRecord
+from terminalbench.experiments.plan import (
+    BatchDeclaration,
+    Exclusion,
+    ExclusionKind,
+    JobSpec,
+    Plan,
+    PlannedTask,
+    ProfileRecord,
+)
 from terminalbench.experiments.profiles import RECIPE, Profile
 from terminalbench.experiments.project import from_root
 from terminalbench.experiments.tables import MOST_ATTEMPTS, SLUG, SLUG_DOC
@@ -80,7 +88,7 @@ def make_plan(
         analysis=experiment.analysis,
         top_up=experiment.top_up,
         notify=experiment.notify,
-        declared=Declared(
+        declared=BatchDeclaration(
             tasks=tuple(f"{task.dataset}/{task.id}" for task in tasks),
             profiles=tuple(profile.key for profile in profiles),
             attempts=run.attempts,

@@ -53,7 +53,7 @@ class TextFile:
 
 
 @frozen
-class Folder:
+class ContentFolder:
     """A folder whose whole content counts: its source, or `every` file where it is handed to the agent as it is."""
 
     path: Path
@@ -97,7 +97,7 @@ class CommandFile:
     def digest(self) -> str:
         """Hash of its content and of who may run it."""
         if self.path.is_dir():
-            return Folder(self.path, every=True).digest
+            return ContentFolder(self.path, every=True).digest
         executable = b"x" if self.path.stat().st_mode & 0o100 else b"-"
         return _digest(executable + self.path.read_bytes())[:16]
 
@@ -146,7 +146,7 @@ class Profile:
     options: dict[str, Any] = field(default_factory=dict)
     prompt: TextFile | None = None
     usage: tuple[TextFile, ...] = ()
-    skills: tuple[Folder, ...] = ()
+    skills: tuple[ContentFolder, ...] = ()
     mcp: McpSetup = NO_MCP
     mcp_git_source: str | None = None
     mcp_git_ref: str | None = None
@@ -190,11 +190,11 @@ class Profile:
         own = self.env if kind == "env" else self.options
         return {name: value for name, value in self.agent.conditions.get(kind, {}).items() if name not in own}
 
-    def local_servers(self) -> dict[str, Folder]:
+    def local_servers(self) -> dict[str, ContentFolder]:
         """Folders of MCP servers that carry code of their own and are not installed from git."""
         if self.mcp_git_source is not None:
             return {}
-        return {name: Folder(folder) for name, folder in self.mcp.folders.items() if has_code(folder)}
+        return {name: ContentFolder(folder) for name, folder in self.mcp.folders.items() if has_code(folder)}
 
     @cached_property
     def content(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from terminalbench.experiments import tables
 from terminalbench.experiments.agents import AgentRecord
 from terminalbench.experiments.config import HARBOR_OPTIONS, RESERVED_SLUGS
 from terminalbench.frozen import is_required
-from terminalbench.strict import LARGEST, Rule, describe, hints, rule_of
+from terminalbench.strict import LARGEST, KeyRule, describe, hints, rule_of
 
 _VARIABLE = r"[A-Za-z_]\w*"
 _SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -85,7 +85,7 @@ def _key(declared: Field[Any], kind: Any) -> dict[str, Any]:
     return schema
 
 
-def _type(kind: Any, rule: Rule | None = None) -> dict[str, Any]:
+def _type(kind: Any, rule: KeyRule | None = None) -> dict[str, Any]:
     origin = get_origin(kind)
     if origin in (Union, UnionType):
         kinds = [_type(k, rule) for k in get_args(kind) if k is not NoneType]
@@ -106,7 +106,7 @@ def _type(kind: Any, rule: Rule | None = None) -> dict[str, Any]:
     return {"type": _SCALARS[kind], **_limits(kind, rule)}
 
 
-def _limits(kind: Any, rule: Rule | None) -> dict[str, Any]:
+def _limits(kind: Any, rule: KeyRule | None) -> dict[str, Any]:
     if rule is None:
         return {}
     number = kind in (int, float)

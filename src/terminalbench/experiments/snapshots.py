@@ -1,7 +1,7 @@
 """Planning with a memory: the plan of an experiment whose profiles get lessons, with what memory holds for its tasks.
 
 Where a memory is kept and how it is searched is not known here: the registry has it (`memories`), as a function of the
-project, the policy of a profile, the planned tasks, who is to read, and all tasks that the experiment knows.
+project, the policy of a profile, the planned tasks, who is to read, all tasks that the experiment knows, and a seed.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from terminalbench import registry
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.lessons import Reader, Snapshot, read_snapshot, task_key
+from terminalbench.experiments.lessons import LessonReader, Snapshot, read_snapshot, task_key
 from terminalbench.experiments.plan import JobSpec, Plan, ProfileRecord
 from terminalbench.experiments.planner import Selection, make_plan
 from terminalbench.experiments.profiles import SNAPSHOT, Profile
@@ -73,13 +73,18 @@ def check_snapshots(batch: Batch, plan: Plan, profiles: Iterable[str]) -> None:
             read_snapshot(batch.lessons(profile), digest)
 
 
+def _seed(experiment: Experiment, batch: Batch) -> str:
+    """Another for each batch, and for each night; the same whenever the plan of a batch is made."""
+    return f"{experiment.run.seed} {experiment.slug}/{batch.number}"
+
+
 def _snapshot(experiment: Experiment, profile: Profile, job: JobSpec, batch: Batch, before: Plan | None) -> Snapshot:
     digest = recorded_digest(before.record(profile.key)) if before is not None else None
     if digest is None:
-        reader = Reader(profile.model, simulated=profile.agent.simulated)
+        reader = LessonReader(profile.model, simulated=profile.agent.simulated)
         known = [TaskRef(task.id, task.dataset, task.family) for task in experiment.tasks]
         return registry.resolve("memories", MEMORY)(
-            experiment.memory or experiment.root, profile.lessons, job.tasks, reader, known
+            experiment.memory or experiment.root, profile.lessons, job.tasks, reader, known, _seed(experiment, batch)
         )
     found = read_snapshot(batch.lessons(profile.key), digest)
     later = [task.ref.id for task in job.tasks if task_key(task.label, task.ref.id) not in found.tasks]

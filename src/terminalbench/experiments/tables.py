@@ -201,10 +201,10 @@ class LessonsTable:
         "`masked`: no lesson from a trial's own task or family; `recall`: also those; `off`: none.",
         default="masked",
     )
-    k: int = key("Lessons that a trial gets at most.", default=1, minimum=1, maximum=3)
+    k: int = key("Lessons that a trial gets at most.", default=3, minimum=1, maximum=3)
     budget: int = key("Tokens that they have at most.", default=400, minimum=1, maximum=100_000)
     withhold: float = key(
-        "Chance that a lesson is not shown, so that its effect is measured.",
+        "Chance that a lesson nobody knows yet is not shown, so that its effect is measured; less for proven ones.",
         default=0.3,
         minimum=0,
         below=1,

@@ -24,7 +24,7 @@ from terminalbench.faults import ErrorClass
 from terminalbench.harbor.model_calls import CURRENT, ModelPlaces, follow_models
 from terminalbench.harbor.read.error_classes import OTHER_EXCEPTIONS, error_class
 from terminalbench.harbor.read.provider_wait import Refusals
-from terminalbench.harbor.read.seen import Seen
+from terminalbench.harbor.read.seen import HostActivity
 
 _RUNS = ("run", "resume", "load")
 _KNOWN = ("harbor", "terminalbench")
@@ -47,7 +47,7 @@ class AgentWatch:
         self._running = 0
         self._uploads: dict[str, str] = {}
         self._began = time.time()
-        self._tell: Callable[[Seen], None] | None = None
+        self._tell: Callable[[HostActivity], None] | None = None
         for name in _RUNS:
             if (method := getattr(trial.agent, name, None)) is not None:
                 setattr(trial.agent, name, self._watched(method))
@@ -59,13 +59,13 @@ class AgentWatch:
         if self.commands is not None:
             environment.exec = self._counted(environment.exec)
 
-    def seen(self) -> Seen:
+    def seen(self) -> HostActivity:
         """What there is to know so far."""
         if not (self.asked or self.answers or self.refusals.count):
-            return Seen(self.commands, uploads=dict(self._uploads))
-        return Seen(self.commands, self.asked, self.answers, self.refusals.told(), dict(self._uploads))
+            return HostActivity(self.commands, uploads=dict(self._uploads))
+        return HostActivity(self.commands, self.asked, self.answers, self.refusals.told(), dict(self._uploads))
 
-    def at_first_act(self, tell: Callable[[Seen], None]) -> None:
+    def at_first_act(self, tell: Callable[[HostActivity], None]) -> None:
         """Tell now, if its commands can be seen, and once more when it first runs one or a model answers it."""
         self._tell = tell
         if self.commands is not None:

@@ -48,7 +48,7 @@ def _packages(extra: str) -> Iterator[str]:
             yield one[1]
 
 
-def _source(module: str, name: str) -> "_Source":
+def _source(module: str, name: str) -> "_EnvironmentSource":
     """The class where it is written: a package may only hand it on."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
@@ -56,14 +56,14 @@ def _source(module: str, name: str) -> "_Source":
     tree = ast.parse(Path(spec.origin).read_text())
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == name:
-            return _Source(tree, node)
+            return _EnvironmentSource(tree, node)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and name in {alias.name for alias in node.names}:
             return _source(node.module, name)
     raise LookupError(f"{module}:{name}")
 
 
-class _Source:
+class _EnvironmentSource:
     """The class of an environment, as its module is written."""
 
     def __init__(self, tree: ast.Module, own: ast.ClassDef) -> None:

@@ -13,7 +13,7 @@ from terminalbench.harbor.answer import answer
 from terminalbench.harbor.lookup import causes
 
 
-class Downloaded(msgspec.Struct, frozen=True):
+class DownloadedTask(msgspec.Struct, frozen=True):
     """A task that is here: its folder, and its description with the commit or digest that it has; or what is wrong."""
 
     folder: str | None = None
@@ -21,7 +21,7 @@ class Downloaded(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
-async def download(configs: list[dict[str, Any]]) -> list[Downloaded]:
+async def download(configs: list[dict[str, Any]]) -> list[DownloadedTask]:
     """Bring tasks here, each at the commit or digest that it has now."""
     found = await _each(configs)
     moved = [place for place, one in enumerate(found) if one.problem is None and one.config != configs[place]]
@@ -30,7 +30,7 @@ async def download(configs: list[dict[str, Any]]) -> list[Downloaded]:
     return found
 
 
-async def _each(configs: list[dict[str, Any]]) -> list[Downloaded]:
+async def _each(configs: list[dict[str, Any]]) -> list[DownloadedTask]:
     """All at once, which clones a repository once; one by one if that fails, to say of which."""
     from terminalbench.secrets.values import safe_message
 
@@ -38,11 +38,11 @@ async def _each(configs: list[dict[str, Any]]) -> list[Downloaded]:
         return await _all(configs)
     except Exception as error:  # noqa: BLE001  a host may fail in any way; the reason is the user's to read
         if len(configs) == 1:
-            return [Downloaded(problem=safe_message(causes(error)))]
+            return [DownloadedTask(problem=safe_message(causes(error)))]
     return [(await _each([config]))[0] for config in configs]
 
 
-async def _all(configs: list[dict[str, Any]]) -> list[Downloaded]:
+async def _all(configs: list[dict[str, Any]]) -> list[DownloadedTask]:
     from harbor.models.trial.config import TaskConfig
     from harbor.tasks.client import TaskClient
 
@@ -55,7 +55,7 @@ async def _all(configs: list[dict[str, Any]]) -> list[Downloaded]:
             pin = {"git_commit_id": result.resolved_git_commit_id}
         elif "name" in config and result.content_hash is not None:
             pin = {"ref": f"sha256:{result.content_hash}"}
-        made.append(Downloaded(str(result.path), {**config, **pin}))
+        made.append(DownloadedTask(str(result.path), {**config, **pin}))
     return made
 
 

@@ -16,14 +16,14 @@ from terminalbench.harbor.answer import answer
 _MOST_CAUSES = 4
 
 
-class Found(msgspec.Struct, frozen=True):
+class DatasetTasks(msgspec.Struct, frozen=True):
     """The tasks of one dataset by id; or `problem` says why there are none."""
 
     tasks: dict[str, dict[str, Any]] = {}
     problem: str | None = None
 
 
-async def look_up(config: dict[str, Any]) -> Found:
+async def look_up(config: dict[str, Any]) -> DatasetTasks:
     """The tasks of one dataset."""
     from harbor.models.job.config import DatasetConfig
 
@@ -33,7 +33,7 @@ async def look_up(config: dict[str, Any]) -> Found:
         dataset = DatasetConfig.model_validate({k: v for k, v in config.items() if k != "task_names"})
         tasks = await dataset.get_task_configs()
     except Exception as error:  # noqa: BLE001  a registry may fail in any way; the reason is the user's to read
-        return Found(problem=safe_message(causes(error)))
+        return DatasetTasks(problem=safe_message(causes(error)))
     return by_id(
         [t.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={"source"}) for t in tasks]
     )
@@ -50,7 +50,7 @@ def causes(error: BaseException) -> str:
     return "; from ".join(said)
 
 
-def by_id(entries: list[dict[str, Any]]) -> Found:
+def by_id(entries: list[dict[str, Any]]) -> DatasetTasks:
     """Tasks by id: the name of the folder or package; where several share it, the whole path or `org/name` of each."""
     places = [PurePosixPath(entry.get("path") or entry.get("name") or "") for entry in entries]
     shared = Counter(place.name for place in dict.fromkeys(places))
@@ -58,8 +58,8 @@ def by_id(entries: list[dict[str, Any]]) -> Found:
     for place, entry in zip(places, entries, strict=True):
         task_id = place.name if shared[place.name] == 1 else str(place)
         if found.setdefault(task_id, entry) != entry:
-            return Found(problem=f'two of its tasks are called "{task_id}"')
-    return Found(tasks=found)
+            return DatasetTasks(problem=f'two of its tasks are called "{task_id}"')
+    return DatasetTasks(tasks=found)
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from terminalbench.experiments.network import base_urls_of, provider_hosts
 from terminalbench.registry import BUILTIN
 from terminalbench.sandbox.network.egress import FILE
-from terminalbench.sandbox.network.policy import Policy, canonical
+from terminalbench.sandbox.network.policy import EgressPolicy, canonical
 
 if TYPE_CHECKING:
     from terminalbench.harbor.agent_watch import AgentWatch
@@ -72,7 +72,7 @@ class ModelPlaces:
         hosts = {_place(text)[0] for text in own if isinstance(text, str) and "${" not in text}
         listed = tuple(allowed) if isinstance(allowed, list) else ()
         host = _place(base)[0]
-        named = Policy(lists=((*provider_hosts(provider), *listed),))
+        named = EgressPolicy(lists=((*provider_hosts(provider), *listed),))
         return host if host not in hosts and named.refuses(host, None) is not None else None
 
     def note(self, address: str) -> None:
@@ -98,9 +98,15 @@ CURRENT: ContextVar["AgentWatch | None"] = ContextVar("agent_watch", default=Non
 """The watch of the agent that runs in this task."""
 
 
+def _loaded() -> Any:
+    """LiteLLM where an agent has loaded it; None while the thread of another trial still does."""
+    found = sys.modules.get(_CLIENT)
+    return None if getattr(getattr(found, "__spec__", None), "_initializing", False) else found
+
+
 def follow_models() -> None:
     """Have LiteLLM tell of its requests, once, where an agent has loaded it: loading it takes seconds."""
-    litellm: Any = sys.modules.get(_CLIENT)
+    litellm = _loaded()
     if litellm is None or any(getattr(callback, "of_tbench", False) for callback in litellm.callbacks):
         return
     from litellm.integrations.custom_logger import CustomLogger

@@ -32,26 +32,34 @@ from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.files import remove_traps
 from terminalbench.harbor import evidence
-from terminalbench.harbor.attempts import number_planned
+from terminalbench.harbor.attempt_numbers import number_planned
 from terminalbench.harbor.event_writer import EventWriter
-from terminalbench.harbor.limits.accounts import Refusal
+from terminalbench.harbor.limits.accounts import TrialRefusal
 from terminalbench.harbor.limits.admission import Wait
+from terminalbench.harbor.limits.cancellation import CancellationHooks, TrialCanceller
 from terminalbench.harbor.limits.clock import boot_id
-from terminalbench.harbor.limits.elsewhere import door_of
-from terminalbench.harbor.limits.ender import Ender, Voice
-from terminalbench.harbor.limits.hangs import GRACE_SEC, HELD, Held, bound_agents, early_sec, limits_of, planned_limits
+from terminalbench.harbor.limits.hangs import (
+    GRACE_SEC,
+    HELD,
+    HoldReason,
+    bound_agents,
+    early_sec,
+    limits_of,
+    planned_limits,
+)
 from terminalbench.harbor.limits.pacing import is_pressure, lane_of
 from terminalbench.harbor.limits.ratelimit import count_hits, pressure_told, wait_in_logs
+from terminalbench.harbor.limits.remote_gate import door_of
 from terminalbench.harbor.limits.slots import Slots
-from terminalbench.harbor.read.outcome import Ending, classify
-from terminalbench.harbor.read.planned import PLANNED, Planned, client_of
+from terminalbench.harbor.read.outcome import TrialEnding, classify
+from terminalbench.harbor.read.planned import PLANNED, PlannedTrial, client_of
 from terminalbench.harbor.read.result_file import TaskConfig, agent_config, from_result
 from terminalbench.harbor.read.results import LiveEnding, live_ending
-from terminalbench.harbor.read.seen import SEEN, Seen
+from terminalbench.harbor.read.seen import SEEN, HostActivity
 from terminalbench.harbor.read.times import TIMES, Moment, Times
 from terminalbench.harbor.read.usage import best
+from terminalbench.harbor.retry_queue import JobTries
 from terminalbench.harbor.trial_names import hide_commits
-from terminalbench.harbor.tries import Tries
 from terminalbench.json_files import write_json
 from terminalbench.records.event import COMPLETED_JOB, HUNG_JOB, Event, Progress
 from terminalbench.sandbox.network.trial import PHASES, enter_phase, phases_are_told
@@ -94,18 +102,18 @@ class EventPlugin(BaseJobPlugin):
         self._held: set[str] = set()
         self._fixed_slots = bool(fixed_slots)
         self._interrupted = False
-        self._refused: Refusal | None = None
+        self._refused: TrialRefusal | None = None
         self._writer = EventWriter(self._path)
         self._job = ""
         self._job_dir = self._path.parent
         self._planned = 0
         self._attempts: dict[str, int] = {}
-        self._tries = Tries()
+        self._tries = JobTries()
         self._moments: dict[str, list[Moment]] = {}
         self._met: dict[str, TrialHookEvent] = {}
         self._running: set[str] = set()
-        voice = Voice(self._write, self._writer.failed, self._bury, lambda: self._at_exit(HUNG_JOB))
-        self._ender = Ender(self._door, self._profile or "", self._grace_sec, voice, self._running)
+        voice = CancellationHooks(self._write, self._writer.failed, self._bury, lambda: self._at_exit(HUNG_JOB))
+        self._ender = TrialCanceller(self._door, self._profile or "", self._grace_sec, voice, self._running)
         self._outcomes: dict[str, str] = {}
         self._beat: asyncio.Task[None] | None = None
         self._ended = False
@@ -172,7 +180,7 @@ class EventPlugin(BaseJobPlugin):
             self._running.add(event.trial_name)
             agent = agent_config(event.config.agent)
             client = await asyncio.to_thread(client_of, agent.name, agent.import_path)
-            planned = Planned(self._price, self._attempts.get(event.trial_name), client, datetime.now(UTC))
+            planned = PlannedTrial(self._price, self._attempts.get(event.trial_name), client, datetime.now(UTC))
             await asyncio.to_thread(self._leave, event.trial_name, PLANNED, planned)
             limits = await asyncio.to_thread(limits_of, event.config, self._grace_sec)
         except asyncio.CancelledError:  # Harbor tells of no end of a trial that has not begun
@@ -184,10 +192,10 @@ class EventPlugin(BaseJobPlugin):
         self._met[event.trial_name] = event
         self._write("trial_started", event, detail=self._try(event) | {"limit_sec": max(limits.values())})
 
-    async def _wait(self, event: TrialHookEvent) -> Refusal | None:
+    async def _wait(self, event: TrialHookEvent) -> TrialRefusal | None:
         """Stay here while something keeps the trial from starting for now; returns why it may never start."""
         told: Wait | None = None
-        answer: Wait | Refusal | None = None
+        answer: Wait | TrialRefusal | None = None
         lane = lane_of(agent_config(event.config.agent))
         try:
             while isinstance(answer := await asyncio.to_thread(self._door.ask, event.trial_name, lane), Wait):
@@ -198,25 +206,25 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, msgspec.DecodeError) as error:
             self._writer.failed(f"gate for {event.trial_name}", error)
         except asyncio.CancelledError:
-            over = Refusal("the run ended before it could start", ExclusionKind.INTERRUPTED)
+            over = TrialRefusal("the run ended before it could start", ExclusionKind.INTERRUPTED)
             why = self._refused if self._interrupted and self._refused is not None else over
-            self._leave(event.trial_name, HELD, Held(why.reason, why.kind))
+            self._leave(event.trial_name, HELD, HoldReason(why.reason, why.kind))
             raise
         if told is not None:
             event.result.started_at = datetime.now(UTC)  # waiting is no part of the trial
-        return answer if isinstance(answer, Refusal) else None
+        return answer if isinstance(answer, TrialRefusal) else None
 
-    async def _hold(self, event: TrialHookEvent, refusal: Refusal) -> None:
+    async def _hold(self, event: TrialHookEvent, refusal: TrialRefusal) -> None:
         """Keep a trial from starting until the job is interrupted, which happens when nothing else runs any more."""
         self._held.add(event.trial_name)
         self._refused = refusal
         self._ender.gone(event)
-        self._leave(event.trial_name, HELD, Held(refusal.reason, refusal.kind))
+        self._leave(event.trial_name, HELD, HoldReason(refusal.reason, refusal.kind))
         self._write("trial_held", event, error=refusal.reason, detail={"kind": refusal.kind.value})
         self._interrupt_when_drained()
         await asyncio.Event().wait()
 
-    def _leave(self, trial: str, file: str, note: Planned | Held | Seen | Times) -> None:
+    def _leave(self, trial: str, file: str, note: PlannedTrial | HoldReason | HostActivity | Times) -> None:
         """Never raises: a hook that does lets its trial start, though it is held or cancelled."""
         try:
             write_json(self._job_dir / trial / file, note)
@@ -279,7 +287,7 @@ class EventPlugin(BaseJobPlugin):
     async def _tell_end(self, event: TrialHookEvent) -> None:
         """Keep and write all that is to be known of a trial that has ended."""
         result, secrets = from_result(event.result), self._writer.secrets
-        used = best(result.model, result.contexts, [], [], Planned(self._price).prices)
+        used = best(result.model, result.contexts, [], [], PlannedTrial(self._price).prices)
         known = LiveEnding(classify(result, secrets=secrets), used)
         asked, hits = None, 0
         try:
@@ -309,7 +317,7 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, ValueError, RecursionError, msgspec.DecodeError) as error:  # folders in folders in folders
             self._writer.failed(what, error)
 
-    async def _pace(self, event: TrialHookEvent, ending: Ending) -> float | None:
+    async def _pace(self, event: TrialHookEvent, ending: TrialEnding) -> float | None:
         """Tell the gate how the provider treated the trial; return the seconds it asked us to wait."""
         trial, lane = event.trial_name, lane_of(agent_config(event.config.agent))
         if is_pressure(ending.error_class, ending.error_type, ending.status):

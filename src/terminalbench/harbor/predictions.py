@@ -21,7 +21,7 @@ def entries(data: bytes, where: str) -> list[tuple[str, str]]:
     return [_entry(entry, f"{where}: entry {number}") for number, entry in enumerate(_listed(text, where), start=1)]
 
 
-class _Table(dict[str, Any]):
+class _JsonObject(dict[str, Any]):
     """An object of JSON with all its pairs: a name may stand in it twice."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
@@ -32,13 +32,13 @@ class _Table(dict[str, Any]):
 def _listed(text: str, where: str) -> list[Any]:
     lines = [line for line in text.split("\n") if line.strip()]
     try:
-        found = json.loads(text, object_pairs_hook=_Table) if lines else []
+        found = json.loads(text, object_pairs_hook=_JsonObject) if lines else []
     except (ValueError, RecursionError) as error:
         try:
             return [json.loads(line) for line in lines]
         except (ValueError, RecursionError):
             raise UserError(f"is no JSON, nor JSON lines: {error}", where=where) from error
-    if isinstance(found, _Table) and "instance_id" not in found:
+    if isinstance(found, _JsonObject) and "instance_id" not in found:
         return [
             {"instance_id": name, **(value if isinstance(value, dict) else {"patch": value})}
             for name, value in found.pairs

@@ -1,7 +1,7 @@
 """What would go wrong, found before the first trial: asked of Harbor itself, in a process of its own.
 
-`python -m terminalbench.harbor.preflight` reads a `Request` from standard input and writes a `Report` to standard
-output. Variables reach it through the pipe, never through arguments.
+`python -m terminalbench.harbor.preflight` reads a `PreflightRequest` from standard input and writes a `PreflightReport`
+to standard output. Variables reach it through the pipe, never through arguments.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class JobRequest(msgspec.Struct, frozen=True):
     declared: tuple[str, ...] = ()
 
 
-class Request(msgspec.Struct, frozen=True):
+class PreflightRequest(msgspec.Struct, frozen=True):
     """The jobs of a batch. They share their tasks and their environment type."""
 
     jobs: tuple[JobRequest, ...]
@@ -58,7 +58,7 @@ class JobReport(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-class Report(msgspec.Struct, frozen=True):
+class PreflightReport(msgspec.Struct, frozen=True):
     """What is wrong: with the environment, with jobs, and with tasks (by their place in the JobConfig).
 
     `notes` say what is not as one would expect of the environment, and stops nothing.
@@ -70,7 +70,7 @@ class Report(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def check(request: Request) -> Report:
+def check(request: PreflightRequest) -> PreflightReport:
     """Check every job, and every task once: a task is the same in all jobs."""
     environment: str | None = None
     tasks: dict[int, str] = {}
@@ -93,7 +93,7 @@ def check(request: Request) -> Report:
                 elif found:
                     problems += list(found.values())
         reports.append(JobReport(job.name, tuple(problems)))
-    return Report(environment, tuple(reports), tasks, _environment_notes(request.jobs[0].config))
+    return PreflightReport(environment, tuple(reports), tasks, _environment_notes(request.jobs[0].config))
 
 
 def _agents_own(config: dict[str, Any], declared: set[str], found: dict[int, str]) -> dict[int, str]:
@@ -339,7 +339,7 @@ def _said(error: BaseException) -> str:
 
 def main() -> int:
     """Answer one question."""
-    return answer(Request, check)
+    return answer(PreflightRequest, check)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ say done
 """
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class PreparedEnvironment(msgspec.Struct, frozen=True):
     """What preparing an environment found. `mounted` is whether the host sees what the tests will write."""
 
     mounted: bool
@@ -113,13 +113,13 @@ def prepare_script(token: str, tests: str, logs: str) -> str:
     return script
 
 
-def parse_prepared(output: str, *, mounted: bool) -> Prepared:
+def parse_prepared(output: str, *, mounted: bool) -> PreparedEnvironment:
     """What the prepare script said. Where the host should have seen the log folder and does not, it was moved away."""
     said = [line.removeprefix(_SAYS) for line in output.split("\0") if line.startswith(_SAYS)]
     seen = "mounted" in said
     failed = [line.removeprefix("failed ") for line in said if line.startswith("failed ")]
     problem = f"cannot remove {failed[0]!a}" if failed else None if "done" in said else "it did not come to its end"
-    return Prepared(
+    return PreparedEnvironment(
         mounted=mounted and seen,
         logs_moved=mounted and not seen,
         rewards_found=[line.removeprefix("reward ") for line in said if line.startswith("reward ")],

@@ -21,7 +21,9 @@ import asyncio
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, override
 
@@ -32,6 +34,7 @@ from harbor.models.task.verifier_mode import (
     resolve_task_verifier_mode,
     resolve_verifier_environment_definition,
 )
+from harbor.models.trial.config import TrialConfig
 from harbor.models.trial.paths import EnvironmentPaths
 from harbor.models.verifier.result import VerifierResult
 from harbor.utils.env import resolve_env_vars
@@ -46,6 +49,7 @@ from harbor.verifier.verifier import (
 )
 
 from terminalbench.files import read_plain, remove_traps
+from terminalbench.harbor.limits.hangs import read_task, verifier_sec
 from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
 from terminalbench.harbor.read.suspicion import (
     AGENT_SYSTEM,
@@ -56,11 +60,12 @@ from terminalbench.harbor.read.suspicion import (
     read_safety,
 )
 from terminalbench.harbor.rewards import REWARDS, mentions, read_rewards, reward_file
-from terminalbench.harbor.scripts import Prepared, kill_script, parse_prepared, prepare_script
-from terminalbench.harbor.test_config import flags
+from terminalbench.harbor.scripts import PreparedEnvironment, kill_script, parse_prepared, prepare_script
+from terminalbench.harbor.tampering import ToldByPytest, flags, told_by_pytest
 from terminalbench.json_files import write_json
+from terminalbench.sandbox.answers import OverseerCounts
 from terminalbench.sandbox.errors import BrokenContent, SandboxError
-from terminalbench.sandbox.handover import Handed
+from terminalbench.sandbox.handover import Handover
 from terminalbench.sandbox.network.trial import enter_phase
 
 KEEP_PROCESSES, VERIFIER_SYSTEM = "keep_processes", "verifier_system"
@@ -69,6 +74,9 @@ SYSTEMS = (PRISTINE_SYSTEM, AGENT_SYSTEM)
 _HOUSEKEEPING_SEC = 120
 _PROBE_SEC = 30
 _PATCH_LIMIT = 64 << 20
+_REWARD_LIMIT = 1 << 20
+_OUTPUT_LIMIT = 16 << 20
+_PART_OF_LIMIT = 0.5  # what comes before the tests takes a part of it, too
 INSTANCE = "swebench_pro"
 """The key of `[metadata]` that marks an instance of SWE-Bench Pro."""
 MODEL_PATCH = Path("logs/artifacts/model.patch")
@@ -111,6 +119,13 @@ class SafeVerifier(Verifier):
         self._test_config: list[str] = []
         self._run_program: str | None = None
         self._program_hung = self._unconfined = False
+        self._reward_changed = False
+        self._traps: dict[str, list[str]] = {}
+        self._sources: list[Path] = []
+        self._untouched_ended: bool | None = None
+        self._told_by_tests = ToldByPytest()
+        self._outlived: int | None = None
+        self._overseen: OverseerCounts | None = None
         step = next((step for step in config.steps or () if step.name == self.step_name), None)
         mode = resolve_task_verifier_mode(config) if step is None else resolve_step_verifier_mode(config, step)
         self._shared = mode is VerifierEnvironmentMode.SHARED
@@ -125,7 +140,11 @@ class SafeVerifier(Verifier):
     async def verify(self) -> VerifierResult:
         """Make the environment safe, run the tests, read the reward."""
         await enter_phase(self.trial_paths.trial_dir, "verifier")
-        prepared, ignored, broken = Prepared(mounted=self.environment.capabilities.mounted), list[str](), None
+        prepared, ignored, broken = (
+            PreparedEnvironment(mounted=self.environment.capabilities.mounted),
+            list[str](),
+            None,
+        )
         try:
             if self._shared:
                 prepared = await self._prepare()
@@ -133,6 +152,7 @@ class SafeVerifier(Verifier):
                 # Before the tests: they run what the patch made of the program.
                 self._test_config = await asyncio.to_thread(_flags_of_patch, self.trial_paths.artifacts_dir)
             sources, tests_dir, script = self._resolve_tests()
+            self._sources = sources
             await self._upload(sources)
             self._unconfined = self._cannot_confine(sources or [tests_dir])
             limits = await self._limits_reached()
@@ -146,7 +166,11 @@ class SafeVerifier(Verifier):
             except (RewardFileNotFoundError, RewardFileEmptyError) as error:
                 await self._must_have_room(error)
                 raise
-            if ran.return_code in _KILLED and (primary_reward(rewards) or 0) >= PASS_REWARD:
+            passed = (primary_reward(rewards) or 0) >= PASS_REWARD
+            if passed:
+                output = read_plain(self.trial_paths.test_stdout_path, _OUTPUT_LIMIT) or b""
+                self._told_by_tests = told_by_pytest(output)
+            if ran.return_code in _KILLED and passed:
                 raise VerifierOutputParseError(
                     f"the tests were killed (exit {ran.return_code}): no pass without an end"
                 )
@@ -177,18 +201,20 @@ class SafeVerifier(Verifier):
             raise EnvironmentBrokenError(f"the tests were killed (exit {code}), and no limit was reached")
 
     async def _must_have_room(self, error: Exception) -> None:
-        """The tests began with room of their own: what filled it since is a program of the agent's."""
+        """The tests began with room, in a folder of theirs: a program of the agent's has changed that since."""
         if self._shared and self._hand_over is not None:
             place = quote_shell_arg(f"{self._paths.verifier_dir}/.room", self.environment.os)
-            tried = await self.environment.exec(f"head -c 4096 /dev/zero > {place}", user="root")
-            if tried.return_code != 0:
+            write = f"head -c 4096 /dev/zero > {place}"
+            if (await self.environment.exec(write, cwd="/", user="root")).return_code != 0:
                 raise EnvironmentBrokenError("the tests had no room left to write the reward") from error
+            if (await self.environment.exec(f"rm -f {place}; {write}", cwd="/")).return_code != 0:
+                raise EnvironmentBrokenError("the tests may no longer write the reward") from error
 
     @property
-    def _hand_over(self) -> Callable[..., Awaitable[Handed]] | None:
+    def _hand_over(self) -> Callable[..., Awaitable[Handover]] | None:
         return getattr(self.environment, "hand_to_verifier", None)
 
-    async def _prepare(self) -> Prepared:
+    async def _prepare(self) -> PreparedEnvironment:
         """End what the agent left running, renew the folders, remove links into them."""
         if self._hand_over is not None:
             return await self._take_over(self._hand_over)
@@ -197,7 +223,7 @@ class SafeVerifier(Verifier):
         if not self._is_linux:
             folders = [self._paths.verifier_dir, self._paths.tests_dir]
             await self._check(await self.environment.empty_dirs(folders, chmod=False))
-            return Prepared(mounted=mounted)
+            return PreparedEnvironment(mounted=mounted)
         token = secrets.token_hex(16)
         sign = self.trial_paths.verifier_dir / f".{token}"
         if mounted:
@@ -217,7 +243,7 @@ class SafeVerifier(Verifier):
         await asyncio.to_thread(_empty, self.trial_paths.verifier_dir)
         return prepared
 
-    async def _take_over(self, hand_over: Callable[..., Awaitable[Handed]]) -> Prepared:
+    async def _take_over(self, hand_over: Callable[..., Awaitable[Handover]]) -> PreparedEnvironment:
         """From an environment that does it itself."""
         tests, logs = str(self._paths.tests_dir), str(self._paths.verifier_dir)
         pristine = self._system == PRISTINE_SYSTEM
@@ -227,11 +253,12 @@ class SafeVerifier(Verifier):
             raise EnvironmentBrokenError(str(error)) from error
         self._run_program = handed.run_program
         self._try_shell = handed.try_shell
+        self._traps = dict(handed.traps)
         if handed.changes is not None:
             self._changes = handed.changes
             await asyncio.to_thread(write_json, self.trial_paths.trial_dir / SYSTEM_FILE, handed.changes)
         await asyncio.to_thread(_empty, self.trial_paths.verifier_dir)
-        return Prepared(
+        return PreparedEnvironment(
             mounted=False,
             rewards_found=[name.rpartition("/")[2] for name in handed.rewards],
             links_removed=handed.links,
@@ -289,23 +316,32 @@ class SafeVerifier(Verifier):
         except Exception as error:
             raise AddTestsDirError("Failed to add tests directory to environment.") from error
 
-    async def _run(self, tests_dir: Path, script: Path) -> ExecResult:
+    async def _make_executable(self, tests_dir: Path, script: Path) -> str:
+        """The script's path inside."""
         path = str(self._paths.tests_dir / script.relative_to(tests_dir).as_posix())
-        output = str(self._paths.verifier_dir / self.trial_paths.test_stdout_path.name)
         as_uploaded = self._hand_over is not None and not self._skip_tests_upload
         if needs_chmod(path) and not (as_uploaded and script.stat().st_mode & 0o111 == 0o111):
             quoted = quote_shell_arg(path, self.environment.os)
             await self.environment.exec(f"chmod +x {quoted}", user="root")
+        return path
+
+    async def _run(self, tests_dir: Path, script: Path) -> ExecResult:
+        path = await self._make_executable(tests_dir, script)
+        output = str(self._paths.verifier_dir / self.trial_paths.test_stdout_path.name)
         own = {RUN_BY: self._run_program} if self._run_program is not None else {}
         merged = {**own, **self.task.config.verifier.env, **(self.verifier_env or {}), **self.override_env}
         command = build_execution_command(path, stdout_path=output, task_os=self.environment.os)
-        work = asyncio.ensure_future(self.environment.exec(command, env=resolve_env_vars(merged) if merged else None))
+        env, began = resolve_env_vars(merged) if merged else None, time.monotonic()
+        work = asyncio.ensure_future(self._execute(command, env))
         try:
             ran = await asyncio.shield(work)
         except asyncio.CancelledError:  # by the verifier's limit, or by a user
             self._program_hung = await self._waits_for_program()
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
+            if not self._program_hung:
+                again = partial(self._run_again, tests_dir, script, command, env)
+                self._untouched_ended = await self._ends_untouched(again, time.monotonic() - began)
             raise
         if ran.return_code in _CANNOT_RUN and self._try_shell is not None:
             try:
@@ -313,6 +349,50 @@ class SafeVerifier(Verifier):
             except BrokenContent as error:
                 raise EnvironmentBrokenError(str(error)) from error
         return ran
+
+    async def _execute(self, command: str, env: dict[str, str] | None) -> ExecResult:
+        """Run the tests where the environment knows how to; what of the work ran beside them is noted."""
+        run_tests = getattr(self.environment, "run_tests", None) if self._shared else None
+        if run_tests is None:
+            return await self.environment.exec(command, env=env)
+        ran, told, overseen = await run_tests(command, env)
+        self._outlived, self._overseen = told.left, overseen
+        return ran
+
+    async def _ends_untouched(self, again: Callable[[], Awaitable[None]], took_sec: float) -> bool | None:
+        """Whether tests that ran out of time end without the agent's work; None where that cannot be seen.
+
+        Asked only if it was their own limit that ended them, and not a user.
+        """
+        if not (self._shared and hasattr(self.environment, "untouched")) or self.step_name is not None or self._keep:
+            return None
+        try:
+            config = TrialConfig.model_validate_json(self.trial_paths.config_path.read_text(encoding="utf-8"))
+            limit_sec = verifier_sec(read_task(self.task.paths.task_dir), config)
+        except (OSError, ValueError):
+            return None
+        if took_sec < _PART_OF_LIMIT * limit_sec:
+            return None
+        work = asyncio.ensure_future(again())
+        try:
+            done, _ = await asyncio.wait({work}, timeout=limit_sec)
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        if not done:
+            return False
+        return True if work.exception() is None else None
+
+    async def _run_again(self, tests_dir: Path, script: Path, command: str, env: dict[str, str] | None) -> None:
+        """The same tests in an environment that no agent was in; how they end there is of no interest."""
+        tests, logs = str(self._paths.tests_dir), str(self._paths.verifier_dir)
+        pristine = self._system == PRISTINE_SYSTEM
+        environment: Any = self.environment
+        async with environment.untouched():
+            await environment.hand_to_verifier(pristine=pristine, keep=False, tests=tests, logs=logs, rewards=REWARDS)
+            await self._upload(self._sources)
+            await self._make_executable(tests_dir, script)
+            await environment.run_tests(command, env)
 
     async def _waits_for_program(self) -> bool:
         """Whether a program of the agent's, which the tests have started, still runs."""
@@ -322,10 +402,16 @@ class SafeVerifier(Verifier):
         except (SandboxError, TimeoutError):  # what is not known is not held against the agent
             return False
 
-    async def _collect(self, prepared: Prepared) -> None:
-        """Bring the verifier's files to the host, with nothing in them that is not a file."""
-        await self._kill()
+    async def _collect(self, prepared: PreparedEnvironment) -> None:
+        """Bring the verifier's files to the host, with nothing in them that is not a file.
+
+        The reward is what it is when the tests end. What runs on may still change it while it is being ended.
+        """
         host = self.trial_paths.verifier_dir
+        before = await asyncio.to_thread(_rewards, host) if prepared.mounted else None
+        await self._kill()
+        if before is not None and await asyncio.to_thread(_rewards, host) != before:
+            self._reward_changed = True
         if not prepared.mounted:
             if self._shared:
                 await asyncio.to_thread(_empty, host)
@@ -348,7 +434,7 @@ class SafeVerifier(Verifier):
         else:
             await self.environment.download_dir(source_dir=source, target_dir=host)
 
-    def _write_note(self, prepared: Prepared, ignored: list[str], broken: str | None) -> None:
+    def _write_note(self, prepared: PreparedEnvironment, ignored: list[str], broken: str | None) -> None:
         flagged = [one["path"] for one in (self._changes or {}).get("changes", ()) if one["flagged"]]
         counted = len(self._changes["changes"]) + self._changes["more"] if self._changes is not None else None
         note = SafetyNote(
@@ -365,6 +451,14 @@ class SafeVerifier(Verifier):
             test_config=self._test_config,
             program_hung=self._program_hung,
             program_unconfined=self._unconfined,
+            programs_confined=self._overseen.confined if self._overseen is not None else None,
+            programs_free=self._overseen.free if self._overseen is not None else 0,
+            outlived=max(0, self._outlived or 0),
+            reward_changed=self._reward_changed,
+            traps=self._traps,
+            untouched_ended=self._untouched_ended,
+            tests_cut_short=self._told_by_tests.cut_short,
+            tests_contradict=self._told_by_tests.failures,
         )
         earlier = read_safety(self.trial_paths.trial_dir) if self.step_name is not None else None
         write_json(self.trial_paths.trial_dir / SAFETY_FILE, earlier.merged(note) if earlier else note)
@@ -373,6 +467,10 @@ class SafeVerifier(Verifier):
 def _flags_of_patch(artifacts: Path) -> list[str]:
     """What the patch of an instance, as it was collected from the agent's environment, changes of its tests' set-up."""
     return flags(read_plain(artifacts / MODEL_PATCH, _PATCH_LIMIT) or b"")
+
+
+def _rewards(folder: Path) -> list[bytes | None]:
+    return [read_plain(folder / name, _REWARD_LIMIT) for name in REWARDS]
 
 
 def _empty(folder: Path) -> None:

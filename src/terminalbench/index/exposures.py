@@ -43,13 +43,13 @@ _TRIALS = f"""
 """
 
 
-class _Named(msgspec.Struct):
+class _NamedTrial(msgspec.Struct):
     """Of the record of a trial only what it is called everywhere."""
 
     id: str | None = None
 
 
-_decode = decoder(_Named).decode
+_decode = decoder(_NamedTrial).decode
 
 
 class LessonTrial(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,14 +41,14 @@ _GROWN = "tasks were tried again by jobs that followed others: {} times at which
 _NUMBER = re.compile(r"@\d+$")
 
 
-class Treated(NamedTuple):
+class ForeignProfiles(NamedTuple):
     """The profiles of foreign trials, in the order they started, and which profile each trial is of, by its key."""
 
     records: list[ProfileRecord]
     profile: dict[str, str]
 
 
-class _Found(NamedTuple):
+class _FoundProfile(NamedTuple):
     """A profile before it has its own name: what it is called with others, its id and its content."""
 
     called: str
@@ -58,7 +58,7 @@ class _Found(NamedTuple):
 
 def treated(
     rows: Sequence[TrialRow], contents: Mapping[str, dict[str, Any]], known: Sequence[ProfileRecord] = ()
-) -> Treated:
+) -> ForeignProfiles:
     """Find the profiles of trials; `contents` are their treatments by id, `known` profiles keep their names.
 
     A trial whose configuration cannot be read is of the only treatment of its job, else of a profile that is called as
@@ -76,8 +76,8 @@ def treated(
                 versions[place, row.treatment].add(row.trial.agent_version)
         if row.trial is not None and row.trial.agent is not None:
             agents.setdefault(row.treatment, row.trial.agent)
-    seen: dict[tuple[str, str | None], _Found] = {}
-    told = [_Found(_NUMBER.sub("", one.key), one.id, one.content) for one in known]
+    seen: dict[tuple[str, str | None], _FoundProfile] = {}
+    told = [_FoundProfile(_NUMBER.sub("", one.key), one.id, one.content) for one in known]
     found = {(one.called, one.id): one for one in told}
     of_row: dict[str, tuple[str, str]] = {}
     for row in sorted(rows, key=_started):
@@ -91,14 +91,14 @@ def treated(
                 content["agent_version"] = next(iter(ran))
             called = profile_of(row.job) or (row.job if base is None else _name(agents.get(base), content))
             identity = treatment_id(content) if base is not None else f"job:{row.job}"
-            seen[row.job, base] = _Found(called, identity, content)
+            seen[row.job, base] = _FoundProfile(called, identity, content)
         one = seen[row.job, base]
         of_row[row.key] = (one.called, one.id)
         found.setdefault(of_row[row.key], one)
     names = _distinct({key: one.called for key, one in found.items()})
     first = {one.called: one for one in reversed(found.values())}
     records = [_record(names[key], one, first[one.called]) for key, one in found.items()]
-    return Treated(records, {place: names[key] for place, key in of_row.items()})
+    return ForeignProfiles(records, {place: names[key] for place, key in of_row.items()})
 
 
 def _started(row: TrialRow) -> tuple[bool, str, str, str]:
@@ -123,7 +123,7 @@ def _distinct[K](called: Mapping[K, str]) -> dict[K, str]:
     return names
 
 
-def _record(name: str, one: _Found, first: _Found) -> ProfileRecord:
+def _record(name: str, one: _FoundProfile, first: _FoundProfile) -> ProfileRecord:
     """A treatment as a profile; of one that shares its name, what makes it another than the first."""
     lines = [flat(other.summary(), 2 * _LONGEST) for other in differences(first.content, one.content)]
     return ProfileRecord(name, one.id, one.content, some(lines, _SHOWN) or None)

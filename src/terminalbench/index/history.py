@@ -10,7 +10,7 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
-from terminalbench.harbor.limits.accounts import Likely
+from terminalbench.harbor.limits.accounts import LikelyCost
 from terminalbench.index.store import FILE_NAME, migrated_copy
 from terminalbench.records.trial import CLOCK_JUMPED, Outcome
 from terminalbench.records.values import elapsed_sec, total
@@ -51,14 +51,14 @@ class PastTrial(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Past:
+class ProfileHistory:
     """Earlier trials that tell about one planned profile, and of what `kind` they are."""
 
     trials: list[PastTrial]
     kind: str | None
 
     @classmethod
-    def of(cls, plan: Plan, job: JobSpec, history: Sequence[PastTrial]) -> "Past":
+    def of(cls, plan: Plan, job: JobSpec, history: Sequence[PastTrial]) -> "ProfileHistory":
         """Those of the same profile; else those of the same agent and model."""
         same = [t for t in history if t.profile_id == job.profile_id]
         if same:
@@ -84,21 +84,21 @@ class Past:
         return None if summed is None else summed / len(known)
 
 
-def likely_costs(plan: Plan, history: Sequence[PastTrial]) -> dict[str, Likely]:
+def likely_costs(plan: Plan, history: Sequence[PastTrial]) -> dict[str, LikelyCost]:
     """What one try of each profile probably costs: as it declares, else by its own past; none where neither says so.
 
     Never by the past of a profile that is only alike: a dear one would keep a new, cheap one from starting at all.
     """
-    found: dict[str, Likely] = {}
+    found: dict[str, LikelyCost] = {}
     for job in plan.jobs:
         record = plan.record(job.profile)
         declared = record.likely_cost_usd if record is not None else None
-        past = Past([t for t in history if t.profile_id == job.profile_id], SAME)
+        past = ProfileHistory([t for t in history if t.profile_id == job.profile_id], SAME)
         usd = past.mean(job.tasks, _cost_of_a_try) if declared is None else declared
         if declared is not None:
-            found[job.profile] = Likely(declared)
+            found[job.profile] = LikelyCost(declared)
         elif usd is not None:
-            found[job.profile] = Likely(usd, SAME, sum(t.cost_usd is not None for t in past.trials))
+            found[job.profile] = LikelyCost(usd, SAME, sum(t.cost_usd is not None for t in past.trials))
     return found
 
 

@@ -33,7 +33,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Order:
+class SortOrder:
     """By which column a list is sorted, "" as it comes; what has no value there stands last either way."""
 
     column: str = ""
@@ -59,11 +59,11 @@ class Order:
         return [item for _, item in known] + [item for found, item in read if found is None]
 
 
-AS_IT_COMES = Order()
+AS_IT_COMES = SortOrder()
 
 
 @dataclass(frozen=True)
-class Found[T]:
+class ListPage[T]:
     """One page of a list, and how long the whole list is."""
 
     items: list[T]
@@ -145,8 +145,8 @@ def find_batches(
     wanted: BatchFilter,
     window: Window,
     live: Sequence[str] = (),
-    by: Order = AS_IT_COMES,
-) -> Found[BatchSummary]:
+    by: SortOrder = AS_IT_COMES,
+) -> ListPage[BatchSummary]:
     """Batches, sorted by a column, else the live ones first; then the newest."""
     where, values = _batch_conditions(wanted, live)
     total = connection.execute(f"SELECT count(*) {_JOINED}{where}", values)
@@ -156,7 +156,7 @@ def find_batches(
         f" ORDER BY {first}b.batch IN ({_marks(live)}) DESC, b.created_at DESC, b.slug, b.number DESC LIMIT ? OFFSET ?"
     )
     rows = connection.execute(_SUMMARY + where + order, [*values, *live, window.limit, window.offset])
-    return Found([_summary(row) for row in rows], count)
+    return ListPage([_summary(row) for row in rows], count)
 
 
 def _batch_conditions(wanted: BatchFilter, live: Sequence[str]) -> tuple[str, list[Any]]:
@@ -211,8 +211,8 @@ EXPERIMENT_ORDERS = {name: name for name in ("slug", "batches", "trials", "passe
 
 
 def find_experiments(
-    connection: sqlite3.Connection, text: str, window: Window, by: Order = AS_IT_COMES
-) -> Found[ExperimentSummary]:
+    connection: sqlite3.Connection, text: str, window: Window, by: SortOrder = AS_IT_COMES
+) -> ListPage[ExperimentSummary]:
     """Experiments, sorted by a column, then the one with the newest batch first."""
     where = r" WHERE (b.slug || ' ' || coalesce(b.name, '')) LIKE ? ESCAPE '\'" if text else ""
     values = [contains(text)] if text else []
@@ -226,7 +226,7 @@ def find_experiments(
         f"{joined} GROUP BY b.slug ORDER BY {by.sql(EXPERIMENT_ORDERS)}newest DESC, b.slug LIMIT ? OFFSET ?"
     )
     rows = connection.execute(query, [*values, window.limit, window.offset])
-    return Found([ExperimentSummary(**dict(row)) for row in rows], count)
+    return ListPage([ExperimentSummary(**dict(row)) for row in rows], count)
 
 
 def _summary(row: sqlite3.Row) -> BatchSummary:

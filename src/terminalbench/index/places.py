@@ -53,7 +53,7 @@ class ForeignJobs(Batch):
         return self.analytics / self.only[0] if len(self.only) == 1 else self.analytics
 
 
-class Place(NamedTuple):
+class BatchPlace(NamedTuple):
     """Where a batch lies: its key in the index, and its folder."""
 
     key: str
@@ -70,23 +70,35 @@ def find_batches(results_root: Path) -> Iterator[Batch]:
     return (place.batch for place in batch_places(root_around(results_root)) if is_text(place.key))
 
 
-def batch_places(results_root: Path) -> Iterator[Place]:
+def batch_places(results_root: Path) -> Iterator[BatchPlace]:
     """The same, also those whose name is not text."""
     slugs = [entry for entry in _entries(str(results_root)) if not entry.name.startswith(".")]
     if any(is_job(slug.path) for slug in slugs):
-        yield Place(".", str(results_root))
+        yield BatchPlace(".", str(results_root))
     for slug in slugs:
         for entry in _entries(slug.path):
-            if entry.name.isdecimal() and len(entry.name) < _DIGITS and _has_runs(entry.path):
-                yield Place(f"{slug.name}/{entry.name}", entry.path)
+            if _is_batch(entry):
+                yield BatchPlace(f"{slug.name}/{entry.name}", entry.path)
+
+
+def holds_batch(results_root: Path) -> bool:
+    """Whether `batch_places` finds one; looks no further than the first, whose siblings may be thousands."""
+    slugs = [entry for entry in _entries(str(results_root)) if not entry.name.startswith(".")]
+    return any(_is_batch(entry) for slug in slugs for entry in _each_folder(slug.path)) or any(
+        is_job(slug.path) for slug in slugs
+    )
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
+    return sorted(_each_folder(folder), key=lambda entry: entry.name)
+
+
+def _each_folder(folder: str) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return sorted((entry for entry in entries if entry.is_dir()), key=lambda entry: entry.name)
+            yield from (entry for entry in entries if entry.is_dir())
     except OSError:
-        return []
+        return
 
 
 def profile_of(job: str) -> str | None:
@@ -131,6 +143,10 @@ def _children(folder: str) -> Iterator[os.DirEntry[str]]:
 
 def _has(folder: str, names: tuple[str, ...]) -> bool:
     return any(os.path.lexists(f"{folder}/{name}") for name in names)
+
+
+def _is_batch(entry: os.DirEntry[str]) -> bool:
+    return entry.name.isdecimal() and len(entry.name) < _DIGITS and _has_runs(entry.path)
 
 
 def _has_runs(folder: str) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.plan import HARBOR, Plan
 from terminalbench.json_files import read_json
 
 
@@ -31,9 +31,12 @@ class PlanFacts:
         """Those of a plan; of none, nothing is known."""
         if plan is None:
             return cls({}, {}, {}, None)
+        # Of what another tool ran, only the names of the profiles are known.
+        own = plan.imported is None or plan.imported.format == HARBOR
         return cls(
-            {job.profile: job.profile_id for job in plan.jobs},
-            {job.profile: job.profile_id for job in plan.jobs} | {one.key: one.policy_id for one in plan.profiles},
+            {job.profile: job.profile_id for job in plan.jobs if own},
+            {job.profile: job.profile_id for job in plan.jobs if own}
+            | {one.key: one.policy_id for one in plan.profiles if own},
             {(t.label, t.ref.id): t.ref.family for job in plan.jobs for t in job.tasks if t.ref.family is not None},
             msgspec.json.encode(plan.labels, order="sorted").decode(),
         )

@@ -15,7 +15,7 @@ from terminalbench.decode import decoder
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
-from terminalbench.harbor.attempts import numbered
+from terminalbench.harbor.attempt_numbers import numbered
 from terminalbench.harbor.read.results import ReadState, TrialReading
 from terminalbench.index.store import open_index
 from terminalbench.json_files import read_json
@@ -136,8 +136,10 @@ class BatchView(msgspec.Struct, frozen=True):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether these are Harbor jobs that are not ours: each cell is a trial, and nothing was declared."""
-        return any(cell.row is not None and cell.row.foreign for cell in self.cells[:1])
+        """Whether these are results that are not ours: each cell is a trial, and nothing was declared."""
+        return self.plan.imported is not None or any(
+            cell.row is not None and cell.row.foreign for cell in self.cells[:1]
+        )
 
     def repeats(self) -> dict[tuple[str, TaskRef, int], Outcome]:
         """What the last try of an attempt came to, where it was run again after the verdict that counts."""
@@ -168,7 +170,7 @@ def view_batch(batch: Batch, results_root: Path | None = None, plan: Plan | None
     with open_index(root) as connection:
         rows = batch_rows(connection, key)
     cells, superseded = assign_cells(plan, rows)
-    return BatchView(key, plan, cells, superseded)
+    return BatchView(key, plan, cells, superseded, notes=plan.imported.notes_now() if plan.imported else ())
 
 
 def trial_rows(results_root: Path, batch: str) -> list[TrialRow]:
@@ -324,7 +326,7 @@ def row_outcome(row: TrialRow) -> Outcome:
 
 _USAGE = (
     "input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "cost_usd", "usage_source",
-    "cost_source",
+    "cost_source", "all_tokens",
 )  # fmt: skip
 _COLUMNS = (
     "job", "trial", "state", "reason", "profile", "task", "dataset", "superseded", "counts", "attempt", "treatment",

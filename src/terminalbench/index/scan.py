@@ -25,6 +25,7 @@ from terminalbench.harbor.read.treatment import read_treatment, treatment_id
 from terminalbench.index.database import transaction
 from terminalbench.index.exposures import keep_exposures
 from terminalbench.index.foreign import keep_profiles, keep_treatments
+from terminalbench.index.imported import read_trials
 from terminalbench.index.places import TRIAL_FILES, ForeignJobs, batch_places, batch_stamp, is_text, profile_of
 from terminalbench.index.plans import PlanFacts, keep_facts
 from terminalbench.index.queries import trial_columns
@@ -115,6 +116,14 @@ def _scan(
     secrets: Secrets = NONE,
     environment: Callable[[], Secrets] = Secrets.of_environment,
 ) -> ScanReport:
+    if not isinstance(batch, ForeignJobs) and os.path.isdir(batch.imported):  # noqa: PTH112  False where it may not be read
+        return _scan_imported(connection, key, batch)
+    return _scan_folders(connection, key, batch, secrets, environment)
+
+
+def _scan_folders(
+    connection: sqlite3.Connection, key: str, batch: Batch, secrets: Secrets, environment: Callable[[], Secrets]
+) -> ScanReport:
     foreign = isinstance(batch, ForeignJobs)
     seen = None if foreign else batch_stamp(str(batch.folder))
     query = (
@@ -182,13 +191,42 @@ def _scan(
     return ScanReport(found.seen, len(found.changed), len(found.gone), tuple(unreadable))
 
 
+def _scan_imported(connection: sqlite3.Connection, key: str, batch: Batch) -> ScanReport:
+    """Bring the index of an imported batch up to date: its plan says which file holds its trials, all of them."""
+    noted = connection.execute("SELECT plan_stamp FROM batches WHERE batch = ?", (key,)).fetchone()
+    (seen,) = connection.execute("SELECT count(*) FROM trials WHERE batch = ?", (key,)).fetchone()
+    stamp = _plan_stamp(batch)
+    if noted is not None and noted["plan_stamp"] == stamp and seen:
+        return ScanReport(seen=seen)
+    noting = _read_plan(key, batch, stamp)
+    record = noting.plan.imported if noting.plan is not None else None
+    problem = noting.problem or ("its import did not end" if record is None else None)
+    readings: list[TrialReading] = []
+    try:
+        readings = read_trials(batch, record) if record is not None else []
+    except TbenchError as error:
+        problem = str(error)
+    facts = PlanFacts.of(noting.plan)
+    rows = [_values(key, one, stamp, facts, superseded=False) for one in readings]
+    with transaction(connection):
+        connection.execute(_INSERT_BATCH, noting.values)
+        for table in ("trials", "exposures"):
+            connection.execute(f"DELETE FROM {table} WHERE batch = ?", (key,))  # noqa: S608
+        for place in range(0, len(rows), _CHUNK):
+            _insert(connection, rows[place : place + _CHUNK])
+        keep_facts(connection, key, noting.plan)
+        summarize(connection, key, noting.plan)
+        connection.execute(_SETTLE, (None if problem else batch_stamp(str(batch.folder)), key))
+    return ScanReport(len(rows), len(rows), max(0, seen - len(rows)), (f"{key}: {problem}",) if problem else ())
+
+
 def _unsettled(connection: sqlite3.Connection, key: str) -> list[sqlite3.Row]:
     """The trials of a batch that a later scan has to look at again."""
     query = "SELECT job, trial, reason, state FROM trials WHERE batch = ? AND state IN (?, ?)"
     return connection.execute(query, (key, ReadState.UNREADABLE.value, ReadState.UNFINISHED.value)).fetchall()
 
 
-class _Look(NamedTuple):
+class _FolderScan(NamedTuple):
     """What a walk through the trial folders of a batch found, beside what the index knows."""
 
     seen: int
@@ -197,7 +235,7 @@ class _Look(NamedTuple):
     problems: list[str]
 
 
-def _look(key: str, batch: Batch, known: dict[tuple[str, str], str]) -> _Look:
+def _look(key: str, batch: Batch, known: dict[tuple[str, str], str]) -> _FolderScan:
     seen: set[tuple[str, str]] = set()
     changed: list[tuple[Path, str]] = []
     aside = (found for found in _trial_folders(batch.superseded, set()) if not _still_there(found, batch))
@@ -216,10 +254,10 @@ def _look(key: str, batch: Batch, known: dict[tuple[str, str], str]) -> _Look:
     problems += [f"{key}/runs/{job}: permission denied, its trials are not known" for job in sorted(denied)]
     unseen = [place for place in known.keys() - seen if not only or place[0] in only]
     gone = {place for place in unseen if place[0] not in denied and "" not in denied}
-    return _Look(len(seen), changed, gone, problems)
+    return _FolderScan(len(seen), changed, gone, problems)
 
 
-class _Folder(NamedTuple):
+class _TrialFolder(NamedTuple):
     """A trial folder, with a stamp that changes when its result does. No Path: there are ten thousand of them."""
 
     job: str
@@ -230,7 +268,7 @@ class _Folder(NamedTuple):
 
 def _trial_folders(
     runs: Path, denied: set[str], *, links: bool = False, only: tuple[str, ...] = ()
-) -> Iterator[_Folder]:
+) -> Iterator[_TrialFolder]:
     """Every trial folder below `runs`. `denied` gets the jobs that may not be looked into; "": not even `runs`.
 
     With `links`, a job may be a link to one that lies elsewhere; `only` names the jobs that are looked into.
@@ -241,7 +279,7 @@ def _trial_folders(
         for entry in _folders(job.path, denied, job.name):
             stamp = _stamp(entry.path)
             if stamp is not None:
-                yield _Folder(job.name, entry.name, entry.path, stamp)
+                yield _TrialFolder(job.name, entry.name, entry.path, stamp)
 
 
 def _read(folder: Path, stamp: str, secrets: Secrets) -> TrialReading:
@@ -251,7 +289,7 @@ def _read(folder: Path, stamp: str, secrets: Secrets) -> TrialReading:
     return read_trial(folder, profile=profile_of(folder.parent.name), secrets=secrets)
 
 
-def _still_there(kept: _Folder, batch: Batch) -> bool:
+def _still_there(kept: _TrialFolder, batch: Batch) -> bool:
     """Whether a try that was set aside is also where it was: Harbor was killed before it could remove it."""
     original = batch.runs / kept.job / kept.name.rpartition("-try")[0]
     try:
@@ -310,7 +348,7 @@ def _plan_stamp(batch: Batch) -> str:
     return f"{status.st_size}:{status.st_mtime_ns}"
 
 
-class _Noting(NamedTuple):
+class _BatchNote(NamedTuple):
     """What is noted of a batch; `problem`: why its plan cannot be read. A batch is listed either way."""
 
     plan: Plan | None
@@ -325,22 +363,23 @@ _INSERT_BATCH = (
 )
 
 
-def _read_plan(key: str, batch: Batch, stamp: str) -> _Noting:
+def _read_plan(key: str, batch: Batch, stamp: str) -> _BatchNote:
     slug = batch.folder.parent.name
     try:
         plan: Plan = read_json(batch.plan_json, Plan)
     except FileNotFoundError:
-        return _Noting(None, (key, slug, batch.number, "a folder of Harbor jobs", None, None, None, stamp))
+        return _BatchNote(None, (key, slug, batch.number, "a folder of Harbor jobs", None, None, None, stamp))
     except (TbenchError, OSError) as error:
         reason = error.what if isinstance(error, TbenchError) else str(error)
-        return _Noting(None, (key, slug, batch.number, "plan.json cannot be read", None, None, None, None), reason)
+        return _BatchNote(None, (key, slug, batch.number, "plan.json cannot be read", None, None, None, None), reason)
     planned = sum(job.trials for job in plan.jobs)
     created = plan.provenance.created_at
-    return _Noting(plan, (key, plan.slug, batch.number, plan.name, created, plan.baseline, planned, stamp))
+    return _BatchNote(plan, (key, plan.slug, batch.number, plan.name, created, plan.baseline, planned, stamp))
 
 
 def _values(key: str, reading: TrialReading, stamp: str, facts: PlanFacts, *, superseded: bool) -> dict[str, object]:
-    profile = profile_of(reading.job)
+    told = reading.trial.profile if reading.trial is not None else None
+    profile = told or profile_of(reading.job)
     known: dict[str, object] = {"batch": key, "stamp": stamp, "profile": profile, "superseded": superseded}
     if reading.trial is not None:
         known |= {"record": msgspec.json.encode(reading.trial), "lessons": reading.trial.delivery.lessons}

@@ -28,7 +28,7 @@ _MOST_MEMORY = 512 << 20
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryResult:
     """The rows of a query; `more` says that the limit cut it."""
 
     columns: list[str]
@@ -40,7 +40,7 @@ class Answer:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def ask(results_root: Path, sql: str, limit: int | None = 1000, timeout_sec: float | None = TIMEOUT_SEC) -> Answer:
+def ask(results_root: Path, sql: str, limit: int | None = 1000, timeout_sec: float | None = TIMEOUT_SEC) -> QueryResult:
     """What `sql` finds. Anything but reading is refused, and what takes too long or too much is ended. Scan first."""
     with closing(open_for_reading(results_root, timeout_sec=30.0)) as connection:
         connection.row_factory = None
@@ -66,7 +66,7 @@ def ask(results_root: Path, sql: str, limit: int | None = 1000, timeout_sec: flo
         if cursor.description is None:
             raise UserError("is no query: it returns no rows", where="SQL", hint="start with SELECT")
         rows = found if limit is None else found[:limit]
-        return Answer(_unique([column[0] for column in cursor.description]), rows, len(rows) < len(found))
+        return QueryResult(_unique([column[0] for column in cursor.description]), rows, len(rows) < len(found))
 
 
 _TOO_MUCH = f"needs more than {_MOST_MEMORY >> 20} MB of memory"

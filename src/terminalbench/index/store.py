@@ -3,6 +3,9 @@
 It lies in the results root. A root that cannot be written (an archive, another user's folder, a read-only disk) has its
 index in this user's cache folder; it begins as a copy of the one in the root, if there is one: a scan reads again only
 what has changed since. Where that folder cannot be written either, it is in the memory of the process.
+
+A folder that holds no batch is not written, and nothing is kept of it elsewhere: it may be any folder, and a file of
+that name in it another program's. Its index is in memory too.
 """
 
 import hashlib
@@ -16,8 +19,9 @@ from pathlib import Path
 
 from terminalbench.errors import TbenchError
 from terminalbench.index.database import SIDE_FILES, is_damaged, migrate, opened, set_aside, write_ahead
+from terminalbench.index.places import holds_batch
 from terminalbench.index.plans import keep_all_facts
-from terminalbench.modes import make_file, make_folder, make_own_folder
+from terminalbench.modes import make_file, make_own_folder
 
 FILE_NAME = "index.db"
 
@@ -177,6 +181,7 @@ MIGRATIONS: list[tuple[str, str]] = [
         DELETE FROM summaries;
         """,
     ),
+    ("017_all_tokens", "ALTER TABLE trials ADD COLUMN all_tokens INTEGER;"),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
 has the trials read anew by the next scan.
@@ -191,10 +196,16 @@ def open_index(results_root: Path, *, in_root: bool = False) -> Generator[sqlite
 
     With `in_root` it is the one in the root, or an error.
     """
-    if in_root and not _can_be_written(results_root):
+    if in_root and holds_batch(results_root) and not _can_be_written(results_root):
         raise TbenchError("the index cannot be written", where=str(results_root / FILE_NAME), hint=_why(results_root))
-    make_folder(results_root)
     file = index_file(results_root)
+    with _opened_at(file, results_root) as connection:
+        yield connection
+
+
+@contextmanager
+def _opened_at(file: Path | None, results_root: Path) -> Generator[sqlite3.Connection]:
+    """The index in a file or in memory, with every table."""
     made = _made(file, results_root) if file is not None else _connect(_in_memory(results_root.resolve()), results_root)
     with closing(made) as connection:
         try:
@@ -205,8 +216,8 @@ def open_index(results_root: Path, *, in_root: bool = False) -> Generator[sqlite
 
 def open_for_reading(results_root: Path, *, timeout_sec: float = 5.0) -> sqlite3.Connection:
     """A connection that cannot write. The caller closes it; any thread may use it. The index is made if need be."""
-    with open_index(results_root):
-        file = index_file(results_root)
+    file = index_file(results_root)  # once: the first batch of the folder may come meanwhile
+    with _opened_at(file, results_root):
         uri = _in_memory(results_root.resolve()) if file is None else f"{file.as_uri()}?mode=ro"
         connection = opened(uri, timeout_sec)
         connection.execute("PRAGMA query_only = ON")
@@ -215,6 +226,8 @@ def open_for_reading(results_root: Path, *, timeout_sec: float = 5.0) -> sqlite3
 
 def index_file(results_root: Path) -> Path | None:
     """The file of the index now: in the root, or elsewhere where that cannot be written; None is in memory."""
+    if not holds_batch(results_root):
+        return None
     if _can_be_written(results_root):
         return (results_root / FILE_NAME).absolute()
     return _elsewhere(results_root.resolve())
@@ -230,9 +243,7 @@ def index_mark(results_root: Path) -> tuple[object, ...]:
 
 
 def _can_be_written(results_root: Path) -> bool:
-    """Whether the index can lie in the root. One that does not exist is made."""
-    if not results_root.exists():
-        return True
+    """Whether the index can lie in the root, which is there."""
     file = results_root / FILE_NAME
     if not os.access(results_root, os.W_OK | os.X_OK) or file.is_dir():
         return False

@@ -26,7 +26,7 @@ from terminalbench.text.numbers import dollars
 from terminalbench.text.outcomes import word
 
 
-class Ended(Protocol):
+class RatedTrial(Protocol):
     """A planned trial, as a pass rate sees it."""
 
     @property
@@ -46,7 +46,7 @@ class Rates(msgspec.Struct, frozen=True):
     rate_all: float | None = None
 
 
-def pass_rates(trials: Iterable[Ended]) -> Rates:
+def pass_rates(trials: Iterable[RatedTrial]) -> Rates:
     """The pass rate over the planned trials of one profile."""
     tasks: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for trial in trials:

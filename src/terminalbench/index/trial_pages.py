@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.index.pages import AS_IT_COMES, Found, Order, Window, contains, where_of
+from terminalbench.index.pages import AS_IT_COMES, ListPage, SortOrder, Window, contains, where_of
 from terminalbench.index.queries import TrialRow, trial_row
 
 
@@ -39,8 +39,8 @@ TRIAL_ORDERS = {
 
 
 def find_trials(
-    connection: sqlite3.Connection, wanted: TrialFilter, window: Window, by: Order = AS_IT_COMES
-) -> Found[tuple[str, TrialRow]]:
+    connection: sqlite3.Connection, wanted: TrialFilter, window: Window, by: SortOrder = AS_IT_COMES
+) -> ListPage[tuple[str, TrialRow]]:
     """Trials with their batch, sorted by a column, then the newest first."""
     conditions: list[str] = []
     values: list[Any] = []
@@ -70,7 +70,7 @@ def find_trials(
         connection.create_function("failure_class", 1, _failure_class, deterministic=True)
     query = f"SELECT * FROM trials{where} ORDER BY {by.sql(TRIAL_ORDERS)}started_at DESC LIMIT ? OFFSET ?"  # noqa: S608
     rows = connection.execute(query, [*values, window.limit, window.offset])
-    return Found([(row["batch"], trial_row(row)) for row in rows], count)
+    return ListPage([(row["batch"], trial_row(row)) for row in rows], count)
 
 
 def find_trial(connection: sqlite3.Connection, batch: str, job: str, name: str) -> TrialRow | None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.index.foreign import copies, copies_note, view_jobs
+from terminalbench.index.imported import ForeignFile
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
@@ -15,7 +16,9 @@ from terminalbench.index.store import open_index
 
 
 def open_view(batch: Batch, results_root: Path | None = None, known: Sequence[ProfileRecord] = ()) -> BatchView:
-    """The state of a batch, or of Harbor jobs that are not ours; `known` are profiles of jobs beside them."""
+    """The state of a batch, or of results that are not ours; `known` are profiles of jobs beside them."""
+    if isinstance(batch, ForeignFile):
+        return batch.view()
     root = results_root or batch.results_root
     scan_batch(batch, root)
     if not isinstance(batch, ForeignJobs):

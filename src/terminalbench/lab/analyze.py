@@ -11,7 +11,7 @@ from terminalbench.analytics.run import AnalysisRequest, AnalysisResult, Progres
 from terminalbench.analytics.selection import Filter, pick
 from terminalbench.errors import UserError
 from terminalbench.lab.arguments import checked, path_of
-from terminalbench.lab.select import Named, Selected, select
+from terminalbench.lab.select import Named, SelectedBatches, select
 from terminalbench.report.write import HTML, remove_report, write_analysed
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ def analyze(
     return done
 
 
-def request_of(selected: Selected, wanted: Filter, *, output: Path | None = None, **more: Any) -> AnalysisRequest:
+def request_of(
+    selected: SelectedBatches, wanted: Filter, *, output: Path | None = None, **more: Any
+) -> AnalysisRequest:
     """What to analyse: the batches, with the analyzers and the `[analysis]` table of their file as it is now."""
     return AnalysisRequest(
         batches=selected.batches,

@@ -34,9 +34,9 @@ from terminalbench.records.event import Event
 from terminalbench.records.trial import Outcome, TaskRef, Trial
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.executors.local import ask
-from terminalbench.runner.preflight import Prepared
+from terminalbench.runner.preflight import PreparedPlan
 from terminalbench.runner.run import prepare_run
-from terminalbench.runner.supervise import Launch, Supervisor
+from terminalbench.runner.supervise import BatchSupervisor, Launch
 from terminalbench.secrets.find import is_template
 from terminalbench.secrets.values import Secrets
 
@@ -168,7 +168,7 @@ def _checked(
         if event.profile in state.profiles:
             state.apply(event)
 
-    supervisor = Supervisor(batch, [*trusted.values(), *installs.values()], 0, watch, lambda: progress(state))
+    supervisor = BatchSupervisor(batch, [*trusted.values(), *installs.values()], 0, watch, lambda: progress(state))
     supervisor.run()
     found = {agent: _by_task(batch, launch.job.name) for agent, launch in trusted.items()}
     interrupted, opted = bool(supervisor.signals), {}
@@ -197,7 +197,7 @@ def _in_the_agents_system(
     oracle: Launch,
     found: Mapping[tuple[str | None, str], Trial],
     images: PlannedImages | None,
-) -> Supervisor | None:
+) -> BatchSupervisor | None:
     """Tries solutions that failed once more, with tests that run in the system that they changed; None without any."""
     failed = {key for key, trial in found.items() if trial.outcome is Outcome.FAILED}
     tasks = tuple(task for task in oracle.job.tasks if (task.label, task.ref.id) in failed)
@@ -206,7 +206,7 @@ def _in_the_agents_system(
     opted = dataclasses.replace(experiment, run=dataclasses.replace(experiment.run, verifier_system="agent"))
     job = msgspec.structs.replace(oracle.job, name=f"{oracle.job.name}-agent-system", tasks=tasks)
     launch = _launch(opted, batch, _stand_in("oracle"), job, oracle.env, images)
-    return Supervisor(batch, [launch], 0, lambda _: None, lambda: None)
+    return BatchSupervisor(batch, [launch], 0, lambda _: None, lambda: None)
 
 
 def _plan_of(plan: Plan, trusted: Mapping[str, Launch]) -> Plan:
@@ -312,7 +312,7 @@ def _ending(trial: Trial | None) -> str:
 
 
 def _profile_check(
-    prepared: Prepared, job: JobSpec, probes: dict[str, Launch], batch: Batch, *, probe: bool
+    prepared: PreparedPlan, job: JobSpec, probes: dict[str, Launch], batch: Batch, *, probe: bool
 ) -> ProfileCheck:
     plan, profile = prepared.plan, prepared.profiles[job.profile]
     excluded = next((e.reason for e in plan.excluded if e.profile == profile.key), None)

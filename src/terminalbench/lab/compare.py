@@ -7,8 +7,10 @@ from typing import get_args
 from terminalbench.analytics.compare import compare_views
 from terminalbench.analytics.gate import FailIf, Held, gate, unaccepted, unchanged
 from terminalbench.analytics.model import Comparison, Metric, ProfileSummary
-from terminalbench.analytics.settings import Asked
+from terminalbench.analytics.pool import pool
+from terminalbench.analytics.settings import ComparisonRequest
 from terminalbench.errors import GateFailed, Incomplete, UserError, did_you_mean
+from terminalbench.formats.row import ReadOptions
 from terminalbench.lab.arguments import checked, path_of
 from terminalbench.lab.select import Named, select
 from terminalbench.live.processes import resume_places
@@ -25,22 +27,36 @@ def compare(
     metric: Metric = "pass",
     k: int | None = None,
     by_snapshot: bool = False,
+    only: str | None = None,
+    reading: ReadOptions | None = None,
     results: Path | str | None = None,
     root: Path | str | None = None,
 ) -> Comparison:
     """Which profile is better, by how much, and how sure that is. Without a batch: the newest of the results folder.
 
     Several batches are pooled where a profile is the same treatment; one with lessons is, whatever its memory held,
-    unless they are told apart `by_snapshot`. `contrasts` are pairs (new, old); without them
-    those that the plan declares are computed, or each profile against the `baseline`.
+    unless they are told apart `by_snapshot`. Other batches of the experiment that hold the same profiles are taken too,
+    unless `only` says why not. `contrasts` are pairs (new, old); without them
+    those that the plan declares are computed, or each profile against the `baseline`. A file or a folder of another
+    tool's results is read as `reading` says.
     """
     if metric not in (known := get_args(Metric.__value__)):
         raise UserError(f'there is no metric "{metric}"', hint=did_you_mean(metric, known))
-    selected = select(*batches, results=path_of(results), root=path_of(root), with_data=True)
+    selected = select(
+        *batches,
+        results=path_of(results),
+        root=path_of(root),
+        with_data=True,
+        reading=ReadOptions() if reading is None else reading,
+    )
     pairs = tuple((new, old) for new, old in contrasts)
-    views = selected.views()
-    places = resume_places(selected.batches, views)
-    asked = Asked(
+    if only is not None and not only.strip():
+        raise UserError(
+            "--only wants a reason", hint='say why the other batches are left out, as --only "the key was wrong"'
+        )
+    pooled = pool(selected.batches, by_snapshot=by_snapshot, only=only)
+    places = resume_places(pooled.batches, pooled.views)
+    asked = ComparisonRequest(
         baseline=baseline,
         contrasts=pairs,
         metric=metric,
@@ -48,8 +64,10 @@ def compare(
         analysis=selected.analysis,
         places=places,
         by_snapshot=by_snapshot,
+        departures=pooled.departures,
+        notes=pooled.notes,
     )
-    return compare_views(views, asked)
+    return compare_views(pooled.views, asked)
 
 
 def hold_gate(

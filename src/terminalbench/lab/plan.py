@@ -20,7 +20,7 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.snapshots import plan_with_lessons
 from terminalbench.experiments.task_folder import broken
 from terminalbench.harbor.jobs import command, job_config
-from terminalbench.harbor.limits.accounts import Likely
+from terminalbench.harbor.limits.accounts import LikelyCost
 from terminalbench.index.history import PastTrial, likely_costs, past_trials
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.arguments import checked
@@ -48,7 +48,7 @@ class PlannedBudget(msgspec.Struct, frozen=True):
 
     budget_usd: float
     free: list[str]
-    likely: dict[str, Likely]
+    likely: dict[str, LikelyCost]
     cost_unknown: list[str]
     cost_usd: float | None
     slots: int

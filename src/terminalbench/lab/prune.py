@@ -28,7 +28,7 @@ _NAMED = re.compile(rb"(?<![A-Za-z0-9._-])(?=([A-Za-z0-9._-]{1,100}/\d{1,9})(?![
 
 
 @dataclass(frozen=True)
-class Old:
+class OldBatch:
     """A batch that was looked at: its key (`slug/n`), when it was last written to, its size, and why it stays."""
 
     key: str
@@ -39,14 +39,14 @@ class Old:
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovedBatches:
     """What became of a removal: the batches that are gone, and what could not be removed."""
 
     keys: tuple[str, ...]
     problems: tuple[str, ...]
 
 
-def find_old(root: Path, named: Sequence[Path], *, days: float, keep: int, now: datetime) -> list[Old]:
+def find_old(root: Path, named: Sequence[Path], *, days: float, keep: int, now: datetime) -> list[OldBatch]:
     """The batches that are named; else those that nothing was written to for `days`, but the newest `keep` of a slug.
 
     One that runs, or that a comparison, an episode, a lesson, a training or a night names, stays and says why.
@@ -69,7 +69,7 @@ def find_old(root: Path, named: Sequence[Path], *, days: float, keep: int, now: 
     return judged
 
 
-def remove(root: Path, found: Sequence[Old]) -> Removed:
+def remove(root: Path, found: Sequence[OldBatch]) -> RemovedBatches:
     """Remove the batches that do not stay; the index follows. What is being run or was renamed meanwhile is left."""
     gone: list[str] = []
     problems: list[str] = []
@@ -87,7 +87,7 @@ def remove(root: Path, found: Sequence[Old]) -> Removed:
     for left in root.glob(f"*/{ASIDE}*"):
         _remove_tree(left)
     scan_all(root)
-    return Removed(tuple(gone), tuple(problems))
+    return RemovedBatches(tuple(gone), tuple(problems))
 
 
 def _named(root: Path, named: Sequence[Path]) -> list[Path]:
@@ -109,14 +109,14 @@ def _newest(slug: Path, keep: int) -> list[Path]:
     return [slug / str(number) for number in numbers[len(numbers) - keep :]] if keep else []
 
 
-def _old(root: Path, folder: Path) -> Old:
+def _old(root: Path, folder: Path) -> OldBatch:
     batch = Batch(folder)
     told = [path for path in (batch.plan_json, batch.events_jsonl) if path.exists()] or [folder]
     times = [path.stat().st_mtime for path in told]
-    return Old(folder.relative_to(root).as_posix(), folder, datetime.fromtimestamp(max(times), UTC))
+    return OldBatch(folder.relative_to(root).as_posix(), folder, datetime.fromtimestamp(max(times), UTC))
 
 
-def _judged(one: Old, record: str | None, comparison: str | None) -> Old:
+def _judged(one: OldBatch, record: str | None, comparison: str | None) -> OldBatch:
     batch = Batch(one.folder)
     why = None
     if one.folder.is_symlink() or one.folder.parent.is_symlink():

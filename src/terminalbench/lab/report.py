@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from terminalbench.lab.select import Selected
-from terminalbench.report.build import Measured
+from terminalbench.lab.select import SelectedBatches
+from terminalbench.report.build import ReportInput
 from terminalbench.report.write import open_source, write_report
 from terminalbench.text.progress import tell
 
 
-def report(selected: Selected, output: Path | None = None) -> tuple[Path, Path]:
+def report(selected: SelectedBatches, output: Path | None = None) -> tuple[Path, Path]:
     """Write report.html and comparison_report.md about the newest of the batches, with a trend over the others."""
     parts = len(selected.batches) + 1
     sources = []
@@ -22,5 +22,5 @@ def report(selected: Selected, output: Path | None = None) -> tuple[Path, Path]:
     return written
 
 
-def _created(source: Measured) -> tuple[str, str]:
+def _created(source: ReportInput) -> tuple[str, str]:
     return (source.view.plan.provenance.created_at or "", str(source.batch.folder))

@@ -6,7 +6,7 @@ from pathlib import Path
 from terminalbench.errors import UserError
 from terminalbench.faults import ErrorClass
 from terminalbench.lab.arguments import checked, path_of
-from terminalbench.lab.run import Ended, Told, ended, listener_of
+from terminalbench.lab.run import FinishedRun, Told, ended, listener_of
 from terminalbench.lab.select import Named, find_target
 from terminalbench.lab.top_up import top_up as topped_up
 from terminalbench.runner import resume as runner
@@ -26,7 +26,7 @@ def resume(
     accept_changed: bool = False,
     listener: Told | None = None,
     root: Path | str | None = None,
-) -> Ended:
+) -> FinishedRun:
     """Run what is missing of a batch. Returns when it is over.
 
     A batch that is named by its experiment first gains what the file has gained: attempts, tasks, profiles. `attempts`

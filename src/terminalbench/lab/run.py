@@ -41,7 +41,7 @@ type Told = Listener | Callable[[Event], None]
 
 
 @dataclass(frozen=True)
-class Ended:
+class FinishedRun:
     """A batch when a command has run it. `view` is its state: every planned trial, and what became of it.
 
     `nothing_ran` when nothing was missing; `problems` are lines about what else went wrong. `over_budget` says which
@@ -85,7 +85,7 @@ def run(
     gate: Path | str | None = None,
     root: Path | str | None = None,
     number: int | None = None,
-) -> Ended:
+) -> FinishedRun:
     """Run an experiment: one Harbor job per profile, in a new batch. Returns when it is over.
 
     `tasks` and `profiles` pick some of it, by name or glob; `attempts` are instead of those of its file; `labels`
@@ -113,10 +113,10 @@ def listener_of(told: Told | None) -> Listener:
         raise UserError("a batch runs in the main thread only: it takes the signals of the process", hint=hint)
     if isinstance(told, Listener):
         return told
-    return Listener(event=_Careful(told)) if told is not None else Listener()
+    return Listener(event=_GuardedCallback(told)) if told is not None else Listener()
 
 
-class _Careful:
+class _GuardedCallback:
     """The function of a program that listens: it is called no more after its first error, and the run goes on."""
 
     def __init__(self, told: Callable[[Event], None]) -> None:
@@ -134,21 +134,23 @@ class _Careful:
             logging.getLogger(__name__).warning("%s", self.problems[0], exc_info=error)
 
 
-def ended(result: RunResult, listener: Listener) -> Ended:
+def ended(result: RunResult, listener: Listener) -> FinishedRun:
     """Bring index and export of a batch up to date; send the notifications of its end, if something ran."""
     nothing_ran, problems = result.view is not None, result.problems
-    if isinstance(listener.event, _Careful):
+    if isinstance(listener.event, _GuardedCallback):
         problems = (*problems, *listener.event.problems)
     if result.view is not None:
         view = result.view
     else:
         unreadable = [f"unreadable: {printable(problem)}" for problem in scan_batch(result.batch).unreadable]
         view = view_batch(result.batch)
-        problems = (*unreadable, *problems, *notify_end(view, result.interrupted))
+        problems = (*unreadable, *problems, *notify_end(view, result.interrupted, result.batch))
     if not (nothing_ran and result.as_indexed and export_is_current(result.batch)):
         export_index(result.batch, view)
     said = tuple(dict.fromkeys(problems))
-    return Ended(result.batch, view, result.interrupted, nothing_ran, said, tuple(_over_budget(result.batch, view)))
+    return FinishedRun(
+        result.batch, view, result.interrupted, nothing_ran, said, tuple(_over_budget(result.batch, view))
+    )
 
 
 def _over_budget(batch: Batch, view: BatchView) -> Iterator[str]:
@@ -162,8 +164,11 @@ def _over_budget(batch: Batch, view: BatchView) -> Iterator[str]:
             yield together.over_said
 
 
-def notify_end(view: BatchView, interrupted: bool) -> list[str]:
-    """Send what `[notify]` asks for at the end of a batch: that it is over, and proven regressions. The failures."""
+def notify_end(view: BatchView, interrupted: bool, batch: Batch | None = None) -> list[str]:
+    """Send what `[notify]` asks for at the end of a batch: that it is over, and proven regressions. The failures.
+
+    A regression is proven by all batches with the same profiles together, where `batch` says which they lie beside.
+    """
     notifier = Notifier.of(view.plan)
     measured, passed = (sum(c.measured for c in view.cells), sum(c.outcome is Outcome.PASSED for c in view.cells))
     how = "interrupted" if interrupted else "finished"
@@ -173,15 +178,16 @@ def notify_end(view: BatchView, interrupted: bool) -> list[str]:
     notifier.tell("finished", f"{how}: {measured} of {len(view.cells)} measured, {passed} passed, cost {spent}")
     if measured and notifier.wants("regression"):
         from terminalbench.analytics.compare import compare_views
+        from terminalbench.analytics.pool import pool
 
-        for contrast in compare_views([view]).contrasts:
+        for contrast in compare_views(pool([batch]).views if batch is not None else [view]).contrasts:
             if contrast.verdict == "worse":
                 notifier.tell("regression", contrast.sentence)
     return notifier.finish()
 
 
 @dataclass(frozen=True)
-class Detached:
+class DetachedRun:
     """A command in the background: its batch when it runs, its exit code when it has ended; neither: it prepares."""
 
     pid: int
@@ -190,7 +196,7 @@ class Detached:
     code: int | None = None
 
 
-def detach(arguments: Sequence[str]) -> Detached:
+def detach(arguments: Sequence[str]) -> DetachedRun:
     """Start `tbench ARGUMENTS` in a session of its own, its output in a log; return when it runs or has ended."""
     with tempfile.NamedTemporaryFile(prefix="tbench-run-", suffix=".log", delete=False) as log:
         process = subprocess.Popen(
@@ -205,9 +211,9 @@ def detach(arguments: Sequence[str]) -> Detached:
         code = process.poll()
         batch = _batch_of(process.pid) if code is None else None
         if code is not None or batch is not None:
-            return Detached(process.pid, Path(log.name), batch, code)
+            return DetachedRun(process.pid, Path(log.name), batch, code)
         time.sleep(0.1)
-    return Detached(process.pid, Path(log.name))
+    return DetachedRun(process.pid, Path(log.name))
 
 
 def _batch_of(pid: int) -> Batch | None:

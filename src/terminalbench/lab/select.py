@@ -10,6 +10,9 @@ from terminalbench.experiments.config import load
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.project import project_root
 from terminalbench.experiments.tables import AnalysisTable
+from terminalbench.formats.row import ReadOptions
+from terminalbench.formats.source import ENDINGS
+from terminalbench.index.imported import ForeignFile
 from terminalbench.index.places import ForeignJobs, find_batches, find_jobs, root_around
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView
@@ -35,7 +38,7 @@ type Named = Target | Batch | Experiment | Path | str
 
 
 @dataclass(frozen=True)
-class Selected:
+class SelectedBatches:
     """Batches in the order they were named, each once, and the experiment they were named by, if they were."""
 
     targets: tuple[Target, ...]
@@ -105,14 +108,59 @@ def open_experiment(experiment: Experiment | Path | str, root: Path | str | None
 
 
 def select(
-    *named: Named | None, results: Path | None = None, root: Path | None = None, with_data: bool = False
-) -> Selected:
-    """The batches that are named; without a name, the newest of the results folder."""
-    found = [find_target(name, None, results, root, with_data=with_data, foreign=True) for name in named or (None,)]
-    return Selected(tuple({target.batch: target for target in reversed(found)}.values())[::-1], root)
+    *named: Named | None,
+    results: Path | None = None,
+    root: Path | None = None,
+    with_data: bool = False,
+    reading: ReadOptions | None = None,
+) -> SelectedBatches:
+    """The batches that are named; without a name, the newest of the results folder.
+
+    With `reading`, a file or a folder of another tool's results is read as these options say, and kept nowhere.
+    """
+    found = [
+        (_of_other_tool(name, reading) if reading is not None else None)
+        or find_target(name, None, results, root, with_data=with_data, foreign=True)
+        for name in named or (None,)
+    ]
+    return SelectedBatches(tuple({target.batch: target for target in reversed(found)}.values())[::-1], root)
 
 
-def select_numbered(name: Path | None, numbers: str | None, results: Path | None, root: Path | None) -> Selected:
+def _of_other_tool(name: Named | None, reading: ReadOptions) -> Target | None:
+    """The results of another tool that a path names; None where it names a batch, an experiment or Harbor jobs."""
+    from terminalbench.formats.reader import UnrecognisedFormat
+    from terminalbench.lab.imports import read_foreign
+
+    if not isinstance(name, str | Path):
+        return None
+    if not is_there(Path(name)):
+        if Path(name).suffix.lower() in ENDINGS:
+            raise UserError("there is no such file", where=str(name))
+        return None
+    path = Path(name).resolve()
+    if path.suffix == ".toml" or (is_folder(path) and _is_ours(path)):
+        return None
+    try:
+        return Target(ForeignFile(path, read_foreign(path, reading, shown=str(name))))
+    except UnrecognisedFormat:
+        if is_folder(path):
+            return None
+        raise
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder holds what `find_target` knows: a batch, one that lost its plan, Harbor jobs."""
+    inside = any(place.name == "runs" and _is_batch(place.parent) for place in (folder, *folder.parents[:2]))
+    return (
+        inside
+        or _is_batch(folder)
+        or _lost_its_plan(folder)
+        or find_jobs(folder) is not None
+        or (any(folder.glob("*/plan.json")) or any(folder.glob("*/*/plan.json")))
+    )
+
+
+def select_numbered(name: Path | None, numbers: str | None, results: Path | None, root: Path | None) -> SelectedBatches:
     """The batches to analyse: those of an experiment file with these numbers, a batch folder, a folder of Harbor jobs.
 
     `numbers` is as in `3`, `3,4` or `all`; without it the latest with data is meant.
@@ -120,12 +168,12 @@ def select_numbered(name: Path | None, numbers: str | None, results: Path | None
     if name is not None and _is_file(name):
         experiment = load(name, root)
         found = (_of_experiment(experiment, number) for number in _numbers(experiment, numbers))
-        return Selected(tuple(found), root)
+        return SelectedBatches(tuple(found), root)
     if numbers is not None:
         raise UserError("--batch goes with an experiment file", hint="name the batch folder instead")
     if name is not None and is_there(name):
-        return Selected((Target(_in_folder(name.resolve(), foreign=True)),), root)
-    return Selected((find_target(name, None, results, root, foreign=True),), root)
+        return SelectedBatches((Target(_in_folder(name.resolve(), foreign=True)),), root)
+    return SelectedBatches((find_target(name, None, results, root, foreign=True),), root)
 
 
 def find_target(
@@ -160,6 +208,9 @@ def find_target(
             if name is not None:
                 return Target(_named(name, results, foreign=foreign))
             return Target(_newest(results_root(results), foreign=foreign))
+        if name.suffix != ".toml" and name.suffix.lower() in ENDINGS and is_there(name):
+            hint = f"tbench compare {typed(name)} reads it; tbench import {typed(name)} makes a batch of it"
+            raise UserError("is a file of results, not a batch", where=str(name), hint=hint)
         name = load(name, root)
     return _of_experiment(name, number, own=own, with_data=with_data)
 

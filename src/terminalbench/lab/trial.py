@@ -5,7 +5,7 @@ from pathlib import Path
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.index.places import ForeignJobs, Place, is_trial
+from terminalbench.index.places import BatchPlace, ForeignJobs, is_trial
 from terminalbench.index.queries import BatchView, TrialRow, trial_rows, trials_named
 from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.lab.select import LIST_HINT, find_target, results_root
@@ -74,7 +74,7 @@ def find_trial(name: str, results: Path | None = None) -> FoundTrial:
         hint = "\n  name it whole, or tbench show BATCH PROFILE TASK#N"
         raise UserError(f'several trials start with "{name}":\n  {names}{hint}', where=from_here(root))
     key, row = exact[0]
-    return FoundTrial(Place(key, str(root / key)).batch, key, row)
+    return FoundTrial(BatchPlace(key, str(root / key)).batch, key, row)
 
 
 def trials_now(name: Path, results: Path | None = None) -> BatchView:

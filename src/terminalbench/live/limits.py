@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from terminalbench.experiments.plan import ExclusionKind
-from terminalbench.harbor.limits.accounts import Account, Refusal
+from terminalbench.harbor.limits.accounts import Account, TrialRefusal
 from terminalbench.harbor.limits.budget import GateState
 from terminalbench.harbor.limits.control import ALL, Control, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import Gate, read_shared
@@ -12,7 +12,7 @@ from terminalbench.text.numbers import cost, dollars, plural
 
 
 @dataclass(frozen=True)
-class Limits:
+class GateLimits:
     """`own` is the gate of the batch, with the tighter deadline where it shares another gate.
 
     `together` are the `batches` of that other gate as one, `orders` what was told to all of them, `told` what is in
@@ -26,12 +26,12 @@ class Limits:
     told: Control = field(default_factory=Control)
 
     @property
-    def shut(self) -> Refusal | None:
+    def shut(self) -> TrialRefusal | None:
         """Why nothing starts any more in this batch, while others of a shared gate may go on."""
         return None if self.shared_shut is not None else self.own.why_shut(self.own.clock.now())
 
     @property
-    def shared_shut(self) -> Refusal | None:
+    def shared_shut(self) -> TrialRefusal | None:
         """Why nothing starts any more in all batches of a shared gate."""
         return None if self.together is None else self.together.why_shut(self.together.clock.now())
 
@@ -83,14 +83,14 @@ class Limits:
         return [f"shared gate {self.together.shared}: {'; '.join(parts)}"]
 
 
-def read_limits(gate: Gate, control: Path) -> Limits:
+def read_limits(gate: Gate, control: Path) -> GateLimits:
     """The limits as they are now; `control` is the file with the orders of the batch."""
     own, told = gate.read(), ControlFile(control, gate.shared).read()
     if gate.shared is None:
-        return Limits(own, told=told)
+        return GateLimits(own, told=told)
     shared = read_shared(gate.shared)
     orders = ControlFile(shared_control(gate.shared)).read()
-    return Limits(own, gate.all_batches(own, shared), len(shared.batches), orders, told)
+    return GateLimits(own, gate.all_batches(own, shared), len(shared.batches), orders, told)
 
 
 def _spend(state: GateState) -> str:

@@ -1,7 +1,7 @@
 """The state of a batch in one line, and why its trials wait."""
 
 from terminalbench.live.forecast import eta_sec
-from terminalbench.live.model import Waiting
+from terminalbench.live.model import WaitingTrial
 from terminalbench.live.state import LiveState
 from terminalbench.text.numbers import cost, duration, noun, plural
 from terminalbench.text.outcomes import word
@@ -42,14 +42,14 @@ def waiting_lines(state: LiveState, now: float) -> list[str]:
 
 def wait_lines(state: LiveState, now: float) -> list[str]:
     """What trials wait for, a line each reason, and which profiles wait for their turn."""
-    by_reason: dict[str, list[Waiting]] = {}
+    by_reason: dict[str, list[WaitingTrial]] = {}
     for waiting in state.waiting:
         by_reason.setdefault(waiting.reason, []).append(waiting)
     lines = [_wait(reason, found, now) for reason, found in by_reason.items()]
     return [*lines, f"waiting for their turn: {', '.join(state.in_line)}"] if state.in_line else lines
 
 
-def _wait(reason: str, found: list[Waiting], now: float) -> str:
+def _wait(reason: str, found: list[WaitingTrial], now: float) -> str:
     """How long until the next of these trials starts, if that is known, and how many there are."""
     left = [sec for waiting in found if (sec := waiting.left_sec(now)) is not None]
     many = f" ({plural(len(found), 'trial')})" if len(found) > 1 else ""

@@ -81,7 +81,7 @@ class LiveTrial(msgspec.Struct):
         return sum(known) if costs and len(known) == len(costs) else None
 
 
-class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+class WaitingTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     """A trial that waits: for what (`cause` is a `WaitKind`), and until when (UTC, ISO 8601), if that is known."""
 
     profile: str
@@ -95,7 +95,7 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
         until = seconds(self.until)
         return None if until is None else max(0.0, until - now)
 
-    def moved(self, by_sec: float) -> "Waiting":
+    def moved(self, by_sec: float) -> "WaitingTrial":
         """The same when the time of day was set by so much."""
         until = seconds(self.until)
         if until is None:
@@ -282,6 +282,6 @@ class LiveJob:
     name: str
     profile: str
     running: dict[str, LiveTrial] = field(default_factory=dict)
-    waiting: dict[str, Waiting] = field(default_factory=dict)
+    waiting: dict[str, WaitingTrial] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     over: bool = False

@@ -7,9 +7,11 @@ no process: what runs writes, sooner or later.
 
 import hashlib
 import os
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,8 @@ def resume_places(batches: Sequence[Batch], views: Sequence[BatchView]) -> dict[
     places = {}
     for batch, view in zip(batches, views, strict=True):
         plan = view.plan
+        if plan.imported is not None:
+            continue
         moved = plan.provenance.root is not None and plan.place().resolve() != batch.folder.resolve()
         if not (isinstance(batch, ForeignJobs) or moved or live_processes(batch)):
             places[view.batch] = from_here(batch.folder)
@@ -184,10 +188,11 @@ class ForeignRun:
     runs: Path
     silent: dict[str, float] = field(default_factory=dict)
     _signs: dict[Path, tuple[float, float]] = field(default_factory=dict)
+    _ends: dict[Path, tuple[int, float | None]] = field(default_factory=dict)
 
     def alive(self, now: float) -> bool:
         """Whether one of them runs. `now` is the time of day."""
-        quiet = {folder.name: now - self._last_sign(folder, now) for folder in self._unfinished()}
+        quiet = {folder.name: self._quiet(folder, now) for folder in self._unfinished()}
         self.silent = {name: age for name, age in quiet.items() if age >= QUIET_SEC}
         return len(self.silent) < len(quiet)
 
@@ -204,6 +209,24 @@ class ForeignRun:
     def _unfinished(self) -> list[Path]:
         jobs = [folder for folder in self.runs.glob("*/") if (folder / "config.json").is_file()]
         return [folder for folder in jobs if _finished_at(folder / "result.json") is None]
+
+    def _quiet(self, folder: Path, now: float) -> float:
+        """For how long a job is silent: by its files, or where these are new, as those of a copy, by its trials."""
+        age = now - self._last_sign(folder, now)
+        ended = self._ended(folder) if age < QUIET_SEC else None
+        return now - ended if ended is not None and now - ended >= QUIET_SEC else age
+
+    def _ended(self, folder: Path) -> float | None:
+        """When the last trial of a job ended by its own word; None while one of them has not."""
+        results = [place / "result.json" for place in folder.glob("*/")]
+        if not results or not all(map(os.path.isfile, results)):
+            return None
+        count, ended = self._ends.get(folder, (0, None))
+        if count != len(results):
+            ends = [_finished_at(file) for file in results]
+            ended = None if None in ends else max(map(_moment, filter(None, ends)))
+            self._ends[folder] = (len(results), ended)
+        return ended
 
     def _last_sign(self, folder: Path, now: float) -> float:
         """When something was last written below a job, or a while before: a large one takes long to look through.
@@ -233,6 +256,15 @@ def last_written(folder: Path, until: float) -> float:
             if newest < time < until:
                 newest = time
     return newest or until - QUIET_SEC
+
+
+def _moment(text: str) -> float:
+    """A time of Harbor's; one that is none is that of now, so that nothing follows from it."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return time.time()
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
 def _finished_at(file: Path) -> str | None:

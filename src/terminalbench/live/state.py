@@ -14,8 +14,8 @@ import msgspec
 
 from terminalbench.decode import convert
 from terminalbench.experiments.plan import Plan
-from terminalbench.live.limits import Limits
-from terminalbench.live.model import LiveJob, LiveProfile, LiveTrial, TrialKey, Waiting, seconds
+from terminalbench.live.limits import GateLimits
+from terminalbench.live.model import LiveJob, LiveProfile, LiveTrial, TrialKey, WaitingTrial, seconds
 from terminalbench.live.notices import Alerts, Notices, notice_of
 from terminalbench.live.tally import Tally
 from terminalbench.records.event import Event, EventKind, Progress
@@ -39,7 +39,7 @@ class LiveState:
     finished: deque[LiveTrial] = field(default_factory=lambda: deque(maxlen=KEPT_FINISHED))
     notices: Notices = field(default_factory=Notices)
     alerts: Alerts = field(default_factory=Alerts)
-    limits: Limits = field(default_factory=Limits)
+    limits: GateLimits = field(default_factory=GateLimits)
     at_once: dict[str | None, int] = field(default_factory=dict)
     began: float | None = None
     last: float | None = None
@@ -137,7 +137,7 @@ class LiveState:
         return sorted((trial for job in self._live for trial in job.running.values()), key=lambda trial: trial.begin)
 
     @property
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[WaitingTrial]:
         """The trials that Harbor would start and that something keeps waiting."""
         return [waiting for job in self._live for waiting in job.waiting.values()]
 
@@ -220,7 +220,7 @@ class LiveState:
     def _trial_waiting(self, event: Event, _time: float | None) -> None:
         cause, name = str(event.detail.get("cause") or ""), event.trial or ""
         until = event.detail.get("until")
-        self._job(event).waiting[name] = Waiting(event.profile or "", name, cause, event.error or cause, until)
+        self._job(event).waiting[name] = WaitingTrial(event.profile or "", name, cause, event.error or cause, until)
 
     def _trial_started(self, event: Event, time: float | None) -> None:
         trial = self._begin(event)

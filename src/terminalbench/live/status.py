@@ -11,6 +11,7 @@ import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.read.results import ReadState
+from terminalbench.index.imported import ForeignFile
 from terminalbench.index.places import ForeignJobs, find_batches
 from terminalbench.index.queries import BatchView, CellState, Rerun
 from terminalbench.index.results import Results, list_batches
@@ -19,7 +20,7 @@ from terminalbench.index.views import open_view, open_views
 from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import waiting_lines
-from terminalbench.live.model import Waiting
+from terminalbench.live.model import WaitingTrial
 from terminalbench.live.notices import Alert
 from terminalbench.live.processes import ForeignRun, announced_batches, live_processes
 from terminalbench.locks import lock_owner
@@ -64,7 +65,7 @@ class RunningBatch(msgspec.Struct, frozen=True):
     cost_usd: float | None
     cost_unknown: int
     left_sec: float | None
-    waiting: list[Waiting]
+    waiting: list[WaitingTrial]
     alerts: list[Alert]
     lines: list[str]
     budget_usd: float | None = None
@@ -124,6 +125,8 @@ def _status(batch: Batch, now: float) -> RunningBatch | None:
 def running_now(batch: Batch) -> Running | None:
     """The trials of a batch that run now; None when nothing of it runs. Cheap where it does not."""
     now = time.time()
+    if isinstance(batch, ForeignFile):
+        return None
     if isinstance(batch, ForeignJobs):
         may_run = ForeignRun(batch.runs).alive(now)
     else:

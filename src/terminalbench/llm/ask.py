@@ -12,7 +12,17 @@ from threading import Event, Thread, current_thread, main_thread
 
 import msgspec
 
-from terminalbench.llm.model import RETRYABLE, BadAnswer, ChatModel, Fault, Message, ModelError, Reply, Schema, parse
+from terminalbench.llm.model import (
+    RETRYABLE,
+    BadAnswer,
+    ChatModel,
+    Message,
+    ModelError,
+    ModelFault,
+    Reply,
+    Schema,
+    parse,
+)
 from terminalbench.records.trial import Usage
 
 _SHOWN_OF_ANSWER = 20_000
@@ -20,7 +30,7 @@ _LOOK_SEC = 0.2
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPatience:
     """How often and how long to wait. The pause doubles, with jitter; a server's own Retry-After is kept to.
 
     `sleep` waits; without one a pause ends when the asking is stopped.
@@ -42,7 +52,7 @@ def ask(
     model: ChatModel,
     messages: Sequence[Message],
     schema: Schema | None = None,
-    patience: Patience | None = None,
+    patience: RetryPatience | None = None,
     stop: Event | None = None,
     *,
     budget_usd: float | None = None,
@@ -53,7 +63,7 @@ def ask(
     of both is added up. When `stop` is set, or a signal
     raises in the main thread, it ends within a second, also while a server keeps it waiting.
     """
-    patience, stop = patience or Patience(), stop or Event()
+    patience, stop = patience or RetryPatience(), stop or Event()
     first = _with_retries(model, messages, schema, patience, stop)
     if schema is None:
         return first
@@ -63,7 +73,7 @@ def ask(
         problem = str(error)
     if budget_usd is not None and (first.usage.cost_usd is None or 2 * first.usage.cost_usd > budget_usd):
         what = f"the answer does not fit its form, and the budget allows no second try: {problem}"
-        raise ModelError(Fault.BAD_ANSWER, what, usage=first.usage, rejected=(first.text,))
+        raise ModelError(ModelFault.BAD_ANSWER, what, usage=first.usage, rejected=(first.text,))
     again = [*messages, Message("assistant", first.text[:_SHOWN_OF_ANSWER]), Message("user", _repair(problem, schema))]
     try:
         second = _with_retries(model, again, schema, patience, stop)
@@ -77,7 +87,7 @@ def ask(
     except BadAnswer as error:
         said = (first.text, second.text)
         what = f"the answer does not fit its form, twice: {error}"
-        raise ModelError(Fault.BAD_ANSWER, what, usage=usage, rejected=said) from None
+        raise ModelError(ModelFault.BAD_ANSWER, what, usage=usage, rejected=said) from None
     return msgspec.structs.replace(
         second,
         parsed=parsed,
@@ -92,10 +102,16 @@ def _both(one: Usage, other: Usage) -> Usage:
     return Usage.added((one, other), one.source, one.cost_source)
 
 
-def status_fault(status: int) -> Fault:
+def status_fault(status: int) -> ModelFault:
     """What an HTTP status says about a call."""
-    known = {401: Fault.AUTH, 403: Fault.AUTH, 404: Fault.NOT_FOUND, 408: Fault.TIMEOUT, 429: Fault.RATE_LIMIT}
-    return known.get(status) or (Fault.SERVER if status >= 500 else Fault.BAD_REQUEST)
+    known = {
+        401: ModelFault.AUTH,
+        403: ModelFault.AUTH,
+        404: ModelFault.NOT_FOUND,
+        408: ModelFault.TIMEOUT,
+        429: ModelFault.RATE_LIMIT,
+    }
+    return known.get(status) or (ModelFault.SERVER if status >= 500 else ModelFault.BAD_REQUEST)
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
@@ -137,7 +153,7 @@ def _call(model: ChatModel, messages: Sequence[Message], schema: Schema | None, 
 
 
 def _stopped() -> ModelError:
-    return ModelError(Fault.STOPPED, "the model was not waited for: stopped")
+    return ModelError(ModelFault.STOPPED, "the model was not waited for: stopped")
 
 
 @contextmanager
@@ -158,7 +174,7 @@ def interrupted_by_sigterm() -> Generator[None]:
 
 
 def _with_retries(
-    model: ChatModel, messages: Sequence[Message], schema: Schema | None, patience: Patience, stop: Event
+    model: ChatModel, messages: Sequence[Message], schema: Schema | None, patience: RetryPatience, stop: Event
 ) -> Reply:
     failed = 0
     while True:

@@ -13,7 +13,7 @@ import msgspec
 from terminalbench.errors import EXIT_OK, EXIT_USAGE, UserError
 from terminalbench.llm.claude_code import ClaudeCodeModel
 from terminalbench.llm.litellm_model import LiteLLMModel, load
-from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, chat_model
+from terminalbench.llm.model import ChatModel, Message, ModelError, ModelFault, Options, chat_model
 from terminalbench.llm.ollama import OllamaModel
 
 _TOKENS = 32
@@ -34,16 +34,19 @@ PING: dict[str, Any] = {
 _NAME = re.compile(r"^\w+(?:Error|Timeout): ")
 _ADDRESS = "is it running? LiteLLM reads its address from PROVIDER_API_BASE, as OPENAI_API_BASE"
 _FAULTS = {
-    Fault.UNREACHABLE: ("its server does not answer", _ADDRESS),
-    Fault.AUTH: ("its key is refused", "set the right one in the environment, or in experiments/.env, which wins"),
-    Fault.NOT_FOUND: ("its server has no such model", "spell it as the provider lists it"),
-    Fault.RATE_LIMIT: ("it answers, and takes no question now", "try again later"),
-    Fault.SERVER: ("its server failed", "try again later"),
-    Fault.TIMEOUT: ("it did not answer in time", "a larger machine, a smaller model, or a server that is not busy"),
+    ModelFault.UNREACHABLE: ("its server does not answer", _ADDRESS),
+    ModelFault.AUTH: ("its key is refused", "set the right one in the environment, or in experiments/.env, which wins"),
+    ModelFault.NOT_FOUND: ("its server has no such model", "spell it as the provider lists it"),
+    ModelFault.RATE_LIMIT: ("it answers, and takes no question now", "try again later"),
+    ModelFault.SERVER: ("its server failed", "try again later"),
+    ModelFault.TIMEOUT: (
+        "it did not answer in time",
+        "a larger machine, a smaller model, or a server that is not busy",
+    ),
 }
 
 
-class ToolUse(StrEnum):
+class ToolCalling(StrEnum):
     """How a model calls tools."""
 
     SHOWN = "shown"
@@ -67,7 +70,7 @@ class ModelReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     latency_sec: float | None = None
     output_tokens: int | None = None
     tokens_per_sec: float | None = None
-    tools: ToolUse | None = None
+    tools: ToolCalling | None = None
     context_tokens: int | None = None
     cost_usd: float | None = None
     exit_code: int = EXIT_OK
@@ -122,18 +125,18 @@ def check_model(spec: str) -> ModelReport:
     )
 
 
-def _tools(model: ChatModel) -> ToolUse | None:
+def _tools(model: ChatModel) -> ToolCalling | None:
     if isinstance(model, OllamaModel):
         return ollama_tools(model)
     if isinstance(model, LiteLLMModel):
         return _litellm_tools(model)
-    return ToolUse.OWN if isinstance(model, ClaudeCodeModel) else None
+    return ToolCalling.OWN if isinstance(model, ClaudeCodeModel) else None
 
 
-def ollama_tools(model: OllamaModel) -> ToolUse:
+def ollama_tools(model: OllamaModel) -> ToolCalling:
     """How a model of an Ollama server calls tools: as it has just shown, as the server says, or in words."""
     if not model.server.find(model.model).tools:
-        return ToolUse.IN_WORDS
+        return ToolCalling.IN_WORDS
     body = {
         "model": model.model,
         "messages": [{"role": "user", "content": CALL}],
@@ -141,22 +144,22 @@ def ollama_tools(model: OllamaModel) -> ToolUse:
         "tools": [PING],
     }
     called = any(call.name == "ping" for call in model.server.chat(body).tool_calls)
-    return ToolUse.SHOWN if called else ToolUse.DECLARED
+    return ToolCalling.SHOWN if called else ToolCalling.DECLARED
 
 
-def _litellm_tools(model: LiteLLMModel) -> ToolUse | None:
+def _litellm_tools(model: LiteLLMModel) -> ToolCalling | None:
     """None: it is not known. LiteLLM itself takes tools only where the package mcp is installed; else its list says."""
     offered = {"tools": [PING]}
     try:
         answer = model.complete([Message("user", CALL)], {"extra_body": offered} if model.speaks_openai else offered)
     except ModelError as error:
         if "No module named" in error.what:
-            return ToolUse.DECLARED if model.takes_tools else None
-        if error.fault is not Fault.BAD_REQUEST:
+            return ToolCalling.DECLARED if model.takes_tools else None
+        if error.fault is not ModelFault.BAD_REQUEST:
             raise
-        return ToolUse.IN_WORDS
+        return ToolCalling.IN_WORDS
     calls = answer.choices[0].message.tool_calls if answer.choices else None
-    return ToolUse.SHOWN if any(call.function.name == "ping" for call in calls or ()) else ToolUse.DECLARED
+    return ToolCalling.SHOWN if any(call.function.name == "ping" for call in calls or ()) else ToolCalling.DECLARED
 
 
 def _seconds(value: float | None) -> str | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, override
 
 from terminalbench.llm.ask import status_fault
-from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema
+from terminalbench.llm.model import ChatModel, Message, ModelError, ModelFault, Options, Reply, Schema
 from terminalbench.records.trial import Usage
 from terminalbench.secrets.values import safe_message
 from terminalbench.text.numbers import duration
@@ -83,7 +83,7 @@ class ClaudeCodeModel(ChatModel):
         }
         if told := next((what for what, yes in given.items() if yes), None):
             raise ModelError(
-                Fault.MISSING, f"the Claude Code CLI cannot be given {told}", hint="name the model as LiteLLM does"
+                ModelFault.MISSING, f"the Claude Code CLI cannot be given {told}", hint="name the model as LiteLLM does"
             )
 
     @override
@@ -120,21 +120,23 @@ class ClaudeCodeModel(ChatModel):
         try:
             output, errors = process.communicate(question, timeout=self.timeout_sec)
         except subprocess.TimeoutExpired:
-            raise ModelError(Fault.TIMEOUT, f"Claude Code did not answer in {duration(self.timeout_sec)}") from None
+            raise ModelError(
+                ModelFault.TIMEOUT, f"Claude Code did not answer in {duration(self.timeout_sec)}"
+            ) from None
         finally:
             self._running.discard(process)
             _end(process)
         if output.strip():
             return output
         said = safe_message(errors.decode(errors="replace")) or f"exit code {process.returncode}"
-        raise ModelError(Fault.BAD_REQUEST, f"Claude Code gave no answer: {said}")
+        raise ModelError(ModelFault.BAD_REQUEST, f"Claude Code gave no answer: {said}")
 
 
 def _program() -> str:
     found = shutil.which("claude")
     if found is None:
         raise ModelError(
-            Fault.MISSING,
+            ModelFault.MISSING,
             "the Claude Code CLI `claude` is not on PATH",
             hint="npm install -g @anthropic-ai/claude-code, or name another model",
         )
@@ -187,11 +189,11 @@ def _reply(output: bytes, name: str, latency_sec: float) -> Reply:
     try:
         result = json.loads(output)
     except ValueError:
-        raise ModelError(Fault.BAD_REQUEST, "Claude Code's answer is not JSON") from None
+        raise ModelError(ModelFault.BAD_REQUEST, "Claude Code's answer is not JSON") from None
     if isinstance(result, list):  # verbose settings make it print every event
         result = next((e for e in reversed(result) if isinstance(e, dict) and e.get("type") == "result"), None)
     if not isinstance(result, dict):
-        raise ModelError(Fault.BAD_REQUEST, "Claude Code's answer holds no result")
+        raise ModelError(ModelFault.BAD_REQUEST, "Claude Code's answer holds no result")
     usage = _usage(result)
     if result.get("is_error") or result.get("subtype") != "success":
         raise _failure(result, usage)
@@ -237,7 +239,7 @@ def _failure(result: Mapping[str, Any], usage: Usage) -> ModelError:
     said = safe_message(f"Claude Code: {result.get('result') or result.get('subtype') or 'it failed'}")
     fault = status_fault(status if isinstance(status, int) else 0)
     if status is None and "onnect" in said:
-        fault = Fault.UNREACHABLE
+        fault = ModelFault.UNREACHABLE
     if "/login" in said:
-        fault = Fault.AUTH
+        fault = ModelFault.AUTH
     return ModelError(fault, said, usage=usage)

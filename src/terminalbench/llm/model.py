@@ -58,7 +58,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     own_temperature: bool = False
 
 
-class Fault(StrEnum):
+class ModelFault(StrEnum):
     """Why a model did not answer."""
 
     AUTH = "auth"
@@ -75,9 +75,9 @@ class Fault(StrEnum):
     STOPPED = "stopped"
 
 
-RETRYABLE = frozenset({Fault.RATE_LIMIT, Fault.SERVER, Fault.TIMEOUT, Fault.UNREACHABLE})
+RETRYABLE = frozenset({ModelFault.RATE_LIMIT, ModelFault.SERVER, ModelFault.TIMEOUT, ModelFault.UNREACHABLE})
 """What may be over in a moment."""
-FATAL = frozenset({Fault.AUTH, Fault.NOT_FOUND, Fault.UNREACHABLE, Fault.MISSING})
+FATAL = frozenset({ModelFault.AUTH, ModelFault.NOT_FOUND, ModelFault.UNREACHABLE, ModelFault.MISSING})
 """What every further question to the same model would meet too."""
 
 
@@ -86,7 +86,7 @@ class ModelError(TbenchError):
 
     def __init__(
         self,
-        fault: Fault,
+        fault: ModelFault,
         what: str,
         *,
         hint: str | None = None,
@@ -96,7 +96,9 @@ class ModelError(TbenchError):
     ) -> None:
         super().__init__(what, hint=hint)
         self.fault = fault
-        self.exit_code = EXIT_USAGE if fault in (Fault.AUTH, Fault.NOT_FOUND, Fault.MISSING) else EXIT_FAILURE
+        self.exit_code = (
+            EXIT_USAGE if fault in (ModelFault.AUTH, ModelFault.NOT_FOUND, ModelFault.MISSING) else EXIT_FAILURE
+        )
         self.retry_after_sec = retry_after_sec
         self.usage = usage
         """What the failed answer was billed, when it was."""
@@ -133,7 +135,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Price:
+class TokenPrice:
     """USD per token, and whose word it is."""
 
     input_usd: float
@@ -157,7 +159,7 @@ class ChatModel(ABC):
     def stop(self) -> None:  # noqa: B027  most models cannot
         """Give up the calls that are under way, where that can be done. Takes less than a second."""
 
-    def price(self) -> Price | None:
+    def price(self) -> TokenPrice | None:
         """What it charges; None when that is not known."""
         return None
 
@@ -165,13 +167,13 @@ class ChatModel(ABC):
         """How much it can read; None when that is not known."""
         return None
 
-    def count(self, messages: Sequence[Message]) -> "Count":
+    def count(self, messages: Sequence[Message]) -> "TokenCount":
         """How many tokens the messages are."""
-        return Count(sum(count_text(m.content) + 4 for m in messages), exact=False)
+        return TokenCount(sum(count_text(m.content) + 4 for m in messages), exact=False)
 
 
 @dataclass(frozen=True)
-class Count:
+class TokenCount:
     """A number of tokens; `exact` when the model's own tokenizer counted."""
 
     tokens: int

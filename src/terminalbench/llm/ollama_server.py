@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from terminalbench.errors import did_you_mean
 from terminalbench.llm.ask import retry_after, status_fault
-from terminalbench.llm.model import Fault, ModelError
+from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.records.trial import Usage
 from terminalbench.secrets.values import safe_message
 from terminalbench.text.numbers import duration
@@ -157,7 +157,7 @@ class OllamaServer:
             raise self._missing(wanted, [str(e.get("name")) for e in listed])
         shown = self.show(wanted)
         if any(shown.get(key) for key in _CLOUD):
-            raise ModelError(Fault.BAD_REQUEST, f"{wanted} is not served by this server, but passed on to another")
+            raise ModelError(ModelFault.BAD_REQUEST, f"{wanted} is not served by this server, but passed on to another")
         details = shown.get("details")
         details = details if isinstance(details, Mapping) else {}
         told = shown.get("capabilities")
@@ -199,19 +199,19 @@ class OllamaServer:
                 parts.add(line.get("message"))
                 if line.get("done"):
                     return parts.reply(line)
-        raise ModelError(Fault.SERVER, f"{self.url} closed the connection in the middle of its answer")
+        raise ModelError(ModelFault.SERVER, f"{self.url} closed the connection in the middle of its answer")
 
     def _lines(self, answer: Any, stop: Event | None) -> Iterator[dict[str, Any]]:
         while True:
             if stop is not None and stop.is_set():
-                raise ModelError(Fault.STOPPED, "the model was not waited for: stopped")
+                raise ModelError(ModelFault.STOPPED, "the model was not waited for: stopped")
             try:
                 raw = answer.readline()
             except TimeoutError:
                 raise self._silent(self.timeout_sec) from None
             except (http.client.HTTPException, OSError) as error:
                 said = safe_message(str(error) or type(error).__name__)
-                raise ModelError(Fault.SERVER, f"{self.url} broke off its answer: {said}") from None
+                raise ModelError(ModelFault.SERVER, f"{self.url} broke off its answer: {said}") from None
             if not raw:
                 return
             if raw.strip():
@@ -232,16 +232,16 @@ class OllamaServer:
             raise self._silent(self.timeout_sec) from None
         except (http.client.HTTPException, OSError) as error:
             said = safe_message(f"{name}: {error}" if name else str(error))
-            raise ModelError(Fault.SERVER, f"{self.url} broke off its answer: {said}") from None
+            raise ModelError(ModelFault.SERVER, f"{self.url} broke off its answer: {said}") from None
 
     def _checked(self, raw: bytes) -> dict[str, Any]:
         try:
             decoded = json.loads(raw)
         except ValueError:
-            raise ModelError(Fault.SERVER, f"{self.url} answered something that is not JSON") from None
+            raise ModelError(ModelFault.SERVER, f"{self.url} answered something that is not JSON") from None
         if not isinstance(decoded, dict) or "error" in decoded:
             said = decoded.get("error") if isinstance(decoded, dict) else decoded
-            raise ModelError(Fault.SERVER, safe_message(f"Ollama: {said}"))
+            raise ModelError(ModelFault.SERVER, safe_message(f"Ollama: {said}"))
         return decoded
 
     def _open(self, path: str, body: Mapping[str, Any] | None, timeout_sec: float, model: str) -> Any:
@@ -262,13 +262,13 @@ class OllamaServer:
             if isinstance(getattr(error, "reason", None), TimeoutError | socket.timeout):
                 raise self._silent(timeout_sec) from None
             raise ModelError(
-                Fault.UNREACHABLE,
+                ModelFault.UNREACHABLE,
                 safe_message(f"no Ollama server answers at {self.url}: {getattr(error, 'reason', None) or error}"),
                 hint="start it with `ollama serve`, or set OLLAMA_HOST",
             ) from None
 
     def _silent(self, timeout_sec: float) -> ModelError:
-        return ModelError(Fault.TIMEOUT, f"{self.url} did not answer in {duration(timeout_sec)}")
+        return ModelError(ModelFault.TIMEOUT, f"{self.url} did not answer in {duration(timeout_sec)}")
 
     def _refused(self, error: urllib.error.HTTPError, model: str) -> ModelError:
         try:
@@ -281,8 +281,8 @@ class OllamaServer:
                 names = self.names()
             return self._missing(model, names, said)
         fault = status_fault(error.code)
-        if fault is Fault.BAD_REQUEST and "context" in said:
-            fault = Fault.TOO_LONG
+        if fault is ModelFault.BAD_REQUEST and "context" in said:
+            fault = ModelFault.TOO_LONG
         after = retry_after(dict(error.headers or {}), time.time())
         return ModelError(fault, safe_message(f"Ollama: HTTP {error.code}: {said}"), retry_after_sec=after)
 
@@ -290,7 +290,7 @@ class OllamaServer:
         pull = f"ollama pull {model}"
         hint = f"{pull}; {did_you_mean(model, names)}" if names else pull
         what = said or f'it has no model "{model}"'
-        return ModelError(Fault.NOT_FOUND, safe_message(f"Ollama at {self.url}: {what}"), hint=hint)
+        return ModelError(ModelFault.NOT_FOUND, safe_message(f"Ollama at {self.url}: {what}"), hint=hint)
 
 
 def longest_context(shown: Mapping[str, Any]) -> int | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.json_files import read_json, read_jsonl
-from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema
+from terminalbench.llm.model import ChatModel, Message, ModelError, ModelFault, Options, Reply, Schema
 from terminalbench.records.trial import Usage
 
 
@@ -27,7 +27,7 @@ def request_digest(messages: Sequence[Message], schema: Schema | None, options: 
     return sha256(msgspec.json.encode(known, order="sorted")).hexdigest()
 
 
-class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """One recorded answer."""
 
     text: str = ""
@@ -49,7 +49,7 @@ class ReplayModel(ChatModel):
     @override
     def ready(self) -> None:
         if not self._answers:
-            raise ModelError(Fault.MISSING, f"{self.path} holds no recorded answers")
+            raise ModelError(ModelFault.MISSING, f"{self.path} holds no recorded answers")
 
     @override
     def ask(self, messages: Sequence[Message], schema: Schema | None = None) -> Reply:
@@ -59,24 +59,24 @@ class ReplayModel(ChatModel):
             named = answer.request == digest
             if named or (answer.contains and all(text in whole for text in answer.contains)):
                 if answer.error is not None:
-                    raise ModelError(Fault.BAD_REQUEST, answer.error)
+                    raise ModelError(ModelFault.BAD_REQUEST, answer.error)
                 return Reply(text=answer.text, model=answer.model, usage=answer.usage)
-        raise ModelError(Fault.BAD_REQUEST, f"{self.path} holds no answer to this question")
+        raise ModelError(ModelFault.BAD_REQUEST, f"{self.path} holds no answer to this question")
 
     @cached_property
-    def _answers(self) -> list[Recorded]:
+    def _answers(self) -> list[RecordedAnswer]:
         if self.path.is_dir():
             return [found for file in sorted(self.path.glob("*.json")) if (found := _read(file)) is not None]
         if not self.path.is_file():
-            raise ModelError(Fault.MISSING, f"there are no recorded answers at {self.path}")
-        lines = read_jsonl(self.path, Recorded)
+            raise ModelError(ModelFault.MISSING, f"there are no recorded answers at {self.path}")
+        lines = read_jsonl(self.path, RecordedAnswer)
         if lines.bad:
-            raise ModelError(Fault.MISSING, f"{self.path}: line {lines.bad[0].number}: {lines.bad[0].reason}")
+            raise ModelError(ModelFault.MISSING, f"{self.path}: line {lines.bad[0].number}: {lines.bad[0].reason}")
         return lines.records
 
 
-def _read(file: Path) -> Recorded | None:
+def _read(file: Path) -> RecordedAnswer | None:
     try:
-        return read_json(file, Recorded)
+        return read_json(file, RecordedAnswer)
     except (TbenchError, OSError):
         return None  # a torn cache file answers nothing; its question is reported as unanswered

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import override
 
 from terminalbench.json_files import decode_plain, write_json
-from terminalbench.llm.model import ChatModel, Count, Message, Price, Reply, Schema
-from terminalbench.llm.replay import Recorded, request_digest
+from terminalbench.llm.model import ChatModel, Message, Reply, Schema, TokenCount, TokenPrice
+from terminalbench.llm.replay import RecordedAnswer, request_digest
 from terminalbench.records.values import known_total
 
 _LARGEST = 16 << 20
@@ -29,7 +29,7 @@ class KeptAnswers(ChatModel):
     def ask(self, messages: Sequence[Message], schema: Schema | None = None) -> Reply:
         digest = request_digest(messages, schema, self.options)
         file = self._folder / f"{digest[:40]}.json"
-        kept = decode_plain(file, Recorded, _LARGEST)
+        kept = decode_plain(file, RecordedAnswer, _LARGEST)
         if kept is not None:
             return Reply(text=kept.text, model=kept.model, usage=kept.usage)
         under_way = file.with_suffix(_ASKED)
@@ -37,7 +37,7 @@ class KeptAnswers(ChatModel):
         try:
             reply = self._model.ask(messages, schema)
             if not reply.cut_off:
-                write_json(file, Recorded(reply.text, digest, model=reply.model, usage=reply.usage))
+                write_json(file, RecordedAnswer(reply.text, digest, model=reply.model, usage=reply.usage))
         finally:
             under_way.unlink()
         return reply
@@ -51,7 +51,7 @@ class KeptAnswers(ChatModel):
         self._model.stop()
 
     @override
-    def price(self) -> Price | None:
+    def price(self) -> TokenPrice | None:
         return self._model.price()
 
     @override
@@ -59,7 +59,7 @@ class KeptAnswers(ChatModel):
         return self._model.context_tokens()
 
     @override
-    def count(self, messages: Sequence[Message]) -> Count:
+    def count(self, messages: Sequence[Message]) -> TokenCount:
         return self._model.count(messages)
 
     def take_unanswered(self) -> bool:
@@ -75,6 +75,6 @@ class KeptAnswers(ChatModel):
         costs = [one.usage.cost_usd for one in self._kept()]
         return None if None in costs else known_total(costs) or 0.0
 
-    def _kept(self) -> Iterator[Recorded]:
-        found = (decode_plain(file, Recorded, _LARGEST) for file in self._folder.glob("*.json"))
+    def _kept(self) -> Iterator[RecordedAnswer]:
+        found = (decode_plain(file, RecordedAnswer, _LARGEST) for file in self._folder.glob("*.json"))
         return (one for one in found if one is not None)

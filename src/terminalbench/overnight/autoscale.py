@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Reading:
+class MachineReading:
     """What a machine says of itself; None is unknown. Pressure is the share of the last 10 s in percent (PSI).
 
     `available_mb` is what can be had without swapping, within the limits of the cgroup. `waits_*`: some process waited
@@ -30,7 +30,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ScaleLimits:
     """What bounds the workers. Slots and sandboxes count trials: of a local model server, and of the machine.
 
     A worker has `trials` at once, of which `model_trials` ask the same local model. `worker_mb` is what it is taken to
@@ -57,7 +57,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ScaleDecision:
     """How many workers there should be, and why. `urgent`: to wait until an iteration ends would be too long."""
 
     workers: int
@@ -83,27 +83,27 @@ _ROOM_FOR_UP = 1.5
 _MOST_DOUBLINGS = 5
 
 
-def decide(reading: Reading, now: Scale, limits: Limits) -> Decision:
+def decide(reading: MachineReading, now: Scale, limits: ScaleLimits) -> ScaleDecision:
     """How many workers there should be from now on; never fewer than one, never more than the caps."""
     cap, capped_by = _cap(limits)
     if now.workers == 0:
         return _first(reading, limits, cap, capped_by)
     if now.workers > cap:
-        return Decision(cap, capped_by)
+        return ScaleDecision(cap, capped_by)
     down = _down(reading, now, limits)
     if down is not None and now.workers > 1:
         return down
     if down is not None or now.workers == cap:
-        return Decision(now.workers, f"{down.reason}; one worker stays" if down is not None else capped_by)
+        return ScaleDecision(now.workers, f"{down.reason}; one worker stays" if down is not None else capped_by)
     against = _against_more(reading, now, limits)
     if against is not None:
-        return Decision(now.workers, against)
-    return Decision(
+        return ScaleDecision(now.workers, against)
+    return ScaleDecision(
         now.workers + 1, f"{_mb(reading.available_mb)} of memory are available, load {_number(reading.load)}"
     )
 
 
-def _cap(limits: Limits) -> tuple[int, str]:
+def _cap(limits: ScaleLimits) -> tuple[int, str]:
     """The most workers that may be, and what says so."""
     caps = [(limits.most, f"at most {limits.most} at once")]
     if limits.model_slots is not None:
@@ -118,24 +118,24 @@ def _cap(limits: Limits) -> tuple[int, str]:
     return max(1, count), reason
 
 
-def _worker_mb(reading: Reading, limits: Limits) -> float:
+def _worker_mb(reading: MachineReading, limits: ScaleLimits) -> float:
     return max(limits.worker_mb, reading.worker_mb or 0.0)
 
 
-def _first(reading: Reading, limits: Limits, cap: int, capped_by: str) -> Decision:
+def _first(reading: MachineReading, limits: ScaleLimits, cap: int, capped_by: str) -> ScaleDecision:
     """Where to begin: one worker for each processor, as far as there is memory; more come with time."""
     if reading.available_mb is None:
-        return Decision(1, "how much memory is available is unknown")
+        return ScaleDecision(1, "how much memory is available is unknown")
     room = (reading.available_mb - limits.reserve_mb * _ROOM_FOR_UP) / _worker_mb(reading, limits)
     by_memory, by_cpus = max(1, math.floor(room)), max(1, math.floor(reading.cpus))
     if cap <= min(by_memory, by_cpus):
-        return Decision(cap, capped_by)
+        return ScaleDecision(cap, capped_by)
     if by_memory <= by_cpus:
-        return Decision(by_memory, f"{_mb(reading.available_mb)} of memory are available")
-    return Decision(by_cpus, f"{by_cpus} to begin with, one for each processor")
+        return ScaleDecision(by_memory, f"{_mb(reading.available_mb)} of memory are available")
+    return ScaleDecision(by_cpus, f"{by_cpus} to begin with, one for each processor")
 
 
-def _down(reading: Reading, now: Scale, limits: Limits) -> Decision | None:
+def _down(reading: MachineReading, now: Scale, limits: ScaleLimits) -> ScaleDecision | None:
     """Fewer workers, if the machine bears no more: as few as the worst of its complaints asks for."""
     asked = list(_complaints(reading, now, limits))
     if not asked:
@@ -144,7 +144,7 @@ def _down(reading: Reading, now: Scale, limits: Limits) -> Decision | None:
     return replace(worst, workers=max(1, worst.workers), urgent=any(one.urgent for one in asked))
 
 
-def _complaints(reading: Reading, now: Scale, limits: Limits) -> Iterator[Decision]:
+def _complaints(reading: MachineReading, now: Scale, limits: ScaleLimits) -> Iterator[ScaleDecision]:
     available, workers = reading.available_mb, now.workers
     settled = reading.at_sec - now.since_sec >= limits.interval_sec / 3  # what was taken away is felt after a moment
     if available is not None and available < limits.reserve_mb:
@@ -152,21 +152,21 @@ def _complaints(reading: Reading, now: Scale, limits: Limits) -> Iterator[Decisi
         if settled or urgent:
             missing = math.ceil((limits.reserve_mb - available) / _worker_mb(reading, limits))
             said = f"{_mb(available)} of memory are available, {_mb(limits.reserve_mb)} are kept free"
-            yield Decision(workers - missing, said, urgent)
+            yield ScaleDecision(workers - missing, said, urgent)
     if not settled:
         return
     if (reading.stalls_memory or 0.0) >= STALLS_HIGH:
         said = f"everything waits for memory {reading.stalls_memory:.0f}% of the time"
-        yield Decision(workers // 2, said, urgent=True)
+        yield ScaleDecision(workers // 2, said, urgent=True)
     if (reading.waits_memory or 0.0) >= WAITS_HIGH:
-        yield Decision(workers - 1, f"processes wait for memory {reading.waits_memory:.0f}% of the time")
+        yield ScaleDecision(workers - 1, f"processes wait for memory {reading.waits_memory:.0f}% of the time")
     if (reading.stalls_io or 0.0) >= STALLS_IO_HIGH:
-        yield Decision(workers - 1, f"everything waits for the disk {reading.stalls_io:.0f}% of the time")
+        yield ScaleDecision(workers - 1, f"everything waits for the disk {reading.stalls_io:.0f}% of the time")
     if reading.load is not None and reading.load / reading.cpus >= LOAD_HIGH:
-        yield Decision(workers - 1, f"load {reading.load:.1f} on {reading.cpus:g} processors")
+        yield ScaleDecision(workers - 1, f"load {reading.load:.1f} on {reading.cpus:g} processors")
 
 
-def _against_more(reading: Reading, now: Scale, limits: Limits) -> str | None:
+def _against_more(reading: MachineReading, now: Scale, limits: ScaleLimits) -> str | None:
     """Why there is no further worker now."""
     if reading.available_mb is None or reading.load is None:
         return "how much memory or load there is, is unknown"

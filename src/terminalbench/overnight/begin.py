@@ -16,12 +16,14 @@ from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.tables import RayTable, RunTable
 from terminalbench.experiments.write import write_experiment
+from terminalbench.files import write_bytes
 from terminalbench.json_files import read_json, write_json
 from terminalbench.overnight import limits
-from terminalbench.overnight.controls import night_lessons, of_one_model, with_lessons
-from terminalbench.overnight.decisions import seed_of, until_moment
+from terminalbench.overnight.control_profiles import night_lessons, of_one_model, with_lessons
+from terminalbench.overnight.decisions import nothing_left, seed_of, until_moment
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import load_base, make_base
+from terminalbench.overnight.iteration_files import labelled
 from terminalbench.overnight.models import (
     ModelSpec,
     check_model,
@@ -30,15 +32,22 @@ from terminalbench.overnight.models import (
     parse_models,
     profile_of,
 )
-from terminalbench.overnight.night import LessonsMode, NightConfig, NightModel, NightState, NightTraining, Role, Work
+from terminalbench.overnight.night import (
+    IterationWork,
+    LessonsMode,
+    NightConfig,
+    NightModel,
+    NightState,
+    NightTraining,
+    Role,
+)
 from terminalbench.overnight.nights import config_of
-from terminalbench.overnight.results import labelled
 from terminalbench.overnight.suite import Suite, load_suite
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.named_files import named_files, unpinned
 from terminalbench.runner.notify import refuse_unsendable
 from terminalbench.runner.run import cluster
-from terminalbench.runner.worktree import CodePin, ensure, pin, pinned_path
+from terminalbench.runner.worktree import CodePin, archive_file, ensure, pin, pinned_path, record_file, release
 from terminalbench.text.numbers import dollars, plural, some
 from terminalbench.text.paths import typed
 
@@ -51,7 +60,7 @@ type Workers = int | Literal["auto"]
 
 
 @dataclass(frozen=True)
-class Request:
+class NightRequest:
     """What a person asked for; None: as usual, or of a night that goes on, as it was."""
 
     suite: Path | None = None
@@ -78,10 +87,12 @@ class Request:
     dirty: Dirty = "capture"
     root: Path | None = None
     command: str = "overnight"
+    again: bool = False
+    """Whether it is the request of the beginning once more: `--output` names a night that was begun."""
 
 
 @dataclass(frozen=True)
-class Night:
+class PreparedNight:
     """A night that can be run. `extended` says which limits were changed by a resume."""
 
     folder: NightFolder
@@ -89,10 +100,12 @@ class Night:
     state: NightState
     notes: tuple[str, ...] = ()
     extended: tuple[str, ...] = ()
+    over: bool = False
+    """Whether nothing is left to do of what was asked for."""
 
 
 @dataclass(frozen=True)
-class _Checked:
+class _CheckedModel:
     """A model that answers, and what was found out about it."""
 
     model: ModelSpec
@@ -109,12 +122,15 @@ def night_at(place: Path) -> NightFolder:
     return folder
 
 
-def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
+def begin(request: NightRequest, folder: NightFolder, now: datetime) -> PreparedNight:
     """Make the folder of a new night. The caller holds its lock."""
     if folder.config_json.exists():
         hint = f"tbench {request.command} --resume {typed(folder.folder)} goes on with it; or choose another --output"
         raise UserError("holds a night already", where=str(folder.folder), hint=hint)
-    others = sorted(entry.name for entry in folder.folder.iterdir() if entry.name != folder.lock.name)
+    if folder.starting.exists():
+        _clear_start(folder)  # this command was killed before the night was begun
+    own = (folder.lock.name, folder.starting.name)
+    others = sorted(entry.name for entry in folder.folder.iterdir() if entry.name not in own)
     if others:
         hint = "choose a new --output, or an empty folder"
         raise UserError(f"holds other files: {some(others, 3)}", where=str(folder.folder), hint=hint)
@@ -132,6 +148,7 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
     with cluster(made.run, (profile.parallel for profile in made.profiles)):
         pass  # it can be reached; each worker does so by itself
     refuse_unsendable(made.notify, str(suite.file))
+    write_bytes(folder.starting, b"")
     code = pin(suite.root, folder.code, dirty=request.dirty, named=named_files(made))
     pinned = load_suite(pinned_path(code, suite.file), request.tasks, Path(code.root))
     made = _experiment(pinned, checked, validator, request)
@@ -158,8 +175,18 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
     limits.put_up(folder.gate_json, config)
     state = NightState(config.run_id, limits.clock_of(folder.gate_json), workers=_at_first(config.workers))
     write_json(folder.state_json, state)
-    write_json(folder.config_json, config)
-    return Night(folder, config, state, (*suite.notes, *code.notes, *unpinned(base, code), *_fixed_seeds(base)))
+    write_json(folder.config_json, config)  # from here on it is a night
+    folder.starting.unlink()
+    return PreparedNight(folder, config, state, (*suite.notes, *code.notes, *unpinned(base, code), *_fixed_seeds(base)))
+
+
+def _clear_start(folder: NightFolder) -> None:
+    """Remove what a start that did not come to its end has left: nothing of it was run."""
+    if record_file(folder.code).is_file():
+        release(folder.code)
+    made = (folder.base_toml, folder.state_json, *folder.folder.glob(f"{folder.gate_json.stem}.*"))
+    for path in (*made, archive_file(folder.code), record_file(folder.code)):
+        path.unlink(missing_ok=True)
 
 
 def _fixed_seeds(base: Experiment) -> list[str]:
@@ -167,14 +194,16 @@ def _fixed_seeds(base: Experiment) -> list[str]:
     return [f"{key} has a seed of its own: its iterations may be copies of each other" for key in fixed]
 
 
-def _experiment(suite: Suite, checked: list[_Checked], validator: _Checked | None, request: Request) -> Experiment:
+def _experiment(
+    suite: Suite, checked: list[_CheckedModel], validator: _CheckedModel | None, request: NightRequest
+) -> Experiment:
     """The tasks of the suite with the profiles of the models, or with its own; and with that of the validator."""
     if not request.models and suite.experiment is None:
         raise UserError("this suite brings no profiles", where=str(suite.file), hint="name at least one --model")
 
     environment = model_environment(suite.root)
 
-    def table(one: _Checked) -> dict[str, Any]:
+    def table(one: _CheckedModel) -> dict[str, Any]:
         return profile_of(one.model, ollama_endpoint=request.ollama_endpoint, facts=one.facts, environment=environment)
 
     more = {validator.model.key: table(validator)} if validator is not None else {}
@@ -186,7 +215,7 @@ def _experiment(suite: Suite, checked: list[_Checked], validator: _Checked | Non
     return with_lessons(replace(made, run=_on_executor(made.run, request)), request.lessons, but=more)
 
 
-def _on_executor(run: RunTable, request: Request) -> RunTable:
+def _on_executor(run: RunTable, request: NightRequest) -> RunTable:
     """As the suite says, but where and by what the night is to run."""
     run = replace(run, executor=request.executor or run.executor)
     if request.ray_address is None:
@@ -196,7 +225,7 @@ def _on_executor(run: RunTable, request: Request) -> RunTable:
     return replace(run, ray=replace(run.ray or RayTable(), address=request.ray_address))
 
 
-def _check(model: ModelSpec, suite: Suite, request: Request) -> _Checked:
+def _check(model: ModelSpec, suite: Suite, request: NightRequest) -> _CheckedModel:
     facts = check_model(
         model,
         ollama_endpoint=request.ollama_endpoint,
@@ -204,10 +233,10 @@ def _check(model: ModelSpec, suite: Suite, request: Request) -> _Checked:
         harbor_args=suite.run.harbor_args,
         environment=model_environment(suite.root),
     )
-    return _Checked(model, facts)
+    return _CheckedModel(model, facts)
 
 
-def _validator(suite: Suite, request: Request, models: Sequence[str]) -> tuple[_Checked | None, str | None]:
+def _validator(suite: Suite, request: NightRequest, models: Sequence[str]) -> tuple[_CheckedModel | None, str | None]:
     """Who validates; or why nobody does, when that was asked for."""
     if not request.validation_rate:
         return None, None
@@ -219,14 +248,14 @@ def _validator(suite: Suite, request: Request, models: Sequence[str]) -> tuple[_
         return None, error.what
 
 
-def _as_model(base: Experiment, validator: _Checked | None) -> NightModel | None:
+def _as_model(base: Experiment, validator: _CheckedModel | None) -> NightModel | None:
     if validator is None:
         return None
     profile = next(p for p in base.profiles if p.key == validator.model.key)
     return NightModel(validator.model.spec, profile.key, profile.id, validator.facts)
 
 
-def _config(request: Request, suite: Suite, code: CodePin, now: datetime, until: str | None) -> NightConfig:
+def _config(request: NightRequest, suite: Suite, code: CodePin, now: datetime, until: str | None) -> NightConfig:
     iterations = request.iterations
     if iterations is None and until is None:
         iterations = DEFAULT_ITERATIONS
@@ -245,6 +274,7 @@ def _config(request: Request, suite: Suite, code: CodePin, now: datetime, until:
         workers=request.workers if request.workers is not None else 1,
         code=code,
         until=until,
+        until_said=request.until,
         budget_usd=request.budget_usd,
         validation_rate=request.validation_rate or 0.0,
         validation_budget_usd=request.validation_budget_usd,
@@ -260,7 +290,7 @@ def _config(request: Request, suite: Suite, code: CodePin, now: datetime, until:
     )
 
 
-def _refuse_idle_caps(request: Request, workers: Workers | None) -> None:
+def _refuse_idle_caps(request: NightRequest, workers: Workers | None) -> None:
     given = request.model_slots or request.sandboxes
     if given is not None and workers != "auto":
         raise UserError(
@@ -272,7 +302,7 @@ def _at_first(workers: Workers) -> int:
     return workers if isinstance(workers, int) else 1
 
 
-def go_on(request: Request, folder: NightFolder, now: datetime) -> Night:
+def go_on(request: NightRequest, folder: NightFolder, now: datetime) -> PreparedNight:
     """Open a night to go on with it. The caller holds its lock. What differs from what it is, is refused by name."""
     config = config_of(folder)
     differences = list(_differences(request, folder, config))
@@ -284,14 +314,19 @@ def go_on(request: Request, folder: NightFolder, now: datetime) -> Night:
             hint="leave these options out, or begin another night",
         )
     _refuse_idle_caps(request, request.workers or config.workers)
-    changed = dict(_extensions(request, now))
+    same_until = request.again and request.until == config.until_said
+    changed = dict(_extensions(replace(request, until=None) if same_until else request, now))
     config, extended = _extended(config, changed)
     until = limits.until_of(config)
+    if until is not None and until <= now.timestamp() and request.again:
+        state, lost = _state_of(folder, config)
+        return PreparedNight(folder, config, state, notes=lost, over=True)
     if until is not None and until <= now.timestamp():
         hint = "--until with a later time extends it"
         raise UserError(
             f"the night was to end at {config.until}, which has passed", where=str(folder.folder), hint=hint
         )
+    folder.starting.unlink(missing_ok=True)
     ensure(folder.code)
     list(check_orders(folder.gate_json.absolute()))
     if extended:
@@ -300,7 +335,8 @@ def go_on(request: Request, folder: NightFolder, now: datetime) -> Night:
     state, lost = _state_of(folder, config)
     if isinstance(config.workers, int):
         state.workers = config.workers
-    return Night(folder, config, state, notes=lost, extended=extended)
+    over = not extended and (nothing_left(state, config.iterations) or (request.again and state.status == "stopped"))
+    return PreparedNight(folder, config, state, notes=lost, extended=extended, over=over)
 
 
 def _state_of(folder: NightFolder, config: NightConfig) -> tuple[NightState, tuple[str, ...]]:
@@ -315,13 +351,13 @@ def _state_of(folder: NightFolder, config: NightConfig) -> tuple[NightState, tup
         batch = batches.get((role, number))
         place = f"{batch.folder.parent.name}/{batch.number}" if batch is not None else None
         seed = seed_of(config.seed, number, role)
-        state.work.append(Work(number, role, seed, batch=place, starts=int(batch is not None)))
+        state.work.append(IterationWork(number, role, seed, batch=place, starts=int(batch is not None)))
     found = plural(len(batches), "batch", "batches")
     said = f"state.json could not be read: it is made again from {found}, found by their labels"
     return state, (said,)
 
 
-def _differences(request: Request, folder: NightFolder, config: NightConfig) -> Iterator[str]:
+def _differences(request: NightRequest, folder: NightFolder, config: NightConfig) -> Iterator[str]:
     """What is asked for otherwise than the night is; limits are another matter."""
     if request.output is not None and request.output.resolve() != folder.folder.resolve():
         yield f"--output: it is in {folder.folder}"
@@ -359,7 +395,7 @@ def _differences(request: Request, folder: NightFolder, config: NightConfig) -> 
     yield from _shortened(request, config)
 
 
-def _shortened(request: Request, config: NightConfig) -> Iterator[str]:
+def _shortened(request: NightRequest, config: NightConfig) -> Iterator[str]:
     """Limits may only be extended: what has been done cannot be taken back."""
     if request.iterations is not None and config.iterations is not None and request.iterations < config.iterations:
         yield f"--iterations: it has {config.iterations} already"
@@ -367,7 +403,7 @@ def _shortened(request: Request, config: NightConfig) -> Iterator[str]:
         yield f"--budget-usd: it has {dollars(config.budget_usd)} already"
 
 
-def _extensions(request: Request, now: datetime) -> Iterator[tuple[str, Any]]:
+def _extensions(request: NightRequest, now: datetime) -> Iterator[tuple[str, Any]]:
     if request.iterations is not None:
         yield "iterations", request.iterations
     if request.until is not None:

@@ -12,10 +12,10 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.index.plans import plan_or_none
 from terminalbench.json_files import decode_plain, tail_jsonl
 from terminalbench.locks import start_ticks
-from terminalbench.overnight.decisions import Watch
+from terminalbench.overnight.decisions import WorkerWatch
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.launch import Assignment, Process, start_worker
-from terminalbench.overnight.night import Beat, Lease, Role, Work
+from terminalbench.overnight.launch import ProcessHandle, WorkerAssignment, start_worker
+from terminalbench.overnight.night import Heartbeat, IterationWork, Role, WorkerLease
 from terminalbench.records.event import Event, EventKind
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import stamp
@@ -24,13 +24,13 @@ _BEAT_BYTES = 1 << 16
 
 
 @dataclass
-class Hand:
+class WorkerProcess:
     """A worker at work. `stopping` says why it was asked to end, `deaths` how many of its Harbor's were told."""
 
     number: int
-    work: Work
-    process: Process
-    watch: Watch
+    work: IterationWork
+    process: ProcessHandle
+    watch: WorkerWatch
     stopping: str | None = None
     killed: str | None = None
     deaths: int = 0
@@ -47,27 +47,27 @@ class Hand:
         _send(self.process.pid, signal.SIGKILL, group=True)
 
 
-def hire(folder: NightFolder, work: Work, number: int, now: float) -> Hand:
+def hire(folder: NightFolder, work: IterationWork, number: int, now: float) -> WorkerProcess:
     """Start a worker on an iteration."""
     folder.heartbeat(work.number, work.role).unlink(missing_ok=True)
-    assigned = Assignment(folder, work.number, work.role, work.starts > 1, work.alone, work.rounds > 0)
+    assigned = WorkerAssignment(folder, work.number, work.role, work.starts > 1, work.alone, work.rounds > 0)
     process = start_worker(assigned, folder.worker_log(work.number, work.role))
-    return Hand(number, work, process, Watch(now))
+    return WorkerProcess(number, work, process, WorkerWatch(now))
 
 
-def lease_of(hand: Hand, at: float) -> Lease:
+def lease_of(hand: WorkerProcess, at: float) -> WorkerLease:
     """What the state says of a worker."""
     pid = hand.process.pid
     since = stamp(datetime.now(UTC))
-    return Lease(hand.number, pid, start_ticks(pid), socket.gethostname(), since, at)
+    return WorkerLease(hand.number, pid, start_ticks(pid), socket.gethostname(), since, at)
 
 
-def read_beat(folder: NightFolder, number: int, role: Role) -> Beat | None:
+def read_beat(folder: NightFolder, number: int, role: Role) -> Heartbeat | None:
     """The last heartbeat of whoever works, or worked, on an iteration; None while there is none."""
-    return decode_plain(folder.heartbeat(number, role), Beat, _BEAT_BYTES)
+    return decode_plain(folder.heartbeat(number, role), Heartbeat, _BEAT_BYTES)
 
 
-def orphan_of(folder: NightFolder, work: Work) -> int | None:
+def orphan_of(folder: NightFolder, work: IterationWork) -> int | None:
     """The process of a worker whose supervisor is gone, if it still lives: by its pid and the time of its start."""
     beat = read_beat(folder, work.number, work.role)
     found = [(work.lease.pid, work.lease.start_ticks)] if work.lease is not None else []
@@ -91,21 +91,21 @@ def _send(pid: int, number: signal.Signals, *, group: bool = False) -> None:
 
 
 @dataclass(frozen=True)
-class Seen:
+class TasksAtDeath:
     """The tasks (`dataset/id`) whose trials were running when a worker died, and those that had finished under it."""
 
     running: frozenset[str] = frozenset()
     finished: frozenset[str] = field(default_factory=frozenset)
 
 
-def seen_in(batch: Batch, events_from: int) -> Seen:
+def seen_in(batch: Batch, events_from: int) -> TasksAtDeath:
     """What the events of a batch tell of the time of a worker."""
     plan = plan_or_none(batch)
     datasets = {task.label: task.ref.dataset for job in plan.jobs for task in job.tasks} if plan is not None else {}
     return told_by(tail_jsonl(batch.events_jsonl, events_from, Event).records, datasets)
 
 
-def told_by(events: Iterable[Event], datasets: dict[str, str]) -> Seen:
+def told_by(events: Iterable[Event], datasets: dict[str, str]) -> TasksAtDeath:
     """The same from events; `datasets` are by the label that events have. Pure.
 
     A trial that was cancelled had not come to its end: its Harbor was told to stop when the worker was gone.
@@ -120,7 +120,7 @@ def told_by(events: Iterable[Event], datasets: dict[str, str]) -> Seen:
         elif event.kind == EventKind.TRIAL_ENDED and event.outcome != Outcome.CANCELLED:
             running.pop(trial, None)
             finished.add(task)
-    return Seen(frozenset(running.values()), frozenset(finished))
+    return TasksAtDeath(frozenset(running.values()), frozenset(finished))
 
 
 def batch_of(folder: NightFolder, place: str | None) -> Batch | None:

@@ -35,7 +35,7 @@ class TaskChange(StrEnum):
     """It has no verdict, in this iteration or before: not compared."""
 
 
-class Count(msgspec.Struct, frozen=True):
+class AttemptCount(msgspec.Struct, frozen=True):
     """Attempts at a task: passed of measured."""
 
     passed: int = 0
@@ -51,8 +51,8 @@ class Count(msgspec.Struct, frozen=True):
         """Whether some passed and some failed."""
         return 0 < self.passed < self.measured
 
-    def __add__(self, other: "Count") -> "Count":
-        return Count(self.passed + other.passed, self.measured + other.measured)
+    def __add__(self, other: "AttemptCount") -> "AttemptCount":
+        return AttemptCount(self.passed + other.passed, self.measured + other.measured)
 
     def __str__(self) -> str:
         return f"{self.passed}/{self.measured}"
@@ -68,9 +68,9 @@ class TaskDelta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     task_id: str
     dataset: str
     change: TaskChange
-    now: Count = Count()
-    before: Count | None = None
-    earlier: Count | None = None
+    now: AttemptCount = AttemptCount()
+    before: AttemptCount | None = None
+    earlier: AttemptCount | None = None
     p: float | None = None
     p_adjusted: float | None = None
     noise: bool | None = None

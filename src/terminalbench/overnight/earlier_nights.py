@@ -6,29 +6,39 @@ import msgspec
 
 from terminalbench.analytics.strata import Stratum, stratified
 from terminalbench.overnight.delta import counts_of
-from terminalbench.overnight.delta_model import ALPHA, Count
+from terminalbench.overnight.delta_model import ALPHA, AttemptCount
 from terminalbench.overnight.episodes import EpisodeFilter, EpisodeStore
-from terminalbench.overnight.measured import ProfileResult
+from terminalbench.overnight.iteration_results import ProfileResult
 from terminalbench.overnight.summary_model import EarlierNight
 from terminalbench.records.trial import TaskRef
-from terminalbench.text.numbers import p_equation, percent, plural, points
+from terminalbench.text.numbers import p_equation, p_value, percent, plural, points
 
 
-def pooled(iterations: Sequence[Mapping[TaskRef, Count]]) -> dict[TaskRef, Count]:
+def pooled(iterations: Sequence[Mapping[TaskRef, AttemptCount]]) -> dict[TaskRef, AttemptCount]:
     """The attempts of several iterations together."""
-    found: dict[TaskRef, Count] = {}
+    found: dict[TaskRef, AttemptCount] = {}
     for one in iterations:
         for ref, count in one.items():
-            found[ref] = found.get(ref, Count()) + count
+            found[ref] = found.get(ref, AttemptCount()) + count
     return found
 
 
+NIGHTS = 31
+"""In a month of nights in which nothing changes, at most a share ALPHA says better or worse."""
+
+
+def level_of(profiles: int) -> float:
+    """The p that decides for one of so many profiles of a night."""
+    return ALPHA / NIGHTS / max(profiles, 1)
+
+
 def against_earlier(
-    store: EpisodeStore, now: Sequence[ProfileResult], *, run_id: str, before: str
+    store: EpisodeStore, now: Sequence[ProfileResult], *, run_id: str, before: str, profiles: int = 1
 ) -> EarlierNight | None:
     """A profile against the run of its baseline, on the same tasks; None when there is no baseline.
 
-    `now` are its iterations tonight. Those with the task digest of the first that knows one are compared.
+    `now` are its iterations tonight. Those with the task digest of the first that knows one are compared. ALPHA is
+    spread over the nights of a month, and over so many `profiles` a night.
     """
     first = next((one for one in now if one.task_digest is not None and one.measured), None)
     if first is None:
@@ -49,20 +59,23 @@ def against_earlier(
         return msgspec.structs.replace(told, sentence=gone)
     p = stratified(_strata(newer, older)).two_sided
     now_rate = _rate(newer) or 0.0
-    verdict = "not different from" if p > ALPHA else "better than" if now_rate > rate else "worse than"
+    level = level_of(profiles)
+    verdict = "not different from" if p > level else "better than" if now_rate > rate else "worse than"
+    of = f" of {profiles} profiles" if profiles > 1 else ""
+    spread = f"{p_value(level)} decides: {percent(ALPHA)} over {NIGHTS} nights{of}"
     sentence = (
         f"{verdict} run {found.run_id} ({plural(len(same), 'iteration')}, {percent(rate)}) on the same tasks: "
-        f"{points(now_rate - rate)}, exact {p_equation(p)}"
+        f"{points(now_rate - rate)}, exact {p_equation(p)} ({spread})"
     )
     return msgspec.structs.replace(told, sentence=sentence, p=p)
 
 
-def _rate(counts: Mapping[TaskRef, Count]) -> float | None:
+def _rate(counts: Mapping[TaskRef, AttemptCount]) -> float | None:
     rates = [count.rate for count in counts.values() if count.rate is not None]
     return sum(rates) / len(rates) if rates else None
 
 
-def _strata(newer: Mapping[TaskRef, Count], older: Mapping[TaskRef, Count]) -> list[Stratum]:
+def _strata(newer: Mapping[TaskRef, AttemptCount], older: Mapping[TaskRef, AttemptCount]) -> list[Stratum]:
     return [
         Stratum(count.passed, count.measured, older[ref].passed, older[ref].measured)
         for ref, count in newer.items()

@@ -16,7 +16,7 @@ from terminalbench.errors import TbenchError, UserError
 from terminalbench.json_files import BadLine, append_jsonl, encode_line, read_json, read_jsonl
 from terminalbench.locks import changing
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.measured import IterationResults, ProfileResult
+from terminalbench.overnight.iteration_results import IterationResults, ProfileResult
 from terminalbench.overnight.night import NightConfig
 from terminalbench.records.episode import Episode, EpisodeCost, EpisodeStatus
 
@@ -49,7 +49,7 @@ class EpisodeFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredEpisodes:
     """What the store holds: each episode once, as it was last recorded, in the order of the first lines."""
 
     episodes: tuple[Episode, ...]
@@ -78,7 +78,7 @@ class EpisodeStore:
             append_jsonl(self.file, episode, durable=True)
         return True
 
-    def read(self) -> Stored:
+    def read(self) -> StoredEpisodes:
         """Everything."""
         found = read_jsonl(self.file, Episode)
         latest: dict[str, Episode] = {}
@@ -87,7 +87,7 @@ class EpisodeStore:
         bad = list(found.bad)
         if self.file.is_file() and self.file.stat().st_size > found.offset:
             bad.append(BadLine(len(found.records) + len(bad) + 1, "the last line has no end: torn, or being written"))
-        return Stored(tuple(latest.values()), tuple(bad))
+        return StoredEpisodes(tuple(latest.values()), tuple(bad))
 
     def query(self, wanted: EpisodeFilter | None = None) -> list[Episode]:
         """The episodes that fit, newest first."""

@@ -20,6 +20,7 @@ class NightFolder:
       experiment.toml  all tasks and profiles of the night: what iterations are made from
       state.json       the iterations and who works on them; written by the supervisor alone
       events.jsonl     what happened, append-only: workers, iterations, scaling, incidents
+      starting         there while a night is begun: what lies beside it then is made again by the same command
       gate.json        budget, deadline and rate limits of all batches; its orders beside it
       .lock            held by the supervisor
       loaded.log       what the process says from which workers are forked
@@ -41,6 +42,11 @@ class NightFolder:
     def config_json(self) -> Path:
         """What was asked for."""
         return self.folder / "config.json"
+
+    @property
+    def starting(self) -> Path:
+        """There while a night is begun, until `config.json` stands."""
+        return self.folder / "starting"
 
     @property
     def base_toml(self) -> Path:

@@ -7,23 +7,25 @@ from shlex import quote
 
 from terminalbench.overnight.delta import level
 from terminalbench.overnight.delta_model import ALPHA
-from terminalbench.overnight.night import Happening, Status
+from terminalbench.overnight.lessons_report import gained, learning_cost
+from terminalbench.overnight.night import IterationStatus, NightEventKind
 from terminalbench.overnight.summary_model import ModelSummary, NightSummary, model_name
+from terminalbench.records.lesson import LessonState
 from terminalbench.records.trial import Outcome
 from terminalbench.text.numbers import cost, percent, percents, plural, some
 
 _MOST = 3
 _KINDS = {
-    Happening.WORKER_LOST: ("worker lost", "workers lost"),
-    Happening.INCIDENT: ("incident", "incidents"),
-    Happening.QUARANTINED: ("task quarantined", "tasks quarantined"),
-    Happening.RESUMED: ("resume", "resumes"),
+    NightEventKind.WORKER_LOST: ("worker lost", "workers lost"),
+    NightEventKind.INCIDENT: ("incident", "incidents"),
+    NightEventKind.QUARANTINED: ("task quarantined", "tasks quarantined"),
+    NightEventKind.RESUMED: ("resume", "resumes"),
 }
 
 
 def headlines(summary: NightSummary) -> list[str]:
     """What a person reads first; they stand by themselves, for a message."""
-    lines = [_what_ran(summary), *summary.alerts, *(model_line(model) for model in summary.models)]
+    lines = [_what_ran(summary), *summary.alerts, *_learned(summary), *(model_line(model) for model in summary.models)]
     lines += [] if summary.alerts else [_no_alert(summary)]
     lines += [f"{one.profile}: {one.earlier.sentence}" for one in summary.models if one.earlier is not None]
     if summary.validation is not None:
@@ -35,6 +37,19 @@ def headlines(summary: NightSummary) -> list[str]:
         counts = Counter(one.kind for one in summary.incidents)
         lines.append(", ".join(plural(n, *_KINDS[kind]) for kind, n in counts.items()))
     return lines
+
+
+def _learned(summary: NightSummary) -> list[str]:
+    """Whether lessons made it better, by how much and how sure; and the lesson that did most."""
+    found = summary.lessons
+    if found is None:
+        return []
+    best = [one for one in found.effects if one.state == LessonState.ACTIVE and one.mean > 0][:1]
+    lines = [gained(one) for one in found.gains] or [
+        "lessons: none was eligible for a trial yet, so nothing was gained"
+    ]
+    lines += [f"lesson {one}" for one in best]
+    return [*lines, *[learning_cost(found)] * bool(found.gains)]
 
 
 def _what_ran(summary: NightSummary) -> str:
@@ -78,6 +93,7 @@ def next_steps(summary: NightSummary, place: Path) -> list[str]:
         *_go_on(summary, place),
         *_alarmed(summary, place),
         *_broken(summary, place),
+        *_waiting(summary),
         *_quarantined(summary),
         *_uncertain(summary),
         f"look at every trial: tbench view {quote(str(place / 'batches'))}",
@@ -85,7 +101,9 @@ def next_steps(summary: NightSummary, place: Path) -> list[str]:
 
 
 def _go_on(summary: NightSummary, place: Path) -> list[str]:
-    if summary.status in ("finished", "running"):
+    done = sum(line.status is IterationStatus.DONE for line in summary.iterations) == summary.iterations_planned
+    trained = summary.training is None or summary.training.stopped is None
+    if summary.status in ("finished", "running") or (summary.status == "stopped" and done and trained):
         return []
     more = ", with a larger --budget-usd or a later --until where these ended it" if summary.status == "stopped" else ""
     return [f"go on with it: tbench overnight --resume {quote(str(place))}{more}"]
@@ -103,7 +121,7 @@ def _broken(summary: NightSummary, place: Path) -> list[str]:
     lines = []
     for line in summary.iterations:
         broken = sum(one.errored for one in line.profiles)
-        if broken and line.batch and line.status is not Status.LEASED:
+        if broken and line.batch and line.status is not IterationStatus.LEASED:
             batch = quote(str(place / "batches" / line.batch))
             lines.append(
                 f"run what broke in iteration {line.number} again ({plural(broken, 'trial')}): "
@@ -113,6 +131,12 @@ def _broken(summary: NightSummary, place: Path) -> list[str]:
     stuck = [one for one in summary.lost if one.outcome is Outcome.ERRORED and one.count >= _MOST]
     causes = [f"{plural(one.count, 'trial')} of {one.profile} broke alike: {one.reason}" for one in stuck[:_MOST]]
     return [*causes, *lines[:_MOST], *more]
+
+
+def _waiting(summary: NightSummary) -> list[str]:
+    """What the training would do next, where a challenger waits."""
+    found = summary.training
+    return [found.waits] if found is not None and found.waits is not None else []
 
 
 def _quarantined(summary: NightSummary) -> list[str]:

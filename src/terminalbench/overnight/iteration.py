@@ -11,18 +11,18 @@ from terminalbench.experiments.quarantine import QuarantinedTask, write_quaranti
 from terminalbench.experiments.write import experiment_toml
 from terminalbench.files import write_project_file
 from terminalbench.overnight.folder import SLUGS, NightFolder
+from terminalbench.overnight.iteration_files import labelled
 from terminalbench.overnight.night import (
     ITERATION_LABEL,
     ROLE_LABEL,
     RUN_LABEL,
+    IterationWork,
     NightConfig,
     NightState,
-    Quarantined,
     Role,
-    Work,
+    WithdrawnTask,
 )
-from terminalbench.overnight.results import labelled
-from terminalbench.overnight.validation import Candidate, Kind, sample
+from terminalbench.overnight.validation import Candidate, TaskKind, sample
 from terminalbench.records.trial import TaskRef
 
 
@@ -48,8 +48,8 @@ def write_iteration(
     folder: NightFolder,
     config: NightConfig,
     base: Experiment,
-    work: Work,
-    quarantine: Iterable[Quarantined] = (),
+    work: IterationWork,
+    quarantine: Iterable[WithdrawnTask] = (),
     *,
     tasks: Sequence[str] | None = None,
     budget_usd: float | None = None,
@@ -69,7 +69,7 @@ def write_iteration(
 
 
 def _experiment(
-    config: NightConfig, base: Experiment, work: Work, *, tasks: Sequence[str] | None, budget_usd: float | None
+    config: NightConfig, base: Experiment, work: IterationWork, *, tasks: Sequence[str] | None, budget_usd: float | None
 ) -> Experiment:
     wanted = [model.profile for model in config.models]
     if work.role is Role.VALIDATION and config.validation is not None:
@@ -92,13 +92,13 @@ def _experiment(
     )
 
 
-def drawn_tasks(config: NightConfig, base: Experiment, work: Work) -> list[str]:
+def drawn_tasks(config: NightConfig, base: Experiment, work: IterationWork) -> list[str]:
     """The tasks (`dataset/id`) of an iteration that are validated: drawn by its seed, the same whenever it is asked."""
     said = {(task.dataset, task.id): task for task in config.suite_tasks}
 
-    def kind(task: Task) -> Kind:
+    def kind(task: Task) -> TaskKind:
         known = said.get((task.dataset, task.id))
-        return Kind(task.family, known.difficulty if known is not None else None)
+        return TaskKind(task.family, known.difficulty if known is not None else None)
 
     found = [Candidate(TaskRef(t.id, t.dataset, t.family), kind(t)) for t in base.tasks]
     pairs = sample(found, config.attempts, config.validation_rate, work.seed)

@@ -11,7 +11,7 @@ from typing import Any
 from terminalbench.files import write_bytes
 from terminalbench.json_files import append_jsonl, encode_json
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.night import Happening, NightEvent, NightState, Work
+from terminalbench.overnight.night import IterationWork, NightEvent, NightEventKind, NightState
 from terminalbench.records.values import stamp
 
 
@@ -25,7 +25,7 @@ class Journal:
     _written: bytes = b""
     _waiting: list[NightEvent] = field(default_factory=list)
 
-    def tell(self, kind: Happening, said: str, work: Work | None = None, **about: Any) -> None:
+    def tell(self, kind: NightEventKind, said: str, work: IterationWork | None = None, **about: Any) -> None:
         """Write down that something happened."""
         number, role = (work.number, work.role) if work is not None else (None, None)
         event = NightEvent(stamp(datetime.now(UTC)), kind, said, iteration=number, role=role, **about)

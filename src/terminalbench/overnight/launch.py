@@ -13,7 +13,7 @@ from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Role
 from terminalbench.runner.environment import FIXED
 from terminalbench.runner.executors import local
-from terminalbench.runner.executors.forked import ADDRESS, OWN_PROCESSES, Forked, LoadedHarbor
+from terminalbench.runner.executors.forked import ADDRESS, OWN_PROCESSES, ForkedProcess, LoadedHarbor
 
 MODULE = "terminalbench.overnight.worker"
 PROGRAM = [sys.executable, "-m", MODULE]
@@ -21,7 +21,7 @@ PROGRAM = [sys.executable, "-m", MODULE]
 
 
 @dataclass(frozen=True)
-class Assignment:
+class WorkerAssignment:
     """What a worker is to do: `again` when an earlier one may have begun, `alone` for one trial at a time.
 
     `retry`: errors of the bench are tried again.
@@ -40,14 +40,14 @@ class Assignment:
         return [str(self.folder.folder), str(self.number), str(self.role), *flags]
 
     @classmethod
-    def of(cls, arguments: list[str]) -> "Assignment":
+    def of(cls, arguments: list[str]) -> "WorkerAssignment":
         """From the arguments of a worker's command line."""
         folder, number, role, *flags = arguments
         given = {flag.removeprefix("--"): True for flag in flags}
         return cls(NightFolder(Path(folder)), int(number), Role(role), **given)
 
 
-class Process(Protocol):
+class ProcessHandle(Protocol):
     """What the supervisor uses of a worker's process."""
 
     pid: int
@@ -56,7 +56,7 @@ class Process(Protocol):
         """The exit code, negative for a signal; None while it runs."""
 
 
-class Loaded:
+class WorkerForkServer:
     """The process from which workers and their Harbor processes are forked, while a block lasts.
 
     Without it (not on Linux, or by TERMINALBENCH_OWN_PROCESSES) each loads all that it needs by itself.
@@ -91,12 +91,12 @@ class Loaded:
         then = "from here on each loads Harbor by itself" if self._given_up else "it is started again"
         return f"the process that workers are forked from has died ({self._log.name} says more); {then}"
 
-    def passed_over(self, process: Process) -> bool:
+    def passed_over(self, process: ProcessHandle) -> bool:
         """Whether a worker was started by itself though it could have been forked."""
-        return self._loaded is not None and self._loaded.alive and not isinstance(process, Forked)
+        return self._loaded is not None and self._loaded.alive and not isinstance(process, ForkedProcess)
 
 
-def start_worker(assigned: Assignment, log: Path) -> Process:
+def start_worker(assigned: WorkerAssignment, log: Path) -> ProcessHandle:
     """Start a worker with its output in a log. It drains, by SIGTERM, should this process die, and is then ended."""
     make_folder(log.parent)
     make_file(log)

@@ -8,27 +8,30 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.archivist.effects import Counted, count_trials
-from terminalbench.archivist.reflection import Limits, Occasion, Reflected, reflect
+from terminalbench.archivist.effects import EffectCount, count_trials
+from terminalbench.archivist.inventory import each_lesson
+from terminalbench.archivist.reflection import Occasion, ReflectionLimits, ReflectionResult, reflect
 from terminalbench.archivist.store import Store, open_store
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.experiment import Experiment
 from terminalbench.harbor.limits.accounts import Account
 from terminalbench.harbor.limits.gate import change_account
 from terminalbench.index.exposures import exposed_trials
 from terminalbench.index.scan import scan_all
 from terminalbench.json_files import write_json
-from terminalbench.llm.ask import Patience
+from terminalbench.llm.ask import RetryPatience
 from terminalbench.llm.model import ModelError, chat_model
 from terminalbench.overnight import limits
 from terminalbench.overnight.answers import KeptAnswers
+from terminalbench.overnight.control_profiles import control_every, without_controls
 from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.iteration_files import ProjectedIteration
 from terminalbench.overnight.night import NightConfig, NightLessons
 from terminalbench.overnight.reflections import Reflection, all_reflections, read_reflection
-from terminalbench.overnight.results import Projected
 from terminalbench.records.lesson import LessonState
 
-_PATIENCE = Patience(tries=1)
+_PATIENCE = RetryPatience(tries=1)
 """A worker has ten minutes to come to its end: a question and its repair, no more."""
 
 _DIGITS = 9
@@ -40,7 +43,9 @@ def memory_of(config: NightConfig) -> Path:
     return Path(config.project_root) / ".terminalbench"
 
 
-def learn_from(folder: NightFolder, config: NightConfig, projected: Projected, batch: Batch) -> Reflection | None:
+def learn_from(
+    folder: NightFolder, config: NightConfig, projected: ProjectedIteration, batch: Batch
+) -> Reflection | None:
     """Count the trials of an iteration that is over, and look for lessons in it, once; None without `--lessons`.
 
     Killed anywhere, it is done again: a trial is counted once, and an iteration whose lessons are in the log is not
@@ -65,7 +70,18 @@ def learn_from(folder: NightFolder, config: NightConfig, projected: Projected, b
     return found
 
 
-class _Failed(msgspec.Struct, frozen=True):
+def profiles_of(config: NightConfig, base: Experiment, number: int) -> list[str]:
+    """Return the profiles of an iteration: its frozen controls are left out where enough is known of the lessons."""
+    profiles = [one.key for one in base.profiles]
+    try:
+        with open_store(memory_of(config)) as store:
+            every = control_every(each_lesson(store))
+    except TbenchError:  # told where the iteration is planned, which reads the same memory
+        return profiles
+    return profiles if (number - 1) % every == 0 else without_controls(profiles)
+
+
+class _FailedReflection(msgspec.Struct, frozen=True):
     """A reflection without an answer, what it cost all the same, and why."""
 
     why: str
@@ -74,8 +90,8 @@ class _Failed(msgspec.Struct, frozen=True):
 
 
 def _reflected(
-    store: Store, folder: NightFolder, config: NightConfig, projected: Projected, batch: Batch
-) -> Reflected | _Failed:
+    store: Store, folder: NightFolder, config: NightConfig, projected: ProjectedIteration, batch: Batch
+) -> ReflectionResult | _FailedReflection:
     fell = [task for one in projected.delta.profiles if one.alert is not None for task in one.alert.tasks]
     occasion = Occasion(on_demand=False, fell=tuple(dict.fromkeys(fell)))
     asked = config.lessons
@@ -87,25 +103,25 @@ def _reflected(
         return _by_model(store, folder, config, batch, occasion, kept)
     except TbenchError as error:
         usage = error.usage if isinstance(error, ModelError) else None
-        return _Failed(str(error), usage is not None, usage.cost_usd if usage is not None else None)
+        return _FailedReflection(str(error), usage is not None, usage.cost_usd if usage is not None else None)
 
 
 def _by_model(
     store: Store, folder: NightFolder, config: NightConfig, batch: Batch, occasion: Occasion, model: KeptAnswers
-) -> Reflected | _Failed:
+) -> ReflectionResult | _FailedReflection:
     """Ask a model, within what the night and its reflections may still spend; the gate of the night counts it.
 
     What it answered a process that was killed is not asked again, and counts once.
     """
     shut = limits.standing(folder.gate_json).shut
     if shut is not None:
-        return _Failed(shut)
+        return _FailedReflection(shut)
     question = batch.folder.name
     if model.take_unanswered():  # one that was killed before it had its answer may have been billed
         _settle(folder, question, None)
     allowed = _enter(folder, config, question, priced=model.price() is not None)
     if isinstance(allowed, str):
-        return _Failed(allowed)
+        return _FailedReflection(allowed)
     try:
         found = reflect(store, batch, model, occasion=occasion, limits=allowed)
     except ModelError as error:
@@ -130,7 +146,7 @@ def _settle(folder: NightFolder, question: str, cost_usd: float | None) -> None:
     change_account(folder.gate_json, _payer(folder), settled)
 
 
-def _enter(folder: NightFolder, config: NightConfig, question: str, *, priced: bool) -> Limits | str:
+def _enter(folder: NightFolder, config: NightConfig, question: str, *, priced: bool) -> ReflectionLimits | str:
     """Begin a question: what it may cost, of the budget for reflection and of what the night has left; or why not.
 
     What is under way or was cut off counts as the dearest so far. While nobody knows what that is, a budget allows one
@@ -139,7 +155,7 @@ def _enter(folder: NightFolder, config: NightConfig, question: str, *, priced: b
     costs = [one.cost_usd or 0.0 for one in all_reflections(folder)]
     night = None if config.budget_usd is None else config.budget_usd - limits.standing(folder.gate_json).spent_usd
     own = config.lessons.budget_usd if config.lessons is not None else None
-    said: list[Limits | str] = []
+    said: list[ReflectionLimits | str] = []
 
     def entered(account: Account) -> Account:
         account = account.without(question)  # of a process that was killed
@@ -150,14 +166,16 @@ def _enter(folder: NightFolder, config: NightConfig, question: str, *, priced: b
             return account
         left = None if own is None else own - account.known.usd - unsaid * dearest
         room = min((round(one, _DIGITS) for one in (left, night) if one is not None), default=None)
-        said.append(Limits(usd=room, likely_usd=round(dearest, _DIGITS), patience=_PATIENCE))
+        said.append(ReflectionLimits(usd=room, likely_usd=round(dearest, _DIGITS), patience=_PATIENCE))
         return account.entered(question, dearest)
 
     change_account(folder.gate_json, _payer(folder), entered)
     return said[0]
 
 
-def _told(number: int, found: Reflected | _Failed, asked: NightLessons, counted: Counted) -> Reflection:
+def _told(
+    number: int, found: ReflectionResult | _FailedReflection, asked: NightLessons, counted: EffectCount
+) -> Reflection:
     known = Reflection(
         iteration=number,
         model=asked.model,
@@ -166,7 +184,7 @@ def _told(number: int, found: Reflected | _Failed, asked: NightLessons, counted:
         asked=found.asked,
         cost_usd=found.cost_usd,
     )
-    if isinstance(found, _Failed):
+    if isinstance(found, _FailedReflection):
         return msgspec.structs.replace(known, stopped=found.why)
     lessons = [added.lesson for added in found.added]
     return msgspec.structs.replace(

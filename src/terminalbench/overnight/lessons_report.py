@@ -1,24 +1,58 @@
 """What a night with lessons learned and gained: one section of its report, made from its batches and reflections."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from terminalbench.archivist.gains import GAIN_COLUMNS, Gain, exposed, gain_row, verdict_said
+from terminalbench.archivist.inventory import each_lesson
+from terminalbench.archivist.store import open_store
+from terminalbench.archivist.utility import chance_of_harm, prior
+from terminalbench.errors import TbenchError
+from terminalbench.overnight.control_profiles import is_with_lessons, without_controls
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig
 from terminalbench.overnight.reflections import Reflection, read_reflections
 from terminalbench.records.values import known_total
 from terminalbench.report.markdown import escaped, table
+from terminalbench.text.foreign import flat
 from terminalbench.text.numbers import cost, plural, points, some
+
+if TYPE_CHECKING:
+    from terminalbench.overnight.summary_model import ModelSummary
 
 SHOWN = 60
 """Reflections in the report; `summary.json` has all."""
 
 
+_MOST_TOLD = 5
+
+
+class LessonEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """A lesson that counted: its text, its state, and its measured effect on the model of the most trials."""
+
+    id: str
+    text: str
+    state: str
+    mean: float
+    sd: float
+    trials: int
+    shown: int
+
+    def __str__(self) -> str:
+        """What it says and does, in a line."""
+        effect = f"{points(self.mean)} (sd {points(self.sd, sign=False)}, {plural(self.trials, 'trial')})"
+        return f"{self.id}, {self.state}, {effect}: {flat(self.text, 160)}"
+
+
 class LessonsSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The learning of a night. `gains` are over its own batches; what reflection cost is part of the night's cost."""
+    """The learning of a night. `gains` are over its own batches; what reflection cost is part of the night's cost.
+
+    `effects` are the lessons that trials of the night may have been shown and that are proven or retired by now, or
+    nearest to it. `control_trials` were measured without lessons, beside `trials` with them.
+    """
 
     mode: str
     reflector: str
@@ -26,6 +60,10 @@ class LessonsSummary(msgspec.Struct, frozen=True, kw_only=True):
     reflections: list[Reflection]
     cost_usd: float | None
     cost_unknown: int
+    effects: list[LessonEffect] = []
+    trials: int = 0
+    control_trials: int = 0
+    control_cost_usd: float | None = None
 
     @property
     def active(self) -> list[str]:
@@ -38,27 +76,62 @@ class LessonsSummary(msgspec.Struct, frozen=True, kw_only=True):
         return list(dict.fromkeys(name for one in self.reflections for name in one.retired))
 
 
-def summarise_lessons(folder: NightFolder, config: NightConfig, numbers: Sequence[int]) -> LessonsSummary | None:
+def summarise_lessons(
+    folder: NightFolder, config: NightConfig, numbers: Sequence[int], models: "Sequence[ModelSummary]" = ()
+) -> LessonsSummary | None:
     """What the iterations of a night learned and gained; None where it was not asked to learn."""
     if config.lessons is None:
         return None
     found = read_reflections(folder, numbers)
     costs = [one.cost_usd for one in found if one.asked]
+    seen = exposed([folder.results_root])
+    rest = without_controls([one.profile for one in models])
+    controls = [one for one in models if one.profile not in rest]
     return LessonsSummary(
         mode=config.lessons.mode,
         reflector=config.lessons.model or "our own rules",
-        gains=exposed([folder.results_root]).gains(),
+        gains=seen.gains(),
         reflections=found,
         cost_usd=known_total(costs),
         cost_unknown=costs.count(None),
+        effects=_effects(config, {told.lesson for trial in seen.trials for told in trial.exposures}),
+        trials=sum(one.passed + one.failed for one in models if is_with_lessons(one.profile)),
+        control_trials=sum(one.passed + one.failed for one in controls),
+        control_cost_usd=known_total([one.cost_usd for one in controls]),
     )
 
 
+def _effects(config: NightConfig, names: Collection[str]) -> list[LessonEffect]:
+    """Those of some lessons of which most is known, by the memory of the project as it is now."""
+    try:
+        with open_store(Path(config.project_root) / ".terminalbench") as store:
+            found = [one for one in each_lesson(store) if one.id in names and one.utility is not None]
+    except TbenchError:  # told where it is read to learn
+        return []
+    sure = sorted(found, key=lambda one: -abs(chance_of_harm(one.utility or prior(one.importance)) - 0.5))
+    return [
+        LessonEffect(
+            id=one.id,
+            text=one.text,
+            state=one.state,
+            mean=effect.mean,
+            sd=effect.sd,
+            trials=effect.n,
+            shown=effect.shown,
+        )
+        for one in sure[:_MOST_TOLD]
+        if (effect := one.utility) is not None
+    ]
+
+
 def lessons_lines(found: LessonsSummary) -> list[str]:
-    """The section in sentences: first what was gained."""
-    lines = [_gained(one) for one in found.gains]
+    """The section in sentences: first what was gained, by which lessons, and what it cost to learn it."""
+    lines = [gained(one) for one in found.gains]
     if not lines:
         lines = ["No lesson was eligible for a trial yet: nothing can be said of a gain."]
+    lines += [f"lesson {one}" for one in found.effects]
+    if found.trials or found.control_trials:
+        lines.append(learning_cost(found))
     lines.append(
         f"{plural(len(found.active), 'lesson')} written or supported and in use, "
         f"{plural(len(found.retired), 'lesson')} retired by effect, by {found.reflector}"
@@ -68,7 +141,17 @@ def lessons_lines(found: LessonsSummary) -> list[str]:
     return lines
 
 
-def _gained(gain: Gain) -> str:
+def learning_cost(found: LessonsSummary) -> str:
+    """What it cost to learn: the trials of the frozen controls; and what the lessons gained in the others."""
+    spent = f" for {cost(found.control_cost_usd)}" if found.control_cost_usd is not None else ""
+    said = f"learning took {plural(found.control_trials, 'control trial')}{spent} beside {found.trials} with lessons"
+    more = sum((one.difference or 0.0) * one.trials for one in found.gains)
+    known = any(one.difference is not None for one in found.gains)
+    return f"{said}, which passed {abs(more):.0f} {'more' if more >= 0 else 'fewer'} than without" if known else said
+
+
+def gained(gain: Gain) -> str:
+    """What a policy gained in a sentence: how much, how sure, and on how many trials."""
     name = f"{str(gain.kind).capitalize()} gain of {gain.profile} against {gain.control}"
     if gain.difference is None:
         return f"{name}: unknown ({gain.note or 'no task was measured under both'})"

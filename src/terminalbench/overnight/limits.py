@@ -22,7 +22,7 @@ _MOVED_SEC = 2.0
 
 
 @dataclass(frozen=True)
-class Standing:
+class GateStatus:
     """How the gate stands: what was spent, why nothing may start any more, and whether something only waits."""
 
     spent_usd: float
@@ -76,7 +76,7 @@ def of_night(reason: str, gate: str) -> str:
     return reason.replace(f"of the shared gate {gate}", "of the night")
 
 
-def standing(gate: Path) -> Standing:
+def standing(gate: Path) -> GateStatus:
     """How the gate stands now. Raises as reading files does, while somebody writes one of them."""
     shared = read_shared(gate)
     now = shared.clock.now()
@@ -86,7 +86,7 @@ def standing(gate: Path) -> Standing:
     told = ControlFile(shared_control(gate)).read()
     shut = of_night(refusal.reason, gate.name) if refusal is not None else told.why_stopped(ALL)
     pressed = any(lane.level for lane in shared.lanes.values())
-    return Standing(together.known_usd, together.unknown, shared.deadline, shut, waits=bool(told.paused) or pressed)
+    return GateStatus(together.known_usd, together.unknown, shared.deadline, shut, waits=bool(told.paused) or pressed)
 
 
 def refusals(batch: Batch, view: BatchView) -> list[str | None]:

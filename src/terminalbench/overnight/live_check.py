@@ -13,7 +13,7 @@ from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.llm.check import CALL, PING
 from terminalbench.llm.local.spec import parse_local
-from terminalbench.llm.model import Fault, ModelError
+from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.llm.ollama_server import WINDOW, ChatReply, OllamaServer, ServedModel, server_url
 from terminalbench.overnight.probe import ProbeReport, ProbeRequest
 from terminalbench.registry import import_path
@@ -38,7 +38,7 @@ def ollama_facts(
         tools = _tools(server, served, window, options)
     except ModelError as error:
         there = "start it with `ollama serve`, or say where it is by --ollama-endpoint URL or OLLAMA_HOST"
-        raise _refused(spec, error.what, there if error.fault is Fault.UNREACHABLE else error.hint) from None
+        raise _refused(spec, error.what, there if error.fault is ModelFault.UNREACHABLE else error.hint) from None
     if loaded is not None and loaded < window:
         raise _refused(spec, f"the server gives it a window of {loaded} tokens, not {window}", f"say num_ctx={loaded}")
     found = {

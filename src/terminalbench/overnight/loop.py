@@ -18,19 +18,19 @@ from terminalbench.errors import (
 from terminalbench.json_files import read_jsonl
 from terminalbench.locks import LockHeld, Owner, lock, lock_owner
 from terminalbench.modes import make_folder
-from terminalbench.overnight.begin import Night, Request, begin, go_on, night_at
-from terminalbench.overnight.decisions import Patience, nothing_left
+from terminalbench.overnight.begin import NightRequest, PreparedNight, begin, go_on, night_at
+from terminalbench.overnight.decisions import NightTimeouts
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import load_base
 from terminalbench.overnight.journal import Journal
-from terminalbench.overnight.launch import Loaded
+from terminalbench.overnight.launch import WorkerForkServer
 from terminalbench.overnight.models import model_environment
 from terminalbench.overnight.morning import first_lines
-from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Status
+from terminalbench.overnight.night import IterationStatus, NightConfig, NightEvent, NightEventKind, NightState
 from terminalbench.overnight.projections import project
 from terminalbench.overnight.scaling import Scaler, limits_of
 from terminalbench.overnight.summary_model import NightSummary
-from terminalbench.overnight.supervisor import Supervisor
+from terminalbench.overnight.supervisor import NightSupervisor
 from terminalbench.overnight.training_report import TrainedNight, training_stopped
 from terminalbench.runner.local_models import profile_models, served
 from terminalbench.runner.notify import Notifier
@@ -42,15 +42,15 @@ REPORT_SEC = 60.0
 
 
 @dataclass(frozen=True)
-class Listener:
+class NightListener:
     """Who is told how a night goes: of its beginning, of each event, and several times a second.
 
     `step` is told how far the training is that comes after the iterations.
     """
 
-    begun: Callable[[Night], None] = lambda _night: None
+    begun: Callable[[PreparedNight], None] = lambda _night: None
     event: Callable[[NightEvent], None] = lambda _event: None
-    tick: Callable[[Supervisor], None] = lambda _night: None
+    tick: Callable[[NightSupervisor], None] = lambda _night: None
     step: Callable[[TrainedNight], None] = lambda _trained: None
 
 
@@ -60,12 +60,16 @@ type Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class NightEnd:
-    """A night that is over, for now. `problems` are lines about what went wrong beside it."""
+    """A night that is over, for now. `problems` are lines about what went wrong beside it.
+
+    `complete`: it was over before the same command was given again, which had nothing to do.
+    """
 
     folder: NightFolder
     config: NightConfig
     state: NightState
     problems: tuple[str, ...] = ()
+    complete: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -73,6 +77,8 @@ class NightEnd:
 
         A night without a number of iterations ends by its deadline or its budget: what these cut off was not asked for.
         """
+        if self.complete and self.training_stopped is None:
+            return EXIT_OK
         if self.state.status == "interrupted":
             return EXIT_INTERRUPTED
         work = self.state.work
@@ -80,9 +86,12 @@ class NightEnd:
             return EXIT_FAILURE
         if self.config.iterations is None:
             work = [one for one in work if one.end is None or not one.end.closed]
-            done = all(one.status is not Status.GIVEN_UP and one.status is not Status.INCOMPLETE for one in work)
+            done = all(
+                one.status is not IterationStatus.GIVEN_UP and one.status is not IterationStatus.INCOMPLETE
+                for one in work
+            )
         else:
-            done = self.state.status == "finished" and all(one.status is Status.DONE for one in work)
+            done = self.state.status == "finished" and all(one.status is IterationStatus.DONE for one in work)
         return EXIT_OK if done and self.training_stopped is None else EXIT_INCOMPLETE
 
     @property
@@ -91,48 +100,57 @@ class NightEnd:
         return training_stopped(self.folder, self.config)
 
 
+def begun_at(request: NightRequest) -> Path | None:
+    """Return the folder that `--output` names, if a night was begun there: the same command goes on with it."""
+    place = request.output
+    return place if place is not None and NightFolder(place.resolve()).config_json.is_file() else None
+
+
 def default_output(now: datetime) -> Path:
     """Where a night goes that is given no place: a folder of its day."""
     return Path("results") / f"{now:%Y%m%d}"
 
 
 def run_night(
-    request: Request,
+    request: NightRequest,
     resume: Path | None = None,
     *,
-    listener: Listener | None = None,
-    patience: Patience | None = None,
-    then: Callable[[Night, Tell], None] | None = None,
+    listener: NightListener | None = None,
+    patience: NightTimeouts | None = None,
+    then: Callable[[PreparedNight, Tell], None] | None = None,
 ) -> NightEnd:
     """Run a night, or go on with one, and write its report. Returns when it is over, or was interrupted.
 
     `then` comes after its iterations, before the report; it is called again by a resume, and finds out what is left.
     """
-    told, now = listener or Listener(), datetime.now().astimezone()
+    told, now = listener or NightListener(), datetime.now().astimezone()
     folder = night_at(resume) if resume is not None else NightFolder((request.output or default_output(now)).resolve())
     gone = lock_owner(folder.lock)  # who has ended it takes its name out
     with _only_here(folder, request.command):
         night = go_on(request, folder, now) if resume is not None else begin(request, folder, now)
         told.begun(night)
-        if resume is not None and not night.extended and nothing_left(night.state, night.config.iterations):
+        if night.over:
             try:
                 _and_then(then, night, told)
             finally:
                 written = project(night.folder, night.config, night.state)
-            return NightEnd(folder, night.config, night.state, (*written.problems, *_let_go(night)))
+            problems = (*written.problems, *_let_go(night))
+            return NightEnd(folder, night.config, night.state, problems, complete=request.again)
         base = load_base(night.folder, night.config)
-        supervisor = Supervisor(night.folder, night.config, night.state, patience or Patience(), told.event, told.tick)
+        supervisor = NightSupervisor(
+            night.folder, night.config, night.state, patience or NightTimeouts(), told.event, told.tick
+        )
         if night.config.workers == "auto":
             known = model_environment(Path(night.config.project_root))
             supervisor.scaler = Scaler(limits_of(base, night.config, known))
 
         def note(said: str) -> None:
-            supervisor.journal.tell(Happening.NOTE, said, cause="model file")
+            supervisor.journal.tell(NightEventKind.NOTE, said, cause="model file")
 
         _tell_beginning(supervisor, night, resumed=resume is not None, gone=gone)
         try:
-            with Loaded(folder) as loaded, served(profile_models(base.profiles), note):
-                supervisor.look = _Looks(loaded).look
+            with WorkerForkServer(folder) as loaded, served(profile_models(base.profiles), note):
+                supervisor.look = _PeriodicWork(loaded).look
                 state = supervisor.run()
             if state.status != "interrupted":
                 _and_then(then, night, told)
@@ -143,31 +161,31 @@ def run_night(
         return NightEnd(folder, night.config, state, (*written.problems, *sent, *left))
 
 
-def _and_then(then: Callable[[Night, Tell], None] | None, night: Night, told: Listener) -> None:
+def _and_then(then: Callable[[PreparedNight, Tell], None] | None, night: PreparedNight, told: NightListener) -> None:
     if then is not None:
         journal = Journal(night.folder, night.state, told.event)
-        then(night, lambda said: journal.tell(Happening.NOTE, said, cause="training"))
+        then(night, lambda said: journal.tell(NightEventKind.NOTE, said, cause="training"))
 
 
 @dataclass
-class _Looks:
+class _PeriodicWork:
     """What is done beside the supervision: the loaded process is kept alive, the report is written now and then.
 
     Workers that are dearer than they should be are said, once.
     """
 
-    loaded: Loaded
+    loaded: WorkerForkServer
     _written_at: float = field(default_factory=time.monotonic)
     _over: int = 0
     _dear: bool = False
 
-    def look(self, night: Supervisor) -> None:
+    def look(self, night: NightSupervisor) -> None:
         if (died := self.loaded.keep()) is not None:
-            night.journal.tell(Happening.INCIDENT, died, cause="loaded process")
+            night.journal.tell(NightEventKind.INCIDENT, died, cause="loaded process")
         if not self._dear and any(self.loaded.passed_over(hand.process) for hand in night.hands):
             self._dear = True
             said = f"workers load Harbor by themselves; {night.folder.loaded_log.name} says why"
-            night.journal.tell(Happening.NOTE, said, cause="loaded process")
+            night.journal.tell(NightEventKind.NOTE, said, cause="loaded process")
         over = sum(work.status.over for work in night.state.work)
         now = time.monotonic()
         if over > self._over and now - self._written_at > REPORT_SEC:
@@ -175,19 +193,19 @@ class _Looks:
             project(night.folder, night.config, night.state)
 
 
-def _tell_beginning(supervisor: Supervisor, night: Night, *, resumed: bool, gone: Owner | None) -> None:
+def _tell_beginning(supervisor: NightSupervisor, night: PreparedNight, *, resumed: bool, gone: Owner | None) -> None:
     config, tell = night.config, supervisor.journal.tell
     if resumed:
         changed = f"; {'; '.join(night.extended)}" if night.extended else ""
         was = read_jsonl(night.folder.events_jsonl, NightEvent).records
         last = f", its last word was at {was[-1].time[:19]}" if was else ""
         cause = f"its supervisor (pid {gone.pid}) was gone{last}" if gone is not None else None
-        tell(Happening.RESUMED, f"the night goes on{changed}", workers=night.state.workers, cause=cause)
+        tell(NightEventKind.RESUMED, f"the night goes on{changed}", workers=night.state.workers, cause=cause)
     else:
         specs = ", ".join(config.specs)
-        tell(Happening.STARTED, f"{config.suite_name} with {specs}", workers=night.state.workers)
+        tell(NightEventKind.STARTED, f"{config.suite_name} with {specs}", workers=night.state.workers)
         if config.validation_off is not None:
-            tell(Happening.NOTE, f"no validation by Claude: {config.validation_off}", cause="validation")
+            tell(NightEventKind.NOTE, f"no validation by Claude: {config.validation_off}", cause="validation")
 
 
 @contextmanager
@@ -212,7 +230,7 @@ def _only_here(folder: NightFolder, command: str) -> Generator[None]:
         raise
 
 
-def _let_go(night: Night) -> list[str]:
+def _let_go(night: PreparedNight) -> list[str]:
     """A night that has come to its end needs its worktree no more: git forgets it, the files stay to be read."""
     try:
         unregister(night.folder.code)
@@ -221,7 +239,7 @@ def _let_go(night: Night) -> list[str]:
     return []
 
 
-def _notify(night: Night, summary: NightSummary | None) -> list[str]:
+def _notify(night: PreparedNight, summary: NightSummary | None) -> list[str]:
     """Send the first lines of the report to whom `[notify]` of the suite names."""
     try:
         table = load_base(night.folder, night.config).notify

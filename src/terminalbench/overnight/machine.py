@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from terminalbench.overnight.autoscale import Reading
+from terminalbench.overnight.autoscale import MachineReading
 
 _UNLIMITED = 1 << 60
 """What version 1 of cgroups writes for no limit is about this, in bytes; so much memory no machine has."""
@@ -17,20 +17,20 @@ _MB = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineReader:
     """Where the kernel tells of itself; tests have recorded files there."""
 
     proc: Path = Path("/proc")
     cgroups: Path = Path("/sys/fs/cgroup")
 
-    def read(self, workers: Iterable[int] = ()) -> Reading:
+    def read(self, workers: Iterable[int] = ()) -> MachineReading:
         """What the machine says now. `workers` are the pids of workers, to see what they need."""
         groups = list(self._groups())
         memory = _pressure(_text(self.proc / "pressure/memory"))
         own = [_pressure(_text(group / "memory.pressure")) for group in groups]
         free = [self._host_mb(), *(_headroom_mb(group) for group in groups)]
         load = (_text(self.proc / "loadavg") or "").split()
-        return Reading(
+        return MachineReading(
             at_sec=time.monotonic(),
             cpus=self._cpus(groups),
             available_mb=min((one for one in free if one is not None), default=None),

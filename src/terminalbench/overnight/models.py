@@ -257,7 +257,7 @@ def _present(names: Sequence[str], environment: Mapping[str, str]) -> list[str]:
 def _provider_variables(model: str, environment: Mapping[str, str]) -> list[str]:
     """The key of its provider, and the address of a server of one's own where the environment has one."""
     from terminalbench.experiments.network import base_url_variables
-    from terminalbench.swebench_pro.experiment import key_variable
+    from terminalbench.swebench_pro.arms import key_variable
 
     provider = model.partition("/")[0]
     key = None if provider in _LOCAL else key_variable(provider)

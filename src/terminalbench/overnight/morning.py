@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
-from terminalbench.overnight.delta_model import Count
+from terminalbench.overnight.delta_model import AttemptCount
 from terminalbench.overnight.groups import Grouping
 from terminalbench.overnight.lessons_report import lessons_markdown
 from terminalbench.overnight.summary_model import IterationLine, ModelSummary, NightSummary, model_name
@@ -142,7 +142,7 @@ def _changed(summary: NightSummary) -> str:
     return "\n\n".join(parts)
 
 
-def _linked(count: Count, trials: Sequence[str]) -> str:
+def _linked(count: AttemptCount, trials: Sequence[str]) -> str:
     return f"[{count}]({href(trials[0])})" if trials else str(count)
 
 

@@ -20,7 +20,7 @@ class Role(StrEnum):
     VALIDATION = "validation"
 
 
-class Status(StrEnum):
+class IterationStatus(StrEnum):
     """How far an iteration is, in one role.
 
     `incomplete`: its batch has ended with trials that were not measured; a resume of the night tries them again.
@@ -35,7 +35,7 @@ class Status(StrEnum):
     @property
     def over(self) -> bool:
         """Whether nothing more happens to it in this night."""
-        return self not in (Status.WAITING, Status.LEASED)
+        return self not in (IterationStatus.WAITING, IterationStatus.LEASED)
 
 
 class NightModel(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -84,7 +84,8 @@ class NightTraining(msgspec.Struct, frozen=True):
 class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What was asked for. A resume goes on with this, never with the suite file.
 
-    `tasks` are those attempted, as `dataset/id`; `suite_tasks` are what the suite says of each.
+    `tasks` are those attempted, as `dataset/id`; `suite_tasks` are what the suite says of each. `until_said` are the
+    words of `--until`, which mean another moment on another day.
     """
 
     run_id: str
@@ -101,6 +102,7 @@ class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     workers: int | Literal["auto"]
     code: CodePin
     until: str | None = None
+    until_said: str | None = None
     budget_usd: float | None = None
     validation_rate: float = 0.0
     validation: NightModel | None = None
@@ -123,7 +125,7 @@ class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         return list(dict.fromkeys(model.spec for model in self.models))
 
 
-class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
+class WorkerLease(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which process works on an iteration: enough to be sure, later, that it is the same one."""
 
     worker: int
@@ -134,7 +136,7 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     beat_at: float
 
 
-class Phase(StrEnum):
+class WorkerPhase(StrEnum):
     """What a worker does. It beats while it is `starting` or `running`; to start and to end it has a deadline too."""
 
     STARTING = "starting"
@@ -169,7 +171,7 @@ class Death(msgspec.Struct, frozen=True):
     cause: str
 
 
-class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
+class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """A heartbeat: written by a worker about once a second, while its loop goes round. `at` is of the night's clock.
 
     `progress` counts what its trials did; `limit_sec` is the longest time that one of those that run may take. The
@@ -180,7 +182,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int
     start_ticks: int | None
     at: float
-    phase: Phase = Phase.STARTING
+    phase: WorkerPhase = WorkerPhase.STARTING
     batch: str | None = None
     events_from: int = 0
     progress: int = 0
@@ -189,7 +191,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     end: WorkEnd | None = None
 
 
-class Work(msgspec.Struct, omit_defaults=True):
+class IterationWork(msgspec.Struct, omit_defaults=True):
     """One iteration in one role: one batch, in the folder `batch` below `batches/`.
 
     `starts` counts its workers, `failures` those in a row that brought nothing, `rounds` how often its errors were
@@ -199,13 +201,13 @@ class Work(msgspec.Struct, omit_defaults=True):
     number: int
     role: Role
     seed: int
-    status: Status = Status.WAITING
+    status: IterationStatus = IterationStatus.WAITING
     batch: str | None = None
     starts: int = 0
     failures: int = 0
     rounds: int = 0
     alone: bool = False
-    lease: Lease | None = None
+    lease: WorkerLease | None = None
     not_before: float | None = None
     reason: str | None = None
     started_at: str | None = None
@@ -213,7 +215,7 @@ class Work(msgspec.Struct, omit_defaults=True):
     end: WorkEnd | None = None
 
 
-class Quarantined(msgspec.Struct, frozen=True):
+class WithdrawnTask(msgspec.Struct, frozen=True):
     """A task that no further iteration of this night runs."""
 
     task: str
@@ -227,15 +229,15 @@ class NightState(msgspec.Struct, omit_defaults=True):
     run_id: str
     clock: SharedClock
     status: Literal["running", "finished", "stopped", "interrupted"] = "running"
-    work: list[Work] = []
-    quarantine: list[Quarantined] = []
+    work: list[IterationWork] = []
+    quarantine: list[WithdrawnTask] = []
     suspects: Suspects = msgspec.field(default_factory=Suspects)
     workers: int = 1
     deadline: float | None = None
     stopped: str | None = None
 
 
-class Happening(StrEnum):
+class NightEventKind(StrEnum):
     """The kinds of events of a night."""
 
     STARTED = "night_started"
@@ -255,7 +257,7 @@ class NightEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that happened, with its cause in words."""
 
     time: str
-    kind: Happening
+    kind: NightEventKind
     said: str = ""
     iteration: int | None = None
     role: Role | None = None

@@ -12,7 +12,7 @@ from statistics import NormalDist, stdev
 import msgspec
 
 from terminalbench.analytics.special import normal_tail
-from terminalbench.overnight.delta_model import ALPHA, Count
+from terminalbench.overnight.delta_model import ALPHA, AttemptCount
 from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import p_equation, percent, plural, points
 
@@ -36,24 +36,24 @@ class Noise(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     sentence: str = ""
 
 
-class Flaky(msgspec.Struct, frozen=True, kw_only=True):
+class FlakyTask(msgspec.Struct, frozen=True, kw_only=True):
     """A task that passed and failed with nothing changed; `flips` is how often an iteration differed from the last."""
 
     task_id: str
     dataset: str
-    count: Count
+    count: AttemptCount
     flips: int
     iterations: int
 
 
-def noise_floor(iterations: Sequence[Mapping[TaskRef, Count]]) -> Noise:
+def noise_floor(iterations: Sequence[Mapping[TaskRef, AttemptCount]]) -> Noise:
     """The noise of identical runs: what each measured, task by task."""
     measured = [{ref: count for ref, count in one.items() if count.measured} for one in iterations]
     measured = [one for one in measured if one]
-    pooled: dict[TaskRef, Count] = {}
+    pooled: dict[TaskRef, AttemptCount] = {}
     for one in measured:
         for ref, count in one.items():
-            pooled[ref] = pooled.get(ref, Count()) + count
+            pooled[ref] = pooled.get(ref, AttemptCount()) + count
     rates = [_mean([count.rate or 0.0 for count in one.values()]) for one in measured]
     if len(measured) < 2:
         return Noise(iterations=len(measured), rate=rates[0] if rates else None, sentence=_too_few(len(measured)))
@@ -66,15 +66,17 @@ def noise_floor(iterations: Sequence[Mapping[TaskRef, Count]]) -> Noise:
     return msgspec.structs.replace(found, sentence=_sentence(found))
 
 
-def flaky_tasks(iterations: Sequence[Mapping[TaskRef, Count]]) -> list[Flaky]:
+def flaky_tasks(iterations: Sequence[Mapping[TaskRef, AttemptCount]]) -> list[FlakyTask]:
     """The tasks that both passed and failed, those nearest to a coin first."""
-    found: list[Flaky] = []
+    found: list[FlakyTask] = []
     for ref in dict.fromkeys(ref for one in iterations for ref in one):
         counts = [one[ref] for one in iterations if ref in one and one[ref].measured]
-        total = sum(counts, Count())
+        total = sum(counts, AttemptCount())
         if total.mixed:
             flips = sum(a.rate != b.rate for a, b in pairwise(counts))
-            found.append(Flaky(task_id=ref.id, dataset=ref.dataset, count=total, flips=flips, iterations=len(counts)))
+            found.append(
+                FlakyTask(task_id=ref.id, dataset=ref.dataset, count=total, flips=flips, iterations=len(counts))
+            )
     return sorted(found, key=lambda one: (abs((one.count.rate or 0.0) - 0.5), one.dataset, one.task_id))
 
 
@@ -82,7 +84,7 @@ def _mean(values: Sequence[float]) -> float:
     return fsum(values) / len(values)
 
 
-def _variance(one: Mapping[TaskRef, Count], pooled: Mapping[TaskRef, Count]) -> float:
+def _variance(one: Mapping[TaskRef, AttemptCount], pooled: Mapping[TaskRef, AttemptCount]) -> float:
     """Of the pass rate of an iteration, when each attempt passes with the rate that its task has over the night."""
     parts = []
     for ref, count in one.items():

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import HARBOR_PARALLEL
-from terminalbench.overnight.autoscale import Decision, Limits, Reading, Scale, decide
-from terminalbench.overnight.machine import Machine
+from terminalbench.overnight.autoscale import MachineReading, Scale, ScaleDecision, ScaleLimits, decide
+from terminalbench.overnight.machine import MachineReader
 from terminalbench.overnight.models import ModelKind, is_local
 from terminalbench.overnight.night import NightConfig
 
@@ -24,13 +24,13 @@ _PROCESSES = 64
 class Scaler:
     """Reads the machine at most every `READ_SEC` and decides; `limits` hold whatever it says."""
 
-    limits: Limits
-    read: Callable[[Iterable[int]], Reading] = field(default_factory=lambda: Machine().read)
+    limits: ScaleLimits
+    read: Callable[[Iterable[int]], MachineReading] = field(default_factory=lambda: MachineReader().read)
     clock: Callable[[], float] = time.monotonic
     _scale: Scale = field(default_factory=Scale)
     _read_at: float | None = None
 
-    def decide(self, workers: Sequence[int]) -> Decision | None:
+    def decide(self, workers: Sequence[int]) -> ScaleDecision | None:
         """How many workers there should be; None: it is too early to ask again. `workers` are their pids."""
         now = self.clock()
         if self._read_at is not None and now - self._read_at < READ_SEC:
@@ -42,7 +42,7 @@ class Scaler:
         return decision
 
 
-def limits_of(base: Experiment, config: NightConfig, environment: Mapping[str, str]) -> Limits:
+def limits_of(base: Experiment, config: NightConfig, environment: Mapping[str, str]) -> ScaleLimits:
     """What bounds the workers of a night: each runs the trials of its profiles side by side.
 
     A server of local models answers as many at once as was declared, else that of a model file as its check found, an
@@ -57,9 +57,9 @@ def limits_of(base: Experiment, config: NightConfig, environment: Mapping[str, s
     if sandboxes is None and base.run.container_env == "docker":
         sandboxes = _DOCKER_NETWORKS
     elif sandboxes is None and base.run.container_env == "local":
-        left = Machine().processes_left()
+        left = MachineReader().processes_left()
         sandboxes = left // _PROCESSES if left is not None else None
-    return Limits(
+    return ScaleLimits(
         most=MOST_WORKERS,
         trials=parallel * side_by_side,
         model_trials=parallel * min(side_by_side, max(asked.values(), default=1)),

@@ -15,31 +15,39 @@ from terminalbench.locks import living_owner
 from terminalbench.overnight.delta_model import RULE, ProfileDelta, TaskChange
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.headlines import headlines, next_steps
+from terminalbench.overnight.iteration_files import ProjectedIteration, keep, labelled, project_iterations, view_of
+from terminalbench.overnight.iteration_results import ProfileResult, TrialResult
 from terminalbench.overnight.lessons_report import summarise_lessons
-from terminalbench.overnight.measured import ProfileResult, TrialResult
+from terminalbench.overnight.model_summary import not_alike, whole_night
 from terminalbench.overnight.morning import render_markdown
 from terminalbench.overnight.morning_page import render_html
-from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Role, Status, Work
-from terminalbench.overnight.results import Projected, keep, labelled, project_iterations, view_of
+from terminalbench.overnight.night import (
+    IterationStatus,
+    IterationWork,
+    NightConfig,
+    NightEvent,
+    NightEventKind,
+    NightState,
+    Role,
+)
 from terminalbench.overnight.summary_model import (
     CUT_OFF,
     Flip,
     Incident,
     IterationLine,
     IterationRate,
-    Lost,
+    LostTrials,
     NightSummary,
     Scaling,
 )
 from terminalbench.overnight.training_report import read_trained
 from terminalbench.overnight.validation import Validation, validate
-from terminalbench.overnight.whole_night import not_alike, whole_night
 from terminalbench.text.numbers import plural
 
-_INCIDENTS = (Happening.WORKER_LOST, Happening.INCIDENT, Happening.QUARANTINED, Happening.RESUMED)
+_INCIDENTS = (NightEventKind.WORKER_LOST, NightEventKind.INCIDENT, NightEventKind.QUARANTINED, NightEventKind.RESUMED)
 
 
-def project_night(folder: NightFolder, projected: Sequence[Projected] | None = None) -> NightSummary:
+def project_night(folder: NightFolder, projected: Sequence[ProjectedIteration] | None = None) -> NightSummary:
     """Write `summary.json`, `report.md`, `report.html`, and each `results.json` and `delta.json`, from the batches.
 
     `projected` are all its iterations where they were written just now.
@@ -59,7 +67,7 @@ def read_config(folder: NightFolder) -> NightConfig:
         raise UserError("is not the folder of a night: it holds no config.json", where=str(folder.folder)) from None
 
 
-def summarise(folder: NightFolder, projected: Sequence[Projected] | None = None) -> NightSummary:
+def summarise(folder: NightFolder, projected: Sequence[ProjectedIteration] | None = None) -> NightSummary:
     """The summary of a night."""
     config = read_config(folder)
     state, problems = _state(folder)
@@ -67,7 +75,7 @@ def summarise(folder: NightFolder, projected: Sequence[Projected] | None = None)
     projected = project_iterations(folder, config) if projected is None else projected
     validation = _validation(folder, config)
     models = [whole_night(model, projected, config) for model in config.models]
-    lessons = summarise_lessons(folder, config, [one.results.iteration for one in projected])
+    lessons = summarise_lessons(folder, config, [one.results.iteration for one in projected], models)
     training = read_trained(folder)
     spent = Spend.total(
         Spend(one.cost_usd, one.cost_unknown) for one in (*models, validation, lessons, training) if one is not None
@@ -98,8 +106,8 @@ def summarise(folder: NightFolder, projected: Sequence[Projected] | None = None)
         alert_rule=RULE,
         flips=_flips(projected),
         incidents=[_incident(event) for event in events.records if event.kind in _INCIDENTS],
-        scaling=[_scaling(event) for event in events.records if event.kind is Happening.SCALED],
-        workers_started=sum(event.kind is Happening.WORKER_STARTED for event in events.records),
+        scaling=[_scaling(event) for event in events.records if event.kind is NightEventKind.SCALED],
+        workers_started=sum(event.kind is NightEventKind.WORKER_STARTED for event in events.records),
         quarantined=state.quarantine if state is not None else [],
         lost=_lost(projected),
         next_steps=[],
@@ -145,14 +153,14 @@ def _validation(folder: NightFolder, config: NightConfig) -> Validation | None:
     return validate(config, [view_of(folder, batch) for _, batch in found])
 
 
-def _lines(state: NightState | None, projected: Sequence[Projected]) -> list[IterationLine]:
+def _lines(state: NightState | None, projected: Sequence[ProjectedIteration]) -> list[IterationLine]:
     works = {one.number: one for one in (state.work if state is not None else []) if one.role is Role.ITERATION}
     found = {each.results.iteration: each for each in projected}
-    begun = [n for n, work in works.items() if work.status is not Status.WAITING or work.starts]
+    begun = [n for n, work in works.items() if work.status is not IterationStatus.WAITING or work.starts]
     return [_line(number, works.get(number), found.get(number)) for number in sorted({*begun, *found})]
 
 
-def _line(number: int, work: Work | None, projected: Projected | None) -> IterationLine:
+def _line(number: int, work: IterationWork | None, projected: ProjectedIteration | None) -> IterationLine:
     profiles = projected.results.profiles if projected is not None else []
     started = [one.started_at for one in profiles if one.started_at is not None]
     finished = [one.finished_at for one in profiles if one.finished_at is not None]
@@ -187,7 +195,7 @@ def _rate(one: ProfileResult, delta: ProfileDelta) -> IterationRate:
     )
 
 
-def _flips(projected: Sequence[Projected]) -> list[Flip]:
+def _flips(projected: Sequence[ProjectedIteration]) -> list[Flip]:
     return [
         Flip(
             iteration=each.results.iteration,
@@ -225,7 +233,7 @@ def _scaling(event: NightEvent) -> Scaling:
     return Scaling(time=event.time, workers=event.workers, said=event.said or event.cause or "")
 
 
-def _lost(projected: Sequence[Projected]) -> list[Lost]:
+def _lost(projected: Sequence[ProjectedIteration]) -> list[LostTrials]:
     """Why trials were not measured, the most frequent reasons first; the last of each is named."""
     counts: Counter[tuple[str, str, str | None, str]] = Counter()
     last: dict[tuple[str, str, str | None, str], tuple[int, TrialResult]] = {}
@@ -241,7 +249,7 @@ def _lost(projected: Sequence[Projected]) -> list[Lost]:
                 counts[key] += 1
                 last[key] = (each.results.iteration, trial)
     return [
-        Lost(
+        LostTrials(
             profile=key[0],
             count=count,
             outcome=last[key][1].outcome,

@@ -7,11 +7,11 @@ import re
 
 import msgspec
 
-from terminalbench.overnight.delta_model import Count, TaskChange
+from terminalbench.overnight.delta_model import AttemptCount, TaskChange
 from terminalbench.overnight.groups import GroupRate
 from terminalbench.overnight.lessons_report import LessonsSummary
-from terminalbench.overnight.night import Happening, Quarantined, Status
-from terminalbench.overnight.noise import Flaky, Noise
+from terminalbench.overnight.night import IterationStatus, NightEventKind, WithdrawnTask
+from terminalbench.overnight.noise import FlakyTask, Noise
 from terminalbench.overnight.training_report import TrainedNight
 from terminalbench.overnight.validation import Validation
 from terminalbench.records.trial import Outcome
@@ -51,7 +51,7 @@ class IterationLine(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     """One iteration: how far it is, and what it measured so far. `starts` counts the workers it took."""
 
     number: int
-    status: Status | None = None
+    status: IterationStatus | None = None
     reason: str | None = None
     batch: str | None = None
     starts: int = 0
@@ -60,12 +60,12 @@ class IterationLine(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     profiles: list[IterationRate] = []
 
 
-class TaskLine(msgspec.Struct, frozen=True, kw_only=True):
+class NightTaskLine(msgspec.Struct, frozen=True, kw_only=True):
     """One task over the night. `marks` has a letter an iteration: `+` passed, `x` failed, `~` both, `.` neither."""
 
     task_id: str
     dataset: str
-    count: Count
+    count: AttemptCount
     marks: str
 
 
@@ -104,8 +104,8 @@ class ModelSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     tokens: int | None
     tokens_unknown: int
     noise: Noise
-    flaky: list[Flaky]
-    tasks: list[TaskLine]
+    flaky: list[FlakyTask]
+    tasks: list[NightTaskLine]
     earlier: EarlierNight | None = None
     groups: list[GroupRate] = []
 
@@ -120,8 +120,8 @@ class Flip(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     change: TaskChange
     noise: bool
-    before: Count
-    now: Count
+    before: AttemptCount
+    now: AttemptCount
     trials_before: list[str]
     trials: list[str]
 
@@ -130,7 +130,7 @@ class Incident(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Something that went wrong or was put right, and why."""
 
     time: str
-    kind: Happening
+    kind: NightEventKind
     said: str
     cause: str | None = None
     iteration: int | None = None
@@ -145,7 +145,7 @@ class Scaling(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     said: str
 
 
-class Lost(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class LostTrials(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Trials of a profile that were not measured for one reason, and one of them."""
 
     profile: str
@@ -186,8 +186,8 @@ class NightSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     incidents: list[Incident]
     scaling: list[Scaling]
     workers_started: int
-    quarantined: list[Quarantined]
-    lost: list[Lost]
+    quarantined: list[WithdrawnTask]
+    lost: list[LostTrials]
     next_steps: list[str]
     validation: Validation | None = None
     lessons: LessonsSummary | None = None

@@ -6,7 +6,7 @@ what is on disk. What is decided is in `decisions`; the supervisor carries it ou
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -16,11 +16,21 @@ from terminalbench.errors import TbenchError
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.harbor.limits.clock import AwakeClock
 from terminalbench.overnight import limits
-from terminalbench.overnight.crew import Hand, Seen, batch_of, end_orphan, hire, lease_of, orphan_of, read_beat, seen_in
+from terminalbench.overnight.crew import (
+    TasksAtDeath,
+    WorkerProcess,
+    batch_of,
+    end_orphan,
+    hire,
+    lease_of,
+    orphan_of,
+    read_beat,
+    seen_in,
+)
 from terminalbench.overnight.decisions import (
-    Next,
-    Patience,
-    Verdict,
+    NextAction,
+    NightTimeouts,
+    WorkerVerdict,
     after,
     judge,
     may_add,
@@ -38,15 +48,15 @@ from terminalbench.overnight.iteration import (
 )
 from terminalbench.overnight.journal import Journal
 from terminalbench.overnight.night import (
-    Beat,
-    Happening,
+    Heartbeat,
+    IterationStatus,
+    IterationWork,
     NightConfig,
     NightEvent,
+    NightEventKind,
     NightState,
-    Quarantined,
     Role,
-    Status,
-    Work,
+    WithdrawnTask,
     WorkEnd,
 )
 from terminalbench.overnight.scaling import Scaler
@@ -62,7 +72,7 @@ type Ending = Literal["finished", "stopped", "interrupted"]
 
 
 @dataclass
-class Supervisor:
+class NightSupervisor:
     """Runs a night whose folder is there. The caller holds its lock. `told` hears of every event, `tick` of the time.
 
     `scaler` says how many workers there are to be, where that is left to the machine; `look` is called once a second.
@@ -71,13 +81,13 @@ class Supervisor:
     folder: NightFolder
     config: NightConfig
     state: NightState
-    patience: Patience = field(default_factory=Patience)
+    patience: NightTimeouts = field(default_factory=NightTimeouts)
     told: Callable[[NightEvent], None] = lambda _event: None
-    tick: Callable[["Supervisor"], None] = lambda _night: None
-    look: Callable[["Supervisor"], None] = lambda _night: None
+    tick: Callable[["NightSupervisor"], None] = lambda _night: None
+    look: Callable[["NightSupervisor"], None] = lambda _night: None
     scaler: Scaler | None = None
-    hands: list[Hand] = field(default_factory=list)
-    standing: limits.Standing = field(default_factory=lambda: limits.Standing(0.0, 0))
+    hands: list[WorkerProcess] = field(default_factory=list)
+    standing: limits.GateStatus = field(default_factory=lambda: limits.GateStatus(0.0, 0))
     signals: int = 0
     _awake: AwakeClock = field(default_factory=AwakeClock)
     _looked: float = 0.0
@@ -141,21 +151,21 @@ class Supervisor:
         free = len(self.hands) < self.state.workers
         return free and not self.signals and self.stopped is None and self._full is None
 
-    def _next(self) -> Work | None:
+    def _next(self) -> IterationWork | None:
         found = next_work(self.state.work, self.state.clock.now())
         if found is None and may_add(self.state, self.config.iterations):
             number = max((work.number for work in self.state.work), default=0) + 1
             found = self._add(number, Role.ITERATION)
         return found
 
-    def _add(self, number: int, role: Role) -> Work:
-        work = Work(number, role, seed_of(self.config.seed, number, role))
+    def _add(self, number: int, role: Role) -> IterationWork:
+        work = IterationWork(number, role, seed_of(self.config.seed, number, role))
         self.state.work.append(work)
         return work
 
-    def _lease(self, work: Work) -> None:
+    def _lease(self, work: IterationWork) -> None:
         """Write down that it is begun, then begin: an unrecorded worker would be one too many."""
-        work.status, work.starts = Status.LEASED, work.starts + 1
+        work.status, work.starts = IterationStatus.LEASED, work.starts + 1
         work.alone = bool(self.state.suspects.in_a_row)  # until it is known which of them ends workers
         work.started_at, work.not_before = work.started_at or stamp(datetime.now(UTC)), None
         number = next(n for n in range(1, len(self.hands) + 2) if n not in {hand.number for hand in self.hands})
@@ -171,15 +181,20 @@ class Supervisor:
         self.hands.append(hand)
         again = " again" if work.starts > 1 else ""
         said = f"{_name(work)} is started{again}"
-        self.journal.tell(Happening.WORKER_STARTED, said, work, worker=number, pid=hand.process.pid)
+        self.journal.tell(NightEventKind.WORKER_STARTED, said, work, worker=number, pid=hand.process.pid)
 
-    def _write(self, work: Work) -> None:
+    def _write(self, work: IterationWork) -> None:
         """The experiment file of an iteration; of a validation the tasks that are drawn, and what it may spend."""
         drawn, left = None, None
         if work.role is Role.VALIDATION:
             drawn = drawn_tasks(self.config, self._experiment, work)
             left = validation_left_usd(self.config, self.state)
         base, held = self._experiment, self.state.quarantine
+        if self.config.lessons is not None and work.role is Role.ITERATION:
+            from terminalbench.overnight.lessons import profiles_of  # only where it is asked for
+
+            wanted = profiles_of(self.config, base, work.number)
+            base = replace(base, profiles=tuple(one for one in base.profiles if one.key in wanted))
         write_iteration(self.folder, self.config, base, work, held, tasks=drawn, budget_usd=left)
 
     @property
@@ -189,7 +204,7 @@ class Supervisor:
 
     # Workers --------------------------------------------------------------------------------------------------------
 
-    def _look_after(self, hand: Hand) -> None:
+    def _look_after(self, hand: WorkerProcess) -> None:
         now = self._awake()
         code = hand.process.poll()
         beat = read_beat(self.folder, hand.work.number, hand.work.role)
@@ -202,31 +217,31 @@ class Supervisor:
             self._ended(hand, code, beat)
             return
         judged = judge(hand.watch, now, self.patience, waits=self.standing.waits)
-        if judged.verdict is Verdict.KILL and hand.killed is None:
+        if judged.verdict is WorkerVerdict.KILL and hand.killed is None:
             self._lost(hand.work, f"worker {hand.number} {judged.reason}; it is ended", hand)
             hand.kill(judged.reason)
-        elif judged.verdict is Verdict.STOP and hand.stopping is None:
+        elif judged.verdict is WorkerVerdict.STOP and hand.stopping is None:
             said = f"worker {hand.number} on {_name(hand.work)}: {judged.reason}; it is stopped and started again"
-            self.journal.tell(Happening.INCIDENT, said, hand.work, worker=hand.number, cause="no progress")
+            self.journal.tell(NightEventKind.INCIDENT, said, hand.work, worker=hand.number, cause="no progress")
             hand.stop(judged.reason, now)
 
-    def _tell_deaths(self, hand: Hand, beat: Beat) -> None:
+    def _tell_deaths(self, hand: WorkerProcess, beat: Heartbeat) -> None:
         """Harbor processes that died under a worker, which goes on with what they had not finished."""
         for death in beat.deaths[hand.deaths :]:
             said = f"{_name(hand.work)}, {death.profile}: {death.cause}; what it had not finished runs again"
-            self.journal.tell(Happening.INCIDENT, said, hand.work, worker=hand.number, cause=death.cause)
+            self.journal.tell(NightEventKind.INCIDENT, said, hand.work, worker=hand.number, cause=death.cause)
         hand.deaths = max(hand.deaths, len(beat.deaths))
 
-    def _lost(self, work: Work, said: str, hand: Hand | None = None) -> None:
+    def _lost(self, work: IterationWork, said: str, hand: WorkerProcess | None = None) -> None:
         number, pid = (hand.number, hand.process.pid) if hand is not None else (None, None)
-        self.journal.tell(Happening.WORKER_LOST, said, work, worker=number, pid=pid, cause=said)
+        self.journal.tell(NightEventKind.WORKER_LOST, said, work, worker=number, pid=pid, cause=said)
 
-    def _ended(self, hand: Hand, code: int, beat: Beat | None) -> None:
+    def _ended(self, hand: WorkerProcess, code: int, beat: Heartbeat | None) -> None:
         work = hand.work
         end = beat.end if beat is not None and beat.pid == hand.process.pid and hand.killed is None else None
         said = hand.killed or _how(code)
         batch = batch_of(self.folder, beat.batch) if beat is not None else None
-        seen = seen_in(batch, beat.events_from) if batch is not None and beat is not None else Seen()
+        seen = seen_in(batch, beat.events_from) if batch is not None and beat is not None else TasksAtDeath()
         if seen.finished:
             work.failures = 0  # it got further
         became = after(work, end, self.patience, asked=hand.stopping is not None, said=said)
@@ -241,24 +256,26 @@ class Supervisor:
         if end is not None and end.closed:
             self.state.stopped = end.said
         said = f"worker {hand.number} on {_name(work)} has ended"
-        self.journal.tell(Happening.WORKER_ENDED, said, work, worker=hand.number, pid=hand.process.pid)
+        self.journal.tell(NightEventKind.WORKER_ENDED, said, work, worker=hand.number, pid=hand.process.pid)
         self._settle(work, became)
 
-    def _settle(self, work: Work, became: Next) -> None:
+    def _settle(self, work: IterationWork, became: NextAction) -> None:
         """Write down what becomes of an iteration without a worker."""
         work.lease, work.status, work.reason = None, became.status, became.reason
         work.failures, work.rounds = became.failures, became.rounds
         now = self.state.clock.now()
-        work.not_before = now + became.wait_sec if became.status is Status.WAITING and became.wait_sec else None
+        work.not_before = (
+            now + became.wait_sec if became.status is IterationStatus.WAITING and became.wait_sec else None
+        )
         if became.status.over:
             work.finished_at = stamp(datetime.now(UTC))
-            self.journal.tell(Happening.ITERATION_ENDED, _ending_said(work), work, cause=became.reason)
+            self.journal.tell(NightEventKind.ITERATION_ENDED, _ending_said(work), work, cause=became.reason)
             self._validate(work)
         elif became.reason and not became.lost:
-            self.journal.tell(Happening.INCIDENT, f"{_name(work)}: {became.reason}", work, cause=became.reason)
+            self.journal.tell(NightEventKind.INCIDENT, f"{_name(work)}: {became.reason}", work, cause=became.reason)
         self.journal.save()
 
-    def _validate(self, work: Work) -> None:
+    def _validate(self, work: IterationWork) -> None:
         """An iteration is over: a sample of it is to be run by the validator too, while there is money for that."""
         if work.role is not Role.ITERATION or self.config.validation is None:
             return
@@ -266,20 +283,20 @@ class Supervisor:
         left = validation_left_usd(self.config, self.state)
         if left is not None and left <= 0:
             if not known:
-                self.journal.tell(Happening.NOTE, "the validation has spent its budget", work, cause="validation")
+                self.journal.tell(NightEventKind.NOTE, "the validation has spent its budget", work, cause="validation")
         elif not known:
             self._add(work.number, Role.VALIDATION)
 
-    def _blame(self, work: Work, seen: Seen) -> None:
+    def _blame(self, work: IterationWork, seen: TasksAtDeath) -> None:
         held = {f"{one.dataset}/{one.task}" for one in self.state.quarantine}
         for name in self.state.suspects.worker_died(seen.running, seen.finished):
             if name in held:  # it was running under another worker when it was quarantined
                 continue
             dataset, _, task = name.rpartition("/")
             reason = "a worker died each time that it ran"
-            self.state.quarantine.append(Quarantined(task, dataset, reason))
+            self.state.quarantine.append(WithdrawnTask(task, dataset, reason))
             said = f"{task} is left out from here on: {reason}"
-            self.journal.tell(Happening.QUARANTINED, said, work, cause=name)
+            self.journal.tell(NightEventKind.QUARANTINED, said, work, cause=name)
 
     # Around ---------------------------------------------------------------------------------------------------------
 
@@ -292,12 +309,12 @@ class Supervisor:
             moved = None  # a person is just writing it, or the disk is full: the next look tells
         self.state.deadline = self.standing.deadline
         if moved is not None:
-            self.journal.tell(Happening.NOTE, moved, cause="clock")
+            self.journal.tell(NightEventKind.NOTE, moved, cause="clock")
         full = disk_is_full(self.folder.folder)
         if full is not None and self._full is None:
-            self.journal.tell(Happening.INCIDENT, f"{full}; no iteration is started", cause="disk")
+            self.journal.tell(NightEventKind.INCIDENT, f"{full}; no iteration is started", cause="disk")
         elif full is None and self._full is not None:
-            self.journal.tell(Happening.NOTE, "the disk has room again", cause="disk")
+            self.journal.tell(NightEventKind.NOTE, "the disk has room again", cause="disk")
         self._full = full
 
     def _scale(self) -> None:
@@ -311,7 +328,7 @@ class Supervisor:
         if first or decision.workers != self.state.workers:
             self.state.workers = decision.workers
             said = f"{plural(decision.workers, 'worker')}: {decision.reason}"
-            self.journal.tell(Happening.SCALED, said, workers=decision.workers, cause=decision.reason)
+            self.journal.tell(NightEventKind.SCALED, said, workers=decision.workers, cause=decision.reason)
         going = [hand for hand in self.hands if hand.stopping is None]
         if decision.urgent:
             for hand in sorted(going, key=lambda hand: hand.watch.started)[decision.workers :]:
@@ -336,7 +353,7 @@ class Supervisor:
     def _reclaim(self) -> None:
         """Take over what an earlier supervisor left: its workers are ended, their batches go on."""
         for index, work in enumerate(self.state.work):
-            if work.status is Status.LEASED:
+            if work.status is IterationStatus.LEASED:
                 pid = orphan_of(self.folder, work)
                 if pid is not None:
                     self._lost(work, f"the worker on {_name(work)} had no supervisor any more; it is ended")
@@ -366,19 +383,19 @@ class Supervisor:
             self.state.status = "finished" if complete else "stopped"
         self.state.stopped = None if complete else self.stopped
         why = f": {self.state.stopped}" if self.state.stopped else ""
-        self.journal.tell(Happening.ENDED, f"the night is {self.state.status}{why}", cause=self.state.stopped)
+        self.journal.tell(NightEventKind.ENDED, f"the night is {self.state.status}{why}", cause=self.state.stopped)
 
 
 def _how(code: int) -> str:
     return f"it was killed by signal {-code}" if code < 0 else f"it ended with code {code} and said nothing"
 
 
-def _name(work: Work) -> str:
+def _name(work: IterationWork) -> str:
     return f"{work.role} {work.number}"
 
 
-def _ending_said(work: Work) -> str:
-    if work.status is Status.GIVEN_UP:
+def _ending_said(work: IterationWork) -> str:
+    if work.status is IterationStatus.GIVEN_UP:
         return f"{_name(work)} is given up: {work.reason}"
     end = work.end or WorkEnd(1)
     of = f" of {end.trials}" if end.measured < end.trials else ""

@@ -39,6 +39,7 @@ class TrainedNight(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     """One night of a training. `lines` say what came of it, `comparisons` are all that were declared.
 
     `stopped` is why it is not over, `cost_usd` what it has cost so far, and `step` where it is while it runs.
+    `waits` names the challenger that waits for its turn, and the command for it.
     """
 
     training: str
@@ -49,6 +50,7 @@ class TrainedNight(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     cost_unknown: int = 0
     stopped: str | None = None
     step: TrainingStep | None = None
+    waits: str | None = None
 
 
 def read_trained(folder: NightFolder) -> TrainedNight | None:

@@ -21,7 +21,7 @@ from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.numbers import cost, dollars, percent, plural
 
 
-class Kind(NamedTuple):
+class TaskKind(NamedTuple):
     """What kind of task it is; None where the suite does not say."""
 
     category: str | None = None
@@ -33,17 +33,17 @@ class Candidate:
     """A task that may be drawn."""
 
     task: TaskRef
-    kind: Kind
+    kind: TaskKind
 
 
-class Pair(NamedTuple):
+class TaskAttempt(NamedTuple):
     """One attempt at one task, drawn."""
 
     task: TaskRef
     attempt: int
 
 
-def sample(tasks: Sequence[Candidate], attempts: int, rate: float, seed: int) -> list[Pair]:
+def sample(tasks: Sequence[Candidate], attempts: int, rate: float, seed: int) -> list[TaskAttempt]:
     """Draw the share `rate` of all (task, attempt) pairs, at least one, in the order of the tasks.
 
     Each stratum gives its share, rounded so that the whole is exact: the largest remainders are rounded up.
@@ -55,15 +55,17 @@ def sample(tasks: Sequence[Candidate], attempts: int, rate: float, seed: int) ->
     total = len(tasks) * attempts
     wanted = min(total, max(1, round(rate * total))) if rate and total else 0
     luck = Random(f"validation {seed}")  # noqa: S311  a draw that can be repeated
-    strata: dict[Kind, list[TaskRef]] = defaultdict(list)
+    strata: dict[TaskKind, list[TaskRef]] = defaultdict(list)
     for one in tasks:
         strata[one.kind].append(one.task)
     shares = _shares({key: len(refs) * attempts for key, refs in strata.items()}, wanted, luck)
     drawn = {pair for key, refs in strata.items() for pair in _draw(refs, attempts, shares[key], luck)}
-    return [pair for one in tasks for attempt in range(1, attempts + 1) if (pair := Pair(one.task, attempt)) in drawn]
+    return [
+        pair for one in tasks for attempt in range(1, attempts + 1) if (pair := TaskAttempt(one.task, attempt)) in drawn
+    ]
 
 
-def _shares(sizes: dict[Kind, int], wanted: int, luck: Random) -> dict[Kind, int]:
+def _shares(sizes: dict[TaskKind, int], wanted: int, luck: Random) -> dict[TaskKind, int]:
     """How many pairs each stratum gives: its exact share rounded down, the rest by the largest remainders."""
     total = sum(sizes.values())
     found = {key: wanted * size // total for key, size in sizes.items()} if total else {}
@@ -75,19 +77,19 @@ def _shares(sizes: dict[Kind, int], wanted: int, luck: Random) -> dict[Kind, int
     return found
 
 
-def _draw(refs: Sequence[TaskRef], attempts: int, wanted: int, luck: Random) -> list[Pair]:
+def _draw(refs: Sequence[TaskRef], attempts: int, wanted: int, luck: Random) -> list[TaskAttempt]:
     """So many pairs of one stratum: every task once before any twice."""
-    found: list[Pair] = []
+    found: list[TaskAttempt] = []
     numbers = {ref: luck.sample(range(1, attempts + 1), attempts) for ref in refs}
     for turn in range(attempts):
         for ref in luck.sample(list(refs), len(refs)):
             if len(found) == wanted:
                 return found
-            found.append(Pair(ref, numbers[ref][turn]))
+            found.append(TaskAttempt(ref, numbers[ref][turn]))
     return found
 
 
-class Solved(msgspec.Struct, frozen=True):
+class ExclusiveTask(msgspec.Struct, frozen=True):
     """A task that only one of the two solved, and in how many of the pairs."""
 
     task_id: str
@@ -95,14 +97,14 @@ class Solved(msgspec.Struct, frozen=True):
     pairs: int
 
 
-class Against(msgspec.Struct, frozen=True, kw_only=True):
+class ClaudeComparison(msgspec.Struct, frozen=True, kw_only=True):
     """One model against Claude on the pairs that both measured."""
 
     profile: str
     validator: str
     agreement: Agreement
-    only_profile: list[Solved]
-    only_validator: list[Solved]
+    only_profile: list[ExclusiveTask]
+    only_validator: list[ExclusiveTask]
     unmeasured: int
     sentence: str
 
@@ -117,7 +119,7 @@ class Validation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     cost_usd: float | None = None
     cost_unknown: int = 0
     budget_usd: float | None = None
-    against: list[Against] = []
+    against: list[ClaudeComparison] = []
     sentence: str = ""
 
 
@@ -142,7 +144,7 @@ def validate(config: NightConfig, views: Sequence[BatchView]) -> Validation | No
     return msgspec.structs.replace(found, sentence=_sentence(found, config.validation.spec))
 
 
-def _against(profile: str, validator: str, views: Sequence[BatchView]) -> Against:
+def _against(profile: str, validator: str, views: Sequence[BatchView]) -> ClaudeComparison:
     both: list[tuple[TaskRef, bool, bool]] = []
     unmeasured = 0
     for view in views:
@@ -154,7 +156,7 @@ def _against(profile: str, validator: str, views: Sequence[BatchView]) -> Agains
             else:
                 unmeasured += 1
     agreed = agreement(f"{profile} and {validator}", [(mine, theirs) for _, mine, theirs in both], unmeasured)
-    found = Against(
+    found = ClaudeComparison(
         profile=profile,
         validator=validator,
         agreement=agreed,
@@ -170,14 +172,15 @@ def _cells(view: BatchView, profile: str) -> dict[tuple[TaskRef, int], CellState
     return {(cell.task, cell.attempt): cell for cell in view.cells if cell.profile == profile}
 
 
-def _only(tasks: Iterable[TaskRef]) -> list[Solved]:
+def _only(tasks: Iterable[TaskRef]) -> list[ExclusiveTask]:
     counts = Counter(tasks)
     return [
-        Solved(ref.id, ref.dataset, n) for ref, n in sorted(counts.items(), key=lambda one: (one[0].dataset, one[0].id))
+        ExclusiveTask(ref.id, ref.dataset, n)
+        for ref, n in sorted(counts.items(), key=lambda one: (one[0].dataset, one[0].id))
     ]
 
 
-def _agreement_sentence(found: Against) -> str:
+def _agreement_sentence(found: ClaudeComparison) -> str:
     agreed = found.agreement
     if not agreed.pairs or agreed.agreed is None:
         return f"{found.profile} and {found.validator}: no pair was measured by both"

@@ -36,14 +36,14 @@ from terminalbench.harbor.limits.control import ALL, ControlFile
 from terminalbench.index.queries import BatchView, Rerun
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.resume import resume
-from terminalbench.lab.run import Ended, run
+from terminalbench.lab.run import FinishedRun, run
 from terminalbench.lab.select import Target
 from terminalbench.locks import start_ticks
 from terminalbench.overnight import limits
 from terminalbench.overnight.iteration import find_batch
-from terminalbench.overnight.launch import Assignment
+from terminalbench.overnight.launch import WorkerAssignment
 from terminalbench.overnight.models import check_again, parse_model
-from terminalbench.overnight.night import Beat, Death, NightConfig, NightState, Phase, Role, WorkEnd
+from terminalbench.overnight.night import Death, Heartbeat, NightConfig, NightState, Role, WorkEnd, WorkerPhase
 from terminalbench.overnight.projections import project_one
 from terminalbench.records.event import Event, EventKind
 from terminalbench.records.trial import Outcome
@@ -67,28 +67,28 @@ _MAY_PASS = (
 
 
 @dataclass
-class Heart:
+class HeartbeatWriter:
     """Writes the heartbeat of this process: by a thread until its batch runs, then by the loop that runs it."""
 
     file: Path
     state: NightState
-    beat: Beat = field(init=False)
+    beat: Heartbeat = field(init=False)
     _written: float = 0.0
     _limits: dict[str, float] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         pid = os.getpid()
-        self.beat = Beat(pid, start_ticks(pid), self.state.clock.now())
+        self.beat = Heartbeat(pid, start_ticks(pid), self.state.clock.now())
         self.write()
         threading.Thread(target=self._start, name="heart", daemon=True).start()
 
     def _start(self) -> None:
-        while self.beat.phase is Phase.STARTING:
+        while self.beat.phase is WorkerPhase.STARTING:
             time.sleep(BEAT_SEC)
-            self.write(only=Phase.STARTING)
+            self.write(only=WorkerPhase.STARTING)
 
-    def write(self, only: Phase | None = None, **changes: object) -> None:
+    def write(self, only: WorkerPhase | None = None, **changes: object) -> None:
         """Beat now, with these changes; with `only`, in that phase alone."""
         with self._turn:
             if only is not None and self.beat.phase is not only:
@@ -120,11 +120,11 @@ class Heart:
         self.beat = msgspec.structs.replace(self.beat, progress=self.beat.progress + 1, limit_sec=limit)
 
 
-def work(assigned: Assignment) -> WorkEnd:
+def work(assigned: WorkerAssignment) -> WorkEnd:
     """Do it; what came of it."""
     folder = assigned.folder
     config: NightConfig = read_json(folder.config_json, NightConfig)
-    heart = Heart(folder.heartbeat(assigned.number, assigned.role), read_json(folder.state_json, NightState))
+    heart = HeartbeatWriter(folder.heartbeat(assigned.number, assigned.role), read_json(folder.state_json, NightState))
     try:
         end = _changed_model(config) or _ended(_run(assigned, config, heart))
     except KeyboardInterrupt:
@@ -137,7 +137,7 @@ def work(assigned: Assignment) -> WorkEnd:
     except Exception as error:  # noqa: BLE001  it is told to the supervisor, which tries again
         traceback.print_exc()
         end = WorkEnd(EXIT_FAILURE, said=printable(f"{type(error).__name__}: {error}"))
-    heart.write(phase=Phase.ENDED, end=end)
+    heart.write(phase=WorkerPhase.ENDED, end=end)
     return end
 
 
@@ -154,13 +154,13 @@ def _changed_model(config: NightConfig) -> WorkEnd | None:
     return None
 
 
-def _run(assigned: Assignment, config: NightConfig, heart: Heart) -> Ended:
+def _run(assigned: WorkerAssignment, config: NightConfig, heart: HeartbeatWriter) -> FinishedRun:
     folder = assigned.folder
 
     def prepared(plan: Plan, batch: Batch, trials: int) -> None:
         print(f"{plan.name}: {trials} trials in batch {batch.number}", flush=True)
         known = batch.events_jsonl.stat().st_size if batch.events_jsonl.exists() else 0
-        heart.write(phase=Phase.RUNNING, batch=_place(batch), events_from=known)
+        heart.write(phase=WorkerPhase.RUNNING, batch=_place(batch), events_from=known)
         if assigned.alone:
             ControlFile(batch.control_json).change(lambda control: control.parallel.update({ALL: 1}))
 
@@ -177,7 +177,7 @@ def _run(assigned: Assignment, config: NightConfig, heart: Heart) -> Ended:
         experiment = _load(file, config) if quarantine_file(file).exists() else None
         errors = ALL_ERRORS if assigned.retry else None
         ended = resume(Target(batch, experiment), retry_errors=errors, listener=listener)
-    heart.write(phase=Phase.ENDING, batch=_place(ended.batch))
+    heart.write(phase=WorkerPhase.ENDING, batch=_place(ended.batch))
     for problem in ended.problems:
         note(problem)
     if assigned.role is Role.ITERATION and not ended.interrupted:
@@ -201,7 +201,7 @@ def _place(batch: Batch) -> str:
     return f"{batch.folder.parent.name}/{batch.number}"
 
 
-def _ended(ended: Ended) -> WorkEnd:
+def _ended(ended: FinishedRun) -> WorkEnd:
     view, excluded = ended.view, ended.view.plan.exclusions()
     why = [(cell, excluded(cell.profile, cell.task)) for cell in view.cells]
     counted = [(cell, held.kind if held is not None else None) for cell, held in why if not is_quarantined(held)]
@@ -221,7 +221,7 @@ def _ended(ended: Ended) -> WorkEnd:
     )
 
 
-def _code(ended: Ended, *, measured: int, trials: int) -> int:
+def _code(ended: FinishedRun, *, measured: int, trials: int) -> int:
     """The exit code, as that of `tbench run`; what is in quarantine is not waited for."""
     if ended.interrupted:
         return EXIT_INTERRUPTED
@@ -243,7 +243,7 @@ def _interrupted(_number: int, _frame: object) -> None:
 def main() -> int:
     """Work as the arguments of the process say, and return the exit code."""
     take(not_ignored(), _interrupted)
-    code = work(Assignment.of(sys.argv[1:])).code
+    code = work(WorkerAssignment.of(sys.argv[1:])).code
     take(not_ignored(), lambda _number, _frame: os._exit(code))
     return code
 

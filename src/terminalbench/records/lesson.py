@@ -52,7 +52,8 @@ class Utility(msgspec.Struct, frozen=True, omit_defaults=True):
     """The effect of showing a lesson on the chance to pass: mean and standard deviation of what is believed.
 
     `n` are the trials that it was learned from, all of one `model`, `shown` those that had it. `own`: of tasks that the
-    lesson comes from; else of others, which is what it is worth. `simulated`: no real agent was measured.
+    lesson comes from; else of others, which is what it is worth. `simulated`: no real agent was measured. `by_family`
+    has what each family of tasks told: how much (one by the variance), and that times the effect there.
     """
 
     mean: float
@@ -62,6 +63,7 @@ class Utility(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str | None = None
     own: bool = False
     simulated: bool = False
+    by_family: dict[str, tuple[float, float]] = {}
 
 
 class Lesson(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -70,8 +72,9 @@ class Lesson(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `importance` is what its author thinks of it, from 0 to 1: a prior, which `utility` replaces once trials with and
     without it were measured: of `effects`, one for each model, that of the most trials. `source_tasks` are the tasks
     (with their families) that it was learned from: the mask goes by them. `reason` is why it is in its state. `author`
-    is a person's name, or that of a model or of a program. One that was learned from `simulated` trials is told to
-    simulated agents only.
+    is a person's name, or that of a model or of a program. `written_from` are those of the source tasks whose trials
+    its words come from; None: all. The others have only shown the same since, and rules bring words of their own. One
+    that was learned from `simulated` trials is told to simulated agents only.
     """
 
     id: str
@@ -84,6 +87,7 @@ class Lesson(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     importance: float = 0.5
     evidence: list[Evidence] = []
     source_tasks: list[TaskRef] = []
+    written_from: list[TaskRef] | None = None
     model: str | None = None
     profile: str | None = None
     state: LessonState = LessonState.CANDIDATE

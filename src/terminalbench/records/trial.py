@@ -57,7 +57,8 @@ class AgentStatus(StrEnum):
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens and money of one trial. `source` says where the tokens come from, `cost_source` the money.
 
-    `input_tokens` are those sent fresh: neither read from nor written to the provider's cache.
+    `input_tokens` are those sent fresh: neither read from nor written to the provider's cache. `all_tokens` is a total
+    that another tool told; of most its parts are unknown.
     """
 
     input_tokens: int | None = None
@@ -67,11 +68,13 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     cost_usd: float | None = None
     source: str | None = None
     cost_source: str | None = None
+    all_tokens: int | None = None
 
     @property
     def known(self) -> bool:
         """Whether any number is known."""
         counts = (self.input_tokens, self.cache_read_tokens, self.cache_write_tokens, self.output_tokens)
+        counts = (*counts, self.all_tokens)
         return self.cost_usd is not None or any(count is not None for count in counts)
 
     @staticmethod
@@ -87,11 +90,14 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
             cost_usd=total(part.cost_usd for part in parts),
             source=source,
             cost_source=cost_source,
+            all_tokens=total(part.all_tokens for part in parts),
         )
 
     @property
     def total_tokens(self) -> int | None:
-        """All tokens, cached ones too (not every provider has them); None unless in and out are both known."""
+        """All tokens, cached ones too (not every provider has them); None unless told, or in and out are both known."""
+        if self.all_tokens is not None:
+            return self.all_tokens
         if self.input_tokens is None or self.output_tokens is None:
             return None
         return self.input_tokens + self.output_tokens + (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)

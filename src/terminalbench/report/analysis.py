@@ -10,7 +10,7 @@ from terminalbench.analytics.judge.output import kept_findings
 from terminalbench.analytics.judge.request import JudgeResult
 from terminalbench.analytics.labels import Labels, effective, read_labels
 from terminalbench.analytics.run import AnalysisResult
-from terminalbench.analytics.selection import Picked
+from terminalbench.analytics.selection import SelectedBatch
 from terminalbench.text.foreign import printable, shortened
 from terminalbench.text.numbers import UNKNOWN, percent, plural
 from terminalbench.text.outcomes import word
@@ -21,7 +21,7 @@ _REASONS = 8
 _COUNTED = ("strategy", "root_cause", "mcp_use")
 
 
-def listing(chosen: Sequence[Picked]) -> str:
+def listing(chosen: Sequence[SelectedBatch]) -> str:
     """The trials, a line each."""
     rows = [["batch", "task", "profile", "attempt", "outcome", "trial"]]
     for part in chosen:

@@ -15,14 +15,14 @@ from terminalbench.index.totals import ProfileTotals, budget_use, profile_totals
 from terminalbench.records.setup import ON_HOST
 from terminalbench.records.trial import Finding, Outcome, TaskRef
 from terminalbench.report import evidence
-from terminalbench.report.model import BatchLine, Flaky, ProfileLine, Report, TaskLine, TrialRef
+from terminalbench.report.model import BatchLine, FlakyRow, ProfileLine, Report, TaskLine, TrialRef
 from terminalbench.report.text import batch_money, profile_cost
 from terminalbench.text.numbers import plural, some
 from terminalbench.version import __version__
 
 
 @dataclass(frozen=True)
-class Measured:
+class ReportInput:
     """One batch and what was compared in it: what a report is made of. `findings` is None when it was not analysed."""
 
     batch: Batch
@@ -37,7 +37,7 @@ class Measured:
         return self.href + quote(row.folder, errors="surrogatepass")
 
 
-def build_report(this: Measured, others: Iterable[Measured] = (), pooled: Comparison | None = None) -> Report:
+def build_report(this: ReportInput, others: Iterable[ReportInput] = (), pooled: Comparison | None = None) -> Report:
     """The report of one batch; `others` are earlier or later batches, for the trend.
 
     With `pooled`, the comparison of all of them together, the verdicts are its own; the rest is about the one batch.
@@ -149,7 +149,7 @@ def _profile(summary: ProfileSummary, totals: ProfileTotals, view: BatchView, mi
 
 def _flaky(
     comparison: Comparison, tasks: list[TaskRef], names: list[str], refs: Mapping[int, TrialRef]
-) -> tuple[Flaky, ...]:
+) -> tuple[FlakyRow, ...]:
     mixed = len({task.dataset for task in tasks}) > 1
     first = {(ref.task, ref.profile): ref for ref in reversed(list(refs.values()))}
     task_at = {task: index for index, task in enumerate(tasks)}
@@ -160,7 +160,7 @@ def _flaky(
             if task.flaky and place in first:
                 ends = (task.interval.low, task.interval.high) if task.interval else None
                 name = task_label(task.task, mixed)
-                found.append(Flaky(name, first[place], names[profile], task.passed, task.measured, ends))
+                found.append(FlakyRow(name, first[place], names[profile], task.passed, task.measured, ends))
     return tuple(sorted(found, key=lambda flaky: abs(flaky.passed / flaky.measured - 0.5)))
 
 
@@ -220,7 +220,7 @@ def _created(view: BatchView) -> str | None:
     return view.plan.provenance.created_at
 
 
-def _batch(measured: Measured, this: Measured) -> BatchLine:
+def _batch(measured: ReportInput, this: ReportInput) -> BatchLine:
     points = tuple(measured.comparison.profiles)
     href = None if measured is this else f"{measured.href}analytics/report.html"
     return BatchLine(measured.view.batch, _created(measured.view), points, batch_money(measured.view), href)

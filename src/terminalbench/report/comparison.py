@@ -39,7 +39,7 @@ def comparison_text(comparison: Comparison, width: int = WIDTH) -> str:
     parts = [_head(comparison, width), *(_wrapped(sentence, width) for sentence in sentences)]
     parts.append(_wrapped(repeat_sentence(comparison), width))
     parts += [_profiles(comparison, width), _money(comparison.profiles, comparison.pareto_note, width)]
-    parts.append(_estimates(comparison, width))
+    parts += [_standings(comparison, width), _estimates(comparison, width)]
     parts += [_details(contrast, width) for contrast in comparison.contrasts]
     parts.append(_list("Warnings", comparison.warnings, width))
     parts.append(_list("Departures from the declared plan", comparison.departures, width))
@@ -50,12 +50,23 @@ def _head(comparison: Comparison, width: int) -> str:
     rule = "left out" if comparison.rule == "exclude" else "counted as not passed"
     lines = [
         f"{', '.join(comparison.batches)}: {_METRICS[comparison.metric]}, baseline {comparison.baseline}",
-        f"{100 * (1 - comparison.alpha):g} % intervals (alpha {comparison.alpha:g}); trials not measured are {rule}; "
+        f"{_levels(comparison)} (alpha {comparison.alpha:g}); trials not measured are {rule}; "
         f"a verdict needs {percent(comparison.coverage)} measured",
     ]
     if comparison.hypothesis:
         lines.append(f"expected: {comparison.hypothesis}")
     return "\n".join(_wrapped(line, width) for line in lines)
+
+
+def _levels(comparison: Comparison) -> str:
+    """The levels that hold: that of a profile's rate, and those that Holm or a look widened the differences to."""
+    own = f"{100 * (1 - comparison.alpha):g} %"
+    found = (contrast.estimate.interval for contrast in comparison.contrasts)
+    levels = sorted({f"{100 * one.level:.4g} %" for one in found if one is not None}, key=lambda text: float(text[:-2]))
+    if not levels or levels == [own]:
+        return f"{own} intervals"
+    span = levels[0] if len(levels) == 1 else f"{levels[0]} to {levels[-1]}"
+    return f"{own} intervals of a profile, {span} of the differences"
 
 
 def _profiles(comparison: Comparison, width: int) -> str:
@@ -89,6 +100,27 @@ def _profiles(comparison: Comparison, width: int) -> str:
     if max(map(len, columns([head, *rows], left).splitlines())) > width:
         head = [_NARROW.get(field, field) for field in head]
     return fitted([head, *rows], left, width)
+
+
+def _standings(comparison: Comparison, width: int) -> str:
+    """Three or more profiles beside each other, by partial pooling; nothing where there are fewer."""
+    found = comparison.standings
+    if not found:
+        return ""
+    fronts = any(one.on_front is not None for one in found)
+    rows = [["profile", "pooled rate", "interval", "rank", "on the front" if fronts else "", ""]]
+    for one in found:
+        front = NOTHING if one.on_front is None else percent(one.on_front)
+        ranks = str(one.best_rank) if one.best_rank == one.worst_rank else f"{one.best_rank} to {one.worst_rank}"
+        kept = "not shown worse than the best" if one.not_worse_than_best else ""
+        row = [one.profile, percent(one.rate), percents(one.low, one.high), ranks, front if fronts else "", kept]
+        rows.append(row)
+    level = f"{100 * found[0].level:g} %"
+    note = (
+        f"a second opinion, no verdict: rates drawn towards each other as far as luck may spread them; {level} "
+        "intervals of rate and rank"
+    )
+    return f"{fitted(rows, (0, 5), width)}\n{_wrapped(note, width)}"
 
 
 def _per_success(profile: ProfileSummary) -> str:
@@ -181,10 +213,7 @@ def _details(contrast: Contrast, width: int) -> str:
         at = never if looks.never else f"p up to {p_value(looks.level)} decides"
         lines.append(f"look {looks.look} of {looks.looks} (O'Brien-Fleming): {at}")
     if contrast.verdict in ("better", "worse") and contrast.metric == "pass" and not contrast.strict:
-        lines.append(
-            "assumes that, were they equal, a task would favour either alike; analysis.strict = true does not (for 100 "
-            "tasks and more)"
-        )
+        lines.append(_symmetry(contrast))
     if contrast.trials_needed is not None and contrast.effect is not None and contrast.verdict == "inconclusive":
         shown = amount(contrast.effect, contrast.metric)
         lines.append(
@@ -210,6 +239,27 @@ def _details(contrast: Contrast, width: int) -> str:
         if tasks:
             lines.append(f"{what} a value for: {_tasks(tasks)}")
     return _list(f"{contrast.new} vs {contrast.old}", lines, width)
+
+
+STRICT_UNITS = 100
+"""So many tasks leave `strict` most of its power."""
+FEW_ATTEMPTS = 3
+"""With so many attempts a task, lopsided truths do not exceed alpha: docs/design/statistics-measured.md."""
+
+
+def _symmetry(contrast: Contrast) -> str:
+    """What a verdict assumes, and what of this size does not."""
+    found = contrast.estimate
+    text = "assumes that, were they equal, a task would favour either alike"
+    if found.units >= STRICT_UNITS:
+        return f"{text}; analysis.strict = true does not"
+    attempts = found.trials / 2 / max(found.tasks, 1)
+    if attempts <= FEW_ATTEMPTS:
+        return f"{text}; with at most {FEW_ATTEMPTS} attempts a task that matters little"
+    return (
+        f"{text}; if one lost much on few tasks only, {plural(found.tasks, 'task')} x {attempts:.3g} attempts would "
+        f"err more often than alpha: as many trials on more tasks, {FEW_ATTEMPTS} attempts each, do not"
+    )
 
 
 def _tasks(tasks: Sequence[TaskRef]) -> str:

@@ -15,7 +15,7 @@ from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import reason
 from terminalbench.records.trial import Delivery as Delivered
 from terminalbench.records.trial import Finding, Outcome, Trial
-from terminalbench.report.model import Delivery, Effort, Group, Superseded, ToolUse, TrialRef, WorkflowUse
+from terminalbench.report.model import DeliveryRow, Effort, SupersededRow, ToolUseRow, TrialGroup, TrialRef, WorkflowUse
 from terminalbench.report.text import money
 from terminalbench.text.doubts import doubt
 from terminalbench.text.numbers import plural
@@ -26,7 +26,7 @@ LISTED = 12
 BACKTRACKS = "backtracks"
 TOOL_PREFIX = "tool_mix."
 JUDGE = "judge:"
-WORKFLOW = workflow.Analyzer.name
+WORKFLOW = workflow.WorkflowAnalyzer.name
 _OF_WORKFLOWS = (workflow.GIVEN_UP, workflow.RETRIES, workflow.ESCALATIONS, workflow.HELPED)
 LABEL_LETTERS = 40
 TRIPWIRES = {
@@ -42,21 +42,21 @@ type Found = Mapping[str, Mapping[str, Finding]]
 """The findings of each trial (`<job>/<name>`), by their name."""
 
 
-def grouped(found: Iterable[tuple[str, TrialRef]]) -> tuple[Group, ...]:
+def grouped(found: Iterable[tuple[str, TrialRef]]) -> tuple[TrialGroup, ...]:
     """Trials by what they share and by profile, the largest groups first."""
     groups: dict[tuple[str, int], list[TrialRef]] = defaultdict(list)
     for what, ref in found:
         groups[what, ref.profile].append(ref)
-    made = [Group(what, profile, tuple(refs[:LISTED]), len(refs)) for (what, profile), refs in groups.items()]
+    made = [TrialGroup(what, profile, tuple(refs[:LISTED]), len(refs)) for (what, profile), refs in groups.items()]
     return tuple(sorted(made, key=lambda group: (-group.count, group.profile, group.what)))
 
 
-def not_measured(cells: list[CellState], refs: Refs) -> tuple[Group, ...]:
+def not_measured(cells: list[CellState], refs: Refs) -> tuple[TrialGroup, ...]:
     """Why trials were not measured."""
     return grouped((reason(c).what, refs[place]) for place, c in enumerate(cells) if not c.measured and place in refs)
 
 
-def suspects(cells: list[CellState], refs: Refs) -> tuple[Group, ...]:
+def suspects(cells: list[CellState], refs: Refs) -> tuple[TrialGroup, ...]:
     """Trials that look wrong: flagged, not changed."""
     found = []
     for place, cell in enumerate(cells):
@@ -66,14 +66,14 @@ def suspects(cells: list[CellState], refs: Refs) -> tuple[Group, ...]:
     return grouped(found)
 
 
-def superseded(view: BatchView, link: Callable[[TrialRow], str]) -> tuple[Superseded, ...]:
+def superseded(view: BatchView, link: Callable[[TrialRow], str]) -> tuple[SupersededRow, ...]:
     """What was run again, by profile, with its cost."""
     free = view.plan.without_model()
     by_profile: dict[str, list[TrialRow]] = defaultdict(list)
     for row in view.superseded:
         by_profile[row.profile or "unknown"].append(row)
     return tuple(
-        Superseded(
+        SupersededRow(
             profile,
             len(rows),
             money(rows, free),
@@ -83,14 +83,14 @@ def superseded(view: BatchView, link: Callable[[TrialRow], str]) -> tuple[Supers
     )
 
 
-def delivery(cells: list[CellState], refs: Refs) -> tuple[Delivery, ...]:
+def delivery(cells: list[CellState], refs: Refs) -> tuple[DeliveryRow, ...]:
     """Each part of each profile's treatment: in how many trials it reached the agent."""
     by_profile: dict[int, list[tuple[Trial, TrialRef]]] = defaultdict(list)
     for place, cell in enumerate(cells):
         trial = cell.row.trial if cell.row else None
         if trial is not None and place in refs:
             by_profile[refs[place].profile].append((trial, refs[place]))
-    found: list[Delivery] = []
+    found: list[DeliveryRow] = []
     for profile, trials in sorted(by_profile.items()):
         given = [(trial.delivery, ref) for trial, ref in trials]
         servers = list(dict.fromkeys(name for d, _ in given for name in d.mcp_configured or ()))
@@ -106,7 +106,7 @@ def delivery(cells: list[CellState], refs: Refs) -> tuple[Delivery, ...]:
 type _Given = list[tuple[Delivered, TrialRef]]
 
 
-def _server(profile: int, server: str, given: _Given) -> list[Delivery]:
+def _server(profile: int, server: str, given: _Given) -> list[DeliveryRow]:
     known = [(server in d.mcp_connected, ref) for d, ref in given if d.mcp_connected is not None]
     counted = [(_calls_of(server, d.mcp_calls), ref) for d, ref in given if d.mcp_calls is not None]
     calls = sum(count for count, _ in counted)
@@ -123,7 +123,7 @@ def _calls_of(server: str, calls: Mapping[str, int]) -> int:
     return sum(count for tool, count in calls.items() if server_of(tool) in (server, spelled(server)))
 
 
-def _hooks(profile: int, given: _Given) -> list[Delivery]:
+def _hooks(profile: int, given: _Given) -> list[DeliveryRow]:
     told = [(d.hooks_fired, ref) for d, ref in given if d.hooks_fired is not None]
     if not told:
         return []
@@ -134,7 +134,7 @@ def _hooks(profile: int, given: _Given) -> list[Delivery]:
     return [_part(profile, "hooks: fired", [(bool(fired), ref) for fired, ref in told], len(given), detail)]
 
 
-def _prompt(profile: int, given: _Given) -> list[Delivery]:
+def _prompt(profile: int, given: _Given) -> list[DeliveryRow]:
     known = [(d.prompt_delivered, ref) for d, ref in given if d.prompt_delivered is not None]
     if not known:
         return []
@@ -143,7 +143,7 @@ def _prompt(profile: int, given: _Given) -> list[Delivery]:
     return [_part(profile, "system prompt: delivered", known, len(given), detail)]
 
 
-def _lessons(profile: int, given: _Given) -> list[Delivery]:
+def _lessons(profile: int, given: _Given) -> list[DeliveryRow]:
     """In how many of the trials with an eligible lesson one was shown: the others were left without one by chance."""
     told = [d.lessons for d, _ in given if d.lessons is not None]
     if not told:
@@ -159,10 +159,10 @@ def _lessons(profile: int, given: _Given) -> list[Delivery]:
         f"from the own task or family: {own}",
     ]
     unknown = len(given) - len(told)
-    return [Delivery(profile, "lessons: shown", shown, len(eligible), unknown, "; ".join(detail))]
+    return [DeliveryRow(profile, "lessons: shown", shown, len(eligible), unknown, "; ".join(detail))]
 
 
-def _versions(profile: int, given: _Given) -> list[Delivery]:
+def _versions(profile: int, given: _Given) -> list[DeliveryRow]:
     """Several versions within one profile are not one treatment."""
     found = []
     for what, read in (("agent CLI", lambda d: d.cli_version), ("MCP source", lambda d: d.source_commit)):
@@ -175,9 +175,9 @@ def _versions(profile: int, given: _Given) -> list[Delivery]:
     return found
 
 
-def _part(profile: int, part: str, known: list[tuple[bool, TrialRef]], of: int, detail: str = "") -> Delivery:
+def _part(profile: int, part: str, known: list[tuple[bool, TrialRef]], of: int, detail: str = "") -> DeliveryRow:
     missing = tuple(ref for reached, ref in known if not reached)
-    return Delivery(profile, part, len(known) - len(missing), len(known), of - len(known), detail, missing)
+    return DeliveryRow(profile, part, len(known) - len(missing), len(known), of - len(known), detail, missing)
 
 
 def _ending(row: TrialRow) -> str:
@@ -221,14 +221,14 @@ def failure_class(found: Mapping[str, Finding]) -> str | None:
     return finding.value if finding is not None and isinstance(finding.value, str) else None
 
 
-def failure_groups(refs: Iterable[TrialRef]) -> tuple[Group, ...]:
+def failure_groups(refs: Iterable[TrialRef]) -> tuple[TrialGroup, ...]:
     """Trials that did not pass, by failure class and profile; and in how many of them a person says the class."""
     failed = [(ref.failure, ref) for ref in refs if ref.failure and ref.outcome is not Outcome.PASSED]
     said = Counter((failure, ref.profile) for failure, ref in failed if ref.failure_by)
     return tuple(replace(group, labelled=said[group.what, group.profile]) for group in grouped(failed))
 
 
-def tool_use(refs: Iterable[TrialRef], found: Found, profiles: int) -> tuple[ToolUse, ...]:
+def tool_use(refs: Iterable[TrialRef], found: Found, profiles: int) -> tuple[ToolUseRow, ...]:
     """Tool calls by kind, a profile each; profiles without a readable trajectory are left out."""
     calls: list[Counter[str]] = [Counter() for _ in range(profiles)]
     trials = [0] * profiles
@@ -237,10 +237,10 @@ def tool_use(refs: Iterable[TrialRef], found: Found, profiles: int) -> tuple[Too
         if mix:
             calls[ref.profile].update(mix)
             trials[ref.profile] += 1
-    return tuple(ToolUse(i, dict(c.most_common()), trials[i]) for i, c in enumerate(calls) if c)
+    return tuple(ToolUseRow(i, dict(c.most_common()), trials[i]) for i, c in enumerate(calls) if c)
 
 
-def given_up(refs: Iterable[TrialRef], findings: Iterable[Finding]) -> tuple[Group, ...]:
+def given_up(refs: Iterable[TrialRef], findings: Iterable[Finding]) -> tuple[TrialGroup, ...]:
     """Where guarded workflows were given up: the step, and the guard that had the last word."""
     at = {f.trial: f.value for f in findings if f.analyzer == WORKFLOW and f.name == workflow.GIVEN_UP and f.value}
     return grouped((str(at[ref.name]), ref) for ref in refs if ref.name in at)
@@ -291,7 +291,7 @@ def efforts(refs: Iterable[TrialRef], found: Found) -> tuple[Effort, ...]:
     return tuple(made)
 
 
-def tripwires(refs: Iterable[TrialRef], found: Found) -> tuple[Group, ...]:
+def tripwires(refs: Iterable[TrialRef], found: Found) -> tuple[TrialGroup, ...]:
     """Trials that did what an honest solution rarely needs. A reason to look, not a verdict."""
     hits = []
     for ref in refs:
@@ -304,7 +304,7 @@ def tripwires(refs: Iterable[TrialRef], found: Found) -> tuple[Group, ...]:
     return grouped(hits)
 
 
-def judged(refs: Iterable[TrialRef], findings: Iterable[Finding]) -> tuple[Group, ...]:
+def judged(refs: Iterable[TrialRef], findings: Iterable[Finding]) -> tuple[TrialGroup, ...]:
     """What the model that judges answered with a label, a truth or a small number, and how often it could not.
 
     Where a person said otherwise, that stands in its place, and it is said.

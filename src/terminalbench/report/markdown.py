@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from terminalbench.analytics.model import Contrast, Metric
 from terminalbench.records.trial import Outcome
 from terminalbench.report.html import interval_text
-from terminalbench.report.model import Group, Report
+from terminalbench.report.model import Report, TrialGroup
 from terminalbench.report.sentences import headlines, looks_sentence
 from terminalbench.text import outcomes
 from terminalbench.text.doubts import DOUBTFUL_COUNT
@@ -163,7 +163,7 @@ def _trend(report: Report) -> str:
     return table(["batch", "profile", "pass rate", "coverage"], rows)
 
 
-def _groups(report: Report, groups: Sequence[Group]) -> str:
+def _groups(report: Report, groups: Sequence[TrialGroup]) -> str:
     names = report.profile_names()
     rows = []
     for group in groups:

@@ -56,7 +56,7 @@ class ProfileLine:
 
 
 @dataclass(frozen=True)
-class Group:
+class TrialGroup:
     """Trials that share something: a reason, a class, a doubt; of `labelled` ones a person says so."""
 
     what: str
@@ -67,7 +67,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Delivery:
+class DeliveryRow:
     """Whether one part of a treatment reached the agent: in how many trials of those that can tell."""
 
     profile: int
@@ -80,7 +80,7 @@ class Delivery:
 
 
 @dataclass(frozen=True)
-class Superseded:
+class SupersededRow:
     """Trials of a profile that were run again: their cost counts, their results do not."""
 
     profile: str
@@ -91,7 +91,7 @@ class Superseded:
 
 
 @dataclass(frozen=True)
-class ToolUse:
+class ToolUseRow:
     """Tool calls of one profile by kind, over the trials whose trajectory could be read."""
 
     profile: int
@@ -121,7 +121,7 @@ class WorkflowUse:
 
 
 @dataclass(frozen=True)
-class Flaky:
+class FlakyRow:
     """A task that one profile passes and fails on different attempts."""
 
     label: str
@@ -158,17 +158,17 @@ class Report:
     analysed: bool
     simulated: bool
     facts: tuple[tuple[str, str], ...]
-    not_measured: tuple[Group, ...] = ()
-    suspects: tuple[Group, ...] = ()
-    failures: tuple[Group, ...] = ()
-    judged: tuple[Group, ...] = ()
-    tools: tuple[ToolUse, ...] = ()
+    not_measured: tuple[TrialGroup, ...] = ()
+    suspects: tuple[TrialGroup, ...] = ()
+    failures: tuple[TrialGroup, ...] = ()
+    judged: tuple[TrialGroup, ...] = ()
+    tools: tuple[ToolUseRow, ...] = ()
     efforts: tuple[Effort, ...] = ()
     workflows: tuple[WorkflowUse, ...] = ()
-    given_up: tuple[Group, ...] = ()
-    flaky: tuple[Flaky, ...] = ()
-    delivery: tuple[Delivery, ...] = ()
-    superseded: tuple[Superseded, ...] = ()
+    given_up: tuple[TrialGroup, ...] = ()
+    flaky: tuple[FlakyRow, ...] = ()
+    delivery: tuple[DeliveryRow, ...] = ()
+    superseded: tuple[SupersededRow, ...] = ()
     notes: tuple[str, ...] = ()
     trend: tuple[BatchLine, ...] = field(default=())
     picked_of: int | None = None

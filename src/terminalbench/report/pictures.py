@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from terminalbench.analytics.model import Comparison, Interval, ProfileSummary
-from terminalbench.report.charts.bars import Bar, Part, bars, stacked_bars
+from terminalbench.report.charts.bars import Bar, BarPart, bars, stacked_bars
 from terminalbench.report.charts.forest import ForestRow, forest
 from terminalbench.report.charts.heatmap import HeatCell, HeatRow, heat_map
 from terminalbench.report.charts.scatter import Dot, FrontPoint, binned, pareto, scatter
@@ -152,9 +152,9 @@ def tools_picture(report: Report) -> Picture:
     own, rest = (kinds, []) if len(kinds) <= SERIES else (kinds[: SERIES - 1], kinds[SERIES - 1 :])
     rows = []
     for use in report.tools:
-        parts = [Part(kind, use.calls.get(kind, 0)) for kind in own]
+        parts = [BarPart(kind, use.calls.get(kind, 0)) for kind in own]
         if rest:
-            parts.append(Part("other", sum(use.calls.get(kind, 0) for kind in rest)))
+            parts.append(BarPart("other", sum(use.calls.get(kind, 0) for kind in rest)))
         calls = sum(use.calls.values())
         mean = calls / use.trials
         note = f"{plural(calls, 'call')}, {mean:.1f} a trial"
@@ -201,7 +201,7 @@ def failures_picture(report: Report) -> Picture:
         classes[group.what][group.profile] = group.count
     order = sorted(classes, key=lambda what: (-sum(classes[what].values()), what))
     rows = [
-        Bar(what, tuple(Part(name, classes[what].get(index, 0)) for index, name in enumerate(names)))
+        Bar(what, tuple(BarPart(name, classes[what].get(index, 0)) for index, name in enumerate(names)))
         for what in order[:CLASSES]
     ]
     if not varies(part.value for row in rows for part in row.parts):

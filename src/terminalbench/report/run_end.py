@@ -13,7 +13,7 @@ from terminalbench.text.paths import typed
 
 
 @dataclass(frozen=True)
-class Ways:
+class ResumeWords:
     """The words for how one goes on with a batch: with what is missing, with what broke, with a larger budget."""
 
     resume: str
@@ -21,7 +21,7 @@ class Ways:
     budget: str = "raise run.budget_usd in the experiment file, then: tbench resume FILE.toml"
 
     @classmethod
-    def of_batch(cls, place: str) -> "Ways":
+    def of_batch(cls, place: str) -> "ResumeWords":
         """Those of any batch: `tbench resume`."""
         return cls(f"tbench resume {place}", f"tbench resume {place} --retry-errors")
 
@@ -33,13 +33,13 @@ def next_steps(
     interrupted: bool,
     nothing_ran: bool = False,
     gate_stopped: bool = False,
-    ways: Ways | None = None,
+    ways: ResumeWords | None = None,
 ) -> list[str]:
     """How to run what is missing of a batch, and what stands in the way: the budget, the quarantine, errors.
 
     `gate_stopped`: all batches of its gate were cancelled, and that was not taken back.
     """
-    ways = ways or Ways.of_batch(place)
+    ways = ways or ResumeWords.of_batch(place)
     excluded = view.plan.exclusions()
     not_run = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or _unreadable(cell)]
     open_cells = [cell for cell in not_run if not is_quarantined(excluded(cell.profile, cell.task))]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from terminalbench.analytics.model import Comparison, Contrast
-from terminalbench.report.model import Delivery, ProfileLine, Report
+from terminalbench.report.model import DeliveryRow, ProfileLine, Report
 from terminalbench.text.numbers import between, p_value, percent, percents, plural
 
 FEW = 3
@@ -123,7 +123,7 @@ _BY_CHANCE = ("called", "fired", "shown")
 """What need not happen in every trial: nothing is wrong unless it happened in none."""
 
 
-def delivery_sentence(item: Delivery, profile: str) -> str | None:
+def delivery_sentence(item: DeliveryRow, profile: str) -> str | None:
     """What is wrong with one part of a treatment, or None."""
     if item.reached < item.known and not item.part.endswith(_BY_CHANCE):
         return f"{profile}: {item.part} in {item.reached:,} of {plural(item.known, 'trial')}"

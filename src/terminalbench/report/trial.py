@@ -7,7 +7,14 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.atif import Call, Result, Step, Trajectory, UnreadableTrajectory, read_trajectory
+from terminalbench.analytics.atif import (
+    CallResult,
+    Trajectory,
+    TrajectoryCall,
+    TrajectoryStep,
+    UnreadableTrajectory,
+    read_trajectory,
+)
 from terminalbench.analytics.findings.failure import classify
 from terminalbench.analytics.findings.last_output import agent_outputs, last_lines
 from terminalbench.analytics.findings.trial_files import TrialFiles
@@ -38,7 +45,7 @@ _MOST_LOGS = 6
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownSteps:
     """Which steps, and how much of each. `only` holds the first and the last step id; None means all.
 
     `later` are the tries that were run after the verdict of the trial, which counts. `oracle`: its profile sees the
@@ -66,7 +73,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class _Read:
+class _TrajectoryFile:
     """A trajectory file, and what is in it, or why it cannot be read."""
 
     file: Path
@@ -74,25 +81,25 @@ class _Read:
     problem: str = ""
 
 
-def _told(read: _Read) -> bool:
+def _told(read: _TrajectoryFile) -> bool:
     """Whether a trajectory tells what its agent called."""
     return read.trajectory is not None and not read.trajectory.untold
 
 
-def _read_all(files: Sequence[Path], secrets: Secrets) -> list[_Read]:
+def _read_all(files: Sequence[Path], secrets: Secrets) -> list[_TrajectoryFile]:
     """Every trajectory of a trial, concealed."""
     found = []
     for file in files:
         try:
-            found.append(_Read(file, read_trajectory(file, before=secrets.conceal_bytes)))
+            found.append(_TrajectoryFile(file, read_trajectory(file, before=secrets.conceal_bytes)))
         except UnreadableTrajectory as error:
-            found.append(_Read(file, None, str(error)))
+            found.append(_TrajectoryFile(file, None, str(error)))
     return found
 
 
-def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = None) -> str:
+def trial_text(folder: Path, batch: str, row: TrialRow, shown: ShownSteps | None = None) -> str:
     """How it ended, what it used, what reached the agent, what it was told, its steps, the last words of its files."""
-    shown = shown or Shown()
+    shown = shown or ShownSteps()
     lines = [
         f"{row.name}",
         f"  batch     {batch}",
@@ -125,7 +132,8 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = No
         lines.append(f"            tbench resume {batch} runs it again")
     files = trajectories(folder, row)
     named_files = [*([folder / RESULT] if row.unreadable else []), *files, *_logs(folder)]
-    lines += [f"  files     {from_here(folder)}", *(f"            {_below(folder, file)}" for file in named_files)]
+    place = from_here(folder) if folder.is_dir() else "none: no folder of this trial is here"
+    lines += [f"  files     {place}", *(f"            {_below(folder, file)}" for file in named_files)]
     lines = [printable(line) for line in lines]
     found = _read_all(files, shown.secrets)
     lines += _instruction_lines(folder, found, shown)
@@ -143,7 +151,7 @@ def story_lines(folder: Path, secrets: Secrets) -> list[str]:
     found = _read_all([file], secrets) if is_plain(file) else []
     if not any(read.trajectory for read in found):
         return []
-    shown = Shown(secrets=secrets)
+    shown = ShownSteps(secrets=secrets)
     said = _last_words(folder / "verifier" / "test-stdout.txt", "verifier said", shown)
     return [*_instruction_lines(folder, found, shown), *_steps_lines(folder, found, shown), *said]
 
@@ -182,7 +190,7 @@ def _logs(folder: Path) -> list[Path]:
     return [path for path in found if is_plain(path)]
 
 
-def _why(folder: Path, row: TrialRow, shown: Shown) -> str | None:
+def _why(folder: Path, row: TrialRow, shown: ShownSteps) -> str | None:
     """Why a trial failed, where no error says so."""
     if row.trial is None or row.trial.error_class is not None or row.trial.outcome is not Outcome.FAILED:
         return None
@@ -242,10 +250,13 @@ def _usage(usage: Usage) -> list[str]:
         "output": usage.output_tokens,
     }
     found = ", ".join(f"{name} {count(value)}" for name, value in counts.items() if value is not None)
+    if usage.all_tokens is not None:
+        found = f"{count(usage.all_tokens)} in all" + (f" ({found})" if found else "")
     tokens = f"{found} tokens" if found else "tokens unknown"
+    told = f" from {usage.source}" if usage.source is not None else ""
     cost = "cost unknown" if usage.cost_usd is None else f"{dollars(usage.cost_usd)} ({usage.cost_source})"
     cut = ", without answers that were cut off" if (usage.source or "").endswith(":cut") else ""
-    return [f"  usage     {tokens} from {usage.source}{cut}; {cost}"]
+    return [f"  usage     {tokens}{told}{cut}; {cost}"]
 
 
 def _delivery(delivery: Delivery) -> list[str]:
@@ -302,7 +313,7 @@ def had(delivery: Delivery) -> list[str]:
     return lines
 
 
-def _last_words(file: Path, said: str, shown: Shown) -> list[str]:
+def _last_words(file: Path, said: str, shown: ShownSteps) -> list[str]:
     """The end of a file that tells how a trial ended."""
     lines, whole = last_lines(file, shown.secrets)
     kept = lines if shown.full else lines[-_VERIFIER_LINES:]
@@ -310,7 +321,7 @@ def _last_words(file: Path, said: str, shown: Shown) -> list[str]:
     return [head, *(f"    {line}" for line in kept)] if kept else []
 
 
-def _instruction_lines(folder: Path, found: Sequence[_Read], shown: Shown) -> list[str]:
+def _instruction_lines(folder: Path, found: Sequence[_TrajectoryFile], shown: ShownSteps) -> list[str]:
     """What the agent was told: the first words of its user, else the instruction of a task that is on this machine."""
     steps = [step for read in found if read.trajectory for step in read.trajectory.steps]
     text = next((step.text for step in steps if step.source == "user" and step.text.strip()), None)
@@ -318,11 +329,11 @@ def _instruction_lines(folder: Path, found: Sequence[_Read], shown: Shown) -> li
         text = task_instruction(folder, shown.secrets)
     if text is None:
         return []
-    more = Shown(full=True) if shown.full else Shown((0, 0))
+    more = ShownSteps(full=True) if shown.full else ShownSteps((0, 0))
     return ["  instruction", *_cut(text, more, "    ")]
 
 
-def _steps_lines(folder: Path, found: Sequence[_Read], shown: Shown) -> list[str]:
+def _steps_lines(folder: Path, found: Sequence[_TrajectoryFile], shown: ShownSteps) -> list[str]:
     """The steps of every trajectory of a trial; why one cannot be read."""
     lines: list[str] = []
     for read in found:
@@ -334,7 +345,7 @@ def _steps_lines(folder: Path, found: Sequence[_Read], shown: Shown) -> list[str
     return lines
 
 
-def _cut(text: str, shown: Shown, indent: str) -> list[str]:
+def _cut(text: str, shown: ShownSteps, indent: str) -> list[str]:
     """Somebody else's text, indented, cut to what is shown; says how much more there is."""
     found = text.strip("\n").splitlines()
     kept = found if shown.lines is None else found[: shown.lines]
@@ -344,7 +355,7 @@ def _cut(text: str, shown: Shown, indent: str) -> list[str]:
     return lines
 
 
-def _trajectory(trajectory: Trajectory, name: str, shown: Shown) -> list[str]:
+def _trajectory(trajectory: Trajectory, name: str, shown: ShownSteps) -> list[str]:
     steps = list(trajectory.own_steps())
     lines = [f"  steps     {len(steps)} in {name}"]
     lines += [f"            odd: {printable(problem)}" for problem in trajectory.problems[:3]]
@@ -362,7 +373,7 @@ def _trajectory(trajectory: Trajectory, name: str, shown: Shown) -> list[str]:
     return [*lines, *(line for step in steps[-_LAST:] for line in _step(step, shown))]
 
 
-def _step(step: Step, shown: Shown) -> Iterator[str]:
+def _step(step: TrajectoryStep, shown: ShownSteps) -> Iterator[str]:
     used = [
         f"{token_count(n)} {what}" for n, what in ((step.tokens.prompt, "in"), (step.tokens.completion, "out")) if n
     ]
@@ -380,7 +391,7 @@ def _step(step: Step, shown: Shown) -> Iterator[str]:
             yield from _result(result, shown)
 
 
-def _call(call: Call, shown: Shown) -> str:
+def _call(call: TrajectoryCall, shown: ShownSteps) -> str:
     values = list(call.arguments.values())
     alone = len(values) == 1 and isinstance(values[0], str)
     text = values[0] if alone else msgspec.json.encode(dict(call.arguments), enc_hook=str).decode(errors="replace")
@@ -391,7 +402,7 @@ def _call(call: Call, shown: Shown) -> str:
     return f"{named} {printable(line)}".rstrip()
 
 
-def _result(result: Result, shown: Shown) -> list[str]:
+def _result(result: CallResult, shown: ShownSteps) -> list[str]:
     notes = []
     if result.exit_code is not None:
         notes.append(f"exit {result.exit_code}")

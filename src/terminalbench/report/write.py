@@ -8,14 +8,15 @@ from urllib.parse import quote
 
 from terminalbench.analytics.compare import compare_views
 from terminalbench.analytics.model import Comparison
-from terminalbench.analytics.settings import Asked
+from terminalbench.analytics.pool import unpooled
+from terminalbench.analytics.settings import ComparisonRequest
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_text
 from terminalbench.index.queries import BatchView
 from terminalbench.index.results import FINDINGS_FILE, read_findings
 from terminalbench.live.processes import resume_places
 from terminalbench.live.status import view_now
-from terminalbench.report.build import Measured, build_report
+from terminalbench.report.build import ReportInput, build_report
 from terminalbench.report.evidence import needed
 from terminalbench.report.html import render_html
 from terminalbench.report.markdown import render_markdown
@@ -24,14 +25,14 @@ HTML = "report.html"
 MARKDOWN = "comparison_report.md"
 
 
-def open_source(batch: Batch) -> Measured:
+def open_source(batch: Batch) -> ReportInput:
     """A batch as it is on disk now, compared as its plan declares, with what was found about its trials."""
     view = view_now(batch)
-    return Measured(batch, view, _compared(batch, view), read_findings(batch, keep=needed))
+    return ReportInput(batch, view, _compared(batch, view), read_findings(batch, keep=needed))
 
 
 def _compared(batch: Batch, view: BatchView) -> Comparison:
-    return compare_views([view], Asked(places=resume_places([batch], [view])))
+    return compare_views([view], ComparisonRequest(places=resume_places([batch], [view]), departures=unpooled([batch])))
 
 
 def write_analysed(
@@ -44,7 +45,7 @@ def write_analysed(
     found = read_findings(batches[0], output / FINDINGS_FILE, keep=needed)
     alone, pooled = (comparison, None) if len(views) == 1 else (None, comparison)
     sources = [
-        Measured(batch, view, alone or _compared(batch, view), found)
+        ReportInput(batch, view, alone or _compared(batch, view), found)
         for batch, view in zip(batches, views, strict=True)
     ]
     sources.sort(key=lambda source: source.view.plan.provenance.created_at or "")
@@ -58,7 +59,7 @@ def remove_report(folder: Path) -> None:
 
 
 def write_report(
-    this: Measured, others: Sequence[Measured] = (), output: Path | None = None, pooled: Comparison | None = None
+    this: ReportInput, others: Sequence[ReportInput] = (), output: Path | None = None, pooled: Comparison | None = None
 ) -> tuple[Path, Path]:
     """Write the report of a batch, with a trend over the others, into its analytics folder or `output`."""
     folder = output or this.batch.tables
@@ -69,6 +70,6 @@ def write_report(
     return page, text
 
 
-def _seen_from(folder: Path, measured: Measured) -> Measured:
+def _seen_from(folder: Path, measured: ReportInput) -> ReportInput:
     relative = os.path.relpath(measured.batch.folder.resolve(), folder.resolve())
     return replace(measured, href=quote(Path(relative).as_posix(), errors="surrogatepass") + "/")

@@ -30,7 +30,7 @@ from terminalbench.runner.provenance import as_planned, batch_commits, pinned
 
 
 @dataclass(frozen=True)
-class Grown:
+class GrownPlan:
     """A batch's plan with what was added to it, added profiles with their JobConfigs, and the file that has them."""
 
     before: Plan
@@ -56,11 +56,11 @@ def grow(
     attempts: int | None,
     experiment: Experiment | None,
     tell: Callable[[str], None] = lambda _text: None,
-) -> Grown:
+) -> GrownPlan:
     """What a batch becomes by its experiment file as it is now, and by more attempts; nothing is written yet."""
     before: Plan = read_json(batch.plan_json, Plan)
     _refuse_a_moved_project(batch, before, experiment)
-    grown = Grown(before, _with_default_env_file(before))
+    grown = GrownPlan(before, _with_default_env_file(before))
     if experiment is not None:
         grown = _as_of_now(batch, before, experiment, tell)
     if attempts is not None:
@@ -68,7 +68,7 @@ def grow(
     return grown
 
 
-def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment, tell: Callable[[str], None]) -> Grown:
+def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment, tell: Callable[[str], None]) -> GrownPlan:
     """The plan with what the experiment adds to it, and with what it may change freely."""
     before, configs = plan, {}
     labels = {task.ref.dataset: task.label for job in plan.jobs for task in job.tasks}
@@ -87,7 +87,7 @@ def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment, tell: Callable[
     # A quarantine belongs to its file: a copy of the file releases nothing.
     own = plan.provenance.experiment_file in (None, experiment.file.name) or quarantine_file(experiment.file).exists()
     plan = refreshed(plan, wanted if own else msgspec.structs.replace(wanted, excluded=plan.excluded))
-    return Grown(before, plan, configs, experiment.file, added)
+    return GrownPlan(before, plan, configs, experiment.file, added)
 
 
 def _with_pins(batch: Batch, plan: Plan, experiment: Experiment) -> Experiment:

@@ -21,9 +21,9 @@ from terminalbench.experiments.lessons import unwrapped
 from terminalbench.experiments.mounts import Mount, find_program
 from terminalbench.experiments.plan import Plan, PlannedTask, ProfileRecord
 from terminalbench.experiments.profile_changes import ON_DISK, differences, summaries, tells
-from terminalbench.experiments.profiles import CommandFile, Folder, content_id
+from terminalbench.experiments.profiles import CommandFile, ContentFolder, content_id
 from terminalbench.experiments.task_folder import PARTS
-from terminalbench.harbor.attempts import first_wave
+from terminalbench.harbor.attempt_numbers import first_wave
 from terminalbench.harbor.read.seen import SEEN, read_seen
 from terminalbench.json_files import read_json
 from terminalbench.records.trial import TaskRef
@@ -37,7 +37,7 @@ _MOST_TASK_FILES = 16
 
 
 @dataclass(frozen=True)
-class Changes:
+class PlanDrift:
     """What is not as it was planned: the files of profiles and tasks as they are now, and a word on each."""
 
     contents: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Changes:
 
 def find_changes(
     batch: Batch, plan: Plan, environments: Mapping[str, Mapping[str, str]], cells: Collection[Cell]
-) -> Changes:
+) -> PlanDrift:
     """What changed of the profiles with these environments and of the tasks of these cells.
 
     What the plan does not tell is unknown.
@@ -88,10 +88,10 @@ def find_changes(
             changed[name] = files
             text = f'task "{name}" is another task now: {some(changed_names(was, files))}'
             found_out.append(Departure(DepartureKind.CHANGED_TASKS, text))
-    return Changes(contents, values, uploads, changed, tuple(found_out))
+    return PlanDrift(contents, values, uploads, changed, tuple(found_out))
 
 
-def refuse(changes: Changes, plan: Plan, where: str) -> None:
+def refuse(changes: PlanDrift, plan: Plan, where: str) -> None:
     """Go on with nothing that changed."""
     if changes.departures:
         listed = "\n  ".join(change.text for change in changes.departures)
@@ -102,7 +102,7 @@ def refuse(changes: Changes, plan: Plan, where: str) -> None:
         )
 
 
-def accepted(plan: Plan, changes: Changes) -> Plan:
+def accepted(plan: Plan, changes: PlanDrift) -> Plan:
     """The plan with what changed as it is now, each as a departure.
 
     A profile of two treatments has an id of its own, so that its trials are pooled with those of neither.
@@ -201,9 +201,9 @@ def _files(folder: Path) -> dict[str, Path]:
 def _files_now(record: ProfileRecord, config: Mapping[str, Any], root: Path) -> dict[str, dict[str, str]]:
     """The aspects of a planned profile that are files, as they are now; without those that its plan does not tell."""
     content, agent = record.content, unwrapped(config["agents"][0])
-    skills = {Path(path).name: Folder(Path(path), every=True) for path in agent.get("skills", [])}
+    skills = {Path(path).name: ContentFolder(Path(path), every=True) for path in agent.get("skills", [])}
     paths = agent.get("kwargs", {}).get("mcp_source", {}).get("paths", {})
-    servers = {name: Folder(Path(path)) for name, path in paths.items()}
+    servers = {name: ContentFolder(Path(path)) for name, path in paths.items()}
     told = agent.get("kwargs", {}).get("command", {}).get("files", {})
     handed = {file["target"]: CommandFile("", Path(path), file["target"]) for path, file in told.items()}
     mounted = {one["target"]: Mount(root / one["source"], one["target"]) for one in _mounts(config)}

@@ -26,7 +26,7 @@ _POLL_SEC = 0.1
 
 
 @dataclass(frozen=True)
-class Order:
+class ControlOrder:
     """One thing to do: `value` is the number of trials at once, for `set`. No targets means every profile."""
 
     action: str
@@ -36,21 +36,21 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Given:
+class IssuedOrder:
     """An order that was given: the profiles and trials that it names, and the trials that it is to end, by batch."""
 
     targets: list[str]
     trials: list[tuple[Batch, list[str]]]
 
 
-def give(batch: Batch, order: Order) -> Given:
+def give(batch: Batch, order: ControlOrder) -> IssuedOrder:
     """Carry an order to a live run. Raises when it makes no sense."""
     if not _runs(batch):
         raise UserError("is not running", where=str(batch.folder), hint="tbench resume goes on with it")
     return _give(batch.folder, [batch], ControlFile(batch.control_json), order)
 
 
-def await_end(given: Given, seconds: float = END_SEC) -> Iterator[tuple[str, str | None]]:
+def await_end(given: IssuedOrder, seconds: float = END_SEC) -> Iterator[tuple[str, str | None]]:
     """Each trial of an order as it ends, with its outcome ("not_run" if it did not start); at last those that did not.
 
     Waits no longer than `seconds`, and for those of a batch no longer than its run lasts.
@@ -78,7 +78,7 @@ def _ended(batch: Batch, left: dict[str, str | None]) -> Iterator[tuple[str, str
             yield event.trial, event.outcome or "not_run"
 
 
-def give_to_all(gate: Path, order: Order) -> Given:
+def give_to_all(gate: Path, order: ControlOrder) -> IssuedOrder:
     """Carry an order to every batch of a shared gate, those that start later included; `cancel` without targets: all.
 
     Each batch that runs now has it in its events. `resume` is for the batches of tomorrow, too: it takes back what was
@@ -130,7 +130,7 @@ def _runs(batch: Batch) -> bool:
     return any(process.kind == "runner" for process in live_processes(batch))
 
 
-def _give(where: Path, batches: list[Batch], file: ControlFile, order: Order) -> Given:
+def _give(where: Path, batches: list[Batch], file: ControlFile, order: ControlOrder) -> IssuedOrder:
     plans: list[Plan] = [read_json(batch.plan_json, Plan) for batch in batches]
     profiles = list(dict.fromkeys(job.profile for plan in plans for job in plan.jobs))
     found = [(batch, _alive(batch)) for batch in batches]
@@ -151,13 +151,13 @@ def _give(where: Path, batches: list[Batch], file: ControlFile, order: Order) ->
         for target in targets:
             note(batch, order, target, alive.get(target))
     if order.action not in TRIALS:
-        return Given(targets, [])
+        return IssuedOrder(targets, [])
     named = set(targets)
     ends = [(batch, [trial for trial, of in trials.items() if {trial, of, ALL} & named]) for batch, trials in found]
-    return Given(targets, ends)
+    return IssuedOrder(targets, ends)
 
 
-def note(batch: Batch, order: Order, target: str, profile: str | None = None, by: str = "tbench ctl") -> None:
+def note(batch: Batch, order: ControlOrder, target: str, profile: str | None = None, by: str = "tbench ctl") -> None:
     """Write down that somebody gave an order."""
     detail = {"action": order.action, "target": target, "by": by} | ({"value": order.value} if order.value else {})
     trial = target if profile is not None else None
@@ -174,7 +174,7 @@ def _alive(batch: Batch) -> dict[str, str]:
     return running | {waiting.trial: waiting.profile for waiting in state.waiting}
 
 
-def _targets(where: Path, order: Order, profiles: list[str], alive: dict[str, str]) -> list[str]:
+def _targets(where: Path, order: ControlOrder, profiles: list[str], alive: dict[str, str]) -> list[str]:
     if not order.targets:
         if order.action in TRIALS:
             raise UserError(f"tbench ctl {order.action}: name a profile or a trial")
@@ -195,7 +195,9 @@ def _targets(where: Path, order: Order, profiles: list[str], alive: dict[str, st
     return found
 
 
-def _change(order: Order, targets: list[str], alive: dict[str, str], *, shared: bool) -> Callable[[Control], None]:
+def _change(
+    order: ControlOrder, targets: list[str], alive: dict[str, str], *, shared: bool
+) -> Callable[[Control], None]:
     def change(control: Control) -> None:
         for target in targets:
             of_profile = [trial for trial, profile in alive.items() if target in (profile, ALL)]

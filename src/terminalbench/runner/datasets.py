@@ -10,8 +10,8 @@ import msgspec
 
 from terminalbench.errors import TbenchError, UserError, did_you_mean
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
-from terminalbench.harbor.download import Downloaded
-from terminalbench.harbor.lookup import Found
+from terminalbench.harbor.download import DownloadedTask
+from terminalbench.harbor.lookup import DatasetTasks
 from terminalbench.json_files import read_json, write_json
 from terminalbench.modes import user_cache
 from terminalbench.records.trial import TaskRef
@@ -26,7 +26,7 @@ _NEEDS_NETWORK = "it needs the network; starter, or a folder, does not"
 class _KnownDataset(msgspec.Struct, frozen=True):
     """A dataset as it was found last."""
 
-    found: Found
+    found: DatasetTasks
     looked_up_at: str
 
 
@@ -40,8 +40,8 @@ def with_remote_tasks(
         return plan, notes
     tell(f"fetching {plural(len(away), 'task')} of other machines")
     configs = [task.config for task in away.values()]
-    answers = ask(_DOWNLOAD, configs, list[Downloaded], shell, _DOWNLOAD_SEC, "fetching the tasks")
-    brought: dict[TaskRef, Downloaded] = dict(zip(away, answers, strict=True))
+    answers = ask(_DOWNLOAD, configs, list[DownloadedTask], shell, _DOWNLOAD_SEC, "fetching the tasks")
+    brought: dict[TaskRef, DownloadedTask] = dict(zip(away, answers, strict=True))
     for ref, answer in brought.items():
         if answer.problem is not None:
             what = f"could not be fetched: {answer.problem}"
@@ -54,7 +54,7 @@ def _is_away(task: PlannedTask) -> bool:
     return remote and (task.folder is None or not Path(task.folder, "task.toml").is_file())
 
 
-def _brought(task: PlannedTask, answer: Downloaded) -> PlannedTask:
+def _brought(task: PlannedTask, answer: DownloadedTask) -> PlannedTask:
     return msgspec.structs.replace(task, config=answer.config, folder=answer.folder)
 
 
@@ -71,8 +71,8 @@ def _looked_up(plan: Plan, shell: Mapping[str, str]) -> tuple[Plan, list[str]]:
     if not wanted:
         return plan, []
     configs = [{k: v for k, v in task.config.items() if k != "task_names"} for task in wanted.values()]
-    answers = ask(_LOOKUP, configs, list[Found], shell, _LOOKUP_SEC, "looking up the tasks")
-    found: dict[str, Found] = {}
+    answers = ask(_LOOKUP, configs, list[DatasetTasks], shell, _LOOKUP_SEC, "looking up the tasks")
+    found: dict[str, DatasetTasks] = {}
     notes = []
     for (label, task), config, answer in zip(wanted.items(), configs, answers, strict=True):
         file = user_cache() / "datasets" / f"{hashlib.sha256(json.dumps(config).encode()).hexdigest()[:32]}.json"
@@ -96,7 +96,7 @@ def _known(file: Path) -> _KnownDataset | None:
         return None
 
 
-def _found(task: PlannedTask, answer: Found) -> PlannedTask:
+def _found(task: PlannedTask, answer: DatasetTasks) -> PlannedTask:
     if task.ref.id not in answer.tasks:
         raise UserError(
             f'has no task "{task.ref.id}"',

@@ -53,8 +53,9 @@ def process_environment(
     if env_file is not None and env_file.exists():
         given |= read_env_file(env_file)
     env |= given | {NAMES_VARIABLE: ",".join(secret_names(given))}
-    if root is not None or "PYTHONPATH" in shell:
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root or ""), shell.get("PYTHONPATH"))))
+    own = [str(Path(part).absolute()) for part in shell.get("PYTHONPATH", "").split(os.pathsep) if part]
+    if root is not None or own:  # made absolute: a job does not start in this process's folder
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root or ""), *own)))
     return env | FIXED
 
 

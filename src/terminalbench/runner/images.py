@@ -22,7 +22,6 @@ from terminalbench.frozen import frozen
 from terminalbench.records.setup import ON_HOST
 from terminalbench.records.trial import TaskRef
 from terminalbench.runner.environment import FIXED
-from terminalbench.sandbox.base import rootfs
 from terminalbench.sandbox.image.needs import TaskNeeds, build_sec, docker_image, image_to_use, needs_of
 from terminalbench.sandbox.image.requests import (
     ImageReport,
@@ -32,6 +31,7 @@ from terminalbench.sandbox.image.requests import (
     TaskBuild,
 )
 from terminalbench.sandbox.image.table import unfitting
+from terminalbench.sandbox.root_filesystem import rootfs
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import plural, size, some
 

@@ -28,7 +28,7 @@ from terminalbench.live.processes import (
     recorded_workers,
 )
 from terminalbench.records.event import Event, EventKind
-from terminalbench.runner.executors import tie
+from terminalbench.runner.executors import death_signal
 from terminalbench.runner.executors.base import ClusterExecutor
 from terminalbench.runner.executors.local import ancestors
 from terminalbench.text.numbers import duration
@@ -47,7 +47,7 @@ class NoAnswer(Exception):
 
 
 @dataclass(frozen=True)
-class Container:
+class RunningContainer:
     """A running container: its id, the compose project (a trial) it belongs to, and the engine that runs it."""
 
     id: str
@@ -56,11 +56,11 @@ class Container:
 
 
 @dataclass(frozen=True)
-class Found:
+class LiveProcesses:
     """What runs in some batches: ours, what belongs to another user, and why containers could not be looked at."""
 
     processes: tuple[LiveProcess, ...] = ()
-    containers: tuple[Container, ...] = ()
+    containers: tuple[RunningContainer, ...] = ()
     strangers: tuple[LiveProcess, ...] = ()
     unknown: str | None = None
 
@@ -74,7 +74,7 @@ class Found:
         return not self and not self.strangers and self.unknown is None
 
 
-def find(batches: list[Batch], *, all_containers: bool = False) -> Found:
+def find(batches: list[Batch], *, all_containers: bool = False) -> LiveProcesses:
     """The live processes and containers of batches; never this process or one it descends from."""
     spared = ancestors()
     alive = [p for batch in batches for p in live_processes(batch) if p.worker.pid not in spared]
@@ -83,11 +83,13 @@ def find(batches: list[Batch], *, all_containers: bool = False) -> Found:
     try:
         containers = running_containers(batches, all_containers=all_containers)
     except NoAnswer as error:
-        return Found(ours, (), strangers, str(error))
-    return Found(ours, containers, strangers)
+        return LiveProcesses(ours, (), strangers, str(error))
+    return LiveProcesses(ours, containers, strangers)
 
 
-def end(batches: list[Batch], found: Found, *, all_containers: bool = False, grace_sec: float = GRACE_SEC) -> Found:
+def end(
+    batches: list[Batch], found: LiveProcesses, *, all_containers: bool = False, grace_sec: float = GRACE_SEC
+) -> LiveProcesses:
     """End what was found: runners are interrupted and get time to record; then everything left is killed.
 
     Returns what is still there, which should be nothing.
@@ -137,7 +139,7 @@ def _afterlife_sec(worker: Worker) -> float:
     return found.afterlife_sec if isinstance(found, ClusterExecutor) else 0.0
 
 
-def end_leftovers(batch: Batch) -> Found:
+def end_leftovers(batch: Batch) -> LiveProcesses:
     """End what an earlier runner of a batch left running. For the one that holds the batch's lock.
 
     Returns what is still there. Until it is gone, a trial could end twice.
@@ -161,10 +163,10 @@ def end_containers(batch: Batch, job: str) -> None:
 
 
 def when_orphaned(batch: Batch, job: str) -> dict[str, str]:
-    """What tells the process beside a job's Harbor to stop its containers, should this runner be killed; see `tie`."""
+    """Return the environment by which `death_signal` stops the containers of a job, should this runner be killed."""
     if _engine(batch) is None:
         return {}
-    return {tie.ORPHANED: json.dumps([sys.executable, "-m", _MODULE, str(batch.folder.absolute()), job])}
+    return {death_signal.ORPHANED: json.dumps([sys.executable, "-m", _MODULE, str(batch.folder.absolute()), job])}
 
 
 def _wait(processes: tuple[LiveProcess, ...], seconds: float) -> None:
@@ -173,14 +175,14 @@ def _wait(processes: tuple[LiveProcess, ...], seconds: float) -> None:
         time.sleep(0.1)
 
 
-def running_containers(batches: list[Batch], *, all_containers: bool) -> tuple[Container, ...]:
+def running_containers(batches: list[Batch], *, all_containers: bool) -> tuple[RunningContainer, ...]:
     """The running containers of the batches' trials; with `all_containers`, all there are on this host."""
     wanted: dict[str, set[str]] = {}
     for batch in batches:
         engine = _engine(batch)
         if engine is not None:
             wanted.setdefault(engine, set()).update(_projects(batch))
-    found: list[Container] = []
+    found: list[RunningContainer] = []
     for engine, projects in wanted.items():
         if projects and not all_containers:
             prefixes = tuple(f"{project}__" for project in projects)
@@ -191,13 +193,13 @@ def running_containers(batches: list[Batch], *, all_containers: bool) -> tuple[C
     return tuple(found)
 
 
-def _running(engine: str) -> list[Container]:
+def _running(engine: str) -> list[RunningContainer]:
     listing = _ask(engine, "ps", "--no-trunc", "--format", '{{.ID}}\t{{.Label "com.docker.compose.project"}}')
     rows = [line.split("\t") for line in listing.splitlines() if "\t" in line]
-    return [Container(identifier, project, engine) for identifier, project in rows]
+    return [RunningContainer(identifier, project, engine) for identifier, project in rows]
 
 
-def stop_containers(containers: tuple[Container, ...]) -> None:
+def stop_containers(containers: tuple[RunningContainer, ...]) -> None:
     """Stop containers: gracefully, then hard. Look again afterwards."""
     for engine in {container.engine for container in containers}:
         try:

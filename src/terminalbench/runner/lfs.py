@@ -22,16 +22,16 @@ _POINTER_BYTES = 1024
 
 
 @dataclass(frozen=True)
-class Filled:
+class LfsFiles:
     """The files that have their content, and those that are pointers in the project too."""
 
     files: list[str] = field(default_factory=list)
     pointers: list[str] = field(default_factory=list)
 
 
-def fill(worktree: Path, top: Path, before: Collection[str] = ()) -> Filled:
+def fill(worktree: Path, top: Path, before: Collection[str] = ()) -> LfsFiles:
     """Put content in place of the pointers in a worktree of the project at `top`; what was filled `before` must be."""
-    found = Filled()
+    found = LfsFiles()
     store = Path(os.fsdecode(git(worktree, "rev-parse", "--git-common-dir").rstrip(b"\n"))) / "lfs" / "objects"
     for name in lfs_files(worktree):
         oid = _named_by(worktree / name)

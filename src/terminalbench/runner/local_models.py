@@ -10,7 +10,7 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.llm.local.spec import LocalSpec, is_local, parse_local
 
 if TYPE_CHECKING:
-    from terminalbench.llm.local.lease import Lease
+    from terminalbench.llm.local.lease import ServerLease
 
 
 def local_models(configs: Iterable[Mapping[str, Any]]) -> list[LocalSpec]:
@@ -36,7 +36,7 @@ def served(specs: Iterable[LocalSpec], note: Callable[[str], None]) -> Generator
 
     In the end it is noted how much each has read and written, and how fast.
     """
-    leases: list[Lease] = []
+    leases: list[ServerLease] = []
     with ExitStack() as held:
         for spec in specs:
             from terminalbench.llm.local.lease import lease

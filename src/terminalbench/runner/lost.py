@@ -24,7 +24,7 @@ LOST = "lost_verdicts"
 """The key in the detail of a `resumed` event: `<job>/<trial>` of each."""
 
 
-class _Ended(msgspec.Struct):
+class _EndEvent(msgspec.Struct):
     """What matters here of an event."""
 
     kind: str
@@ -47,7 +47,7 @@ def lost_verdicts(batch: Batch, view: BatchView, missing: Mapping[str, Counter[C
     there = {row.key for row in view.rows() if row.trial is not None} | set(view.plan.superseded)
     found: dict[str, str] = {}
     told: set[str] = set()
-    for event in each_jsonl(batch.events_jsonl, _Ended):
+    for event in each_jsonl(batch.events_jsonl, _EndEvent):
         if isinstance(event, BadLine):
             continue
         if event.kind == EventKind.RESUMED:

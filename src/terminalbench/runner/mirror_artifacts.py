@@ -24,37 +24,37 @@ _SWAP_TRIES = 10
 
 
 @dataclass(frozen=True)
-class Mirrored:
+class MirrorPass:
     """What one pass did. `failed` names the trials whose copy could not be made, and why."""
 
     copied: int = 0
     unchanged: int = 0
     failed: tuple[str, ...] = ()
 
-    def __add__(self, other: "Mirrored") -> "Mirrored":
-        return Mirrored(self.copied + other.copied, self.unchanged + other.unchanged, self.failed + other.failed)
+    def __add__(self, other: "MirrorPass") -> "MirrorPass":
+        return MirrorPass(self.copied + other.copied, self.unchanged + other.unchanged, self.failed + other.failed)
 
 
-def mirror_trial(trial: Path, targets: Iterable[str], destination: Path) -> Mirrored:
+def mirror_trial(trial: Path, targets: Iterable[str], destination: Path) -> MirrorPass:
     """Mirror the targets of one trial folder."""
-    made = Mirrored()
+    made = MirrorPass()
     for target in targets:
         for source, name in _sources(trial, target):
             try:
                 fresh = _copy(source, destination / target / name)
-                made += Mirrored(copied=fresh, unchanged=not fresh)
+                made += MirrorPass(copied=fresh, unchanged=not fresh)
             except RecursionError:
-                made += Mirrored(failed=(f"{name}: its folders are nested too deep",))
+                made += MirrorPass(failed=(f"{name}: its folders are nested too deep",))
             except OSError as error:
-                made += Mirrored(failed=(f"{name}: {error.strerror or error}",))
+                made += MirrorPass(failed=(f"{name}: {error.strerror or error}",))
     return made
 
 
-def mirror_batch(runs: Path, targets: Iterable[str], destination: Path) -> Mirrored:
+def mirror_batch(runs: Path, targets: Iterable[str], destination: Path) -> MirrorPass:
     """Mirror the targets of every trial of every job below `runs`."""
     wanted = list(targets)
     _sweep(destination)
-    return sum((mirror_trial(trial, wanted, destination) for trial in _trials(runs)), Mirrored())
+    return sum((mirror_trial(trial, wanted, destination) for trial in _trials(runs)), MirrorPass())
 
 
 def _own_prefix(pid: int) -> str:

@@ -42,14 +42,14 @@ def _unpinned(experiment: Experiment, pin: CodePin) -> Iterator[str]:
             yield f"{at}: variables come from {real}, as it is when a trial starts"
         for code in _import_paths(profile, experiment):
             place = code_place(code, experiment.root)
-            if place is not None and place.is_relative_to(source):
+            if place is not None and place.is_relative_to(source) and not place.is_relative_to(folder):
                 yield f"{at}: {code} is imported from {place}, which is not the pinned code"
         for what, value in (("an MCP server", profile.mcp.servers), ("a hook", profile.hooks_config())):
-            if source in json.dumps(value, ensure_ascii=False):
+            if source in json.dumps(value, ensure_ascii=False).replace(str(folder), ""):  # it may lie below the source
                 yield f"{at}: {what} names a path in {source}, which is not the pinned code"
-    for folder in _task_folders(experiment):
-        if not folder.resolve().is_relative_to(folder):
-            yield f"tasks are read from {folder.resolve()}; a batch tells when one of them changes"
+    for tasks in _task_folders(experiment):
+        if not tasks.resolve().is_relative_to(folder):
+            yield f"tasks are read from {tasks.resolve()}; a batch tells when one of them changes"
 
 
 def _treatment(profile: Profile, root: Path) -> Iterator[Path]:

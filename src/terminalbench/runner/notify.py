@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from terminalbench.errors import UserError
 from terminalbench.experiments.plan import ExclusionKind, Plan
 from terminalbench.experiments.tables import NotifyTable
-from terminalbench.harbor.limits.gate import Refusal
+from terminalbench.harbor.limits.gate import TrialRefusal
 from terminalbench.runner.watchdog import Alert
 from terminalbench.text.foreign import flat
 from terminalbench.text.numbers import duration
@@ -113,7 +113,7 @@ class Notifier:
         self.tell("stalled", self._stalls[-1] + more)
         self._stalls_at, self._stalls = now, []
 
-    def closed(self, profile: str, refusal: Refusal | None) -> None:
+    def closed(self, profile: str, refusal: TrialRefusal | None) -> None:
         """Tell that a profile has no money left: once for each, and once for all that have the same reason."""
         if refusal is not None and refusal.kind is ExclusionKind.BUDGET and not {profile, refusal.reason} & self._said:
             self._said |= {profile, refusal.reason}

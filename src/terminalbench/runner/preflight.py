@@ -17,7 +17,7 @@ from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Pl
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.jobs import job_config
-from terminalbench.harbor.preflight import JobRequest, Report, Request
+from terminalbench.harbor.preflight import JobRequest, PreflightReport, PreflightRequest
 from terminalbench.runner.changes import with_task_files, with_values
 from terminalbench.runner.datasets import with_remote_tasks
 from terminalbench.runner.environment import child_environment, declared_variables, named_variables
@@ -40,7 +40,7 @@ _CHECK_SEC = 900
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedPlan:
     """A plan with everything found out, and what each profile's Harbor process needs."""
 
     plan: Plan
@@ -50,7 +50,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Checked:
+class PreflightCheck:
     """What Harbor says of jobs: what cannot run, and what is worth a note."""
 
     excluded: tuple[Exclusion, ...]
@@ -65,7 +65,7 @@ def prepare(
     *,
     build: bool = True,
     strict: bool = False,
-) -> Prepared:
+) -> PreparedPlan:
     """Find remote tasks, have the images of all, and ask Harbor what would go wrong. Raises when nothing could run.
 
     `tell` is called with a line on what takes long. With `build`, the images of the tasks are built. With `strict`,
@@ -92,7 +92,7 @@ def prepare(
     if not asked:
         if strict:
             refuse_left_out(plan.excluded, str(experiment.file))
-        return Prepared(plan, profiles, environments, tuple(notes))
+        return PreparedPlan(plan, profiles, environments, tuple(notes))
     batch = Batch(experiment.results_root / plan.slug / str(plan.batch))
     requests = [
         JobRequest(
@@ -112,16 +112,16 @@ def prepare(
         refuse_left_out(plan.excluded, str(experiment.file))
     if build:
         plan, _departures = with_builds(plan, to_run(plan), books, experiment.root, shell, tell)
-    return Prepared(plan, profiles, environments, (*notes, *found.notes, *build_notes(plan)))
+    return PreparedPlan(plan, profiles, environments, (*notes, *found.notes, *build_notes(plan)))
 
 
-def ask_harbor(requests: list[JobRequest]) -> Report:
+def ask_harbor(requests: list[JobRequest]) -> PreflightReport:
     """Check the jobs in a process that imports Harbor; this one does not."""
     module, what = "terminalbench.harbor.preflight", "the check before the run"
-    return ask(module, Request(tuple(requests)), Report, requests[0].env, _CHECK_SEC, what)
+    return ask(module, PreflightRequest(tuple(requests)), PreflightReport, requests[0].env, _CHECK_SEC, what)
 
 
-def check_jobs(asked: list[JobSpec], requests: list[JobRequest], container_env: str) -> Checked:
+def check_jobs(asked: list[JobSpec], requests: list[JobRequest], container_env: str) -> PreflightCheck:
     """What Harbor says of these jobs cannot run: whole profiles, and tasks for every profile.
 
     Raises when there is no such environment here.
@@ -136,7 +136,7 @@ def check_jobs(asked: list[JobSpec], requests: list[JobRequest], container_env: 
         Exclusion(reason, task=asked[0].tasks[index].ref, kind=ExclusionKind.TASK_REFUSED)
         for index, reason in sorted(report.tasks.items())
     )
-    return Checked((*refused, *tasks), report.notes)
+    return PreflightCheck((*refused, *tasks), report.notes)
 
 
 def known_problems(profiles: Iterable[tuple[str, Mapping[str, Any], str | None]]) -> Iterator[Exclusion]:

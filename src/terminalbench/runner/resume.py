@@ -23,7 +23,7 @@ from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.snapshots import check_snapshots
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.jobs import wave_config, with_pins
-from terminalbench.harbor.limits.accounts import Known
+from terminalbench.harbor.limits.accounts import KnownCost
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.preflight import JobRequest
 from terminalbench.harbor.read.results import ReadState
@@ -37,8 +37,8 @@ from terminalbench.locks import LockHeld, lock
 from terminalbench.records.event import Event, EventKind
 from terminalbench.records.trial import Outcome
 from terminalbench.registry import is_import_path
-from terminalbench.runner.additions import Grown, grow, root_of
-from terminalbench.runner.changes import Changes, accepted, find_changes, refuse, unrecorded_code, with_task_files
+from terminalbench.runner.additions import GrownPlan, grow, root_of
+from terminalbench.runner.changes import PlanDrift, accepted, find_changes, refuse, unrecorded_code, with_task_files
 from terminalbench.runner.datasets import with_remote_tasks
 from terminalbench.runner.environment import declared_variables, process_environment, stated_endpoints
 from terminalbench.runner.growth import is_quarantined
@@ -47,7 +47,7 @@ from terminalbench.runner.kill import await_ends, end_leftovers
 from terminalbench.runner.local_models import local_models, served
 from terminalbench.runner.lost import LOST, lost_verdicts, said, with_lost
 from terminalbench.runner.preflight import (
-    Checked,
+    PreflightCheck,
     allow_open_files,
     check_jobs,
     known_problems,
@@ -56,9 +56,9 @@ from terminalbench.runner.preflight import (
 )
 from terminalbench.runner.provenance import planned_ref
 from terminalbench.runner.run import (
+    BatchSpend,
     Listener,
     RunResult,
-    Spent,
     check_shared_gate,
     cluster,
     copy_artifacts,
@@ -108,6 +108,9 @@ def resume(
     """Finish a batch; with an experiment, first add what the file has gained. Nothing missing: nothing happens."""
     refuse_a_full_disk(batch.folder)
     if (before := plan_or_none(batch)) is not None:
+        if before.imported is not None:
+            what = f"holds results imported from {before.imported.source}: nothing of it can be run"
+            raise UserError(what, where=str(batch.folder), hint=f"tbench compare {typed(batch.folder)} reads them")
         allow_open_files(max((before.at_once(profile.key) for profile in before.profiles), default=1))
     listener = listener or Listener()
     with _only_here(batch):
@@ -129,7 +132,7 @@ def resume(
         if request.retry_errors == ALL_ERRORS and (left := _by_name_only(view)):
             listener.note(left)
         check_snapshots(batch, grown.before, missing)
-        changes = _changes(batch, grown, missing, listener) if missing else Changes()
+        changes = _changes(batch, grown, missing, listener) if missing else PlanDrift()
         if not request.accept_changed:
             refuse(changes, plan, str(batch.folder))
         grown.write(batch)
@@ -227,7 +230,7 @@ def _is_retried(cell: CellState, retry_errors: str | None) -> bool:
     return trial.error_class == retry_errors
 
 
-def _changes(batch: Batch, grown: Grown, missing: Mapping[str, Counter[Cell]], listener: Listener) -> Changes:
+def _changes(batch: Batch, grown: GrownPlan, missing: Mapping[str, Counter[Cell]], listener: Listener) -> PlanDrift:
     """What is not as it was planned of what is to run; a plan that cannot tell is said."""
     planned = [job.profile for job in grown.before.jobs if job.profile in missing]
     for profile in unrecorded_code(batch, grown.plan, planned):
@@ -255,18 +258,18 @@ def _without_retried(batch: Batch, view: BatchView, request: ResumeRequest) -> B
     return msgspec.structs.replace(view, plan=plan)
 
 
-def spent_so_far(view: BatchView, used_sec: float) -> Spent:
+def spent_so_far(view: BatchView, used_sec: float) -> BatchSpend:
     """What the batch has cost: every trial counts that ran at all, superseded ones too."""
-    known: dict[str, Known] = {}
+    known: dict[str, KnownCost] = {}
     unknown: Counter[str] = Counter()
     for row in view.rows():
         profile, cost_usd = row.profile or "", row.usage.cost_usd
         if cost_usd is not None:
             measured = row.trial is not None and row.trial.outcome.measured
-            known[profile] = known.get(profile, Known()).and_one(cost_usd, measured=measured)
+            known[profile] = known.get(profile, KnownCost()).and_one(cost_usd, measured=measured)
         elif row.state != ReadState.HELD:
             unknown[profile] += 1
-    return Spent(known, dict(unknown), used_sec)
+    return BatchSpend(known, dict(unknown), used_sec)
 
 
 def _run(
@@ -301,7 +304,7 @@ def _run(
         for job in asked
     ]
     records = ((p.key, p.content, planned_ref(templates[p.key])) for p in plan.profiles if p.key in templates)
-    found = check_jobs(asked, requests, plan.settings.container_env) if asked else Checked(())
+    found = check_jobs(asked, requests, plan.settings.container_env) if asked else PreflightCheck(())
     for text in (*notes, *found.notes, *books.notes()) if request.first_round else ():
         listener.note(text)
     left_out = (*books.exclusions(), *known_problems(records), *found.excluded)
@@ -310,7 +313,7 @@ def _run(
     plan, unlike = with_builds(plan, tasks.values(), books, root_of(plan), os.environ, listener.preparing)
     for text in build_notes(plan):
         listener.note(text)
-    changes = Changes(departures=(*_other_bases(view, books), *unlike))
+    changes = PlanDrift(departures=(*_other_bases(view, books), *unlike))
     if not request.accept_changed:
         refuse(changes, plan, str(batch.folder))
     view = msgspec.structs.replace(view, plan=accepted(plan, changes))

@@ -21,7 +21,7 @@ from terminalbench.experiments.snapshots import plan_with_lessons, write_snapsho
 from terminalbench.experiments.tables import RunTable
 from terminalbench.files import write_bytes
 from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_pins, with_settings
-from terminalbench.harbor.limits.accounts import Account, Known, Refusal, Turn
+from terminalbench.harbor.limits.accounts import Account, KnownCost, TrialRefusal, Turn
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState, control_of, gate_of, read_shared
 from terminalbench.index.history import likely_costs, past_trials
@@ -35,13 +35,12 @@ from terminalbench.records.event import Event
 from terminalbench.runner.changes import with_uploads
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.executors.base import ClusterExecutor
-from terminalbench.runner.guard import Guard, Observer
 from terminalbench.runner.kill import end_containers
 from terminalbench.runner.local_models import local_models, served
-from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
+from terminalbench.runner.mirror_artifacts import MirrorPass, mirror_batch, mirror_trial
 from terminalbench.runner.notify import Notifier, refuse_unsendable
 from terminalbench.runner.preflight import (
-    Prepared,
+    PreparedPlan,
     allow_open_files,
     disk_is_full,
     prepare,
@@ -53,7 +52,8 @@ from terminalbench.runner.preflight import (
 from terminalbench.runner.provenance import pinned, provenance
 from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.signals import put_off
-from terminalbench.runner.supervise import Launch, Supervisor, Turns, free_wave_name
+from terminalbench.runner.supervise import BatchSupervisor, Launch, Turns, free_wave_name
+from terminalbench.runner.watchdog_loop import Observer, WatchdogLoop
 from terminalbench.runner.waves import Cell, split
 
 
@@ -74,13 +74,13 @@ class RunResult:
 
 
 @dataclass(frozen=True)
-class Spent:
+class BatchSpend:
     """What a batch has cost so far, by profile, superseded trials included: known costs, and how many are unknown.
 
     `seconds` of the deadline are used up.
     """
 
-    known: dict[str, Known] = field(default_factory=dict)
+    known: dict[str, KnownCost] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -106,7 +106,7 @@ def prepare_run(
     *,
     refuse: bool = True,
     strict: bool = False,
-) -> Prepared:
+) -> PreparedPlan:
     """Everything before the first byte is written.
 
     With `refuse`, an error when not a single trial could run; with `strict`, when one could not.
@@ -129,7 +129,7 @@ def prepare_run(
 
 def run(
     experiment: Experiment,
-    prepared: Prepared,
+    prepared: PreparedPlan,
     listener: Listener | None = None,
     *,
     executor: str | None = None,
@@ -158,7 +158,7 @@ def run(
 
 def _run(
     experiment: Experiment,
-    prepared: Prepared,
+    prepared: PreparedPlan,
     plan: Plan,
     jobs: list[JobSpec],
     listener: Listener,
@@ -178,7 +178,7 @@ def _run(
         raise
 
 
-def record(experiment: Experiment, prepared: Prepared, plan: Plan, batch: Batch) -> Plan:
+def record(experiment: Experiment, prepared: PreparedPlan, plan: Plan, batch: Batch) -> Plan:
     """Write what the batch is about, before anything runs: the input, the plan, every profile's JobConfig."""
     folder = batch.folder
     shown = str(folder.relative_to(experiment.root)) if folder.is_relative_to(experiment.root) else str(folder)
@@ -202,7 +202,7 @@ def run_jobs(
     jobs: list[JobSpec],
     environments: Mapping[str, dict[str, str]],
     listener: Listener,
-    spent: Spent | None = None,
+    spent: BatchSpend | None = None,
 ) -> RunResult:
     """Run jobs of a recorded batch, and record what Harbor could not finish.
 
@@ -211,7 +211,7 @@ def run_jobs(
     secrets = secrets_of(plan)
     listener.prepared(plan, batch, sum(job.trials for job in jobs))
     notifier = Notifier.of(plan)
-    guard = Guard(batch, plan, Observer(batch, gate_of(batch, plan)), notifier.alert)
+    guard = WatchdogLoop(batch, plan, Observer(batch, gate_of(batch, plan)), notifier.alert)
 
     def watch(event: Event) -> None:
         guard.add(event)
@@ -225,17 +225,17 @@ def run_jobs(
         listener.tick()
 
     launches = _launches(batch, plan, jobs, environments)
-    gate = put_up_gate(batch, plan, spent or Spent(), jobs)
+    gate = put_up_gate(batch, plan, spent or BatchSpend(), jobs)
     control = control_of(batch, plan)
 
-    def closed(profile: str) -> Refusal | None:
+    def closed(profile: str) -> TrialRefusal | None:
         try:
             shut, told = gate.why_closed(profile), control.read()
         except (OSError, msgspec.DecodeError):
             return None  # a person is just writing one of the files: every trial asks again
         notifier.closed(profile, shut)
         stopped = told.why_stopped(profile) if shut is None else None
-        return shut if stopped is None else Refusal(stopped, ExclusionKind.STOPPED)
+        return shut if stopped is None else TrialRefusal(stopped, ExclusionKind.STOPPED)
 
     def begins(job: JobSpec, others: list[JobSpec]) -> None:
         gate.begin(job.profile, job.trials, more=bool(others))
@@ -245,7 +245,7 @@ def run_jobs(
         gate.settle_dead(batch.job_folder(job.name), job.profile, alive)
         end_containers(batch, job.name)
 
-    supervisor = Supervisor(
+    supervisor = BatchSupervisor(
         batch,
         launches,
         plan.settings.profiles_parallel,
@@ -277,7 +277,7 @@ def run_jobs(
 
 def copy_artifacts(batch: Batch, plan: Plan) -> list[str]:
     """Copy the session folders that are not copied yet; what went wrong."""
-    mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()
+    mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else MirrorPass()
     return [f"artifacts were not copied: {failure}" for failure in mirrored.failed]
 
 
@@ -335,7 +335,7 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
 
 
 def check_shared_gate(
-    plan: Plan, profiles: Iterable[str], results_root: Path, spent: Spent | None = None, name: str = ""
+    plan: Plan, profiles: Iterable[str], results_root: Path, spent: BatchSpend | None = None, name: str = ""
 ) -> list[str]:
     """What the gate that a plan shares means for trials of these profiles now; an error when none of them could start.
 
@@ -346,7 +346,7 @@ def check_shared_gate(
     gate = Gate(Path(name) / "gate.json", Path(plan.gate))
     read_shared(Path(plan.gate))
     notes = list(check_orders(Path(plan.gate)))
-    refusal = gate.why_none(_with_likely_costs(_gate_state(plan, spent or Spent()), plan, results_root), profiles)
+    refusal = gate.why_none(_with_likely_costs(_gate_state(plan, spent or BatchSpend()), plan, results_root), profiles)
     if refusal is not None:
         again = "raise budget_usd in it" if refusal.kind is ExclusionKind.BUDGET else "set a later deadline"
         hint = f"{again}, then resume" if name else f"{again}, or name another gate"
@@ -354,7 +354,7 @@ def check_shared_gate(
     return notes
 
 
-def put_up_gate(batch: Batch, plan: Plan, spent: Spent, jobs: Iterable[JobSpec] = ()) -> Gate:
+def put_up_gate(batch: Batch, plan: Plan, spent: BatchSpend, jobs: Iterable[JobSpec] = ()) -> Gate:
     """The gate of a batch: its budget, its deadline, which counts from its start, and rate limits as they are met.
 
     `jobs` are to run.
@@ -373,7 +373,7 @@ def _with_likely_costs(state: GateState, plan: Plan, results_root: Path) -> Gate
     return state
 
 
-def _gate_state(plan: Plan, spent: Spent, jobs: Iterable[JobSpec] = ()) -> GateState:
+def _gate_state(plan: Plan, spent: BatchSpend, jobs: Iterable[JobSpec] = ()) -> GateState:
     budget, seconds = plan.settings.budget_usd, plan.settings.run_timeout_sec
     state = GateState(budget_usd=budget, seed=plan.settings.seed or 0)
     if seconds is not None:
@@ -385,7 +385,7 @@ def _gate_state(plan: Plan, spent: Spent, jobs: Iterable[JobSpec] = ()) -> GateS
         key: Account(
             Turn.LATER if trials.get(key) else Turn.OVER,
             trials.get(key, 0),
-            known=spent.known.get(key, Known()),
+            known=spent.known.get(key, KnownCost()),
             unknown=spent.unknown.get(key, 0),
         )
         for key in paying
@@ -394,7 +394,7 @@ def _gate_state(plan: Plan, spent: Spent, jobs: Iterable[JobSpec] = ()) -> GateS
     return state
 
 
-def _as_of_now(gate: Gate, profile: str, why: Refusal) -> Refusal:
+def _as_of_now(gate: Gate, profile: str, why: TrialRefusal) -> TrialRefusal:
     """Why a profile ran no further, with what is spent at the end of the run."""
     if why.kind is not ExclusionKind.BUDGET:
         return why
@@ -404,7 +404,7 @@ def _as_of_now(gate: Gate, profile: str, why: Refusal) -> Refusal:
         return why
 
 
-def _with_left_overs(plan: Plan, left_over: Mapping[tuple[str, Cell], Refusal]) -> Plan:
+def _with_left_overs(plan: Plan, left_over: Mapping[tuple[str, Cell], TrialRefusal]) -> Plan:
     """What Harbor could not run to an end becomes part of the plan, as errored; what was held back, as not run."""
     refs = {(t.label, t.ref.id): t.ref for job in plan.jobs for t in job.tasks}
     found = [

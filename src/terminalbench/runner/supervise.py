@@ -12,7 +12,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind, JobSpec
 from terminalbench.files import tail_plain
 from terminalbench.harbor.limits.clock import AwakeClock
-from terminalbench.harbor.limits.gate import Refusal
+from terminalbench.harbor.limits.gate import TrialRefusal
 from terminalbench.harbor.read.results import finished_folders, finished_trials
 from terminalbench.json_files import append_jsonl, tail_jsonl, write_json
 from terminalbench.live.processes import Worker, executor
@@ -100,7 +100,7 @@ class Turns:
 
 
 @dataclass
-class _Line:
+class _ProfileWaves:
     """One profile on its way through its waves."""
 
     launch: Launch
@@ -111,7 +111,7 @@ class _Line:
     completed: bool = False
     search: AbortSearch = field(default_factory=AbortSearch)
     reasons: dict[Cell, str] = field(default_factory=dict)
-    left_over: dict[Cell, Refusal] = field(default_factory=dict)
+    left_over: dict[Cell, TrialRefusal] = field(default_factory=dict)
     heard_at: float = 0.0
     silent: str | None = None
     limits: dict[str, float] = field(default_factory=dict)
@@ -162,14 +162,14 @@ class _Line:
             self.tries[event.trial or ""] = event
 
 
-def _room(running: list[_Line], line: _Line, limit: int) -> bool:
+def _room(running: list[_ProfileWaves], line: _ProfileWaves, limit: int) -> bool:
     """Whether a line may run beside others: so many profiles may, each in any number of lines."""
     profiles = {one.profile for one in running}
     return line.profile in profiles or len(profiles) < limit
 
 
 @dataclass
-class Supervisor:
+class BatchSupervisor:
     """Runs launches, at most `side_by_side` at once (0 = all), and tells `watch` of every event.
 
     `closed` says why nothing of a profile may start (a budget, a deadline), or None while it may. `stopped` says why
@@ -182,32 +182,32 @@ class Supervisor:
     side_by_side: int
     watch: Callable[[Event], None]
     tick: Callable[[], None]
-    closed: Callable[[str], Refusal | None] = lambda _profile: None
+    closed: Callable[[str], TrialRefusal | None] = lambda _profile: None
     stopped: Callable[[], str | None] = lambda: None
     turns: Turns = field(default_factory=Turns)
     secrets: Secrets = field(default_factory=Secrets.of_environment)
     executor: str = "local"
     signals: int = 0
-    stop: Refusal | None = None
+    stop: TrialRefusal | None = None
     died: list[str] = field(default_factory=list)
     _offset: int = 0
     _looked_at: float = 0.0
     _asked_at: float | None = None
     _awake: AwakeClock = field(default_factory=AwakeClock)
-    _running: list[_Line] = field(default_factory=list)
+    _running: list[_ProfileWaves] = field(default_factory=list)
 
-    def why_over(self, profile: str) -> Refusal | None:
+    def why_over(self, profile: str) -> TrialRefusal | None:
         """Why nothing of a profile may start any more: nothing at all may, or the profile was stopped."""
         return self.stop or self.closed(profile)
 
-    def run(self) -> dict[tuple[str, Cell], Refusal]:
+    def run(self) -> dict[tuple[str, Cell], TrialRefusal]:
         """Run everything to its end; why each cell that is left over did not run to its end, by profile and cell.
 
         After a signal nothing new starts, and running trials are cancelled.
         """
-        waiting = deque(_Line(launch) for launch in self.launches)
-        running: list[_Line] = []
-        ended: list[_Line] = []
+        waiting = deque(_ProfileWaves(launch) for launch in self.launches)
+        running: list[_ProfileWaves] = []
+        ended: list[_ProfileWaves] = []
         if self.batch.events_jsonl.exists():
             self._offset = self.batch.events_jsonl.stat().st_size
         with heard(self._note_signal):
@@ -221,7 +221,7 @@ class Supervisor:
             line.left_over = dict.fromkeys(wanted(line.launch.job), reason) if reason and not self.signals else {}
         return {(line.profile, cell): why for line in [*ended, *waiting] for cell, why in line.left_over.items()}
 
-    def _run(self, waiting: deque[_Line], running: list[_Line], ended: list[_Line]) -> None:
+    def _run(self, waiting: deque[_ProfileWaves], running: list[_ProfileWaves], ended: list[_ProfileWaves]) -> None:
         self._running = running
         limit = self.side_by_side or len(waiting)
         while running or (waiting and not self.signals and self.stop is None):
@@ -249,12 +249,12 @@ class Supervisor:
             time.sleep(_POLL_SEC)
         self._follow(running)
 
-    def _over(self, line: _Line, ended: list[_Line], others: list[_Line]) -> None:
+    def _over(self, line: _ProfileWaves, ended: list[_ProfileWaves], others: list[_ProfileWaves]) -> None:
         if all(other.profile != line.profile for other in others):
             self.turns.tell(self.turns.over, line.profile)
         ended.append(line)
 
-    def _revive(self, running: list[_Line], ended: list[_Line], limit: int) -> None:
+    def _revive(self, running: list[_ProfileWaves], ended: list[_ProfileWaves], limit: int) -> None:
         """All profiles have had their turn: those that the budget stopped run on with what the others have left of it.
 
         Not one whose last such turn started nothing.
@@ -270,14 +270,14 @@ class Supervisor:
             finished = (finished_trials(self.batch.job_folder(job.name)) for job in line.waves)
             self._next_wave(line, remaining(line.launch.job, sum(finished, Counter())))
 
-    def _next_wave(self, line: _Line, cells: Mapping[Cell, int]) -> None:
+    def _next_wave(self, line: _ProfileWaves, cells: Mapping[Cell, int]) -> None:
         if not line.waves:
             self._start(line, line.launch.job)
             return
         name = free_wave_name(self.batch, line.launch.job.name)
         self._start(line, next_wave(line.launch.job, cells, name))
 
-    def _abandon(self, running: list[_Line]) -> None:
+    def _abandon(self, running: list[_ProfileWaves]) -> None:
         """We cannot go on (a disk that is full): Harbor records what it can, then nothing of ours is left running."""
         lines = [line for line in running if line.worker is not None]
         for now, seconds in ((False, _GRACE_SEC), (True, _KILL_SEC)):
@@ -294,9 +294,9 @@ class Supervisor:
         if self.stop is None and now - self._looked_at >= _LOOK_SEC:
             self._looked_at = now
             if (reason := self.stopped()) is not None:
-                self.stop = Refusal(reason, ExclusionKind.DISK_FULL)
+                self.stop = TrialRefusal(reason, ExclusionKind.DISK_FULL)
 
-    def _start(self, line: _Line, job: JobSpec) -> None:
+    def _start(self, line: _ProfileWaves, job: JobSpec) -> None:
         config = line.launch.config(job)
         alone: list[str] = []
         if line.search.one_at_a_time:
@@ -327,7 +327,7 @@ class Supervisor:
     def _executor(self) -> Executor:
         return executor(self.executor)
 
-    def _poll(self, line: _Line) -> int | None:
+    def _poll(self, line: _ProfileWaves) -> int | None:
         """The exit code of its job. One that is lost may still run: until it has said its end, or must have ended."""
         cluster = self._executor
         code = cluster.poll(line.worker) if line.worker is not None else None
@@ -337,11 +337,11 @@ class Supervisor:
             line.lost_at = time.monotonic()
         return code if time.monotonic() > line.lost_at + cluster.afterlife_sec else None
 
-    def _stop(self, line: _Line, *, now: bool) -> None:
+    def _stop(self, line: _ProfileWaves, *, now: bool) -> None:
         if line.worker is not None:
             self._executor.stop(line.worker, now=now)
 
-    def _after(self, line: _Line, code: int) -> bool:
+    def _after(self, line: _ProfileWaves, code: int) -> bool:
         """A process has ended: start a further wave for what it left over; False when the profile is through."""
         finished = (finished_trials(self.batch.job_folder(job.name)) for job in line.waves)
         missing = remaining(line.launch.job, sum(finished, Counter()))
@@ -378,13 +378,13 @@ class Supervisor:
         if not missing:
             return False
         if len(line.waves) - line.fruitful >= MAX_WAVES or not chosen:
-            line.left_over = {c: Refusal(line.reasons.get(c, why), ExclusionKind.ABORTED) for c in missing}
+            line.left_over = {c: TrialRefusal(line.reasons.get(c, why), ExclusionKind.ABORTED) for c in missing}
             return False
         line.requeued = set()
         self._next_wave(line, chosen)
         return True
 
-    def _why_unfit(self, line: _Line, code: int) -> Refusal | None:
+    def _why_unfit(self, line: _ProfileWaves, code: int) -> TrialRefusal | None:
         """Return why no machine that it would be given to can run it, or None; nothing runs when none is left."""
         if code in (NODE_LOST, NODE_FENCED):
             return self._why_lost(line, code)
@@ -393,12 +393,12 @@ class Supervisor:
         said = (tail_plain(self.batch.job_log(line.waves[-1].name), _SAID_BYTES) or "").splitlines()
         why = self.secrets.one_line(said[-1] if said else "its node cannot run it")
         self._tell_death(line, why, code)
-        refusal = Refusal(why, _KINDS[code])
+        refusal = TrialRefusal(why, _KINDS[code])
         if code == CLUSTER_GONE:
             self.stop = refusal
         return refusal
 
-    def _why_lost(self, line: _Line, code: int) -> Refusal | None:
+    def _why_lost(self, line: _ProfileWaves, code: int) -> TrialRefusal | None:
         """Count a wave that was lost with its machine; return why no further one is started, or None."""
         fruitful = bool(finished_trials(self.batch.job_folder(line.waves[-1].name)))
         line.fruitful, line.lost = line.fruitful + fruitful, 0 if fruitful else line.lost + 1
@@ -406,25 +406,25 @@ class Supervisor:
             return None
         self._tell_death(line, _LOST, code)
         why = f"{_LOST}, {MAX_LOST} times in a row without a trial that ended"
-        return Refusal(why, ExclusionKind.CLUSTER_LOST)
+        return TrialRefusal(why, ExclusionKind.CLUSTER_LOST)
 
-    def _beside(self, line: _Line) -> list[JobSpec]:
+    def _beside(self, line: _ProfileWaves) -> list[JobSpec]:
         """The jobs of its profile that run in other lines."""
         others = (one for one in self._running if one is not line and one.profile == line.profile)
         return [one.waves[-1] for one in others if one.waves]
 
-    def _retire(self, line: _Line) -> None:
+    def _retire(self, line: _ProfileWaves) -> None:
         self._stop(line, now=True)  # what Harbor left behind, if anything
         self.batch.worker(line.waves[-1].name).unlink(missing_ok=True)
         self.turns.tell(self.turns.gone, line.waves[-1], self._beside(line))
 
-    def _tell_death(self, line: _Line, text: str, code: int) -> None:
+    def _tell_death(self, line: _ProfileWaves, text: str, code: int) -> None:
         job, pid = line.waves[-1], line.worker.pid or 0 if line.worker else 0
         self.died.append(job.name)
         died = Event.now(EventKind.JOB_DIED, job.name, pid=pid, profile=job.profile, error=text, detail={"code": code})
         append_jsonl(self.batch.events_jsonl, died)
 
-    def _blame(self, line: _Line, cell: Cell, why: str) -> Counter[Cell]:
+    def _blame(self, line: _ProfileWaves, cell: Cell, why: str) -> Counter[Cell]:
         """Have the trial that killed Harbor end so; what has ended by that."""
         job = self.batch.job_folder(line.waves[-1].name)
         over = {folder.name for folder, _ in finished_folders(job)}
@@ -438,7 +438,7 @@ class Supervisor:
         line.fruitful += 1
         return Counter([cell])
 
-    def _follow(self, running: list[_Line]) -> None:
+    def _follow(self, running: list[_ProfileWaves]) -> None:
         found = tail_jsonl(self.batch.events_jsonl, self._offset, Event)
         self._offset = found.offset
         by_job = {line.waves[-1].name: line for line in running}
@@ -447,7 +447,7 @@ class Supervisor:
                 line.hear(event, self._awake())
             self.watch(event)
 
-    def _end_hung(self, running: list[_Line]) -> None:
+    def _end_hung(self, running: list[_ProfileWaves]) -> None:
         for line in running:
             cluster = self._executor
             if line.worker is not None and isinstance(cluster, ClusterExecutor) and cluster.waits(line.worker):
@@ -457,7 +457,7 @@ class Supervisor:
                 line.silent = reason
                 self._stop(line, now=True)
 
-    def _forward_signals(self, running: list[_Line]) -> None:
+    def _forward_signals(self, running: list[_ProfileWaves]) -> None:
         if not self.signals and self.stop is None:
             return
         now = time.monotonic()

@@ -34,7 +34,7 @@ _SPOKEN = {
 
 
 @dataclass(frozen=True)
-class Change:
+class AlertChange:
     """An alert that has come up, or one that is over."""
 
     alert: Alert
@@ -42,7 +42,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Order:
+class WatchdogOrder:
     """What a policy makes of an alert: stop, pause, resume, slow or unslow a profile (`*`: all)."""
 
     action: str
@@ -51,7 +51,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Sample:
+class MachineSample:
     """The machine and the trials at one moment. `now` never jumps, `wall` may; None means unknown.
 
     `quiet_sec` are seconds without new bytes by running trial, `lanes` the levels of pressure by model, `hits` the 429s
@@ -103,11 +103,11 @@ class Watchdog:
         elif event.kind == "trial_ended":
             self._ended(profile, event)
 
-    def look(self, sample: Sample) -> tuple[list[Change], list[Order]]:
+    def look(self, sample: MachineSample) -> tuple[list[AlertChange], list[WatchdogOrder]]:
         """What has come up and what is over since the last look, and what the policies make of it."""
         found = {alert.key: alert for alert in self._alerts(sample)}
-        changes = [Change(alert, True) for key, alert in found.items() if key not in self.standing]
-        changes += [Change(alert, False) for key, alert in self.standing.items() if key not in found]
+        changes = [AlertChange(alert, True) for key, alert in found.items() if key not in self.standing]
+        changes += [AlertChange(alert, False) for key, alert in self.standing.items() if key not in found]
         self.standing = found
         return changes, [order for change in changes if (order := self._order(change)) is not None]
 
@@ -123,7 +123,7 @@ class Watchdog:
         if hits > 0:
             self._new_hits[profile] = self._new_hits.get(profile, 0) + hits
 
-    def _alerts(self, sample: Sample) -> list[Alert]:
+    def _alerts(self, sample: MachineSample) -> list[Alert]:
         return [
             *self._stalls(sample),
             *self._streak_alerts(),
@@ -133,7 +133,7 @@ class Watchdog:
             *self._children(sample),
         ]
 
-    def _stalls(self, sample: Sample) -> list[Alert]:
+    def _stalls(self, sample: MachineSample) -> list[Alert]:
         found = []
         for trial in self.state.running:
             quiet = sample.quiet_sec.get(trial.name, 0.0)
@@ -155,7 +155,7 @@ class Watchdog:
             )
         return found
 
-    def _pressure(self, sample: Sample) -> list[Alert]:
+    def _pressure(self, sample: MachineSample) -> list[Alert]:
         for trial in self.state.running:
             if hits := sample.hits.get(trial.name):
                 self._seen_hits[trial.name] = self._seen_hits.get(trial.name, 0) + hits
@@ -179,7 +179,7 @@ class Watchdog:
         ]
         return found
 
-    def _clock_jump(self, sample: Sample) -> list[Alert]:
+    def _clock_jump(self, sample: MachineSample) -> list[Alert]:
         before, self._clock = self._clock, (sample.now, sample.wall)
         if before is not None:
             jump = (sample.wall - before[1]) - (sample.now - before[0])
@@ -190,7 +190,7 @@ class Watchdog:
         jumped = duration(self._jump[1], sign=True)
         return [Alert("clock", f"the clock jumped by {jumped}; times of running trials are not to be trusted")]
 
-    def _children(self, sample: Sample) -> list[Alert]:
+    def _children(self, sample: MachineSample) -> list[Alert]:
         found = [Alert("dead_child", f"{profile}: {why}", "error", profile) for profile, why in self._dead.items()]
         for profile in self._back:
             self._dead.pop(profile, None)
@@ -202,16 +202,16 @@ class Watchdog:
         ]
         return found
 
-    def _order(self, change: Change) -> Order | None:
+    def _order(self, change: AlertChange) -> WatchdogOrder | None:
         alert = change.alert
         profile = alert.profile or "*"
         if alert.cause == "disk":
-            return Order("pause" if change.raised else "resume", "*", alert.message)
+            return WatchdogOrder("pause" if change.raised else "resume", "*", alert.message)
         if alert.cause == "rate_limit" and alert.profile and self.policy.on_rate_limit == "slow":
-            return Order("slow" if change.raised else "unslow", profile, alert.message)
+            return WatchdogOrder("slow" if change.raised else "unslow", profile, alert.message)
         key = _policy(alert.cause)
         wanted = getattr(self.policy, key) if key is not None else "continue"
-        return Order(wanted, profile, alert.message) if change.raised and wanted != "continue" else None
+        return WatchdogOrder(wanted, profile, alert.message) if change.raised and wanted != "continue" else None
 
 
 def _policy(kind: str | None) -> str | None:
@@ -219,7 +219,7 @@ def _policy(kind: str | None) -> str | None:
     return ErrorClass(kind).info.stops if kind in _SPOKEN else None
 
 
-def _machine(sample: Sample) -> list[Alert]:
+def _machine(sample: MachineSample) -> list[Alert]:
     found = []
     if sample.free_mb is not None and sample.free_mb < LOW_DISK_MB:
         found.append(Alert("disk", f"{size(1024**2 * sample.free_mb)} are left on the disk of the results", "error"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from terminalbench.experiments.plan import JobSpec, PlannedTask
-from terminalbench.harbor.attempts import first_wave
+from terminalbench.harbor.attempt_numbers import first_wave
 
 type Cell = tuple[str, str]
 """A dataset label and a task id."""

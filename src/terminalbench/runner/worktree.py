@@ -23,7 +23,7 @@ from terminalbench.experiments.profiles import is_source
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.json_files import read_json, write_json
 from terminalbench.modes import make_folder
-from terminalbench.runner.captured import (
+from terminalbench.runner.file_archive import (
     capture,
     digest_of,
     digest_of_all,
@@ -312,7 +312,11 @@ def _forget(record: PinRecord, into: Path) -> None:
         if tree.locked not in (_reason(record), "initializing"):
             raise UserError("is a worktree of git that tbench did not make", where=str(into), hint="remove it yourself")
         git(top, "worktree", "unlock", str(into))
-        git(top, "worktree", "remove", "--force", str(into))
+        try:
+            git(top, "worktree", "remove", "--force", str(into))
+        except GitError:  # git was killed while it made it
+            shutil.rmtree(into, ignore_errors=True)
+            git(top, "worktree", "prune")
 
 
 def _settled(record: PinRecord, into: Path) -> PinRecord:
@@ -346,15 +350,14 @@ def _leading_out(into: Path, linked: Iterable[str]) -> Iterator[str]:
 
 
 def _changed(record: PinRecord, into: Path) -> Iterator[str]:
-    """What of a pin is not as it was made; caches that programs leave beside their code do not count."""
+    """What was pinned and is not as it was. New files are no change: agents may leave some beside their code."""
     yield from (name for name, digest in record.files.items() if digest_of(into / name) != digest)
+    if record.pin.kind != "worktree":
+        return
     known = {*record.files, *record.deleted, *record.linked, *record.inside}
-    if record.pin.kind == "worktree":
-        try:
-            others = differences(into, lambda path: not all(map(is_source, path.relative_to(into).parts))).changed
-        except GitError as error:
-            what = f"the repository of the pinned code cannot be read: {error.what}"
-            raise UserError(what, where=str(into), hint=f"put {record.top} back") from error
-    else:
-        others = list(files_of(into, lambda path: not is_source(path.name)))
-    yield from (name for name in others if name not in known)
+    try:
+        tracked = differences(into, lambda _untracked: True).changed
+    except GitError as error:
+        what = f"the repository of the pinned code cannot be read: {error.what}"
+        raise UserError(what, where=str(into), hint=f"put {record.top} back") from error
+    yield from (name for name in tracked if name not in known)

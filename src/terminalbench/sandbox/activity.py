@@ -93,11 +93,11 @@ class Activity:
             write_json(self._file, _Signs(self._hits))
 
 
-class _Box(Protocol):
+class _WatchedSandbox(Protocol):
     async def news(self, source: str, known: dict[str, int], most_bytes: int) -> bytes: ...
 
 
-class Piece(NamedTuple):
+class FileTail(NamedTuple):
     """The new end of a file: how long the file is now, and what was added."""
 
     name: str
@@ -105,9 +105,9 @@ class Piece(NamedTuple):
     data: bytes
 
 
-def parse(data: bytes) -> list[Piece]:
+def parse(data: bytes) -> list[FileTail]:
     """The pieces in what came out: for each a line of JSON, then its bytes. What makes no sense ends the list."""
-    found: list[Piece] = []
+    found: list[FileTail] = []
     while data and len(found) < _MOST_FILES:
         line, _, rest = data.partition(b"\n")
         try:
@@ -117,7 +117,7 @@ def parse(data: bytes) -> list[Piece]:
         plain = type(name) is str and type(size) is int and type(length) is int
         if not plain or len(name) > _LONGEST_NAME or not 0 <= length <= min(size, len(rest)):
             break
-        found.append(Piece(name, size, rest[:length]))
+        found.append(FileTail(name, size, rest[:length]))
         data = rest[length:]
     return found
 
@@ -135,7 +135,7 @@ class LiveLogs:
         self._task: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def followed(self, sandbox: _Box) -> AsyncGenerator[None]:
+    async def followed(self, sandbox: _WatchedSandbox) -> AsyncGenerator[None]:
         """While a command runs. A short one is over before the first look."""
         import asyncio
 
@@ -150,7 +150,7 @@ class LiveLogs:
                 task, self._task = self._task, None
                 task.cancel()
 
-    async def _follow(self, sandbox: _Box, source: str) -> None:
+    async def _follow(self, sandbox: _WatchedSandbox, source: str) -> None:
         import asyncio
 
         while True:
@@ -161,7 +161,7 @@ class LiveLogs:
             except (OSError, SandboxError, TimeoutError):
                 continue  # a sandbox that is full or about to end; the next look tells, or the end
 
-    def _take(self, pieces: list[Piece]) -> None:
+    def _take(self, pieces: list[FileTail]) -> None:
         for piece in pieces:
             self._known.pop(piece.name, None)
             self._known[piece.name] = piece.size

@@ -2,20 +2,40 @@
 
 from dataclasses import dataclass
 
-from terminalbench.sandbox.plan import Limits
+from terminalbench.sandbox.plan import SandboxLimits
 
 
 @dataclass(frozen=True)
-class Finished:
+class CommandResult:
     """How a command ended and what it wrote."""
 
     exit_code: int
     stdout: str
     stderr: str
+    left: int | None = None
+    """How many processes tests have left running that could write the reward (all were ended); None where it was no
+    test, -1: not known."""
 
 
 @dataclass(frozen=True)
-class Counts:
+class VerifierFolders:
+    """Where tests and their reward are, and the `system` folders: what they run from elsewhere is then confined."""
+
+    tests: str
+    logs: str
+    system: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class OverseerCounts:
+    """How many programs of the work the tests have run confined, and how many could not be."""
+
+    confined: int
+    free: int
+
+
+@dataclass(frozen=True)
+class LimitCounts:
     """How often each limit of a sandbox was reached."""
 
     memory: int = 0
@@ -23,7 +43,7 @@ class Counts:
     disk: int = 0
     files: int = 0
 
-    def reached_since(self, before: "Counts", limits: Limits) -> list[str]:
+    def reached_since(self, before: "LimitCounts", limits: SandboxLimits) -> list[str]:
         """What was reached meanwhile, in words."""
         texts = {
             "memory": f"memory limit of {limits.memory_mb} MB reached: processes were killed",
@@ -35,7 +55,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class OmittedEntries:
     """What did not come out of a folder: nested too deep, too many, or larger than there is room for."""
 
     count: int = 0
@@ -43,7 +63,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedFolders:
     """What was in the verifier's folders, and links into them: some by name, and how many."""
 
     found: tuple[str, ...]

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from terminalbench.frozen import frozen
 from terminalbench.modes import NotOurs, make_own_folder, user_cache
-from terminalbench.sandbox.engine.cgroups import Group
+from terminalbench.sandbox.engine.cgroups import ControlGroup
 from terminalbench.sandbox.errors import SandboxError
 
 KEEP_FREE_BYTES = 512 << 20
@@ -51,14 +51,14 @@ def root() -> Path:
 
 
 @frozen
-class Claimed:
+class ClaimedFolder:
     """A folder of ours with its locked lock file; the folder lives while a process holds `lock` open."""
 
     folder: Path
     lock: int
 
 
-def claim(kind: str) -> Claimed:
+def claim(kind: str) -> ClaimedFolder:
     """A new empty folder below `kind` that the collector leaves alone while its lock is held."""
     parent = root() / kind
     parent.mkdir(exist_ok=True)
@@ -68,11 +68,11 @@ def claim(kind: str) -> Claimed:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if os.fstat(lock).st_nlink:  # else a collector took it for a leftover before we held it
             folder.mkdir()
-            return Claimed(folder, lock)
+            return ClaimedFolder(folder, lock)
         os.close(lock)
 
 
-def release(claimed: Claimed) -> None:
+def release(claimed: ClaimedFolder) -> None:
     """Remove what is left of a claimed folder, and its lock; what does not go yet is left to the collector."""
     try:
         if not claimed.folder.exists():
@@ -105,7 +105,7 @@ def _lock_file(folder: Path) -> Path:
 
 
 @frozen
-class Collected:
+class CollectedGarbage:
     """How much garbage was removed."""
 
     sandboxes: int = 0
@@ -114,7 +114,7 @@ class Collected:
     layers: int = 0
 
 
-def collect_leftovers() -> Collected:
+def collect_leftovers() -> CollectedGarbage:
     """Remove what dead sandboxes left: folders, control groups, unfinished builds, layers unused for a month."""
     sandboxes = groups = builds = layers = 0
     for folder in _dead(root() / "run"):
@@ -136,7 +136,7 @@ def collect_leftovers() -> Collected:
         for folder in (root() / kind).glob("*.??????"):  # set aside, and its removal was cut short
             if folder.is_dir() and not (folder / "lock").exists():
                 layers += _remove(folder)
-    return Collected(sandboxes, groups, builds, layers)
+    return CollectedGarbage(sandboxes, groups, builds, layers)
 
 
 def collect_once() -> None:
@@ -238,4 +238,4 @@ def _remove_groups(folder: Path) -> int | None:
     except FileNotFoundError:
         return 0
     there = {name: name for name in names if os.path.lexists(name)}
-    return len(there) if Group(folders=there).remove(_GROUP_PATIENCE_SEC) else None
+    return len(there) if ControlGroup(folders=there).remove(_GROUP_PATIENCE_SEC) else None

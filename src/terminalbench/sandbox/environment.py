@@ -13,7 +13,7 @@ import inspect
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, override
 
@@ -28,28 +28,28 @@ from terminalbench.decode import decode
 from terminalbench.errors import did_you_mean
 from terminalbench.sandbox import transfer
 from terminalbench.sandbox.activity import Activity, LiveLogs
-from terminalbench.sandbox.answers import Counts, Finished
-from terminalbench.sandbox.base import HOST
+from terminalbench.sandbox.answers import CommandResult, LimitCounts, OverseerCounts, VerifierFolders
 from terminalbench.sandbox.cache import collect_once
 from terminalbench.sandbox.certificates import Certificates
 from terminalbench.sandbox.compose import COMPOSE, MAIN
 from terminalbench.sandbox.compose.project import Project, read_project
-from terminalbench.sandbox.compose.services import Surroundings, TrialServices, with_settings
+from terminalbench.sandbox.compose.services import ServiceSurroundings, TrialServices, with_settings
 from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import Refused, SandboxError
-from terminalbench.sandbox.handover import Handed, Place, to_verifier
-from terminalbench.sandbox.image.build import Builds, Built, build, define
+from terminalbench.sandbox.handover import Handover, VerifierPlace, to_verifier
+from terminalbench.sandbox.image.build import BuildSettings, BuiltImage, build, define
 from terminalbench.sandbox.image.needs import fetch_missing, image_to_use, says_host_base
 from terminalbench.sandbox.image.steps import BuildSource
 from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.images.manifest import ImageConfig
-from terminalbench.sandbox.network.policy import Policy
+from terminalbench.sandbox.network.policy import EgressPolicy
 from terminalbench.sandbox.network.trial import TrialNetwork
-from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, MEGABYTE, Bind, Limits, Plan, limits_for
+from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, MEGABYTE, Bind, SandboxLimits, SandboxPlan, limits_for
 from terminalbench.sandbox.probe import probe
+from terminalbench.sandbox.root_filesystem import HOST
 from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.setups import AgentSetup, content_digest, decisive, digest_of
-from terminalbench.sandbox.system import named_in_root, system_folders
+from terminalbench.sandbox.system import TaskWords, spoken_of, system_folders
 
 SCRATCHES = ("memory", "disk")
 _SHELL = "bash"
@@ -100,11 +100,12 @@ class LocalSandbox(BaseEnvironment):
         self._project: Project | None = None
         self._services: TrialServices | None = None
         self._sandbox: Sandbox | None = None
-        self._built: Built | None = None
-        self._all_built: dict[str, Built] = {}
-        self._seen = Counts()
+        self._built: BuiltImage | None = None
+        self._all_built: dict[str, BuiltImage] = {}
+        self._seen = LimitCounts()
         self._handed: list[str] | None = None
-        self._background: list[asyncio.Task[Finished]] = []
+        self._tests: VerifierFolders | None = None
+        self._background: list[asyncio.Task[CommandResult]] = []
         self._uploads = contextlib.ExitStack()
         super().__init__(*args, **kwargs)
         asked = [self._network_policy, *self._phase_network_policies]
@@ -198,7 +199,7 @@ class LocalSandbox(BaseEnvironment):
             raise Refused(f"the mount source {source} does not exist", hint="create it or correct environment.mounts")
         return Bind(str(source), mount["target"], bool(mount.get("read_only")))
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> SandboxLimits:
         config = self.task_env_config
         limits = limits_for(
             self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT),
@@ -216,7 +217,7 @@ class LocalSandbox(BaseEnvironment):
     async def start(self, force_build: bool) -> None:
         await asyncio.to_thread(collect_once)
         limits = self._limits()
-        how = Builds(
+        how = BuildSettings(
             dataclasses.replace(limits, cpus=None),
             force=force_build,
             host_network=self._network.settings.host,
@@ -257,13 +258,13 @@ class LocalSandbox(BaseEnvironment):
                 raise SandboxBuildFailedError(str(error)) from error
         await self._upload_environment_dir_after_start()
 
-    async def _check(self, argv: Sequence[str], timeout_sec: float) -> Finished:
+    async def _check(self, argv: Sequence[str], timeout_sec: float) -> CommandResult:
         """Run a health check of the sandbox itself."""
         await self._ready()
         env, account = self._merge_env(None) or {}, self._account(None)
         return await self._run(argv, cwd=self._workdir, env=env, account=account, timeout_sec=timeout_sec)
 
-    async def _build(self, how: Builds) -> Built:
+    async def _build(self, how: BuildSettings) -> BuiltImage:
         """The image of the sandbox, and those of the services beside it."""
         for name, definition in self._definitions.items():
             await asyncio.to_thread(fetch_missing, definition)
@@ -272,7 +273,7 @@ class LocalSandbox(BaseEnvironment):
         if self._project is None:
             return built
         self._built = built = with_settings(built, self._project.main)
-        given = Surroundings(
+        given = ServiceSurroundings(
             self.trial_paths.trial_dir,
             self._scratch,
             self._start_limits.storage_mb,
@@ -298,7 +299,7 @@ class LocalSandbox(BaseEnvironment):
         """Start the sandbox, in place of the one that runs; over a set-up, or to make one in the folder `building`."""
         await self.take_down()
         built, services = self._require_built(), self._services
-        plan = Plan(
+        plan = SandboxPlan(
             built.base,
             self._start_limits,
             layers=built.layers,
@@ -330,7 +331,7 @@ class LocalSandbox(BaseEnvironment):
         if sandbox is not None:
             await sandbox.stop()
 
-    async def _enter(self, policy: Policy, phase: str) -> None:
+    async def _enter(self, policy: EgressPolicy, phase: str) -> None:
         """Another phase of the trial: told to all of its sandboxes."""
         if self._sandbox is not None:
             await self._sandbox.enter(policy, phase)
@@ -342,7 +343,7 @@ class LocalSandbox(BaseEnvironment):
         done = await self._running().run([_SHELL, "-c", "echo /proc/[0-9]*"], env={}, timeout_sec=_SHORT_SEC)
         return len(done.stdout.split())
 
-    def _require_built(self) -> Built:
+    def _require_built(self) -> BuiltImage:
         if self._built is None:
             raise SandboxError("the sandbox is not built")
         return self._built
@@ -382,14 +383,16 @@ class LocalSandbox(BaseEnvironment):
 
     async def hand_to_verifier(
         self, *, pristine: bool, keep: bool, tests: str, logs: str, rewards: Sequence[str]
-    ) -> Handed:
+    ) -> Handover:
         """End all that the agent started, unless it is to `keep` running, and get ready for the tests.
 
         Their folders are new, `logs` the verifier's user's, and no link leads into them. If `pristine`, the system is
         the image's, and only its work is the agent's. Raises `BrokenContent` where what it left is in the way.
         """
         self._handed = self._system(tests, logs) if pristine and not keep else None
-        place = Place(tests, logs, rewards, self._account(None), self._workdir, self._loose())
+        self._tests = None if keep else VerifierFolders(tests, logs, self._handed if self._workdir.strip("/") else None)
+        spoken = await asyncio.to_thread(spoken_of, self.environment_dir.parent)
+        place = VerifierPlace(tests, logs, rewards, self._account(None), self._workdir, self._loose(spoken), spoken)
         sandbox = await self._ready()
         handed = await to_verifier(sandbox, place, self._handed, keep=keep)
         if self._services is not None:
@@ -398,15 +401,47 @@ class LocalSandbox(BaseEnvironment):
                 await self._services.prepare_main(sandbox, self._handed)
         return handed
 
+    async def run_tests(
+        self, command: str, env: dict[str, str] | None
+    ) -> tuple[ExecResult, CommandResult, OverseerCounts | None]:
+        """Run the tests' command, as Harbor's result and as the sandbox's; and what they ran of the agent's work.
+
+        Their end is that of all that they have started, unless what the agent left is to run on.
+        """
+        given, account = self._merge_env(env) or {}, self._account(None)
+        argv = [_SHELL, "-c", command]
+        done = await self._run(argv, cwd=self._workdir, env=given, account=account, tests=self._tests)
+        stderr = done.stderr + (await self._limit_notes() if done.exit_code != 0 else "")
+        result = ExecResult(stdout=done.stdout, stderr=stderr, return_code=done.exit_code)
+        return result, done, await self._running().overseen()
+
+    @contextlib.asynccontextmanager
+    async def untouched(self) -> AsyncGenerator[None]:
+        """A sandbox as the image made it in the place of this one, which is back in the end as it was.
+
+        Raises `SandboxError` for a task with services: what the agent did to those is in them.
+        """
+        if self._services is not None:
+            raise SandboxError("a task with services has no untouched state")
+        kept, self._sandbox = (self._sandbox, self._handed, self._tests), None
+        try:
+            await self.bring_up()
+            yield
+        finally:
+            await self.take_down()
+            self._sandbox, self._handed, self._tests = kept
+
     async def hand_to_agent(self) -> None:
         """After a step's tests: the agent's system again, with the work as it is now."""
+        self._tests = None
         if self._handed is not None:
             system, self._handed = self._handed, None
-            await (await self._ready()).renew(views.AGENT, system, loose=self._loose())
+            loose = self._loose(await asyncio.to_thread(spoken_of, self.environment_dir.parent))
+            await (await self._ready()).renew(views.AGENT, system, loose=loose)
 
-    def _loose(self) -> list[str] | None:
+    def _loose(self, spoken: TaskWords) -> list[str] | None:
         """The files of the root folder that the task is about; None: all, where it works there."""
-        return sorted(named_in_root(self.environment_dir.parent)) if self._workdir.strip("/") else None
+        return sorted(spoken.in_root) if self._workdir.strip("/") else None
 
     def _system(self, *own: str) -> list[str]:
         return system_folders(self._image().env, self._workdir, *own)
@@ -415,7 +450,7 @@ class LocalSandbox(BaseEnvironment):
         """Whether a program of the agent's runs that the tests have started by `$TBENCH_RUN_PROGRAM`."""
         return await (await self._ready()).runs_programs()
 
-    async def limit_counts(self) -> Counts:
+    async def limit_counts(self) -> LimitCounts:
         """How often each limit was reached so far."""
         return await (await self._ready()).counts()
 
@@ -467,7 +502,7 @@ class LocalSandbox(BaseEnvironment):
         """Run `bash -c command`. A timeout or a cancellation ends everything the command started."""
         place, given, account = cwd or self._workdir, self._merge_env(env) or {}, self._account(user)
 
-        async def do() -> Finished:
+        async def do() -> CommandResult:
             argv = [_SHELL, "-c", command]
             return await self._run(argv, cwd=place, env=given, account=account, timeout_sec=timeout_sec)
 
@@ -495,7 +530,8 @@ class LocalSandbox(BaseEnvironment):
         env: dict[str, str],
         account: str,
         timeout_sec: float | None = None,
-    ) -> Finished:
+        tests: VerifierFolders | None = None,
+    ) -> CommandResult:
         sandbox, config = self._running(), self._image()
         self._activity.stir()
         callback = self._output_callback()
@@ -516,6 +552,7 @@ class LocalSandbox(BaseEnvironment):
                 network=self._network.host,
                 timeout_sec=timeout_sec,
                 on_output=on_output,
+                tests=tests,
             )
 
     async def _limit_notes(self) -> str:
@@ -621,9 +658,9 @@ class LocalSandbox(BaseEnvironment):
             kept.seek(0)
             shutil.copyfileobj(kept, stream, _CHUNK)
 
-        async def do() -> Finished:
+        async def do() -> CommandResult:
             await self._running().put(target, again, rename=rename)
-            return Finished(0, "", "")
+            return CommandResult(0, "", "")
 
         content = await asyncio.to_thread(content_digest, source)
         await self._setup.call(digest_of("put", target, rename, content), do)

@@ -1,8 +1,7 @@
 """From the agent to the verifier: all processes ended, the system the image's own, the tests' folders new."""
 
-import ctypes
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,11 @@ from typing import Any
 from terminalbench.sandbox import helper
 from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import BrokenContent, SandboxError
+from terminalbench.sandbox.run_program import landlock_version
 from terminalbench.sandbox.session import Sandbox
+from terminalbench.sandbox.system import TaskWords
 
-RUN_PROGRAM = "/run/tbench/run-program"
+RUN_PROGRAM = "/.tbench/run-program"
 """What the tests run the agent's programs by, as `$TBENCH_RUN_PROGRAM`: see `run_program.py`."""
 BY_KERNEL, BY_USER = "landlock", "user"
 _SHELL_SEC = 60
@@ -21,10 +22,10 @@ _ROOM_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
-class Place:
+class VerifierPlace:
     """Where the tests work: their folder, the reward's and its names, who writes it, and in which folder they run.
 
-    `loose` are the files of the root folder that are work; None: all.
+    `loose` are the files of the root folder that are work; None: all. `spoken` is what the task's own files speak of.
     """
 
     tests: str
@@ -33,12 +34,14 @@ class Place:
     user: str
     workdir: str
     loose: Sequence[str] | None = None
+    spoken: TaskWords = field(default_factory=TaskWords)
 
 
 @dataclass(frozen=True)
-class Handed:
+class Handover:
     """What the agent left where the verifier works, and what it changed in the system (None: it was not looked at).
 
+    `traps` would run as code of its tests, or change how they run, by their kinds (`engine.traps`).
     `run_program` is what the tests are to run its programs by; None where nothing can keep these from the reward.
     `try_shell` says why a command could not be run, where that is not known yet: the image's own shell runs as a rule.
     """
@@ -48,9 +51,12 @@ class Handed:
     changes: dict[str, Any] | None = None
     run_program: str | None = None
     try_shell: Callable[[], Awaitable[None]] | None = None
+    traps: Mapping[str, list[str]] = field(default_factory=dict)
 
 
-async def to_verifier(sandbox: Sandbox, place: Place, system: Sequence[str] | None, *, keep: bool = False) -> Handed:
+async def to_verifier(
+    sandbox: Sandbox, place: VerifierPlace, system: Sequence[str] | None, *, keep: bool = False
+) -> Handover:
     """Get a sandbox ready for the tests; without `system` folders that are the image's, over the agent's own.
 
     With `keep` nothing that runs is ended.
@@ -58,31 +64,31 @@ async def to_verifier(sandbox: Sandbox, place: Place, system: Sequence[str] | No
     expected = [f"{place.logs}/{name}" for name in place.rewards]
     told: dict[str, Any] | None = None
     if system is not None:
-        told = await sandbox.renew(views.VERIFIER, system, expected, loose=place.loose, room_bytes=_ROOM_BYTES)
+        looked = {"starts": sorted({place.workdir, *place.spoken.folders}), "spoken": sorted(place.spoken.traps)}
+        told = await sandbox.renew(
+            views.VERIFIER, system, expected, loose=place.loose, room_bytes=_ROOM_BYTES, traps=looked
+        )
     elif not keep:
         await sandbox.renew(views.AGENT, room_bytes=_ROOM_BYTES)
     folders = {"tests": place.tests, "logs": place.logs, "user": place.user, "expected": expected}
     confined_by = confinement()
     private = confined_by == BY_USER  # else that user could read the tests
     done = await sandbox.prepare({**folders, "programs": {RUN_PROGRAM: _run_program()}, "private": private})
-    left, later = [], None
+    left, later, traps = [], None, dict[str, list[str]]()
     if told is None:
         await _try_shell(sandbox, place, pristine=False)
     else:
         left, later = told.pop("left"), partial(_try_shell, sandbox, place, pristine=True)
-    return Handed([*left, *done.found], list(done.links), told, RUN_PROGRAM if confined_by else None, later)
+        for one in told["traps"]:
+            traps.setdefault(one["kind"], []).append(one["path"])
+    return Handover([*left, *done.found], list(done.links), told, RUN_PROGRAM if confined_by else None, later, traps)
 
 
 def confinement() -> str | None:
     """What keeps a program that the tests run from the reward: the kernel, another user, or nothing here."""
-    if _landlock() > 0:
+    if landlock_version() > 0:
         return BY_KERNEL
     return BY_USER if helper.helper().ids != "one" else None
-
-
-def _landlock() -> int:
-    """The version of Landlock that this kernel has; at most 0 if it has none."""
-    return ctypes.CDLL(None).syscall(444, None, 0, 1)
 
 
 @cache
@@ -92,7 +98,7 @@ def _run_program() -> str:
     return start + Path(__file__).with_name("run_program.py").read_text(encoding="utf-8")
 
 
-async def _try_shell(sandbox: Sandbox, place: Place, *, pristine: bool) -> None:
+async def _try_shell(sandbox: Sandbox, place: VerifierPlace, *, pristine: bool) -> None:
     """Raise if no command runs where the tests are to run: no shell, or no working folder.
 
     A shell that hangs, or is killed, is the agent's doing only if it is the agent's shell.

@@ -1,10 +1,10 @@
-"""A lock file that is waited for without blocking the event loop."""
+"""A lock file, and work in a thread, that are waited for without blocking the event loop."""
 
 import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 _PAUSE_SEC = 0.02
@@ -30,3 +30,13 @@ async def _lock(handle: int) -> None:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             await asyncio.sleep(_PAUSE_SEC)
+
+
+async def to_its_end[T](work: Callable[[], T]) -> T:
+    """Return what work in a thread returns. A cancel is raised when it has ended: nothing can stop it half-way."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise

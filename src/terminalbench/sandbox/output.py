@@ -11,7 +11,7 @@ OnOutput = Callable[[str, str], Awaitable[None]]
 _HALF_OUTPUT_BYTES = 16 << 20
 
 
-class Stream:
+class OutputStream:
     """One output of a command: kept up to a limit (its start and its end), handed on as it comes."""
 
     def __init__(self, handle: int, name: str, on_output: OnOutput | None) -> None:

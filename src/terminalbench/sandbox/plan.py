@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from terminalbench.sandbox.base import Base
-from terminalbench.sandbox.network.box import RELAY_ADDRESS
-from terminalbench.sandbox.network.client import Way
+from terminalbench.sandbox.network.client import EgressWay
+from terminalbench.sandbox.network.egress_proxy import RELAY_ADDRESS
+from terminalbench.sandbox.root_filesystem import RootFilesystem
 
 MEGABYTE = 1 << 20
 DEFAULT_STORAGE_MB = 4096
@@ -23,7 +23,7 @@ _LAN = (172, 29, 253)
 
 
 @dataclass(frozen=True)
-class Limits:
+class SandboxLimits:
     """Limits of one sandbox; `clamped` says what was asked for beyond what this machine has."""
 
     memory_mb: int
@@ -38,7 +38,7 @@ class Limits:
         return max(16384, min(1 << 20, self.storage_mb * 64))
 
 
-def limits_for(memory_mb: int | None, storage_mb: int | None, cpus: float | None, *, scratch: str) -> Limits:
+def limits_for(memory_mb: int | None, storage_mb: int | None, cpus: float | None, *, scratch: str) -> SandboxLimits:
     """The limits a task gets: its own, else half of the machine's memory and 4 GB of files.
 
     Files in a memory scratch are memory, so they get half of the machine at most.
@@ -50,7 +50,7 @@ def limits_for(memory_mb: int | None, storage_mb: int | None, cpus: float | None
     if scratch == "memory" and storage > half:
         clamped = f"storage_mb {storage} to {half}, half of this machine's memory"
         storage = half
-    return Limits(memory, max(1, storage), cpus=cpus, clamped=clamped)
+    return SandboxLimits(memory, max(1, storage), cpus=cpus, clamped=clamped)
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,15 @@ def seat_address(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SandboxPlan:
     """All that a sandbox is made of, the top one of its `layers` first; `setup` is a layer that the agent alone sees.
 
     Without a `way` it has no network, unless it is to have that of the host. What is in `volumes`, folders of this
     machine that are among its binds, counts as its own files. `shared_mb` is the size of its /dev/shm.
     """
 
-    base: Base
-    limits: Limits
+    base: RootFilesystem
+    limits: SandboxLimits
     layers: tuple[Path, ...] = ()
     setup: Path | None = None
     building: Path | None = None
@@ -98,7 +98,7 @@ class Plan:
     binds: tuple[Bind, ...] = ()
     volumes: tuple[Path, ...] = ()
     shared_mb: int = DEFAULT_SHARED_MB
-    way: Way | None = None
+    way: EgressWay | None = None
     seat: Seat | None = None
     host_network: bool = False
     use_groups: bool = True
@@ -142,7 +142,7 @@ class Plan:
         return self.seat.hostname if self.seat is not None else HOSTNAME
 
     @property
-    def way_out(self) -> Way | None:
+    def way_out(self) -> EgressWay | None:
         """Its way, which knows the names of those beside it."""
         if self.way is None or self.seat is None:
             return self.way

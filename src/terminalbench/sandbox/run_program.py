@@ -16,17 +16,19 @@ sees by it, should the tests not end in time, whether they waited for such a pro
 It runs in a sandbox, by the Python of its image: standard library only, any Python from 3.6 on.
 """
 
-# ruff: noqa: PTH112, PTH114, PTH115, PTH208, S108, S606, UP031
+# ruff: noqa: PTH115, PTH208, S108, S606, UP031
 
 import ctypes
 import os
+import stat
 import struct
 import sys
 
-HIDDEN = ("tests", "logs")
+HIDDEN = ("tests", "logs", ".tbench")
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "boot", "sys")
 NOBODY = 65534
 _READ, _FILE, _ALL = 0b1101, 0b100000000000111, (1 << 15) - 1  # execute, read a file, read a folder; of files; of all
+WRITES = _ALL & ~_READ
 _BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1}
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _PRLIMIT = {"x86_64": 302, "aarch64": 261}
@@ -43,32 +45,50 @@ def confine():
         _become_nobody()
     _mark()
     _close_hidden()
-    if os.environ.get("HOME", "").startswith("/run/"):
+    if os.environ.get("HOME", "").startswith("/.tbench/"):
         os.environ["HOME"] = "/root"  # the agent's; that of the tests is theirs
 
 
-def _landlock():
-    abi = _libc.syscall(_CREATE, None, 0, 1)
-    if abi < 1:
-        return False
-    handled = _BY_ABI.get(abi, _ALL)
+def landlock_version():
+    """The version of Landlock that this kernel has; at most 0 if it has none."""
+    return _libc.syscall(_CREATE, None, 0, 1)
+
+
+def make_ruleset(rules, judged, root=None):
+    """A set of rules: of what is `judged`, a process may do what is said of a path, and signal none but its own.
+
+    Paths are below the open folder `root`, if that is given.
+    """
+    abi = landlock_version()
+    handled = _BY_ABI.get(abi, _ALL) & judged
     attributes = struct.pack("=QQQ", handled, 0, 2 if abi >= 6 else 0)[: 24 if abi >= 6 else 8]  # 2: no signals
     ruleset = _libc.syscall(_CREATE, attributes, len(attributes), 0)
     if ruleset < 0:
-        return False
-    for path, access in _rules():
+        raise OSError(ctypes.get_errno(), "landlock")
+    for path, access in rules:
         try:
-            handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
         except OSError:
             continue
         try:
-            if not os.path.isdir(path):
+            mode = os.fstat(handle).st_mode
+            if not stat.S_ISDIR(mode):
                 access &= _FILE
             rule = struct.pack("=Qi", access & handled, handle)
-            if not os.path.islink(path) and _libc.syscall(_ADD, ruleset, 1, rule, 0) != 0:
+            if not stat.S_ISLNK(mode) and _libc.syscall(_ADD, ruleset, 1, rule, 0) != 0:
                 raise OSError(ctypes.get_errno(), "landlock " + path)
         finally:
             os.close(handle)
+    return ruleset
+
+
+def _landlock():
+    if landlock_version() < 1:
+        return False
+    try:
+        ruleset = make_ruleset(_rules(), _ALL)
+    except OSError:
+        return False
     done = _libc.syscall(_RESTRICT, ruleset, 0) == 0
     os.close(ruleset)
     return done
@@ -81,19 +101,25 @@ def _rules():
             yield "/" + name, _READ
         elif name in ("proc", "dev"):
             yield "/" + name, _READ | 0b10
-        elif name not in HIDDEN and name != "run":
+        elif name not in HIDDEN:
             yield "/" + name, _ALL
     yield "/dev/shm", _ALL
     yield "/dev/pts", _READ | 0b10
 
 
-def _mark():
+def mark_program(address):
+    """The filter that marks a program, for a process that has it at `address` of its memory."""
     steps = [(6, 0, 0, 0x7FFF0000)]  # allow
     number = _PRLIMIT.get(os.uname().machine)
     if number is not None:  # of which process is its first argument; 0: of its own
         steps = [(32, 0, 0, 0), (21, 0, 3, number), (32, 0, 0, 16), (21, 1, 0, 0), (6, 0, 0, 0x50001), *steps]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
-    program = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(code)))
+    code = b"".join(struct.pack("=HBBI", *step) for step in steps)
+    return struct.pack("@HP", len(steps), address + 16) + code
+
+
+def _mark():
+    program = ctypes.create_string_buffer(512)
+    program.raw = mark_program(ctypes.addressof(program)).ljust(512, b"\0")
     _libc.prctl(22, 2, ctypes.c_void_p(ctypes.addressof(program)), 0, 0)
 
 

@@ -9,15 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from terminalbench.sandbox import cache, helper
-from terminalbench.sandbox.answers import Counts, Finished, LeftOut, Prepared
+from terminalbench.sandbox.answers import (
+    CommandResult,
+    LimitCounts,
+    OmittedEntries,
+    OverseerCounts,
+    PreparedFolders,
+    VerifierFolders,
+)
 from terminalbench.sandbox.engine import views, wire
 from terminalbench.sandbox.errors import BrokenContent, SandboxError
 from terminalbench.sandbox.network import client
-from terminalbench.sandbox.network.policy import Policy
-from terminalbench.sandbox.output import OnOutput, Stream
-from terminalbench.sandbox.plan import Plan
+from terminalbench.sandbox.network.policy import EgressPolicy
+from terminalbench.sandbox.output import OnOutput, OutputStream
+from terminalbench.sandbox.plan import SandboxPlan
 
-_HOMES = "/run/home"
+_HOMES = "/.tbench/home"
 _KILL_PATIENCE_SEC = 8
 _STOP_PATIENCE_SEC = 30
 
@@ -27,8 +34,8 @@ class Sandbox:
 
     def __init__(
         self,
-        plan: Plan,
-        claimed: cache.Claimed,
+        plan: SandboxPlan,
+        claimed: cache.ClaimedFolder,
         reply: socket.socket,
         opened: list[int],
         answer: dict[str, Any],
@@ -52,7 +59,7 @@ class Sandbox:
         return self._about["scratch"]
 
     @classmethod
-    async def start(cls, plan: Plan) -> "Sandbox":
+    async def start(cls, plan: SandboxPlan) -> "Sandbox":
         """Bring a sandbox up; when this returns, commands can be run in it."""
         server = helper.running() or await asyncio.to_thread(helper.helper)
         if plan.way is not None:
@@ -81,17 +88,20 @@ class Sandbox:
         network: bool = False,
         timeout_sec: float | None = None,
         on_output: OnOutput | None = None,
-    ) -> Finished:
+        tests: VerifierFolders | None = None,
+    ) -> CommandResult:
         """Run a command and wait for it. A timeout (TimeoutError) or cancellation ends its whole process tree.
 
-        With `network`, in the host's own network, as far as the plan allows it; else in that of the sandbox.
+        With `network`, in the host's own network, as far as the plan allows it; else in that of the sandbox. `tests`
+        are told if the command is the tests: what they leave running is ended with them.
         """
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
         if self.link is not None:
             env = {**client.environment(self.link.kind), **env}
         network = network and self.plan.host_network
         command = {"argv": list(argv), "env": {**env}, "cwd": cwd, "user": user, "homes": self._homes}
-        request = {"op": "run", **command, "network": network}
+        overseen = tests is not None and tests.system is not None
+        request = {"op": "test" if tests else "run", **command, "network": network, "oversee": overseen}
         try:
             reply = self._request(request, *(pipe[1] for pipe in pipes), by_helper=network)
         except BaseException:
@@ -101,15 +111,17 @@ class Sandbox:
         finally:
             for _, handle in pipes:
                 os.close(handle)
-        streams = [Stream(pipe[0], name, on_output) for pipe, name in zip(pipes, ("stdout", "stderr"), strict=True)]
+        streams = [
+            OutputStream(pipe[0], name, on_output) for pipe, name in zip(pipes, ("stdout", "stderr"), strict=True)
+        ]
         pumps = [asyncio.create_task(stream.pump()) for stream in streams]
         try:
             with self.link.needed() if self.link is not None else contextlib.nullcontext():
-                code = await self._exit_code(reply, timeout_sec)
+                code, left = await self._exit_code(reply, timeout_sec, tests)
             for stream in streams:
                 stream.finish()
             await asyncio.gather(*pumps)
-            return Finished(code, streams[0].text(), streams[1].text())
+            return CommandResult(code, streams[0].text(), streams[1].text(), left)
         finally:
             reply.close()
             for pump in pumps:
@@ -118,11 +130,14 @@ class Sandbox:
             for stream in streams:
                 self._leave(stream)
 
-    async def _exit_code(self, reply: socket.socket, timeout_sec: float | None) -> int:
+    async def _exit_code(
+        self, reply: socket.socket, timeout_sec: float | None, tests: VerifierFolders | None
+    ) -> tuple[int, int | None]:
+        """How a command ended and, of tests, how many processes they left; None where that was not asked."""
         root: int | None = None
         try:
             async with asyncio.timeout(timeout_sec):
-                while (answer := await _next(reply)) is not None and "root" in answer:
+                while (answer := await self._next(reply, tests)) is not None and "root" in answer:
                     root = answer["root"]
         except BaseException as error:
             try:
@@ -133,7 +148,19 @@ class Sandbox:
             raise
         if answer is None:
             raise SandboxError("the sandbox ended while the command ran")
-        return int(answer["exit"])
+        return int(answer["exit"]), answer.get("left")
+
+    async def _next(self, reply: socket.socket, tests: VerifierFolders | None = None) -> dict[str, Any] | None:
+        """The next message on a command, None when it is gone; a listener of its calls goes to an overseer."""
+        answer, given = await helper.receive(reply)
+        try:
+            if given and tests is not None and answer is not None:
+                places = answer["homes"] | {"system": tests.system, "tests": tests.tests, "logs": tests.logs}
+                await self._ask({"do": "oversee", **places}, *given)
+        finally:
+            for handle in given:
+                os.close(handle)
+        return None if answer is None else helper.checked(answer)
 
     async def _end_tree(self, reply: socket.socket, root: int | None) -> bool:
         """End a command and all it started, from outside: inside there may be no room left to do it.
@@ -142,7 +169,7 @@ class Sandbox:
         """
         try:
             async with asyncio.timeout(_KILL_PATIENCE_SEC):
-                while root is None and (answer := await _next(reply)) is not None and "exit" not in answer:
+                while root is None and (answer := await self._next(reply)) is not None and "exit" not in answer:
                     root = answer["root"]
                 if root is None or not await self._left("tree", root):
                     return True
@@ -151,7 +178,7 @@ class Sandbox:
         await self.kill_processes()
         return False
 
-    def _leave(self, stream: Stream) -> None:
+    def _leave(self, stream: OutputStream) -> None:
         """A background process may still write: keep the pipe and read it empty, or it would get SIGPIPE."""
         if stream.ended or self._stopped:
             os.close(stream.handle)
@@ -196,12 +223,12 @@ class Sandbox:
         names: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         limit_bytes: int = 0,
-    ) -> LeftOut:
+    ) -> OmittedEntries:
         """Hand a tar stream of the folder `source` (at most `limit_bytes` of it), or the `single` file, to `read`."""
         wanted = list(names) if names is not None else None
         message = {"kind": "get", "source": source, "single": single, "names": wanted, "exclude": list(exclude)}
         answer = await self._transfer({**message, "limit": limit_bytes}, read)
-        return LeftOut(answer.get("left_out", 0), answer.get("for_example"))
+        return OmittedEntries(answer.get("left_out", 0), answer.get("for_example"))
 
     async def list_files(self, source: str) -> list[str]:
         """The regular files below the folder `source`, relative to it."""
@@ -264,16 +291,21 @@ class Sandbox:
         """End processes; how many would not go, -1 if that could not be seen."""
         return (await self._ask({"do": "kill", "which": which, "root": root}))["left"]
 
-    async def counts(self) -> Counts:
+    async def counts(self) -> LimitCounts:
         """How often each limit was reached so far."""
         answer = await self._ask({"do": "count"})
-        return Counts(answer["memory"], answer["processes"], answer["disk"], answer["files"])
+        return LimitCounts(answer["memory"], answer["processes"], answer["disk"], answer["files"])
 
     async def runs_programs(self) -> bool:
         """Whether something runs that was started by `run_program`, or by what was."""
         return (await self._ask({"do": "marked"})).get("marked", 0) > 0
 
-    async def enter(self, policy: Policy, phase: str) -> None:
+    async def overseen(self) -> OverseerCounts | None:
+        """What became of the programs of the work that the tests have run; None if nobody oversaw them."""
+        answer = await self._ask({"do": "overseen"})
+        return OverseerCounts(answer["confined"], answer["free"]) if "confined" in answer else None
+
+    async def enter(self, policy: EgressPolicy, phase: str) -> None:
         """Another phase of its trial: when this returns, what it does not allow is cut."""
         if self.link is not None:
             await self.link.enter(policy, phase)
@@ -288,15 +320,18 @@ class Sandbox:
         *,
         loose: Sequence[str] | None = None,
         room_bytes: int = 0,
+        traps: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """End every process, whatever it is, and start anew over `view` of the files, in new namespaces.
 
         `system` are the folders that each view has for itself, `loose` names of files in the root folder that are not.
-        For the verifier's view comes back what the agent changed in them, and which of the `expected` files it wrote
-        there; its homes are new. Files may take so many more bytes as `room_bytes` says, whatever there is already.
+        For the verifier's view comes back what the agent changed in them, which of the `expected` files it wrote there,
+        and what in its work would run as code of the tests, where `traps` says how to look (see `engine.traps`). Its
+        homes are new. Files may take so many more bytes as `room_bytes` says, whatever there is already.
         """
         message: dict[str, Any] = {"do": "renew", "view": view, "system": list(system), "expected": list(expected)}
         message |= {"loose": None if loose is None else list(loose), "room_bytes": room_bytes}
+        message["traps"] = dict(traps or {"starts": [], "spoken": []})
         async with self._asking:
             answer, opened = await self._answer(message)
             helper.checked(answer)
@@ -310,24 +345,24 @@ class Sandbox:
         self._homes = _HOMES if view == views.VERIFIER else None
         return wire.unpack_request(told)
 
-    async def prepare(self, place: Mapping[str, Any]) -> Prepared:
+    async def prepare(self, place: Mapping[str, Any]) -> PreparedFolders:
         """Make the verifier's folders anew and remove links into them, by our own code inside (`engine.tidy`)."""
         answer = await self._transfer({"kind": "prepare", **place}, lambda _: None)
         if "problem" in answer:
             raise BrokenContent(f"the tests' folders cannot be made anew: {answer['problem']}")
-        return Prepared(tuple(answer["found"]), tuple(answer["named"]), answer["links"])
+        return PreparedFolders(tuple(answer["found"]), tuple(answer["named"]), answer["links"])
 
-    async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, message: dict[str, Any], *given: int) -> dict[str, Any]:
         """Ask the guardian, one question at a time."""
         async with self._asking:
-            answer, _ = await self._answer(message)
+            answer, _ = await self._answer(message, *given)
             return helper.checked(answer)
 
-    async def _answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    async def _answer(self, message: dict[str, Any], *given: int) -> tuple[dict[str, Any], list[int]]:
         """The guardian's answer, with its descriptors; one to an earlier question is skipped."""
         self._question += 1
         with contextlib.suppress(OSError):
-            wire.send(self._reply, {**message, "number": self._question})
+            wire.send(self._reply, {**message, "number": self._question}, given)
             while True:
                 answer, opened = await helper.receive(self._reply)
                 if answer is None:
@@ -367,7 +402,7 @@ class Sandbox:
             cache.release(self._claimed)
 
 
-async def _link(plan: Plan, answer: dict[str, Any], descriptors: list[int]) -> client.Link | None:
+async def _link(plan: SandboxPlan, answer: dict[str, Any], descriptors: list[int]) -> client.Link | None:
     """Let the relay serve the sockets that were made inside."""
     sockets = descriptors[2:]
     try:
@@ -376,12 +411,6 @@ async def _link(plan: Plan, answer: dict[str, Any], descriptors: list[int]) -> c
     finally:
         for handle in sockets:
             os.close(handle)
-
-
-async def _next(reply: socket.socket) -> dict[str, Any] | None:
-    """The next message on a command; None when it is gone."""
-    answer, _ = await helper.receive(reply)
-    return None if answer is None else helper.checked(answer)
 
 
 def _pass(handle: int, work: Callable[[BinaryIO], None], *, into: bool) -> None:

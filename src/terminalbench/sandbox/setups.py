@@ -28,10 +28,10 @@ import msgspec
 from terminalbench.json_files import decode_plain, write_json
 from terminalbench.records.setup import ATTEMPT, SETUP_FILE, SetupNote
 from terminalbench.sandbox import cache
-from terminalbench.sandbox.answers import Finished
+from terminalbench.sandbox.answers import CommandResult
 from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.image.layers import LayerNote, publish_layer
-from terminalbench.sandbox.locking import exclusive
+from terminalbench.sandbox.locking import exclusive, to_its_end
 
 _RECORD_BYTES = 16 << 20
 _MOST_RECORDS = 16
@@ -75,17 +75,17 @@ class SetupPlace(Protocol):
         """How many processes there are inside."""
 
 
-class _Phase(Enum):
+class _SetupPhase(Enum):
     BEFORE, DURING, OVER, FAILED = range(4)
 
 
 @dataclass
-class _Done:
+class _FinishedCall:
     """A call that was made: what it is known by, how to do it, and how it ended."""
 
     digest: str
-    do: Callable[[], Awaitable[Finished]]
-    ended: Finished | None = None
+    do: Callable[[], Awaitable[CommandResult]]
+    ended: CommandResult | None = None
 
 
 def decisive(variables: Mapping[str, str]) -> dict[str, str]:
@@ -122,10 +122,10 @@ class AgentSetup:
         self._place, self._key, self._trial, self._since, self._image = place, key, trial, since, image
         self._folder = cache.root() / "setups" / key
         self._records = self._read()
-        self._phase = _Phase.BEFORE
-        self._calls: list[_Done] = []
+        self._phase = _SetupPhase.BEFORE
+        self._calls: list[_FinishedCall] = []
         self._up = False
-        self._making: cache.Claimed | None = None
+        self._making: cache.ClaimedFolder | None = None
         self._held = contextlib.AsyncExitStack()
         self._began, self._at_first, self._busy, self._mixed = 0.0, 0, 0, False
         self._secrets: set[bytes] = set()
@@ -143,24 +143,24 @@ class AgentSetup:
 
     def begin(self, variables: Mapping[str, str]) -> bool:
         """Say that the agent's set-up begins; False if it was over before. Values of variables must not be kept."""
-        if self._phase is not _Phase.BEFORE:
+        if self._phase is not _SetupPhase.BEFORE:
             return False
-        self._phase = _Phase.DURING
+        self._phase = _SetupPhase.DURING
         self._secrets = {value.encode() for value in variables.values() if len(value) >= _SECRET_LENGTH}
         return True
 
     def end(self, *, failed: bool) -> None:
         """Say that it is over."""
-        self._phase = _Phase.FAILED if failed else _Phase.OVER
+        self._phase = _SetupPhase.FAILED if failed else _SetupPhase.OVER
 
     @property
     def is_over(self) -> bool:
         """Whether the set-up has ended."""
-        return self._phase in (_Phase.OVER, _Phase.FAILED)
+        return self._phase in (_SetupPhase.OVER, _SetupPhase.FAILED)
 
     # What is done to the sandbox
 
-    async def call(self, digest: str, do: Callable[[], Awaitable[Finished]]) -> Finished:
+    async def call(self, digest: str, do: Callable[[], Awaitable[CommandResult]]) -> CommandResult:
         """Do something to the sandbox, or answer what came of it when it was done before."""
         if self.is_over:
             await self.settle()
@@ -171,21 +171,21 @@ class AgentSetup:
             async with self._turning:
                 told = await self._told(digest)
                 if told is not None:
-                    self._calls.append(_Done(digest, do))
+                    self._calls.append(_FinishedCall(digest, do))
                     return told
             ended = await do()
-            self._calls.append(_Done(digest, do, ended))
+            self._calls.append(_FinishedCall(digest, do, ended))
             return ended
         finally:
             self._busy -= 1
 
-    async def _told(self, digest: str) -> Finished | None:
+    async def _told(self, digest: str) -> CommandResult | None:
         """How a call ended when it was done before; None when it is to be done, in a sandbox that runs by now."""
         if not self._up and (told := self._answer(digest)) is not None:
             return told
         if not self._up:
             await self._do_all()
-        if self._phase is _Phase.DURING and not self._decided:
+        if self._phase is _SetupPhase.DURING and not self._decided:
             self._decided = True  # once: what was done so far is in a sandbox that is not kept
             if self._may_be_kept(digest):
                 await self._begin_making(digest)
@@ -207,7 +207,7 @@ class AgentSetup:
             try:
                 if not self._up:
                     await self._from_record()
-                elif self._making is not None and self._phase is _Phase.OVER:
+                elif self._making is not None and self._phase is _SetupPhase.OVER:
                     await self._keep()
             except SandboxError as error:
                 self._broken = error
@@ -228,13 +228,13 @@ class AgentSetup:
     def _digests(self) -> list[str]:
         return [call.digest for call in self._calls]
 
-    def _answer(self, digest: str) -> Finished | None:
+    def _answer(self, digest: str) -> CommandResult | None:
         """How a call ended in the newest set-up that began as this one does."""
         wanted = [*self._digests(), digest]
         for record in self._records:
             if record.layer is not None and record.begins_with(wanted):
                 found = record.calls[len(wanted) - 1]
-                return Finished(found.code, found.stdout, found.stderr)
+                return CommandResult(found.code, found.stdout, found.stderr)
         return None
 
     def _may_be_kept(self, digest: str) -> bool:
@@ -308,7 +308,7 @@ class AgentSetup:
         why = await self._why_not(making.folder)
         await self._place.take_down()
         self._up = False
-        record = await asyncio.to_thread(self._publish, making.folder, why)
+        record = await to_its_end(lambda: self._publish(making.folder, why))
         self._making = None
         await asyncio.to_thread(cache.release, making)
         if record.layer is None or not await self._start_from(record, made_here=True):

@@ -7,9 +7,14 @@ Loose files of the root folder are work only where the task's own files name the
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "boot", "dev", "proc", "sys", "run")
+from terminalbench.sandbox.engine import traps
+
+OURS = ".tbench"
+"""Where the tests have their homes, and the program that runs others for them."""
+SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "boot", "dev", "proc", "sys", "run", OURS)
 BOOKS = (
     *("var/lib/dpkg", "var/lib/apt", "var/lib/rpm", "var/lib/pacman", "var/cache/apt", "var/cache/debconf"),
     *("var/cache/ldconfig", "var/run", "var/lock"),
@@ -21,6 +26,7 @@ PATHS = (
 """Variables of an image that say where programs and their libraries are."""
 _PROGRAMS = ("bin", "sbin")
 _IN_ROOT = re.compile(rb"(?<![\w./~$}-])/([\w.+-]+)(?![\w./+-])")
+_STARTS = re.compile(rb"(?:\bcd\s+|\bcwd\s*=\s*|\bchdir\(\s*)[\"']?(/[\w./+-]+)")
 _MOST_FILES, _LARGEST_FILE = 500, 1 << 20
 
 
@@ -44,10 +50,21 @@ def system_folders(env: Mapping[str, str], workdir: str, *own: str) -> list[str]
     return found
 
 
-def named_in_root(task: Path) -> set[str]:
-    """Return the files of the root folder that a task's own files speak of: its instruction, tests and solution."""
-    found: set[str] = set()
-    texts = [task / "instruction.md", *(task / "steps").glob("*/instruction.md")]
+@dataclass(frozen=True)
+class TaskWords:
+    """What a task's own files speak of: files of the root folder, names that traps for the tests could have, and the
+    folders in which its tests start programs."""
+
+    in_root: frozenset[str] = frozenset()
+    traps: frozenset[str] = frozenset()
+    folders: frozenset[str] = frozenset()
+
+
+def spoken_of(task: Path) -> TaskWords:
+    """Return what a task's instruction, tests and solution speak of."""
+    in_root, words, folders = set[str](), set[str](), set[str]()
+    instructions = [task / "instruction.md", *(task / "steps").glob("*/instruction.md")]
+    texts = list(instructions)
     for part in ("tests", "solution", "steps"):
         texts += sorted(path for path in (task / part).rglob("*") if path.is_file())[:_MOST_FILES]
     for path in texts:
@@ -55,8 +72,12 @@ def named_in_root(task: Path) -> set[str]:
             data = path.read_bytes() if path.stat().st_size <= _LARGEST_FILE else b""
         except OSError:
             continue
-        found |= {name.decode(errors="replace") for name in _IN_ROOT.findall(data)}
-    return found
+        in_root |= {name.decode(errors="replace") for name in _IN_ROOT.findall(data)}
+        words |= traps.spoken_in(data.decode(errors="replace"))
+        folders |= {name.decode(errors="replace") for name in _STARTS.findall(data)}
+        if path in instructions and b"logs/verifier" in data:
+            words.add(traps.REWARD)
+    return TaskWords(frozenset(in_root), frozenset(words), frozenset(folders))
 
 
 def _of_entry(entry: str) -> str | None:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from terminalbench.files import open_plain, overwrite, read_plain, write_bytes
 from terminalbench.secrets import patterns
+from terminalbench.secrets.disguises import Disguises, may_hide
 from terminalbench.secrets.find import is_named_secret, is_word
-from terminalbench.secrets.spellings import as_bytes, escaped, spellings
+from terminalbench.secrets.spellings import as_bytes, escaped, rewrite_wide, solid, spellings, wide, wide_form
 
 HIDDEN = "[redacted]"
 MESSAGE_LIMIT = 300
@@ -32,20 +33,26 @@ _LARGEST = 64 << 20
 
 @dataclass(frozen=True, repr=False)
 class Secrets:
-    """Values that are never shown, in all the spellings they are met in, the longest first. Made with `of`."""
+    """Values that are never shown, in all the spellings they are met in, the longest first. Made with `of`.
+
+    Those of `solid` are also looked for in escapes and in pieces.
+    """
 
     spelled: tuple[str, ...] = ()
+    solid: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, values: Iterable[str]) -> "Secrets":
         """These values and the long lines of each; what is too short, or a plain word, is left out."""
         found: set[str] = set()
+        whole: set[str] = set()
         for value in values:
-            whole = value.strip()
-            lines = {line for line in value.splitlines() if len(line) >= _LEAST_LINE} - {whole}
-            found |= spellings(whole) if not is_word(whole) else set()
-            found |= {spelled for line in lines if not is_word(line) for spelled in escaped(line)}
-        return cls(tuple(sorted((text for text in found if len(text) >= _LEAST), key=lambda text: (-len(text), text))))
+            text = value.strip()
+            lines = {line for line in value.splitlines() if len(line) >= _LEAST_LINE and not is_word(line)} - {text}
+            found |= spellings(text) if not is_word(text) else set()
+            found |= {spelled for line in lines for spelled in escaped(line)}
+            whole |= lines | (solid(text) if not is_word(text) else set())
+        return cls(_longest_first(found), _longest_first(whole))
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] = os.environ) -> "Secrets":
@@ -56,9 +63,9 @@ class Secrets:
 
     def __or__(self, other: "Secrets") -> "Secrets":
         """The values of both."""
-        if set(other.spelled) <= set(self.spelled):
+        if set(other.spelled) <= set(self.spelled) and set(other.solid) <= set(self.solid):
             return self
-        return Secrets(tuple(sorted({*self.spelled, *other.spelled}, key=lambda text: (-len(text), text))))
+        return Secrets(_longest_first(self.spelled + other.spelled), _longest_first(self.solid + other.solid))
 
     def __repr__(self) -> str:
         return f"Secrets({len(self.spelled)} spellings)"
@@ -67,12 +74,24 @@ class Secrets:
     def _encoded(self) -> tuple[bytes, ...]:
         return tuple(map(as_bytes, self.spelled))
 
+    @cached_property
+    def _wide(self) -> tuple[bytes, ...]:
+        return tuple(form for text in self.spelled for form in sorted(wide(text)))
+
+    @cached_property
+    def _disguises(self) -> Disguises:
+        return Disguises([as_bytes(text) for text in self.solid])
+
     def hide(self, text: str) -> str:
         """`text` without any of the values."""
         for value in self.spelled:
             if value in text:
                 text = text.replace(value, HIDDEN)
-        return text
+        if not self.spelled or not may_hide(text):
+            return text
+        data = text.encode(errors="surrogatepass")
+        hidden = self._disguises.replaced(self._without_wide(data, _hidden_wide), _hidden)
+        return text if hidden is data else hidden.decode(errors="surrogatepass")
 
     def redact(self, text: str) -> str:
         """A message without the values and without anything that looks like a key, a token or a password."""
@@ -92,11 +111,35 @@ class Secrets:
 
     def conceal_bytes(self, data: bytes) -> bytes:
         """A whole file, concealed: text as `conceal` does it; in anything else the values are covered, not cut out."""
-        if b"\0" in data[:_LOOKED_AT]:
-            for value in self._encoded:
-                data = data.replace(value, b"*" * len(value))
-            return data
+        if (form := wide_form(data[:_LOOKED_AT])) is not None:
+            return rewrite_wide(data, form, self.conceal)
+        if is_binary(data):
+            return self._replaced(data, _covered)
+        data = self._without_wide(data, _hidden_wide)
         return as_bytes(self.conceal(data.decode(errors="surrogateescape")))
+
+    def hide_bytes(self, data: bytes) -> bytes:
+        """A whole file without any of the values; `data` itself where it holds none."""
+        if (form := wide_form(data[:_LOOKED_AT])) is not None:
+            return rewrite_wide(data, form, self.hide)
+        return self._disguises.replaced(self._replaced(data, _hidden), _hidden)
+
+    def holds_none(self, data: bytes) -> bool:
+        """Whether a file of any kind holds none of the values and no provider's key; nothing is unpacked."""
+        form = wide_form(data[:_LOOKED_AT]) or "utf-8"
+        return self.hide_bytes(data) is data and not _holds_key(data.decode(form, errors="replace"))
+
+    def _replaced(self, data: bytes, cover: "Cover") -> bytes:
+        for value in self._encoded:
+            if value in data:
+                data = data.replace(value, cover(value))
+        return self._without_wide(data, _hidden_wide if cover is _hidden else cover)
+
+    def _without_wide(self, data: bytes, cover: "Cover") -> bytes:
+        for value in self._wide if b"\0" in data else ():
+            if value in data:
+                data = data.replace(value, cover(value))
+        return data
 
     def pieces(self, read: Callable[[int], bytes]) -> Iterator[bytes]:
         """A file of any size, concealed, in pieces that end with a line, and never inside one of the values."""
@@ -107,11 +150,11 @@ class Secrets:
             cut = self._cut(waiting) if more else len(waiting)
             piece, waiting = waiting[:cut], waiting[cut:] + more
             if piece:
-                yield self.conceal_bytes(b"\0" + piece)[1:] if covered else self.conceal_bytes(piece)
+                yield self._replaced(piece, _covered) if covered else self.conceal_bytes(piece)
 
     def _cut(self, data: bytes) -> int:
         """Where a piece may end: after its last line, else where no value is cut in two."""
-        longest = max(map(len, self._encoded), default=0)
+        longest = max(map(len, self._wide), default=0)
         return data.rfind(b"\n") + 1 or max(0, len(data) - max(longest, _LOOKED_AT))
 
     def scrub_folder(self, folder: Path) -> int:
@@ -158,14 +201,12 @@ class Secrets:
 
     def _scrub(self, path: Path) -> bool:
         data = read_plain(path, _LARGEST) if _is_text(path) else None
-        if data is None or not any(value in data for value in self._encoded):
+        if data is None or (hidden := self.hide_bytes(data)) is data:
             return False
-        for value in self._encoded:
-            data = data.replace(value, HIDDEN.encode())
         try:
-            overwrite(path, data)
+            overwrite(path, hidden)
         except PermissionError:  # of the container's root, or read-only: in a folder of ours it can be replaced
-            write_bytes(path, data)
+            write_bytes(path, hidden)
         return True
 
 
@@ -178,9 +219,35 @@ def safe_message(text: str) -> str:
     return Secrets.of_environment().one_line(text)
 
 
+def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({text for text in texts if len(text) >= _LEAST}, key=lambda text: (-len(text), text)))
+
+
+type Cover = Callable[[bytes], bytes]
+
+
+def _hidden(found: bytes) -> bytes:  # noqa: ARG001  has the shape of a cover
+    return HIDDEN.encode()
+
+
+def _hidden_wide(found: bytes) -> bytes:
+    """The sign in UTF-16, in the order of bytes of what was found, and without its outer NULs where that has none."""
+    (form,) = wide(HIDDEN)
+    return form if len(found) % 2 else form + b"\0" if found[1:2] == b"\0" else b"\0" + form
+
+
+def _covered(found: bytes) -> bytes:
+    return b"*" * len(found)
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether the first bytes of a file are no text, neither in UTF-8 nor in UTF-16."""
+    return b"\0" in data[:_LOOKED_AT] and wide_form(data[:_LOOKED_AT]) is None
+
+
 def _is_text(path: Path) -> bool:
     with open_plain(path) as stream:
-        return stream is not None and b"\0" not in (stream.read(_LOOKED_AT) or b"")
+        return stream is not None and not is_binary(stream.read(_LOOKED_AT) or b"")
 
 
 def _without_shapes(text: str) -> str:
@@ -189,6 +256,12 @@ def _without_shapes(text: str) -> str:
             text = shape.pattern.sub(HIDDEN, text)
     folded = text.lower()
     return patterns.BEARER.sub(rf"\1 {HIDDEN}", text) if "bearer" in folded or "basic" in folded else text
+
+
+def _holds_key(text: str) -> bool:
+    """Whether a provider's key stands in a text: one with digits, as names such as `key-value-store` have not."""
+    keys = (found.group() for shape in patterns.KEYS if shape.may_be_in(text) for found in shape.pattern.finditer(text))
+    return any(map(_is_opaque, keys))
 
 
 def _without_value(match: re.Match[str]) -> str:

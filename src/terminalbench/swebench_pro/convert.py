@@ -24,7 +24,7 @@ from pathlib import Path
 from terminalbench.errors import UserError
 from terminalbench.files import write_bytes
 from terminalbench.json_files import write_json
-from terminalbench.swebench_pro.dataset import HF_DATASET, Instance, Refused, Rows
+from terminalbench.swebench_pro.dataset import HF_DATASET, Instance, RefusedRow, SourceRows
 from terminalbench.swebench_pro.evaluator import Checkout, NotInCheckout
 from terminalbench.swebench_pro.instances import MARK
 from terminalbench.version import __version__
@@ -38,7 +38,7 @@ _SHORTEST_HASH = 7
 
 
 @dataclass(frozen=True)
-class Settings:
+class TaskSettings:
     """What the tasks ask of an environment, and how their image comes about."""
 
     build: bool = False
@@ -53,7 +53,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Converted:
+class Conversion:
     """What became of the rows. Besides what was written and refused, what a reader of results should know.
 
     `drift`: whose lists differ from those of the evaluator's checkout. `argument_changed`: in whose list of selected
@@ -64,18 +64,18 @@ class Converted:
     evaluator_commit: str
     revision: str | None
     written: list[str] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedRow] = field(default_factory=list)
     drift: dict[str, list[str]] = field(default_factory=dict)
     argument_changed: list[str] = field(default_factory=list)
     redacted: list[str] = field(default_factory=list)
 
 
 def convert(
-    rows: Rows, picked: Iterable[Instance], checkout: Checkout, output: Path, settings: Settings | None = None
-) -> Converted:
+    rows: SourceRows, picked: Iterable[Instance], checkout: Checkout, output: Path, settings: TaskSettings | None = None
+) -> Conversion:
     """Write a task folder for each of the `picked` instances of `rows`; one that is there already is replaced."""
-    settings = settings or Settings()
-    done = Converted(output, checkout.commit, rows.revision, refused=list(rows.refused))
+    settings = settings or TaskSettings()
+    done = Conversion(output, checkout.commit, rows.revision, refused=list(rows.refused))
     for one in picked:
         try:
             folder = output / one.instance_id
@@ -83,7 +83,7 @@ def convert(
                 raise UserError("is a folder of something else", where=str(folder), hint="name another folder: -o DIR")
             content = task_files(one, checkout, settings, rows.revision)
         except (NotInCheckout, ValueError) as error:
-            done.refused.append(Refused(None, one.instance_id, "", str(error)))
+            done.refused.append(RefusedRow(None, one.instance_id, "", str(error)))
             continue
         _replace(folder, content)
         done.written.append(one.instance_id)
@@ -101,7 +101,7 @@ def convert(
     return done
 
 
-def task_files(one: Instance, checkout: Checkout, settings: Settings, revision: str | None) -> dict[str, bytes]:
+def task_files(one: Instance, checkout: Checkout, settings: TaskSettings, revision: str | None) -> dict[str, bytes]:
     """Every file of an instance's task, by path. Raises ValueError for an instance that cannot become one."""
     tests = files_of(one.test_patch)
     if not tests:
@@ -198,7 +198,7 @@ def _without_fix(one: Instance, prose: str) -> str:
     return prose
 
 
-def _dockerfile(one: Instance, checkout: Checkout, settings: Settings) -> str:
+def _dockerfile(one: Instance, checkout: Checkout, settings: TaskSettings) -> str:
     start = checkout.build_dockerfile(one.instance_id) if settings.build else f"FROM {one.image}\n"
     # The images start bash whatever command they are given; Harbor gives one that waits.
     fixes = "".join(f" {fix}" for fix in one.fixes)
@@ -206,7 +206,7 @@ def _dockerfile(one: Instance, checkout: Checkout, settings: Settings) -> str:
     return f"{start}ENTRYPOINT []\nWORKDIR {WORKDIR}\nCOPY prune.sh /prune.sh\n{prune}\n"
 
 
-def _task_toml(one: Instance, commit: str, settings: Settings, revision: str | None, collect: str) -> str:
+def _task_toml(one: Instance, commit: str, settings: TaskSettings, revision: str | None, collect: str) -> str:
     # Neither the id nor the commit of the fix is in what Harbor might show inside: a digest stands for both.
     digest = hashlib.sha256(one.instance_id.encode()).hexdigest()[:16]
     owner, name = one.repo.lower().split("/")

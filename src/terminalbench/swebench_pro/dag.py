@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.workflow.history import Attempt, History
+from terminalbench.workflow.history import History, StepAttempt
 from terminalbench.workflow.model import Artifact
-from terminalbench.workflow.trace import Ending
+from terminalbench.workflow.trace import WorkflowEnding
 
 VERSION = "1.0"
 
@@ -26,7 +26,7 @@ class EdgeKind(StrEnum):
     ESCALATION = "escalation"
 
 
-class Status(StrEnum):
+class ArtifactStatus(StrEnum):
     """What became of an artifact."""
 
     PENDING = "pending"
@@ -48,8 +48,8 @@ class Node(msgspec.Struct, frozen=True):
     """One attempt with what it made."""
 
     id: str
-    attempt: Attempt
-    status: Status
+    attempt: StepAttempt
+    status: ArtifactStatus
     content: str
     kind: str | None
 
@@ -95,7 +95,7 @@ def build(run: str, history: History, artifacts: Mapping[str, Artifact]) -> Dag:
     return Dag(run, history, tuple(nodes), tuple(edges))
 
 
-def _node(run: str, attempt: Attempt, artifact: Artifact | None, status: Status) -> Node:
+def _node(run: str, attempt: StepAttempt, artifact: Artifact | None, status: ArtifactStatus) -> Node:
     named = f"{run}\n{attempt.step}\n{attempt.cycle}\n{attempt.attempt}\n{attempt.number}"
     return Node(
         hashlib.sha256(named.encode()).hexdigest()[:32],
@@ -106,19 +106,19 @@ def _node(run: str, attempt: Attempt, artifact: Artifact | None, status: Status)
     )
 
 
-def _status(attempt: Attempt, history: History) -> Status:
+def _status(attempt: StepAttempt, history: History) -> ArtifactStatus:
     """What became of an attempt. One that the run was ended at, before its step had passed, has no verdict."""
     if attempt.rejected_by is not None:
-        return Status.REJECTED
+        return ArtifactStatus.REJECTED
     if (
         attempt is history.attempts[-1]
-        and history.ending is not Ending.DONE
+        and history.ending is not WorkflowEnding.DONE
         and attempt.step not in history.passed_steps
     ):
-        return Status.PENDING
+        return ArtifactStatus.PENDING
     later = (one for one in history.escalations if one.number > attempt.number)
     again = any(attempt.step in (one.invalidated or one.targets) for one in later)
-    return Status.SUPERSEDED if again else Status.ACCEPTED
+    return ArtifactStatus.SUPERSEDED if again else ArtifactStatus.ACCEPTED
 
 
 def object_path(node: str) -> str:

@@ -3,7 +3,7 @@
 from html import escape
 
 from terminalbench.report.charts.svg import num, tip
-from terminalbench.swebench_pro.dag import Dag, EdgeKind, Node, Status
+from terminalbench.swebench_pro.dag import ArtifactStatus, Dag, EdgeKind, Node
 from terminalbench.text.foreign import cut, flat, visible
 from terminalbench.text.numbers import UNKNOWN, dollars, duration, plural, tokens
 
@@ -100,10 +100,10 @@ def _box(node: Node, x: float, y: float) -> str:
 
 
 _WORDS = {
-    Status.ACCEPTED: "accepted",
-    Status.REJECTED: "rejected",
-    Status.PENDING: "no verdict",
-    Status.SUPERSEDED: "accepted, then redone",
+    ArtifactStatus.ACCEPTED: "accepted",
+    ArtifactStatus.REJECTED: "rejected",
+    ArtifactStatus.PENDING: "no verdict",
+    ArtifactStatus.SUPERSEDED: "accepted, then redone",
 }
 
 

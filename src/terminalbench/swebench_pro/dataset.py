@@ -108,7 +108,7 @@ def image_of(instance_id: str, repo: str, tag: str = "") -> str:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedRow:
     """A row that makes no task: its number (from 1) where it is known, its id, the column, and what is wrong."""
 
     row: int | None
@@ -124,16 +124,16 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SourceRows:
     """What a source holds. `revision` is the commit of the dataset, where the source knows it."""
 
     source: str
     instances: tuple[Instance, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedRow, ...]
     revision: str | None = None
 
 
-def read_rows(source: str, split: str = "test") -> Rows:
+def read_rows(source: str, split: str = "test") -> SourceRows:
     """The instances in a file, or in `hf:REVISION`; a row that is no instance is refused by name."""
     revision = None
     if source.startswith(HF):
@@ -143,7 +143,7 @@ def read_rows(source: str, split: str = "test") -> Rows:
     else:
         files = [Path(source)]
     instances: dict[str, Instance] = {}
-    refused: list[Refused] = []
+    refused: list[RefusedRow] = []
     number = 0
     for file in files:
         for row in _records(file):
@@ -151,16 +151,16 @@ def read_rows(source: str, split: str = "test") -> Rows:
             try:
                 instance = instance_of(row)
                 if instance.instance_id.lower() in instances:
-                    raise _Column("instance_id", "is that of an earlier row")
-            except _Column as error:
+                    raise _ColumnError("instance_id", "is that of an earlier row")
+            except _ColumnError as error:
                 given = row.get("instance_id")
-                refused.append(Refused(number, given if isinstance(given, str) else None, error.column, error.why))
+                refused.append(RefusedRow(number, given if isinstance(given, str) else None, error.column, error.why))
             else:
                 instances[instance.instance_id.lower()] = instance
-    return Rows(source, tuple(instances.values()), tuple(refused), revision)
+    return SourceRows(source, tuple(instances.values()), tuple(refused), revision)
 
 
-class _Column(ValueError):
+class _ColumnError(ValueError):
     def __init__(self, column: str, why: str) -> None:
         super().__init__(f"{column} {why}")
         self.column, self.why = column, why
@@ -173,7 +173,7 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
         try:
             return read(row.get(column))
         except CellError as error:
-            raise _Column(column, str(error)) from error
+            raise _ColumnError(column, str(error)) from error
 
     found = {column: cell(column) for column in ("instance_id", "repo", "base_commit", "repo_language")}
     for column, pattern, what in (
@@ -182,20 +182,20 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
         ("base_commit", _COMMIT, "a commit of 40 hexadecimal digits"),
     ):
         if not pattern.fullmatch(found[column]) or len(found[column]) > _LONGEST_ID:
-            raise _Column(column, f"is not {what}" if found[column] else "is empty")
+            raise _ColumnError(column, f"is not {what}" if found[column] else "is empty")
     language = LANGUAGES.get(found["repo_language"].strip().lower())
     if language is None:
         known = ", ".join(LANGUAGES)
-        raise _Column("repo_language", f'is "{found["repo_language"]}", which is none of {known}')
+        raise _ColumnError("repo_language", f'is "{found["repo_language"]}", which is none of {known}')
     lists = {c: cell(c, names) for c in ("fail_to_pass", "pass_to_pass", "selected_test_files_to_run")}
     for column in ("fail_to_pass", "selected_test_files_to_run"):
         if not lists[column]:
-            raise _Column(column, "is empty")
+            raise _ColumnError(column, "is empty")
     texts = {column: cell(column, prose) for column in ("problem_statement", "requirements", "interface")}
     patches = {column: cell(column) for column in ("patch", "test_patch")}
     for column, value in (texts | patches).items():
         if column in _FILLED and not value.strip():
-            raise _Column(column, "is empty")
+            raise _ColumnError(column, "is empty")
     return Instance(
         instance_id=found["instance_id"],
         repo=found["repo"],

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.records.values import known_total
-from terminalbench.swebench_pro.rows import ResultRow, Rows, Standing, read_results
-from terminalbench.swebench_pro.runs import TRACES, history_of
+from terminalbench.swebench_pro.rows import ResultRow, ResultRows, RunVerdict, read_results
+from terminalbench.swebench_pro.runs import DAGS, TRACES, history_of
 from terminalbench.text.foreign import flat
 from terminalbench.workflow.history import Escalation, History
 
@@ -59,7 +59,7 @@ class Run:
 
 
 @dataclass
-class Helped:
+class EscalationCount:
     """How often one thing was escalated for, or to: and in how many cases the step passed afterwards."""
 
     times: int = 0
@@ -77,16 +77,16 @@ class Helped:
 class Escalations:
     """All escalations, those of resolved runs too, by the guard that stagnated and by the step they went to."""
 
-    total: Helped = field(default_factory=Helped)
+    total: EscalationCount = field(default_factory=EscalationCount)
     runs: int = 0
     runs_resolved: int = 0
-    by_guard: dict[str, Helped] = field(default_factory=lambda: defaultdict(Helped))
-    by_target: dict[str, Helped] = field(default_factory=lambda: defaultdict(Helped))
+    by_guard: dict[str, EscalationCount] = field(default_factory=lambda: defaultdict(EscalationCount))
+    by_target: dict[str, EscalationCount] = field(default_factory=lambda: defaultdict(EscalationCount))
 
     def count(self, row: ResultRow, found: Sequence[Escalation]) -> None:
         """Take those of one run in."""
         self.runs += bool(found)
-        self.runs_resolved += bool(found) and row.standing is Standing.RESOLVED
+        self.runs_resolved += bool(found) and row.standing is RunVerdict.RESOLVED
         for escalation in found:
             self.total.count(escalation)
             self.by_guard[escalation.guard or "(unknown)"].count(escalation)
@@ -99,9 +99,10 @@ class Sums:
     """What the runs of an arm came to, took and cost. Unknown amounts are counted, never taken for nothing."""
 
     runs: int = 0
-    standings: Counter[Standing] = field(default_factory=Counter)
+    standings: Counter[RunVerdict] = field(default_factory=Counter)
     retries: int | None = None
     retries_unknown: int = 0
+    failed_attempts: int | None = None
     tokens: int | None = None
     tokens_unknown: int = 0
     cost_usd: float | None = None
@@ -118,10 +119,11 @@ class Sums:
         self.standings[row.standing] += 1
         self.oracle |= row.oracle
         self.simulated |= row.simulated
-        if row.standing is Standing.NOT_RUN:
+        if row.standing is RunVerdict.NOT_RUN:
             return
         self.retries = known_total((self.retries, row.retry_count))
         self.retries_unknown += row.retry_count is None
+        self.failed_attempts = known_total((self.failed_attempts, row.failed_attempts))
         self.tokens = known_total((self.tokens, row.total_tokens))
         self.tokens_unknown += row.total_tokens is None
         self.cost_usd = known_total((self.cost_usd, row.cost_usd))
@@ -136,8 +138,11 @@ class Sums:
 
 
 @dataclass
-class Analysis:
-    """Everything that is told. `escalations` None: traces were not read; `no_trace` runs had none."""
+class ErrorAnalysis:
+    """Everything that is told. `escalations` None: traces were not read; `no_trace` runs had none.
+
+    `legacy` rows are AtomicGuard's own, which were not imported.
+    """
 
     source: str
     rows: int = 0
@@ -147,40 +152,47 @@ class Analysis:
     instances: int = 0
     arms: dict[str, Sums] = field(default_factory=dict)
     total: Sums = field(default_factory=Sums)
-    runs: dict[Standing, list[Run]] = field(default_factory=lambda: {standing: [] for standing in Standing})
+    runs: dict[RunVerdict, list[Run]] = field(default_factory=lambda: {standing: [] for standing in RunVerdict})
     guards: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     escalations: Escalations | None = None
     no_trace: int = 0
     bad_trace_lines: int = 0
+    legacy: int = 0
 
 
-def analyze(results: Path, *, traces: bool = True) -> Analysis:
+def analyze(results: Path, *, traces: bool = True) -> ErrorAnalysis:
     """Read a results file and, unless told not to, the traces beside it."""
-    return analyze_rows(read_results(results), str(results), results.parent / TRACES if traces else None)
+    found = read_results(results)
+    analysis = analyze_rows(found, str(results), results.parent / TRACES if traces else None)
+    graph = next(results.parent.glob(f"{DAGS}/*/*/index.json"), None)
+    if graph is not None and not (graph.parent / "dag.html").exists():  # ours have that page beside it
+        analysis.legacy = sum(row.outcome is None and row.workflow is None for row in found.rows)
+    return analysis
 
 
-def analyze_rows(found: Rows, source: str, traces: Path | None) -> Analysis:
+def analyze_rows(found: ResultRows, source: str, traces: Path | None) -> ErrorAnalysis:
     """The same of rows that were read."""
     if traces is not None and not traces.is_dir():
         traces = None
-    analysis = Analysis(source, len(found.rows), found.bad_lines, found.repeated)
+    analysis = ErrorAnalysis(source, len(found.rows), found.bad_lines, found.repeated)
     analysis.models = tuple(dict.fromkeys(row.model for row in found.rows if row.model))
     analysis.instances = len({row.instance_id for row in found.rows})
     analysis.escalations = Escalations() if traces is not None else None
+    analysis.legacy = sum(row.is_legacy for row in found.rows)
     for row in found.rows:
         analysis.arms.setdefault(row.arm, Sums()).count(row)
         analysis.total.count(row)
-        history = history_of(traces, row) if traces is not None and row.standing is not Standing.NOT_RUN else None
+        history = history_of(traces, row) if traces is not None and row.standing is not RunVerdict.NOT_RUN else None
         if history is None:
-            analysis.no_trace += traces is not None and row.standing is not Standing.NOT_RUN
+            analysis.no_trace += traces is not None and row.standing is not RunVerdict.NOT_RUN
         elif analysis.escalations is not None:
             analysis.escalations.count(row, history.escalations)
             analysis.bad_trace_lines += history.bad_lines
-        if row.standing in (Standing.RESOLVED, Standing.NOT_RUN, Standing.PENDING):
+        if row.standing in (RunVerdict.RESOLVED, RunVerdict.NOT_RUN, RunVerdict.PENDING):
             continue
         run = Run(row, tuple(_retries(history, row)), history.escalations if history is not None else ())
         analysis.runs[row.standing].append(run)
-        if row.standing is Standing.GAVE_UP:
+        if row.standing is RunVerdict.GAVE_UP:
             analysis.guards[row.arm][run.guard] += 1
     return analysis
 
@@ -189,7 +201,7 @@ def _retries(history: History | None, row: ResultRow) -> Iterator[Retry]:
     """The attempts that guards rejected, in order."""
     rejected = [(one, by) for one in (history.attempts if history else ()) if (by := one.rejected_by) is not None]
     for place, (attempt, by) in enumerate(rejected, start=1):
-        final = place == len(rejected) and row.standing is Standing.GAVE_UP
+        final = place == len(rejected) and row.standing is RunVerdict.GAVE_UP
         yield Retry(attempt.step, attempt.cycle, attempt.attempt, by.guard, error_summary(by.feedback), final)
 
 
@@ -206,7 +218,7 @@ def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def document(analysis: Analysis, at: datetime) -> dict[str, Any]:
+def document(analysis: ErrorAnalysis, at: datetime) -> dict[str, Any]:
     """The analysis for programs."""
     every = analysis.escalations
     return {
@@ -216,6 +228,7 @@ def document(analysis: Analysis, at: datetime) -> dict[str, Any]:
         "rows": analysis.rows,
         "bad_lines": analysis.bad_lines,
         "repeated_rows": analysis.repeated,
+        "legacy_rows": analysis.legacy,
         "models": list(analysis.models),
         "instances": analysis.instances,
         "arms": {arm: _sums(sums) for arm, sums in analysis.arms.items()},
@@ -230,18 +243,19 @@ def document(analysis: Analysis, at: datetime) -> dict[str, Any]:
             "targets": {name: _helped(one) for name, one in ordered(every.by_target)},
         },
         "runs_without_trace": analysis.no_trace if every is not None else None,
-        "failures": [_failure(run) for run in analysis.runs[Standing.GAVE_UP]],
-        "errors": [_failure(run) for run in analysis.runs[Standing.ERROR]],
-        "unresolved": [_failure(run) for run in analysis.runs[Standing.UNRESOLVED]],
+        "failures": [_failure(run) for run in analysis.runs[RunVerdict.GAVE_UP]],
+        "errors": [_failure(run) for run in analysis.runs[RunVerdict.ERROR]],
+        "unresolved": [_failure(run) for run in analysis.runs[RunVerdict.UNRESOLVED]],
     }
 
 
 def _sums(sums: Sums) -> dict[str, Any]:
     return {
         "runs": sums.runs,
-        **{str(standing).replace(" ", "_"): sums.standings[standing] for standing in Standing},
+        **{str(standing).replace(" ", "_"): sums.standings[standing] for standing in RunVerdict},
         "retries": sums.retries,
         "retries_unknown": sums.retries_unknown,
+        "failed_attempts": sums.failed_attempts,
         "total_tokens": sums.tokens,
         "tokens_unknown": sums.tokens_unknown,
         "cost_usd": sums.cost_usd,
@@ -253,11 +267,11 @@ def _sums(sums: Sums) -> dict[str, Any]:
     }
 
 
-def _helped(one: Helped) -> dict[str, int]:
+def _helped(one: EscalationCount) -> dict[str, int]:
     return {"times": one.times, "helped": one.helped, "unknown": one.unknown}
 
 
-def ordered(found: Mapping[str, Helped]) -> list[tuple[str, Helped]]:
+def ordered(found: Mapping[str, EscalationCount]) -> list[tuple[str, EscalationCount]]:
     """The most frequent first."""
     return sorted(found.items(), key=lambda item: (-item[1].times, item[0]))
 

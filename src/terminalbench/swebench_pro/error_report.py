@@ -6,36 +6,38 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from textwrap import fill
 
 from terminalbench.files import write_bytes
 from terminalbench.json_files import encode_json
-from terminalbench.swebench_pro.error_analysis import Analysis, Helped, Run, Sums, document, mean, ordered
-from terminalbench.swebench_pro.rows import Standing
+from terminalbench.swebench_pro.error_analysis import ErrorAnalysis, EscalationCount, Run, Sums, document, mean, ordered
+from terminalbench.swebench_pro.rows import RunVerdict
 from terminalbench.text.foreign import flat, short
 from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, count, duration, percent, plural, tokens
 from terminalbench.text.oracle import named
+from terminalbench.text.paths import typed
 from terminalbench.text.table import fitted
 
 REPORT, ERRORS = "final_error_analysis", "final_errors"
 _ERROR_LETTERS = 300
 _WIDTH = 80
-_SUMMARY = dict(zip(Standing, ("resolved", "unresolved", "gave up", "errors", "pending", "not run"), strict=True))
-_SELDOM = (Standing.PENDING, Standing.NOT_RUN)
+_SUMMARY = dict(zip(RunVerdict, ("resolved", "unresolved", "gave up", "errors", "pending", "not run"), strict=True))
+_SELDOM = (RunVerdict.PENDING, RunVerdict.NOT_RUN)
 """What has a column only where there is some of it."""
 
 
 @dataclass(frozen=True)
-class Written:
+class ErrorReportFiles:
     """The files of an analysis."""
 
     report: Path
     errors: Path
 
 
-def write(analysis: Analysis, folder: Path, at: datetime) -> Written:
+def write(analysis: ErrorAnalysis, folder: Path, at: datetime) -> ErrorReportFiles:
     """Write report and document, and point `latest` at them."""
     stamp = at.strftime("%Y%m%d_%H%M%S")
-    files = Written(folder / f"{REPORT}_{stamp}.md", folder / f"{ERRORS}_{stamp}.json")
+    files = ErrorReportFiles(folder / f"{REPORT}_{stamp}.md", folder / f"{ERRORS}_{stamp}.json")
     for path, data in (
         (files.report, report(analysis, at).encode(errors="replace")),
         (files.errors, encode_json(document(analysis, at))),
@@ -49,10 +51,10 @@ def write(analysis: Analysis, folder: Path, at: datetime) -> Written:
     return files
 
 
-def summary(analysis: Analysis) -> Iterator[str]:
+def summary(analysis: ErrorAnalysis) -> Iterator[str]:
     """The analysis in a few lines that fit a terminal."""
     order = [
-        one for one in Standing if one not in _SELDOM or any(sums.standings[one] for sums in analysis.arms.values())
+        one for one in RunVerdict if one not in _SELDOM or any(sums.standings[one] for sums in analysis.arms.values())
     ]
     rows = [
         [short(_badged(item), 30), str(item[1].runs), *(str(item[1].standings[standing]) for standing in order)]
@@ -65,18 +67,29 @@ def summary(analysis: Analysis) -> Iterator[str]:
         yield "given up at: " + ", ".join(f"{guard} {n}" for guard, n in guards.most_common(5))
     if analysis.escalations is not None and analysis.escalations.total.times:
         yield f"{plural(analysis.escalations.total.times, 'escalation')}. {_help(analysis.escalations.total)}"
+    if analysis.legacy:
+        yield fill(_legacy(analysis), _WIDTH, break_long_words=False, break_on_hyphens=False)
     if analysis.bad_lines:
         yield f"{plural(analysis.bad_lines, 'line')} of the results could not be read"
 
 
-def report(analysis: Analysis, at: datetime) -> str:
+def _legacy(analysis: ErrorAnalysis) -> str:
+    folder = typed(Path(analysis.source).parent)
+    what = plural(analysis.legacy, "row is", "rows are")
+    return (
+        f"{what} of AtomicGuard's own runner, which calls failures a success and leaves out rejected attempts. "
+        f"Import them first: tbench swebench-pro import {folder} --output-dir IMPORTED"
+    )
+
+
+def report(analysis: ErrorAnalysis, at: datetime) -> str:
     """The analysis for people."""
     lines: list[str] = [f"# Final error analysis ({at:%Y-%m-%d %H:%M} UTC)", "", *_overview(analysis)]
     lines += ["", "## Arms", "", *_arms(analysis), "", *_guards(analysis), "", *_escalations(analysis)]
     for title, standing in (
-        ("Runs that were given up", Standing.GAVE_UP),
-        ("Errors without a verdict", Standing.ERROR),
-        ("Patches that did not resolve their instance", Standing.UNRESOLVED),
+        ("Runs that were given up", RunVerdict.GAVE_UP),
+        ("Errors without a verdict", RunVerdict.ERROR),
+        ("Patches that did not resolve their instance", RunVerdict.UNRESOLVED),
     ):
         lines += ["", f"## {title} ({count(len(analysis.runs[standing]))})", "", *_runs(analysis, standing)]
     lines += ["", "## Cost", "", *_cost(analysis)]
@@ -93,7 +106,7 @@ def _cell(value: object) -> str:
     return flat(str(value)).replace("\\", "\\\\").replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
 
 
-def _overview(analysis: Analysis) -> list[str]:
+def _overview(analysis: ErrorAnalysis) -> list[str]:
     total, n = analysis.total, analysis.total.standings
     facts = [
         ("Results", analysis.source),
@@ -101,7 +114,7 @@ def _overview(analysis: Analysis) -> list[str]:
         ("Arms", ", ".join(map(_badged, analysis.arms.items()))),
         ("Instances", count(analysis.instances)),
         ("Total runs", count(total.runs)),
-        *((str(standing).capitalize(), count(n[standing])) for standing in Standing if n[standing]),
+        *((str(standing).capitalize(), count(n[standing])) for standing in RunVerdict if n[standing]),
         ("Retries", _retries(total)),
         ("Total tokens", tokens(total.tokens, total.tokens_unknown)),
         ("Cost", cost(total.cost_usd, total.cost_unknown)),
@@ -109,11 +122,14 @@ def _overview(analysis: Analysis) -> list[str]:
         ("Mean set-up time", duration(mean(total.init))),
         ("Mean workflow time", duration(mean(total.work))),
     ]
+    if total.failed_attempts is not None:
+        facts.append(("Failed attempts", count(total.failed_attempts)))
     if analysis.bad_lines:
         facts.append(("Lines that are no row", count(analysis.bad_lines)))
     if analysis.repeated:
         facts.append(("Rows that a later one replaces", count(analysis.repeated)))
-    return ["## Experiment overview", "", *_table(("", ""), facts)]
+    note = ["", _legacy(analysis)] if analysis.legacy else []
+    return ["## Experiment overview", "", *_table(("", ""), facts), *note]
 
 
 def _badged(item: tuple[str, Sums]) -> str:
@@ -130,20 +146,27 @@ def _retries(sums: Sums) -> str:
     )
 
 
-def _arms(analysis: Analysis) -> list[str]:
-    head = ("Arm", "Runs", *(str(s).capitalize() for s in Standing), "Resolved of tested", "Retries", "Mean wall time")
+def _arms(analysis: ErrorAnalysis) -> list[str]:
+    head = (
+        "Arm",
+        "Runs",
+        *(str(s).capitalize() for s in RunVerdict),
+        "Resolved of tested",
+        "Retries",
+        "Mean wall time",
+    )
     rows = []
     for arm, sums in analysis.arms.items():
         n = sums.standings
-        tested = sums.runs - n[Standing.NOT_RUN] - n[Standing.ERROR] - n[Standing.PENDING]
-        share = percent(n[Standing.RESOLVED] / tested) if tested else NOTHING
+        tested = sums.runs - n[RunVerdict.NOT_RUN] - n[RunVerdict.ERROR] - n[RunVerdict.PENDING]
+        share = percent(n[RunVerdict.RESOLVED] / tested) if tested else NOTHING
         retries = _retries(sums)
         name = _badged((arm, sums))
-        rows.append((name, sums.runs, *(n[s] for s in Standing), share, retries, duration(mean(sums.wall))))
+        rows.append((name, sums.runs, *(n[s] for s in RunVerdict), share, retries, duration(mean(sums.wall))))
     return _table(head, rows)
 
 
-def _guards(analysis: Analysis) -> list[str]:
+def _guards(analysis: ErrorAnalysis) -> list[str]:
     lines = ["## Failures by arm and final guard", ""]
     if not analysis.guards:
         return [*lines, "No run was given up."]
@@ -158,7 +181,7 @@ def _guards(analysis: Analysis) -> list[str]:
     return [*lines, *_table(("Arm", "Given up", "Final guard"), rows)]
 
 
-def _escalations(analysis: Analysis) -> list[str]:
+def _escalations(analysis: ErrorAnalysis) -> list[str]:
     found, lines = analysis.escalations, ["## Escalations", ""]
     if found is None:
         return [*lines, "Traces were not read."]
@@ -176,12 +199,12 @@ def _escalations(analysis: Analysis) -> list[str]:
     return lines[:-1]
 
 
-def _help(one: Helped) -> str:
+def _help(one: EscalationCount) -> str:
     known = one.times - one.unknown
     return f"The step passed afterwards in {one.helped} of {known} cases." if known else "None was decided."
 
 
-def _runs(analysis: Analysis, standing: Standing) -> Iterator[str]:
+def _runs(analysis: ErrorAnalysis, standing: RunVerdict) -> Iterator[str]:
     found = analysis.runs[standing]
     if not found:
         yield "None."
@@ -198,7 +221,7 @@ def _runs(analysis: Analysis, standing: Standing) -> Iterator[str]:
             yield ""
 
 
-def _run(run: Run, standing: Standing) -> Iterator[str]:
+def _run(run: Run, standing: RunVerdict) -> Iterator[str]:
     row = run.row
     attempt = f" #{row.attempt}" if row.attempt != 1 else ""
     yield f"- **{_cell(row.instance_id)}**{attempt}: {_cell(_why(run, standing))}"
@@ -213,25 +236,26 @@ def _run(run: Run, standing: Standing) -> Iterator[str]:
         yield ""
 
 
-def _why(run: Run, standing: Standing) -> str:
+def _why(run: Run, standing: RunVerdict) -> str:
     row = run.row
-    if standing is Standing.ERROR:
+    if standing is RunVerdict.ERROR:
         said = ": ".join(part for part in (row.error_class or row.outcome, row.error) if part)
         return flat(said, _ERROR_LETTERS) or UNKNOWN
     tried = f"{UNKNOWN} retries" if row.retry_count is None else plural(row.retry_count, "retry", "retries")
     many = len(run.escalations) or row.escalation_count or 0
     escalated = f", {plural(many, 'escalation')}" if many else ""
-    if standing is Standing.GAVE_UP:
+    if standing is RunVerdict.GAVE_UP:
         why = f" ({row.failure})" if row.failure else ""
-        return f"failed at {row.failed_step or UNKNOWN} by {run.guard}{why}; {tried}{escalated}"
+        best = "; its best patch was handed in" if row.best_submitted else ""
+        return f"failed at {row.failed_step or UNKNOWN} by {run.guard}{why}; {tried}{escalated}{best}"
     lines = row.patch_content.count("\n")
     return f"a patch of {plural(lines, 'line')}; {tried}{escalated}"
 
 
-def _cost(analysis: Analysis) -> list[str]:
+def _cost(analysis: ErrorAnalysis) -> list[str]:
     rows = []
     for arm, sums in analysis.arms.items():
-        resolved = sums.standings[Standing.RESOLVED]
+        resolved = sums.standings[RunVerdict.RESOLVED]
         known = sums.cost_usd is not None and not sums.cost_unknown
         each = cost((sums.cost_usd or 0.0) / resolved) if resolved and known else NOTHING
         money = cost(sums.cost_usd, sums.cost_unknown)

@@ -33,10 +33,10 @@ from terminalbench.swebench_pro.convert import ROW_FILE
 from terminalbench.swebench_pro.evaluator import Checkout
 from terminalbench.swebench_pro.instances import TaskInstance
 from terminalbench.swebench_pro.predictions import Predictions
-from terminalbench.swebench_pro.verdicts import FILE, State, Verdict, merge
+from terminalbench.swebench_pro.verdicts import FILE, PatchVerdict, VerdictState, merge
 
 if TYPE_CHECKING:
-    from terminalbench.lab.run import Ended
+    from terminalbench.lab.run import FinishedRun
 
 FOLDER = "evaluation"
 _SAID = "eval_error: "
@@ -45,19 +45,20 @@ _LOG_BYTES = 20_000
 
 
 @dataclass(frozen=True)
-class Local:
-    """How an evaluation runs as a batch: where its trials run, how many at once, how long the tests may take."""
+class LocalEvaluation:
+    """How an evaluation runs as a batch: where its trials run, by which executor, how many at once, how long each."""
 
     container_env: str = "docker"
     workers: int = 4
     timeout_sec: float | None = None
+    executor: str | None = None
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationResult:
     """What an evaluation found. `batches` are where its trials are, when they were trials."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[PatchVerdict, ...]
     file: Path
     batches: tuple[Path, ...] = ()
     interrupted: bool = False
@@ -68,9 +69,9 @@ def evaluate_local(
     predictions: Sequence[Predictions],
     instances: Sequence[TaskInstance],
     folder: Path,
-    settings: Local,
+    settings: LocalEvaluation,
     listener: Told | None = None,
-) -> Evaluated:
+) -> EvaluationResult:
     """Run every patch as a trial: agent `patch`, one profile a file. What has a verdict already is not run again.
 
     A batch is every profile on every task: files that have patches for other instances are another batch.
@@ -81,13 +82,13 @@ def evaluate_local(
     groups.pop(frozenset(), None)
     if not groups:
         raise UserError("no prediction is of an instance of these tasks", where=str(predictions[0].file.parent))
-    done = Evaluated((), folder / FILE)
+    done = EvaluationResult((), folder / FILE)
     for names, arms in groups.items():
         keys = _keys(arms)
         ended = _run(arms, keys, [one for one in instances if one.instance_id in names], folder, settings, listener)
         verdicts = _verdicts(arms, keys, ended)
         merge(done.file, verdicts)
-        done = Evaluated(
+        done = EvaluationResult(
             (*done.verdicts, *verdicts),
             done.file,
             (*done.batches, ended.batch.folder),
@@ -104,9 +105,9 @@ def _run(
     keys: Mapping[str, str],
     instances: Sequence[TaskInstance],
     folder: Path,
-    settings: Local,
+    settings: LocalEvaluation,
     listener: Told | None,
-) -> "Ended":
+) -> "FinishedRun":
     slug, text = _experiment(arms, keys, instances, folder, settings)
     file = folder / f"{slug}.toml"
     write_project_file(file, text)
@@ -122,16 +123,16 @@ def evaluate_official(
     instances: Sequence[TaskInstance],
     folder: Path,
     checkout: Checkout,
-    drive: official.Drive,
-) -> Evaluated:
+    drive: official.EvaluatorSettings,
+) -> EvaluationResult:
     """Have the official evaluator judge every file, one after the other; each is kept when it is done."""
     rows = official.rows_of([one.folder for one in instances], ROW_FILE)
-    verdicts: list[Verdict] = []
+    verdicts: list[PatchVerdict] = []
     for arm in predictions:
         found = official.evaluate(checkout, rows, arm, folder / "official", drive)
         merge(folder / FILE, found)
         verdicts += found
-    return Evaluated(tuple(verdicts), folder / FILE)
+    return EvaluationResult(tuple(verdicts), folder / FILE)
 
 
 def _keys(predictions: Sequence[Predictions]) -> dict[str, str]:
@@ -150,7 +151,7 @@ def _experiment(
     keys: Mapping[str, str],
     instances: Sequence[TaskInstance],
     folder: Path,
-    settings: Local,
+    settings: LocalEvaluation,
 ) -> tuple[str, str]:
     """Slug and text of the experiment file. The slug names patches and tasks: other ones are another batch."""
     import tomlkit
@@ -170,6 +171,8 @@ def _experiment(
         "parallel": settings.workers,
         "profiles_parallel": 1,
     }
+    if settings.executor is not None:
+        settings_table["executor"] = settings.executor
     if settings.timeout_sec is not None:
         factor = settings.timeout_sec / _verifier_sec(instances)
         settings_table["harbor_args"] = ["--verifier-timeout-multiplier", f"{factor:.6f}"]
@@ -220,26 +223,28 @@ def _why(batch: Batch, cell: CellState) -> str:
     return cell.reason or str(cell.outcome)
 
 
-def _verdicts(predictions: Sequence[Predictions], keys: Mapping[str, str], ended: "Ended") -> list[Verdict]:
+def _verdicts(predictions: Sequence[Predictions], keys: Mapping[str, str], ended: "FinishedRun") -> list[PatchVerdict]:
     arms = {keys[arm.arm]: arm for arm in predictions}
     found = []
     for cell in ended.view.cells:
         arm, name = arms.get(cell.profile), cell.task.id
         if arm is None or name not in arm.patches:
             continue
-        states = {Outcome.PASSED: State.RESOLVED, Outcome.FAILED: State.UNRESOLVED}
-        state = states.get(cell.outcome, State.EVAL_ERROR)
-        rewards = cell.row.trial.rewards if cell.row is not None and cell.row.trial is not None else {}
+        states = {Outcome.PASSED: VerdictState.RESOLVED, Outcome.FAILED: VerdictState.UNRESOLVED}
+        state = states.get(cell.outcome, VerdictState.EVAL_ERROR)
+        trial = cell.row.trial if cell.row is not None else None
+        rewards = trial.rewards if trial is not None else {}
         applied = rewards.get("patch_applied")
         found.append(
-            Verdict(
+            PatchVerdict(
                 instance_id=name,
                 arm=arm.arm,
                 state=state,
                 patch=hashlib.sha256(arm.patches[name].encode()).hexdigest(),
                 patch_applied=None if applied is None else applied >= 1,
                 empty=name in arm.empty,
-                reason=_why(ended.batch, cell) if state is State.EVAL_ERROR else None,
+                reason=_why(ended.batch, cell) if state is VerdictState.EVAL_ERROR else None,
+                suspect=tuple(trial.suspect) if trial is not None else (),
             )
         )
     return found

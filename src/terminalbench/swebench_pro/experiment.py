@@ -1,136 +1,73 @@
-"""An experiment over arms and instances: one experiment file in the output folder, one batch, projections at its end.
+"""An experiment over arms and instances: one experiment file in the output folder, one batch, projections beside it.
 
-An arm is a profile with the agent `guarded`, an instance is a task. The file is written once; going on with it means
-that arms, model and instances are the same, and says what differs when they are not.
+An arm is a profile, an instance is a task. Going on with an experiment may add arms, instances and attempts; what is
+gone or changed is said, and refused.
 """
 
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from terminalbench.errors import UserError, did_you_mean
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.profile_changes import summaries
-from terminalbench.experiments.tables import SCHEMA_VERSION, SLUG
+from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.experiments.write import experiment_toml
 from terminalbench.files import write_project_file
 from terminalbench.json_files import read_json
 from terminalbench.lab.resume import resume
-from terminalbench.lab.run import Ended, run
+from terminalbench.lab.run import FinishedRun, run
 from terminalbench.locks import LockHeld, lock
+from terminalbench.records.event import Event
 from terminalbench.runner.growth import changed_settings
 from terminalbench.runner.run import Listener
-from terminalbench.secrets.find import WEAK, WEAK_HINT, is_weak
+from terminalbench.swebench_pro.arms import ArmModel, arm_profiles, hand_over_key, own_model, refuse_unknown_provider
 from terminalbench.swebench_pro.instances import TaskInstance
 from terminalbench.swebench_pro.output import SLUG as BATCH_SLUG
 from terminalbench.swebench_pro.output import Output
-from terminalbench.swebench_pro.projections import Projected, project
+from terminalbench.swebench_pro.projections import LiveProjection, ProjectionFiles, project
 from terminalbench.swebench_pro.rows import BASELINE
-from terminalbench.swebench_pro.workers import Sharing, at_start
+from terminalbench.swebench_pro.workers import WorkerSharing, at_start
 from terminalbench.text.numbers import plural, some
 
-AGENT = "guarded"
-KEY = "LLM_API_KEY"
-"""The variable that holds the key of whatever provider is named."""
-_BY_COLON = ("ollama", "local", "claude-code", "replay")
-"""Providers whose models are named `provider:model`; all others are LiteLLM's, `provider/model`."""
-_WITHOUT_TEMPERATURE = "claude-code"
-"""Asked at 0 only, retries too: its CLI takes no temperature."""
-_KEYS = {"together_ai": "TOGETHERAI_API_KEY"}
-_NO_KEY = "no-key-is-needed-here"
-"""No word of any text: Harbor cuts the values of keys out of every file of a trial."""
-_USUAL = frozenset({"openai", "openrouter", "huggingface", "anthropic", "gemini", "deepseek", "groq", "together_ai"})
-"""Providers that LiteLLM need not be loaded for to be known."""
 _ADDRESS = re.compile(r"https?://[^/\s]+")
 _DIFFERENCES = 12
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be run. `arms` are names of shipped workflows or files; `max_cost_usd` is the budget of the batch."""
+class ExperimentRequest:
+    """What is to be run. `arms` are as `swebench_pro.arms` reads them, `max_cost_usd` is the budget of the batch."""
 
     arms: tuple[str, ...]
     instances: tuple[TaskInstance, ...]
     tasks: Path
-    model: str
-    provider: str
-    base_url: str | None = None
+    asked: ArmModel
+    attempts: int = 1
     max_workers: int = 1
     trial_timeout_sec: float | None = None
     max_cost_usd: float | None = None
     container_env: str = "docker"
+    executor: str | None = None
 
 
 @dataclass(frozen=True)
-class Done:
+class ExperimentResult:
     """What became of it."""
 
-    ended: Ended
-    projected: Projected
+    ended: FinishedRun
+    projected: ProjectionFiles
 
 
-def model_name(provider: str, model: str) -> str:
-    """A model as the bench names it. A name that says its provider already stays as it is."""
-    if provider in _BY_COLON:
-        return model if model.startswith(f"{provider}:") else f"{provider}:{model}"
-    return model if model.startswith(f"{provider}/") else f"{provider}/{model}"
-
-
-def key_variable(provider: str) -> str | None:
-    """The variable in which LiteLLM looks for a provider's key; None where there is none."""
-    if provider in _BY_COLON:
-        return None
-    return _KEYS.get(provider, f"{re.sub(r'[^A-Za-z0-9]', '_', provider).upper()}_API_KEY")
-
-
-def hand_over_key(provider: str, base_url: str | None, environment: dict[str, str] | None = None) -> None:
-    """Put the key of `LLM_API_KEY` where the provider's is looked for, in this process only.
-
-    A server of one's own needs none: it is sent a word that is no key. One that is a word of other texts is refused.
-    """
-    found = os.environ if environment is None else environment
-    variable = key_variable(provider)
-    if variable is None:
-        return
-    source = next((name for name in (variable, KEY) if found.get(name)), None)
-    if source is None and not base_url:
-        raise UserError(f"{provider} needs a key: neither {KEY} nor {variable} is set", hint=f"export {KEY}=...")
-    found[variable] = found[source] if source is not None else _NO_KEY
-    if is_weak(found[variable]):
-        raise UserError(f"the key in {source} {WEAK}", hint=WEAK_HINT)
-
-
-def refuse_unknown_provider(provider: str, model: str) -> None:
-    """Refuse a provider that nothing knows, before a key of its is missed."""
-    if provider in _BY_COLON or provider in _USUAL:
-        return
-    from terminalbench.llm.litellm_model import unknown_provider
-
-    known = unknown_provider(model_name(provider, model))
-    if known is not None:
-        raise UserError(f'no provider is called "{provider}"', where="--provider", hint=did_you_mean(provider, known))
-
-
-def arm_key(arm: str) -> str:
-    """The profile of an arm: the name of its workflow, of a file its stem."""
-    name = Path(arm).stem if arm.endswith(".toml") else arm
-    if not re.fullmatch(SLUG, name):
-        raise UserError(f'"{arm}" cannot be the name of an arm', hint="a shipped workflow, or a .toml file of one")
-    return name
-
-
-def document(wanted: Wanted, output: Output) -> dict[str, Any]:
+def document(wanted: ExperimentRequest, output: Output) -> dict[str, Any]:
     """The experiment as a TOML document."""
-    keys = [arm_key(arm) for arm in wanted.arms]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
-        raise UserError(f"{some(twice)}: an arm is named twice")
+    profiles = arm_profiles(wanted.arms, wanted.asked)
+    keys = list(profiles)
     side_by_side, each = at_start(wanted.max_workers, len(keys))
     run_table: dict[str, Any] = {
         "results_root": str(output.results_root.resolve()),
@@ -140,11 +77,12 @@ def document(wanted: Wanted, output: Output) -> dict[str, Any]:
     }
     run_table |= {"agent_timeout_sec": wanted.trial_timeout_sec} if wanted.trial_timeout_sec else {}
     run_table |= {"budget_usd": wanted.max_cost_usd} if wanted.max_cost_usd else {}
-    profiles = {key: _profile(wanted, arm) for key, arm in zip(keys, wanted.arms, strict=True)}
+    run_table |= {"attempts": wanted.attempts} if wanted.attempts != 1 else {}
+    run_table |= {"executor": wanted.executor} if wanted.executor else {}
     found: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "slug": BATCH_SLUG,
-        "name": f"SWE-Bench Pro: {some(keys, 3)} with {wanted.model}",
+        "name": f"SWE-Bench Pro: {some(keys, 3)} with {wanted.asked.model}",
         "run": run_table,
         "tasks": {
             "default_dataset": str(wanted.tasks.resolve()),
@@ -155,34 +93,31 @@ def document(wanted: Wanted, output: Output) -> dict[str, Any]:
     return found | ({"analysis": {"baseline": BASELINE}} if BASELINE in keys else {})
 
 
-def _profile(wanted: Wanted, arm: str) -> dict[str, Any]:
-    variable = key_variable(wanted.provider)
-    found: dict[str, Any] = {
-        "agent": AGENT,
-        "model": model_name(wanted.provider, wanted.model),
-        "workflow": str(Path(arm).resolve()) if arm.endswith(".toml") else arm,
-    }
-    found |= {"env": [variable]} if variable is not None else {}
-    options: dict[str, Any] = {"base_url": wanted.base_url} if wanted.base_url else {}
-    options |= {"temperature": 0} if wanted.provider == _WITHOUT_TEMPERATURE else {}
-    found |= {"options": options} if options else {}
-    return found
-
-
 def run_experiment(
-    wanted: Wanted, output: Output, *, going_on: bool, retry_errors: str | None = None, listener: Listener | None = None
-) -> Done:
+    wanted: ExperimentRequest,
+    output: Output,
+    *,
+    going_on: bool,
+    retry_errors: str | None = None,
+    listener: Listener | None = None,
+) -> ExperimentResult:
     """Run the experiment, or go on with it, and project its batch.
 
-    Without `going_on`, a folder that holds a batch already is refused; with it, a changed workflow, model or set of
-    instances is. `retry_errors` as for `resume`.
+    Without `going_on`, a folder that holds a batch already is refused; with it, the batch gains the instances, arms and
+    attempts that it has not, and a changed workflow, model or limit is refused. `retry_errors` as for `resume`.
     """
-    if wanted.base_url is not None and not _ADDRESS.match(wanted.base_url):
-        raise UserError(f"--base-url {wanted.base_url} is no address", hint="as in http://127.0.0.1:8000/v1")
+    base_url, provider = wanted.asked.base_url, wanted.asked.provider
+    if base_url is not None and not _ADDRESS.match(base_url):
+        raise UserError(f"--base-url {base_url} is no address", hint="as in http://127.0.0.1:8000/v1")
     if not wanted.instances:
         raise UserError("no instance is left by --language, --instances and --max-instances", where=str(wanted.tasks))
-    refuse_unknown_provider(wanted.provider, wanted.model)
-    hand_over_key(wanted.provider, wanted.base_url)
+    if not all(map(own_model, wanted.arms)):
+        if provider is None:
+            raise UserError(
+                "--provider is missing: whose model do the arms ask?", hint="openai, openrouter, ollama, ..."
+            )
+        refuse_unknown_provider(provider, wanted.asked.model)
+        hand_over_key(provider, base_url)
     text = _understood(wanted, output)
     try:
         with lock(output.lock, "tbench swebench-pro experiment"):
@@ -195,8 +130,13 @@ def run_experiment(
 
 
 def _run(
-    wanted: Wanted, output: Output, text: str, going_on: bool, retry_errors: str | None, listener: Listener | None
-) -> Done:
+    wanted: ExperimentRequest,
+    output: Output,
+    text: str,
+    going_on: bool,
+    retry_errors: str | None,
+    listener: Listener | None,
+) -> ExperimentResult:
     batches = output.batches()
     if batches and not going_on:
         hint = "--resume goes on with it; or choose another --output-dir"
@@ -204,7 +144,7 @@ def _run(
     before = output.experiment_toml.read_text() if output.experiment_toml.is_file() else None
     write_project_file(output.experiment_toml, text)
     experiment = load(output.experiment_toml)
-    told = _with_workers(listener or Listener(), wanted.max_workers)
+    told = _with_projections(_with_workers(listener or Listener(), wanted.max_workers), output)
     if not batches:
         ended = run(experiment, listener=told)
     else:
@@ -215,10 +155,10 @@ def _run(
             if before is not None:
                 write_project_file(output.experiment_toml, before)
             raise
-    return Done(ended, project([ended.batch], output.folder))
+    return ExperimentResult(ended, project([ended.batch], output.folder))
 
 
-def _understood(wanted: Wanted, output: Output) -> str:
+def _understood(wanted: ExperimentRequest, output: Output) -> str:
     """The text of the experiment file, checked; nothing is left in the output folder when it is wrong."""
     import tomlkit
 
@@ -237,11 +177,10 @@ def _understood(wanted: Wanted, output: Output) -> str:
 
 
 def refuse_differences(experiment: Experiment, plan: Plan, output: Output) -> None:
-    """Say what is not as the batch was planned: instances, arms, what each arm is, and under which limits."""
+    """Say what is gone or changed since the batch was planned: instances, arms, what each arm is, its limits."""
     planned = {task.ref.id for job in plan.jobs for task in job.tasks}
     now = {task.id for task in experiment.tasks}
-    found = [f"+ instance {name}" for name in sorted(now - planned)]
-    found += [f"- instance {name}" for name in sorted(planned - now)]
+    found = [f"- instance {name}" for name in sorted(planned - now)]
     profiles = {profile.key: profile for profile in experiment.profiles}
     for job in plan.jobs:
         record, profile = plan.record(job.profile), profiles.get(job.profile)
@@ -256,17 +195,17 @@ def refuse_differences(experiment: Experiment, plan: Plan, output: Output) -> No
         raise UserError(
             f"is not the experiment that is asked for now:\n  {listed}",
             where=str(output.folder),
-            hint="ask for what it was, or choose another --output-dir",
+            hint="ask for what it was, and more if you like; or choose another --output-dir",
         )
 
 
 def _with_workers(listener: Listener, workers: int) -> Listener:
     """The listener, and workers handed on from arm to arm."""
-    sharing: list[Sharing] = []
+    sharing: list[WorkerSharing] = []
 
     def prepared(plan: Plan, batch: Batch, trials: int) -> None:
         if not sharing and workers > 1 and len(plan.jobs) > 1:
-            sharing.append(Sharing(batch, workers))
+            sharing.append(WorkerSharing(batch, workers))
         listener.prepared(plan, batch, trials)
 
     def tick() -> None:
@@ -274,4 +213,24 @@ def _with_workers(listener: Listener, workers: int) -> Listener:
             sharing[0].tick()
         listener.tick()
 
-    return Listener(prepared, tick, listener.event, listener.stopped, listener.note)
+    return replace(listener, prepared=prepared, tick=tick)
+
+
+def _with_projections(listener: Listener, output: Output) -> Listener:
+    """The listener, and projections that are written again as trials end."""
+    live = LiveProjection(output.folder)
+
+    def prepared(plan: Plan, batch: Batch, trials: int) -> None:
+        live.follow([*output.batches()[:-1], batch])
+        listener.prepared(plan, batch, trials)
+
+    def event(event: Event) -> None:
+        if event.kind == "trial_ended":
+            live.due = True
+        listener.event(event)
+
+    def tick() -> None:
+        live.tick()
+        listener.tick()
+
+    return replace(listener, prepared=prepared, tick=tick, event=event)

@@ -1,5 +1,6 @@
 """A folder of instance tasks, as `tbench swebench-pro tasks` writes it: what is in it, and which of it is wanted."""
 
+import hashlib
 import re
 import tomllib
 from collections import Counter
@@ -28,7 +29,7 @@ class TaskInstance:
     base_commit: str
 
 
-class Named(Protocol):
+class NamedInstance(Protocol):
     """What rows and tasks have in common."""
 
     @property
@@ -72,16 +73,57 @@ def read_folder(folder: Path) -> list[TaskInstance]:
     return found
 
 
-def select[N: Named](
-    instances: Iterable[N], language: str | None = None, parts: Sequence[str] = (), most: int = 0
-) -> list[N]:
-    """The instances of a language with one of `parts` in their id, in their order; the first `most`, 0 for all."""
-    wanted = [one for one in instances if is_wanted(one.instance_id, one.language, language, parts)]
-    return wanted[:most] if most else wanted
+@dataclass(frozen=True)
+class Picks:
+    """Which instances are wanted: of a language, with one of `parts` in their id, of those the first `most`.
+
+    Of these a `sample` is drawn by `seed`, from each repository or language its share; 0 is all. Of `shard` (i, n),
+    every n-th of what is left, from the i-th on.
+    """
+
+    language: str | None = None
+    parts: tuple[str, ...] = ()
+    most: int = 0
+    sample: int = 0
+    seed: int = 0
+    stratify: str = "repository"
+    shard: tuple[int, int] | None = None
+
+
+def select[N: NamedInstance](instances: Iterable[N], picks: Picks) -> list[N]:
+    """Return the instances that are wanted, in their order.
+
+    A larger sample by the same seed holds the smaller one, in every shard: an experiment grows by it.
+    """
+    wanted = [one for one in instances if is_wanted(one.instance_id, one.language, picks.language, picks.parts)]
+    wanted = wanted[: picks.most] if picks.most else wanted
+    drawn = _drawn(wanted, picks)[: picks.sample] if picks.sample else wanted
+    if picks.shard is not None:
+        first, step = picks.shard
+        drawn = drawn[first - 1 :: step]
+    kept = {one.instance_id for one in drawn}
+    return [one for one in wanted if one.instance_id in kept]
+
+
+def _drawn[N: NamedInstance](instances: Sequence[N], picks: Picks) -> list[N]:
+    """Return all instances in an order of which each beginning is a sample: every stratum has its share of it."""
+
+    def lot(text: str) -> bytes:
+        return hashlib.sha256(f"{picks.seed}\0{text}".encode()).digest()
+
+    strata: dict[str, list[N]] = {}
+    for one in instances:
+        strata.setdefault(one.language if picks.stratify == "language" else one.repo, []).append(one)
+    placed = []
+    for name, members in strata.items():
+        members.sort(key=lambda one: lot(one.instance_id))
+        placed += [((place + 0.5) / len(members), lot(name), one) for place, one in enumerate(members)]
+    placed.sort(key=lambda item: item[:2])
+    return [one for _, _, one in placed]
 
 
 @dataclass(frozen=True)
-class Counts:
+class InstanceCounts:
     """How many instances there are, by language and by repository, each from many to few."""
 
     instances: int
@@ -89,11 +131,11 @@ class Counts:
     repositories: dict[str, int]
 
 
-def count(instances: Sequence[Named]) -> Counts:
+def count(instances: Sequence[NamedInstance]) -> InstanceCounts:
     """Count instances."""
     languages = Counter(one.language for one in instances)
     repositories = Counter(one.repo for one in instances)
-    return Counts(len(instances), _ordered(languages), _ordered(repositories))
+    return InstanceCounts(len(instances), _ordered(languages), _ordered(repositories))
 
 
 def _ordered(counts: Counter[str]) -> dict[str, int]:

@@ -18,12 +18,12 @@ from terminalbench.files import read_plain
 from terminalbench.json_files import encode_line
 from terminalbench.records.trial import Usage
 from terminalbench.records.values import known_total
-from terminalbench.swebench_pro.projections import Source
-from terminalbench.swebench_pro.rows import RESULTS, ResultRow, Standing, place, read_results
+from terminalbench.swebench_pro.projections import RunSource
+from terminalbench.swebench_pro.rows import RESULTS, ResultRow, RunVerdict, place, read_results
 from terminalbench.swebench_pro.runs import DAGS, TRACES, older_events
-from terminalbench.workflow.history import fold
+from terminalbench.workflow.history import History, fold
 from terminalbench.workflow.model import Artifact, Kind
-from terminalbench.workflow.trace import Ending, Happened, TraceEvent
+from terminalbench.workflow.trace import TraceEvent, TraceEventKind, WorkflowEnding
 
 _LIMIT = 64 << 20
 _KINDS = (
@@ -31,14 +31,14 @@ _KINDS = (
     ("patch", Kind.PATCH), ("fix", Kind.PATCH), ("singleshot", Kind.PATCH),
 )  # fmt: skip
 """What a step makes, by what its name holds: older files say nothing else of it."""
-_ESCALATIONS = (Happened.STAGNATION, Happened.ESCALATE, Happened.INVALIDATE)
+_ESCALATIONS = (TraceEventKind.STAGNATION, TraceEventKind.ESCALATE, TraceEventKind.INVALIDATE)
 
 
 @dataclass(frozen=True)
-class Imported:
+class LegacyImport:
     """The runs, and what a reader must know: how many lines and objects were unreadable, how tokens differ."""
 
-    sources: list[Source]
+    sources: list[RunSource]
     bad_lines: int = 0
     bad_objects: int = 0
     tokens_in_rows: int | None = None
@@ -47,12 +47,12 @@ class Imported:
 
 
 @dataclass
-class _Dag:
+class _LegacyDag:
     objects: list[dict[str, Any]] = field(default_factory=list)
     bad: int = 0
 
 
-def read_legacy(folder: Path) -> Imported:
+def read_legacy(folder: Path) -> LegacyImport:
     """Everything that a folder of AtomicGuard's output holds."""
     if not (folder / RESULTS).is_file() and not (folder / DAGS).is_dir():
         raise UserError(
@@ -72,17 +72,17 @@ def read_legacy(folder: Path) -> Imported:
         source = _source(row, made, folder / TRACES / row.place)
         bad += made.bad
         before.append(row.total_tokens)
-        failed = source.row.standing is Standing.GAVE_UP
+        failed = source.row.standing is RunVerdict.GAVE_UP
         mistaken += failed and row.failed_step is None and row.workflow_status != "failed"
         sources.append(source)
     after = [source.row.total_tokens for source in sources]
     bad_lines = found.bad_lines if found is not None else 0
-    return Imported(sources, bad_lines, bad, known_total(before), known_total(after), mistaken)
+    return LegacyImport(sources, bad_lines, bad, known_total(before), known_total(after), mistaken)
 
 
-def _dag(folder: Path) -> _Dag:
+def _dag(folder: Path) -> _LegacyDag:
     """The objects of the last run in a graph, in the order in which they were made."""
-    found = _Dag()
+    found = _LegacyDag()
     for path in sorted(folder.glob("objects/*/*.json")):
         data = read_plain(path, _LIMIT)
         try:
@@ -100,28 +100,38 @@ def _dag(folder: Path) -> _Dag:
     return found
 
 
-def _source(row: ResultRow, made: _Dag, traces: Path) -> Source:
+def _source(row: ResultRow, made: _LegacyDag, traces: Path) -> RunSource:
     """One run. What its artifacts say goes before what its row says."""
     if not made.objects:
-        return Source(row)
+        return RunSource(msgspec.structs.replace(row, workflow=row.workflow or row.arm))
     artifacts, events = _events(made.objects, row)
     events = _numbered([*events, *(event for event in older_events(traces) if event.kind in _ESCALATIONS)])
     history = fold(events)
     tokens = history.tokens_by_step()
-    gave_up = history.ending is not Ending.DONE
+    gave_up = history.ending is not WorkflowEnding.DONE
     total = known_total(attempt.usage.total_tokens for attempt in history.attempts)
     full = msgspec.structs.replace(
         row,
         total_tokens=total if total is not None else row.total_tokens,
         per_step_tokens=tokens or row.per_step_tokens,
-        retry_count=history.retries,
+        retry_count=row.retry_count if row.retry_count is not None else _retries(history),
+        failed_attempts=history.rejected,
         escalation_count=len(history.escalations),
         failed_step=row.failed_step or (history.failed_step if gave_up else None),
         failed_guard=row.failed_guard or (history.failed_guard if gave_up else None),
         ending=history.ending,
         workflow=row.workflow or row.arm,
     )
-    return Source(full, b"".join(encode_line(event) for event in events), history, artifacts)
+    return RunSource(full, b"".join(encode_line(event) for event in events), history, artifacts)
+
+
+def _retries(history: History) -> int:
+    """Return the retries of a run as its study counted them: the failed attempts of the step that was given up."""
+    if history.ending is WorkflowEnding.DONE:
+        return 0
+    last = max((one.cycle for one in history.attempts if one.step == history.failed_step), default=0)
+    mine = [one for one in history.attempts if (one.step, one.cycle) == (history.failed_step, last)]
+    return sum(one.rejected_by is not None for one in mine)
 
 
 def _events(objects: Sequence[Mapping[str, Any]], row: ResultRow) -> tuple[dict[str, Artifact], list[TraceEvent]]:
@@ -131,13 +141,13 @@ def _events(objects: Sequence[Mapping[str, Any]], row: ResultRow) -> tuple[dict[
     cycles: dict[str, int] = {}
     seen: dict[str, int] = {}
     first = str(objects[0].get("created_at") or "")
-    events = [TraceEvent(number=1, at=first, kind=Happened.RUN_START, workflow=row.arm, model=row.model)]
+    events = [TraceEvent(number=1, at=first, kind=TraceEventKind.RUN_START, workflow=row.arm, model=row.model)]
     for raw in objects:
         step, at = str(raw.get("action_pair_id") or "?"), str(raw.get("created_at") or "")
         if raw.get("previous_attempt_id") is None or step not in cycles:
             cycles[step] = cycles.get(step, 0) + 1
             seen[step] = 0
-            events.append(TraceEvent(number=1, at=at, kind=Happened.STEP_START, step=step, cycle=cycles[step]))
+            events.append(TraceEvent(number=1, at=at, kind=TraceEventKind.STEP_START, step=step, cycle=cycles[step]))
         seen[step] += 1
         where: dict[str, Any] = {"step": step, "cycle": cycles[step], "attempt": seen[step]}
         metadata, context = _table(raw.get("metadata")), _table(raw.get("context"))
@@ -150,7 +160,7 @@ def _events(objects: Sequence[Mapping[str, Any]], row: ResultRow) -> tuple[dict[
         attempt = TraceEvent(
             number=1,
             at=at,
-            kind=Happened.ATTEMPT,
+            kind=TraceEventKind.ATTEMPT,
             artifact=artifact,
             reason=reason,
             usage=_usage(metadata),
@@ -176,24 +186,24 @@ def _guards(raw: Mapping[str, Any], at: str, where: Mapping[str, Any]) -> Iterab
         name, said = str(result.get("guard_name") or "guard"), str(result.get("feedback") or "")
         fatal = result.get("fatal") is True
         yield TraceEvent(
-            number=1, at=at, kind=Happened.GUARD, guard=name, passed=accepted, fatal=fatal, feedback=said, **where
+            number=1, at=at, kind=TraceEventKind.GUARD, guard=name, passed=accepted, fatal=fatal, feedback=said, **where
         )
     if accepted:
-        yield TraceEvent(number=1, at=at, kind=Happened.STEP_PASS, step=where["step"], cycle=where["cycle"])
+        yield TraceEvent(number=1, at=at, kind=TraceEventKind.STEP_PASS, step=where["step"], cycle=where["cycle"])
 
 
 def _end(objects: Sequence[Mapping[str, Any]], events: Sequence[TraceEvent]) -> TraceEvent:
     """How the run ended: with the last artifact accepted, or given up at its step."""
     last, at = events[-1], str(objects[-1].get("created_at") or "")
-    if last.kind is Happened.STEP_PASS:
-        return TraceEvent(number=1, at=at, kind=Happened.RUN_END, ending=Ending.DONE)
-    ending = Ending.FATAL if last.fatal else Ending.EXHAUSTED
-    return TraceEvent(number=1, at=at, kind=Happened.RUN_END, ending=ending, step=last.step, guard=last.guard)
+    if last.kind is TraceEventKind.STEP_PASS:
+        return TraceEvent(number=1, at=at, kind=TraceEventKind.RUN_END, ending=WorkflowEnding.DONE)
+    ending = WorkflowEnding.FATAL if last.fatal else WorkflowEnding.EXHAUSTED
+    return TraceEvent(number=1, at=at, kind=TraceEventKind.RUN_END, ending=ending, step=last.step, guard=last.guard)
 
 
 def _numbered(events: Iterable[TraceEvent]) -> list[TraceEvent]:
     """In the order of time, numbered; the end stays the end."""
-    order = sorted(events, key=lambda event: (event.kind is Happened.RUN_END, event.at))
+    order = sorted(events, key=lambda event: (event.kind is TraceEventKind.RUN_END, event.at))
     return [msgspec.structs.replace(event, number=number) for number, event in enumerate(order, start=1)]
 
 

@@ -2,7 +2,8 @@
 
 Its traps are kept away from: results of one arm never reach another (a folder for each), a result is used again only
 for the same patch (the prefix of its files is the patch's hash), and what a container left behind (`workspace/`) is
-removed before it runs again. It says `false` for a failure and for a broken run alike; its files tell which it was.
+removed before it runs again. Its `false` is a verdict, as in every figure made of it. When no test had told anything,
+the reason of the verdict says that.
 """
 
 import hashlib
@@ -17,17 +18,18 @@ from pathlib import Path
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.files import write_bytes
+from terminalbench.harbor.tampering import flags
 from terminalbench.json_files import encode_json, encode_line
 from terminalbench.swebench_pro.dataset import IMAGES
 from terminalbench.swebench_pro.evaluator import PROGRAM, SCRIPTS, Checkout
 from terminalbench.swebench_pro.predictions import Predictions
-from terminalbench.swebench_pro.verdicts import OFFICIAL, State, Verdict
+from terminalbench.swebench_pro.verdicts import OFFICIAL, PatchVerdict, VerdictState
 
 _GRACE_SEC = 10.0
 
 
 @dataclass(frozen=True)
-class Drive:
+class EvaluatorSettings:
     """How the evaluator is run: with which Python, how many at once, for how long in all."""
 
     python: str
@@ -36,8 +38,12 @@ class Drive:
 
 
 def evaluate(
-    checkout: Checkout, rows: Mapping[str, Mapping[str, str]], predictions: Predictions, folder: Path, drive: Drive
-) -> list[Verdict]:
+    checkout: Checkout,
+    rows: Mapping[str, Mapping[str, str]],
+    predictions: Predictions,
+    folder: Path,
+    drive: EvaluatorSettings,
+) -> list[PatchVerdict]:
     """The verdicts of the official evaluator on the patches of one arm; `rows` are those of its instances."""
     if not (checkout.folder / PROGRAM).is_file():
         raise UserError(f"has no {PROGRAM}: it can make tasks, and not evaluate", where=str(checkout.folder))
@@ -75,7 +81,7 @@ def _clean(output: Path, hashes: Mapping[str, str]) -> None:
             shutil.rmtree(output / name / "workspace", ignore_errors=True)
 
 
-def _run(checkout: Checkout, place: Path, drive: Drive) -> str:
+def _run(checkout: Checkout, place: Path, drive: EvaluatorSettings) -> str:
     """Run the program to its end; how it ended, in words."""
     owner = IMAGES.partition("/")[0]
     options = {
@@ -144,24 +150,23 @@ def _tests(result: Path) -> list[object] | None:
 
 def _verdict(
     predictions: Predictions, name: str, patch: str, output: Path, results: Mapping[str, bool], ended: str
-) -> Verdict:
+) -> PatchVerdict:
     tests = _tests(output / name / f"{patch[:16]}_output.json")
     reason = None
     if name not in results:
         reason = ended
-    elif tests is None:
-        reason = "the parser left no results"
-    elif not tests:
-        reason = "no test was collected"
-    resolved = State.RESOLVED if results.get(name) else State.UNRESOLVED
-    return Verdict(
+    elif not results[name] and not tests:
+        reason = f"officially unresolved: {'the parser left no results' if tests is None else 'no test was collected'}"
+    resolved = VerdictState.RESOLVED if results.get(name) else VerdictState.UNRESOLVED
+    return PatchVerdict(
         instance_id=name,
         arm=predictions.arm,
-        state=State.EVAL_ERROR if reason else resolved,
+        state=resolved if name in results else VerdictState.EVAL_ERROR,
         patch=patch,
         empty=name in predictions.empty,
         reason=reason,
         mode=OFFICIAL,
+        suspect=tuple(f"test_config:{flag}" for flag in flags(predictions.patches[name].encode())),
     )
 
 

@@ -1,18 +1,27 @@
 """Files of predictions, ours or a stranger's: one arm each. Their form is in `harbor.predictions`.
 
-What a file has too much or too little of is told, never guessed.
+What a file has too much or too little of is told, never guessed. Ours also go out in the layout of the official runs:
+
+<folder>/<arm>/
+  eval_results.json                   {instance id: resolved}; a run without a verdict is not in it
+  patches.json                        what the official evaluator takes
+  <instance id>/<instance id>.pred    {"model_name_or_path", "instance_id", "model_patch"}
 """
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from terminalbench.errors import UserError
+from terminalbench.files import write_bytes
 from terminalbench.harbor.predictions import entries
+from terminalbench.json_files import encode_json
+from terminalbench.swebench_pro.rows import ResultRow, RunVerdict, file_name
 
 SUFFIXES = (".json", ".jsonl")
+PREFIX = "terminalbench"
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,12 @@ class Predictions:
     duplicates: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+
+    def only(self, ids: Collection[str]) -> "Predictions":
+        """Return the same of some instances."""
+        patches = {name: patch for name, patch in self.patches.items() if name in ids}
+        duplicates, missing = (tuple(name for name in of if name in ids) for of in (self.duplicates, self.missing))
+        return replace(self, patches=patches, duplicates=duplicates, missing=missing)
 
     @property
     def empty(self) -> tuple[str, ...]:
@@ -74,5 +89,41 @@ def read(file: Path, known: Collection[str]) -> Predictions:
         if name in patches:
             twice[name] = None
         patches[name] = patch
-    missing = tuple(name for name in known if name not in patches)
+    missing = tuple(name for name in sorted(known) if name not in patches)
     return Predictions(file.stem, file, patches, tuple(twice), tuple(unknown), missing)
+
+
+def prediction(row: ResultRow) -> dict[str, str]:
+    """Return the patch of a run as the official evaluator takes it."""
+    return {"instance_id": row.instance_id, "patch": row.patch_content, "prefix": f"{PREFIX}-{row.arm}"}
+
+
+@dataclass(frozen=True)
+class SubmissionArm:
+    """What was written of an arm: its runs, and how many of them have a verdict."""
+
+    folder: Path
+    runs: int
+    verdicts: int
+
+
+def write_submission(rows: Sequence[ResultRow], folder: Path) -> Iterable[SubmissionArm]:
+    """Write the first attempts of each arm; one that sees the hidden verdict is none to submit, and left out."""
+    arms: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        if row.attempt == 1 and not row.oracle and row.standing not in (RunVerdict.NOT_RUN, RunVerdict.ERROR):
+            arms.setdefault(row.arm, []).append(row)
+    for arm, runs in arms.items():
+        place = folder / file_name(arm)
+        verdicts = {row.instance_id: row.resolved for row in runs if row.resolved is not None}
+        write_bytes(place / "eval_results.json", encode_json(verdicts))
+        write_bytes(place / "patches.json", encode_json([prediction(row) for row in runs]))
+        for row in runs:
+            name = file_name(row.instance_id)
+            said = {
+                "model_name_or_path": row.model or arm,
+                "instance_id": row.instance_id,
+                "model_patch": row.patch_content,
+            }
+            write_bytes(place / name / f"{name}.pred", encode_json(said))
+        yield SubmissionArm(place, len(runs), len(verdicts))

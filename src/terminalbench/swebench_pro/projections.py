@@ -3,6 +3,8 @@
 Nothing here is read by a run or a resume. A projection that was deleted comes back byte for byte.
 """
 
+import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,38 +12,45 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.analytics.rows import rows_of
+from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import is_plain, read_plain, write_bytes
 from terminalbench.index.queries import BatchView, CellState
-from terminalbench.index.views import open_view
 from terminalbench.json_files import encode_json, encode_line
+from terminalbench.live.status import view_now
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import total
 from terminalbench.swebench_pro import dag, dag_view
-from terminalbench.swebench_pro.rows import RESULTS, ResultRow, Standing, file_name
+from terminalbench.swebench_pro.predictions import prediction
+from terminalbench.swebench_pro.rows import RESULTS, ResultRow, RunVerdict, file_name
 from terminalbench.swebench_pro.runs import DAGS, PREDICTIONS, TRACE, TRACES
 from terminalbench.workflow.history import History, fold, read_events
 from terminalbench.workflow.model import Artifact
 from terminalbench.workflow.trace import patch_file, read_artifact, trace_file
 
-PREFIX = "terminalbench"
 _TRACE_LIMIT, _PATCH_LIMIT = 256 << 20, 64 << 20
+_LEAST_SEC, _PAUSES = 2.0, 20
 _OTHER_PATCHES = ("artifacts/logs/artifacts/model.patch", "artifacts/model.patch")
 """Where the task of an instance leaves the diff of an agent that writes none itself."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """One run: its row, its trace as bytes, its history and artifacts; an agent without a workflow has none."""
+class RunSource:
+    """One run: its row, its trace as bytes, its history and artifacts; an agent without a workflow has none.
+
+    `written`: its files are as they should be, and were not read again. `traced`: it has a trace.
+    """
 
     row: ResultRow
     trace: bytes | None = None
     history: History | None = None
     artifacts: Mapping[str, Artifact] | None = None
+    written: bool = False
+    traced: bool = False
 
 
 @dataclass(frozen=True)
-class Projected:
+class ProjectionFiles:
     """What was written."""
 
     results: Path
@@ -50,34 +59,82 @@ class Projected:
     predictions: tuple[Path, ...]
 
 
-def project(batches: Sequence[Batch], output: Path) -> Projected:
-    """Write every projection of batches into a folder. Of a run that two batches hold, the later batch's counts."""
-    found: dict[tuple[str, str, int], Source] = {}
+def project(batches: Sequence[Batch], output: Path, known: dict[str, ResultRow] | None = None) -> ProjectionFiles:
+    """Write every projection of batches into a folder.
+
+    Of a run that two batches hold, the later one that ran counts. Rows of several batches are in one order, which their
+    number does not change. `known` are rows of trials that were written already, and gains those of this time.
+    """
+    rows: dict[tuple[str, str, int], ResultRow] = {}
+    traces = 0
     for batch in batches:
-        for source in sources(batch):
-            found[source.row.key] = source
-    return write(list(found.values()), output)
+        for source in sources(batch, known or {}):
+            row = source.row
+            if row.standing is RunVerdict.NOT_RUN and row.key in rows:
+                continue
+            rows[row.key] = row
+            traces += source.traced
+            if not source.written:
+                _write_run(source, output)
+            if known is not None and row.trial is not None and row.outcome != Outcome.NOT_RUN:
+                known[row.trial] = row
+    found = list(rows.values())
+    if len(batches) > 1:
+        arms = {arm: place for place, arm in enumerate(dict.fromkeys(row.arm for row in found))}
+        found.sort(key=lambda row: (arms[row.arm], row.instance_id, row.attempt))
+    return _write_rows(found, traces, output)
 
 
-def sources(batch: Batch) -> Iterable[Source]:
-    """Every planned run of a batch, as its index and its trial folders tell it now."""
-    view = open_view(batch)
+def sources(batch: Batch, known: Mapping[str, ResultRow]) -> Iterable[RunSource]:
+    """Every planned run of a batch, as its index and its trial folders tell it now; of `known` trials their row."""
+    view = view_now(batch)
     measured = rows_of([view])
     ids = {job.profile: job.profile_id for job in view.plan.jobs}
     for cell, row in zip(view.cells, measured, strict=True):
+        now = {
+            "profile_id": ids.get(cell.profile),
+            "superseded": row.superseded,
+            "spent_usd": row.cost_usd,
+            "spent_tokens": row.tokens,
+        }
+        earlier = known.get(f"{view.batch}/{cell.row.key}") if cell.row is not None else None
+        if earlier is not None and earlier.outcome == cell.outcome:
+            yield RunSource(msgspec.structs.replace(earlier, **now), written=True, traced=earlier.ending is not None)
+            continue
         folder = batch.folder / cell.row.folder if cell.row is not None else None
         trace = read_plain(trace_file(folder), _TRACE_LIMIT) if folder is not None else None
         history = fold(*read_events(trace)) if trace is not None else None
-        made = _row(view, cell, history, folder)
-        made = msgspec.structs.replace(
-            made,
-            profile_id=ids.get(cell.profile),
-            superseded=row.superseded,
-            spent_usd=row.cost_usd,
-            spent_tokens=row.tokens,
-        )
+        made = msgspec.structs.replace(_row(view, cell, history, folder), **now)
         artifacts = _artifacts(folder, history) if folder is not None and history is not None else None
-        yield Source(made, trace, history, artifacts)
+        yield RunSource(made, trace, history, artifacts, traced=trace is not None)
+
+
+class LiveProjection:
+    """Projections of batches that run, written again after trials have ended. At most a twentieth of the time."""
+
+    def __init__(self, output: Path) -> None:
+        self._output = output
+        self._batches: list[Batch] = []
+        self._known: dict[str, ResultRow] = {}
+        self._next = 0.0
+        self.due = False
+
+    def follow(self, batches: Sequence[Batch]) -> None:
+        """From now on these batches are projected."""
+        self._batches = list(batches)
+
+    def tick(self) -> None:
+        """Write, if a trial has ended since the last time and that is long enough ago."""
+        began = time.monotonic()
+        if not self.due or began < self._next:
+            return
+        self.due = False
+        try:
+            project(self._batches, self._output, self._known)
+        except (OSError, TbenchError) as error:  # the run goes on, and projects once more at its end
+            logging.getLogger(__name__).warning("results could not be written yet: %s", error)
+        now = time.monotonic()
+        self._next = now + max(_LEAST_SEC, _PAUSES * (now - began))
 
 
 def _row(view: BatchView, cell: CellState, history: History | None, folder: Path | None) -> ResultRow:
@@ -107,6 +164,8 @@ def _row(view: BatchView, cell: CellState, history: History | None, folder: Path
         failed_guard=told.failed_guard,
         failure=told.failure,
         retry_count=history.retries if history is not None else None,
+        failed_attempts=history.rejected if history is not None else None,
+        best_submitted=told.best_submitted,
         escalation_count=len(history.escalations) if history is not None else None,
         cost_usd=usage.cost_usd if usage is not None else None,
         outcome=cell.outcome,
@@ -157,16 +216,20 @@ def _artifacts(folder: Path, history: History) -> dict[str, Artifact]:
     return found
 
 
-def write(found: Sequence[Source], output: Path) -> Projected:
+def write(found: Sequence[RunSource], output: Path) -> ProjectionFiles:
     """Write the projections of runs into a folder. Files that a run no longer has go; those of others stay."""
     for source in found:
         _write_run(source, output)
-    predictions = tuple(_write_predictions([source.row for source in found], output / PREDICTIONS))
-    _put(output / RESULTS, b"".join(encode_line(source.row) for source in found))
-    return Projected(output / RESULTS, len(found), sum(source.trace is not None for source in found), predictions)
+    return _write_rows([source.row for source in found], sum(source.trace is not None for source in found), output)
 
 
-def _write_run(source: Source, output: Path) -> None:
+def _write_rows(rows: Sequence[ResultRow], traces: int, output: Path) -> ProjectionFiles:
+    predictions = tuple(_write_predictions(rows, output / PREDICTIONS))
+    _put(output / RESULTS, b"".join(map(encode_line, rows)))
+    return ProjectionFiles(output / RESULTS, len(rows), traces, predictions)
+
+
+def _write_run(source: RunSource, output: Path) -> None:
     row, folder = source.row, output / DAGS / source.row.place
     trace = output / TRACES / row.place / TRACE
     if source.trace is not None:
@@ -195,9 +258,8 @@ def _write_predictions(rows: Sequence[ResultRow], folder: Path) -> Iterable[Path
     arms: dict[tuple[str, int], list[dict[str, str]]] = {}
     for row in rows:
         entries = arms.setdefault((row.arm, row.attempt), [])
-        if row.standing not in (Standing.NOT_RUN, Standing.ERROR):
-            entry = {"instance_id": row.instance_id, "patch": row.patch_content, "prefix": f"{PREFIX}-{row.arm}"}
-            entries.append(entry)
+        if row.standing not in (RunVerdict.NOT_RUN, RunVerdict.ERROR):
+            entries.append(prediction(row))
     for (arm, attempt), entries in arms.items():
         name = file_name(arm) if attempt == 1 else f"{file_name(arm)}.attempt-{attempt}"
         yield _put(folder / f"{name}.json", encode_json(entries))

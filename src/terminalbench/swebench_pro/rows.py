@@ -22,7 +22,7 @@ BASELINE = "singleshot"
 """The arm that others are compared with, where it is among them; else the first."""
 
 
-class Standing(StrEnum):
+class RunVerdict(StrEnum):
     """What a run came to, each run one of these."""
 
     RESOLVED = "resolved"
@@ -41,9 +41,10 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     """One planned run of an arm on an instance. None is unknown; every field is written.
 
     `resolved` is the verdict of the tests, None without one. `failed_step` and `failed_guard` are where the workflow
-    was given up. `retry_count` counts attempts that were not the first of their step. `total_tokens` and `cost_usd` are
-    of all attempts of the trial that counts, `spent_tokens` and `spent_usd` also of the tries it superseded. `trial` is
-    `<batch>/<job>/<name>`.
+    was given up; `best_submitted`: its best patch was handed in all the same. `retry_count` counts attempts that were
+    not the first of their step (of imported rows, as their study did: the failed attempts of the step that was given
+    up), `failed_attempts` those that were rejected. `total_tokens` and `cost_usd` are of all attempts of the trial that
+    counts, `spent_tokens` and `spent_usd` also of the tries it superseded. `trial` is `<batch>/<job>/<name>`.
     """
 
     instance_id: str
@@ -62,6 +63,7 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     failed_guard: str | None = None
     failure: str | None = None
     retry_count: int | None = None
+    failed_attempts: int | None = None
     escalation_count: int | None = None
     cost_usd: float | None = None
     per_step_cost_usd: dict[str, float | None] = {}
@@ -79,6 +81,7 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     profile_id: str | None = None
     task_digest: str | None = None
     oracle: bool = False
+    best_submitted: bool = False
     simulated: bool = False
     suspect: list[str] = []
     started_at: str | None = None
@@ -93,24 +96,29 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
         return (self.instance_id, self.arm, self.attempt)
 
     @property
+    def is_legacy(self) -> bool:
+        """Whether it is a row of AtomicGuard that was not imported: its failures may be called a success."""
+        return self.outcome is None and self.workflow is None and self.workflow_status is not None
+
+    @property
     def place(self) -> str:
         """Where its files are below `traces/` and `artifact_dags/`."""
         return place(self.instance_id, self.arm, self.attempt)
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> RunVerdict:
         """What it came to: a verdict that resolves counts first, then where it was given up, then its patch."""
         if self.outcome == Outcome.NOT_RUN:
-            return Standing.NOT_RUN
+            return RunVerdict.NOT_RUN
         if self.resolved:
-            return Standing.RESOLVED
+            return RunVerdict.RESOLVED
         if self.resolved is None and (self.error or self.outcome in _BROKEN):
-            return Standing.ERROR
+            return RunVerdict.ERROR
         if self.failed_step or self.failed_guard or self.workflow_status == "failed":
-            return Standing.GAVE_UP
+            return RunVerdict.GAVE_UP
         if self.resolved is None:
-            return Standing.PENDING if self.patch_content else Standing.GAVE_UP
-        return Standing.UNRESOLVED
+            return RunVerdict.PENDING if self.patch_content else RunVerdict.GAVE_UP
+        return RunVerdict.UNRESOLVED
 
 
 _BROKEN = (Outcome.ERRORED, Outcome.CANCELLED, Outcome.TIMED_OUT)
@@ -129,7 +137,7 @@ def file_name(name: str) -> str:
 
 
 @dataclass
-class Rows:
+class ResultRows:
     """What a results file holds: its runs, each once (the last line of one counts), and how many lines are none."""
 
     rows: list[ResultRow] = field(default_factory=list)
@@ -137,14 +145,14 @@ class Rows:
     repeated: int = 0
 
 
-def read_results(path: Path) -> Rows:
+def read_results(path: Path) -> ResultRows:
     """The rows of a results file; a file that is not there is an error that names the way to one."""
     try:
         stream = path.open("rb")
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         hint = "tbench swebench-pro project DIR writes it from the batches of an experiment"
         raise UserError("there is no such results file", where=str(path), hint=hint) from None
-    found = Rows()
+    found = ResultRows()
     by_key: dict[tuple[str, str, int], ResultRow] = {}
     with stream:
         for line in stream:
@@ -221,10 +229,10 @@ def _texts(value: Any) -> list[str] | None:
 
 
 _KINDS: dict[str, Any] = {
-    "total_tokens": _whole, "retry_count": _whole, "escalation_count": _whole, "attempt": _whole,
-    "superseded": _whole, "spent_tokens": _whole, "spent_usd": _number,
+    "total_tokens": _whole, "retry_count": _whole, "failed_attempts": _whole, "escalation_count": _whole,
+    "attempt": _whole, "superseded": _whole, "spent_tokens": _whole, "spent_usd": _number,
     "wall_time_seconds": _number, "init_time_seconds": _number, "workflow_time_seconds": _number, "cost_usd": _number,
     "per_step_tokens": _counts, "per_step_cost_usd": _amounts, "resolved": _truth, "oracle": _truth,
-    "simulated": _truth, "suspect": _texts,
+    "simulated": _truth, "best_submitted": _truth, "suspect": _texts,
 }  # fmt: skip
 _READERS = {name: _KINDS.get(name, _text) for name in ResultRow.__struct_fields__}

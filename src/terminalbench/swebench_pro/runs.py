@@ -14,7 +14,7 @@ from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import read_plain
 from terminalbench.swebench_pro.rows import ResultRow
 from terminalbench.workflow.history import History, fold, read_events
-from terminalbench.workflow.trace import Happened, TraceEvent
+from terminalbench.workflow.trace import TraceEvent, TraceEventKind
 
 TRACES, DAGS, PREDICTIONS = "traces", "artifact_dags", "predictions"
 TRACE = "trace.jsonl"
@@ -49,12 +49,12 @@ def _older_files(folder: Path) -> list[Path]:
 
 
 _OLDER = {
-    "STEP_START": Happened.STEP_START,
-    "STEP_PASS": Happened.STEP_PASS,
-    "STEP_FAIL": Happened.STEP_FAIL,
-    "STAGNATION": Happened.STAGNATION,
-    "ESCALATE": Happened.ESCALATE,
-    "CASCADE_INVALIDATE": Happened.INVALIDATE,
+    "STEP_START": TraceEventKind.STEP_START,
+    "STEP_PASS": TraceEventKind.STEP_PASS,
+    "STEP_FAIL": TraceEventKind.STEP_FAIL,
+    "STAGNATION": TraceEventKind.STAGNATION,
+    "ESCALATE": TraceEventKind.ESCALATE,
+    "CASCADE_INVALIDATE": TraceEventKind.INVALIDATE,
 }
 
 
@@ -83,8 +83,8 @@ def _older_event(line: bytes, number: int) -> TraceEvent | None:
         return None
     told = raw.get("escalation")
     escalation: dict[str, Any] = told if isinstance(told, dict) else {}
-    targets = escalation.get("targets" if kind is Happened.ESCALATE else "invalidated")
-    if kind is Happened.INVALIDATE and not targets:
+    targets = escalation.get("targets" if kind is TraceEventKind.ESCALATE else "invalidated")
+    if kind is TraceEventKind.INVALIDATE and not targets:
         targets = [raw.get("action_pair_id")]
     return TraceEvent(
         number=number,

@@ -15,20 +15,20 @@ import msgspec
 
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Comparison, Row
-from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.errors import UserError
 from terminalbench.files import write_bytes
 from terminalbench.index.totals import Spend
 from terminalbench.json_files import read_json
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.report.charts import chart_css
-from terminalbench.report.charts.bars import Bar, Part, stacked_bars
+from terminalbench.report.charts.bars import Bar, BarPart, stacked_bars
 from terminalbench.report.charts.heatmap import HeatCell, HeatRow, heat_map
 from terminalbench.report.charts.intervals import RateRow, SpreadRow, rates, spread
 from terminalbench.report.charts.scatter import pareto
 from terminalbench.report.pictures import COST_AXIS, HEAT_ROWS, forest_chart, front_points
 from terminalbench.swebench_pro.instances import short_id
-from terminalbench.swebench_pro.rows import BASELINE, ResultRow, Standing
+from terminalbench.swebench_pro.rows import BASELINE, ResultRow, RunVerdict
 from terminalbench.text.foreign import visible
 from terminalbench.text.numbers import plural, some, tokens
 
@@ -59,7 +59,7 @@ def analytics_row(row: ResultRow) -> Row:
     """A result as the statistics see it: a run whose patch was not tested has no verdict, one that gave up failed."""
     cost = row.spent_usd if row.spent_usd is not None or row.superseded else row.cost_usd
     used = row.spent_tokens if row.spent_tokens is not None or row.superseded else row.total_tokens
-    not_run = row.standing is Standing.NOT_RUN
+    not_run = row.standing is RunVerdict.NOT_RUN
     return Row(
         task=TaskRef(row.instance_id, DATASET),
         profile=row.arm,
@@ -77,6 +77,7 @@ def analytics_row(row: ResultRow) -> Row:
         profile_id=row.profile_id,
         simulated=row.simulated,
         superseded=row.superseded,
+        untested=row.standing is RunVerdict.PENDING,
         suspect=tuple(row.suspect),
         spent=Spend() if row.trial is None and not_run else Spend(cost, int(cost is None), used, int(used is None)),
     )
@@ -86,10 +87,10 @@ def _outcome(row: ResultRow) -> Outcome:
     if row.outcome in set(Outcome):
         return Outcome(row.outcome)
     standings = {
-        Standing.RESOLVED: Outcome.PASSED,
-        Standing.UNRESOLVED: Outcome.FAILED,
-        Standing.GAVE_UP: Outcome.FAILED,
-        Standing.ERROR: Outcome.ERRORED,
+        RunVerdict.RESOLVED: Outcome.PASSED,
+        RunVerdict.UNRESOLVED: Outcome.FAILED,
+        RunVerdict.GAVE_UP: Outcome.FAILED,
+        RunVerdict.ERROR: Outcome.ERRORED,
     }
     return standings.get(row.standing, Outcome.NOT_RUN)
 
@@ -136,10 +137,12 @@ def make_charts(rows: Sequence[ResultRow], bad_lines: int = 0) -> Charts:
     oracle = sorted({row.arm for row in rows if row.oracle})
     baseline = BASELINE if BASELINE in arms else arms[0]
     contrasts = tuple((arm, baseline) for arm in arms if arm != baseline)
-    comparison = compare([analytics_row(row) for row in compared], Settings(baseline=baseline, contrasts=contrasts))
+    comparison = compare(
+        [analytics_row(row) for row in compared], ComparisonSettings(baseline=baseline, contrasts=contrasts)
+    )
     notes = [f"Not drawn, for it sees the hidden verdict: {', '.join(oracle)}."] if oracle else []
     notes += [f"{plural(bad_lines, 'line')} of the results could not be read."] if bad_lines else []
-    pending = sum(row.standing is Standing.PENDING for row in compared)
+    pending = sum(row.standing is RunVerdict.PENDING for row in compared)
     notes += [f"{plural(pending, 'run')} left a patch that was not tested: not measured."] if pending else []
     charts = (
         _pass_rates(comparison),
@@ -189,7 +192,7 @@ def _tokens(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
     bars = [
         Bar(
             arm,
-            tuple(Part(step, many) for step, many in steps.items()),
+            tuple(BarPart(step, many) for step, many in steps.items()),
             f"{tokens(sum(steps.values()) / runs[arm])} a run, of {runs[arm]}/{planned[arm]}",
         )
         for arm, steps in used.items()
@@ -205,7 +208,7 @@ def _tokens(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
 def _times(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
     by_arm: dict[str, list[float]] = {arm: [] for arm in arms}
     for row in rows:
-        if row.wall_time_seconds is not None and row.standing is not Standing.NOT_RUN:
+        if row.wall_time_seconds is not None and row.standing is not RunVerdict.NOT_RUN:
             by_arm[row.arm].append(row.wall_time_seconds)
     known = [SpreadRow(arm, tuple(values)) for arm, values in by_arm.items() if values]
     return Chart("wall_time", "Wall time of a run", spread(known, "Wall time", "seconds") if known else None)

@@ -38,7 +38,7 @@ def at_start(workers: int, arms: int) -> tuple[int, int]:
     return side_by_side, max(1, workers // side_by_side)
 
 
-class Sharing:
+class WorkerSharing:
     """Hands workers on while a batch runs: call `tick` often."""
 
     def __init__(self, batch: Batch, workers: int) -> None:

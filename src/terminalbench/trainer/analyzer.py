@@ -10,7 +10,7 @@ from pathlib import Path
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.selection import Filter, pick
-from terminalbench.archivist.attempts import Attempt, attempts_of
+from terminalbench.archivist.attempts import EvidenceTrial, attempts_of
 from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
 from terminalbench.archivist.triggers import LEAST_TRIALS
 from terminalbench.experiments.batch import Batch
@@ -26,7 +26,7 @@ class Cluster:
     """Trials that failed alike: how, how many tasks they are of, and what our own rules say against it, if anything."""
 
     what: str
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[EvidenceTrial, ...]
     advice: str | None = None
 
     @property
@@ -40,9 +40,9 @@ class Cluster:
         return len({one.trial.task for one in self.attempts})
 
 
-def clusters(attempts: Sequence[Attempt]) -> list[Cluster]:
+def clusters(attempts: Sequence[EvidenceTrial]) -> list[Cluster]:
     """The clusters of some attempts: those of most tasks first, then those of most trials."""
-    found: dict[str, list[Attempt]] = {}
+    found: dict[str, list[EvidenceTrial]] = {}
     for one in attempts:
         if not one.passed:
             found.setdefault(one.failure.name, []).append(one)
@@ -52,7 +52,7 @@ def clusters(attempts: Sequence[Attempt]) -> list[Cluster]:
     return sorted(made, key=lambda one: (-one.tasks, -len(one.attempts), one.what))
 
 
-def attempts_on(results: Path, rows: Sequence[Row], profile: str) -> list[Attempt]:
+def attempts_on(results: Path, rows: Sequence[Row], profile: str) -> list[EvidenceTrial]:
     """The measured trials behind rows of a profile, of the last batches that hold any."""
     names = list(dict.fromkeys(row.batch for row in rows if row.profile == profile and row.measured))[-RECENT:]
     batches = [batch for name in names if (batch := Batch(results / name)).plan_json.is_file()]

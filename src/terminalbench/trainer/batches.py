@@ -19,16 +19,16 @@ from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.resume import resume
-from terminalbench.lab.run import Ended, run
+from terminalbench.lab.run import FinishedRun, run
 from terminalbench.overnight.limits import of_night
 from terminalbench.records.event import Event
 from terminalbench.text.numbers import some
-from terminalbench.trainer.explore import Measure
+from terminalbench.trainer.halving import AttemptPlan
 from terminalbench.trainer.journal import NIGHT_LABEL, PART_LABEL, TRAINING_LABEL, NightEntry, labels_of
 from terminalbench.trainer.lineage import LineageStore
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan, check_tasks
-from terminalbench.trainer.steps import Steps
+from terminalbench.trainer.steps import TrialCounter
 
 AGAIN = "-again"
 """Stands behind the key of a champion that is measured against itself."""
@@ -37,7 +37,7 @@ EDITOR = "editor"
 
 
 @dataclass(frozen=True)
-class Part:
+class BatchPart:
     """A batch of a night: which profiles of the lineage attempt what, and for how much at most.
 
     The key of a profile is its id; `AGAIN` may stand behind it. One that is no profile of the lineage is `EDITOR`.
@@ -46,18 +46,18 @@ class Part:
     night: int
     name: str
     profiles: Mapping[str, Mapping[str, Any]]
-    measure: Measure[Task]
+    measure: AttemptPlan[Task]
     usd: float | None = None
 
 
 @dataclass(frozen=True)
-class Batches:
+class TrainingBatches:
     """Where the batches of a training are, and how they are run; within the limits of a night, if they are given."""
 
     plan: TrainingPlan
     listener: Callable[[Event], None] | None = None
     limits: NightLimits | None = None
-    steps: Steps | None = None
+    steps: TrialCounter | None = None
 
     @property
     def folder(self):
@@ -65,7 +65,7 @@ class Batches:
         run_table = self.plan.table.run
         return self.plan.root / run_table.get("results_root", "results") / self.plan.table.slug
 
-    def measured(self, part: Part) -> BatchView:
+    def measured(self, part: BatchPart) -> BatchView:
         """The batch of a part of a night when it is over: gone on with where it was begun, else run."""
         trials = len(part.profiles) * part.measure.trials
         if self.steps is not None:
@@ -75,7 +75,7 @@ class Batches:
             self.steps.end(trials)
         return view
 
-    def _measured(self, part: Part) -> BatchView:
+    def _measured(self, part: BatchPart) -> BatchView:
         known = self.find(part)
         if known is not None:
             view = self.view(known)
@@ -89,7 +89,7 @@ class Batches:
             self.limits.check_ended(ended.batch, ended.view)
         return ended.view
 
-    def _ended(self, part: Part, known: Batch | None) -> Ended:
+    def _ended(self, part: BatchPart, known: Batch | None) -> FinishedRun:
         gate = self.limits.gate if self.limits is not None else None
         if self.limits is not None:
             self.limits.check()
@@ -103,7 +103,7 @@ class Batches:
                 raise TrainingStopped(of_night(error.what, gate.name)) from None
             raise
 
-    def find(self, part: Part) -> Batch | None:
+    def find(self, part: BatchPart) -> Batch | None:
         """The batch that a part of a night has already."""
         wanted = self._labels(part)
         numbers = sorted(int(path.name) for path in self.folder.glob("*") if path.name.isdecimal())
@@ -141,10 +141,10 @@ class Batches:
         held = {view.batch for view in tonight}
         return rows_of([*(self.view(Batch(self.folder.parent / name)) for name in names if name not in held), *tonight])
 
-    def _labels(self, part: Part) -> dict[str, str]:
+    def _labels(self, part: BatchPart) -> dict[str, str]:
         return {TRAINING_LABEL: self.plan.table.slug, NIGHT_LABEL: str(part.night), PART_LABEL: part.name}
 
-    def _file(self, part: Part):
+    def _file(self, part: BatchPart):
         plan = self.plan
         check_tasks(plan, part.measure.tasks)
         run_table = {**plan.table.run, "attempts": part.measure.attempts, "seed": self._seed(part)}
@@ -165,7 +165,7 @@ class Batches:
         write_experiment(made, file)
         return file
 
-    def _seed(self, part: Part) -> int:
+    def _seed(self, part: BatchPart) -> int:
         """A seed of its own for each batch, the same whenever it is asked: no attempt has the luck of another."""
         text = f"{self.plan.table.slug}\0{part.night}\0{part.name}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])

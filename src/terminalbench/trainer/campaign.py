@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from terminalbench.trainer.gate import Action, Verdict
+from terminalbench.trainer.gate import GateAction, GateVerdict
 
 type Phase = Literal["confirm", "canary"]
 
@@ -60,24 +60,24 @@ class Campaign(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             return self
         return msgspec.structs.replace(self, waiting=(*self.waiting, winner), known=(*self.known, winner))
 
-    def judged(self, verdict: Verdict) -> "Campaign":
+    def judged(self, verdict: GateVerdict) -> "Campaign":
         """After the challenger's night."""
         one = self.challenger
         if one is None:
             return self
-        if verdict.action is Action.GO_ON:
+        if verdict.action is GateAction.GO_ON:
             return msgspec.structs.replace(self, challenger=Challenger(one.id, one.phase, one.nights + 1))
-        if verdict.action is Action.CANARY:
+        if verdict.action is GateAction.CANARY:
             return msgspec.structs.replace(self, challenger=Challenger(one.id, "canary"))
-        if verdict.action is Action.PROMOTE:
+        if verdict.action is GateAction.PROMOTE:
             return msgspec.structs.replace(
                 self, champion=one.id, control=self.champion, since=self.night, challenger=None
             )
         return msgspec.structs.replace(self, challenger=None)
 
-    def watched(self, verdict: Verdict) -> "Campaign":
+    def watched(self, verdict: GateVerdict) -> "Campaign":
         """After the watch over the champion. Who challenged one that is rolled back begins anew against the other."""
-        if verdict.action is not Action.ROLL_BACK or self.control is None:
+        if verdict.action is not GateAction.ROLL_BACK or self.control is None:
             return self
         one = self.challenger
         return msgspec.structs.replace(

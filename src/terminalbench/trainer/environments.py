@@ -56,7 +56,7 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class Listed:
+class EnvironmentEntry:
     """A line of the registry: an environment, or why it is none."""
 
     name: str
@@ -64,7 +64,7 @@ class Listed:
     problem: str | None = None
 
 
-def list_environments(root: Path) -> Iterator[Listed]:
+def list_environments(root: Path) -> Iterator[EnvironmentEntry]:
     """What can be named in a project: shipped suites, `swebench-pro` where it was made, and each experiment file."""
     names = shipped_suites()
     if is_folder(root / SWEBENCH_PRO):
@@ -74,11 +74,11 @@ def list_environments(root: Path) -> Iterator[Listed]:
     ]
     for name in names:
         try:
-            yield Listed(name, open_environment(name, root))
+            yield EnvironmentEntry(name, open_environment(name, root))
         except InvalidFile as error:
-            yield Listed(name, problem=f"{error.what}: tbench validate {name}")
+            yield EnvironmentEntry(name, problem=f"{error.what}: tbench validate {name}")
         except TbenchError as error:
-            yield Listed(name, problem=error.what)
+            yield EnvironmentEntry(name, problem=error.what)
 
 
 def open_environment(name: str, root: Path) -> Environment:

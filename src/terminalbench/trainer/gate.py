@@ -8,14 +8,15 @@ giving up early, which saves money and passes nothing, can never win.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import NormalDist
 
 import msgspec
 
 from terminalbench.analytics.compare import compare
-from terminalbench.analytics.contrast import Looks, estimate, looks_now
+from terminalbench.analytics.contrast import LookPlan, estimate, looks_now
 from terminalbench.analytics.model import Estimate, Interval, Row
 from terminalbench.analytics.sample import sample
-from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.analytics.stats import holm
 from terminalbench.analytics.strata import Stratum, stratified
 from terminalbench.analytics.summary import by_profile
@@ -27,7 +28,7 @@ CLAIM_ALPHA = 0.05
 """The interval of what is claimed holds the truth in 95 of 100 cases."""
 
 
-class Action(StrEnum):
+class GateAction(StrEnum):
     """What follows from a verdict."""
 
     GO_ON = "go_on"
@@ -44,10 +45,14 @@ class Action(StrEnum):
     """The champion before it comes back."""
 
 
-class Verdict(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What was decided, and the numbers behind it. `level` is the p that decides at this look (0: before the first)."""
+class GateVerdict(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What was decided, and the numbers behind it. `level` is the p that decides at this look (0: before the first).
 
-    action: Action
+    `claimed` is the gain that is claimed: that of the canary nights, less what having had to show again adds to it.
+    `looks_so_far`: p is adjusted for so many looks at the holdout.
+    """
+
+    action: GateAction
     reason: str
     difference: float | None = None
     interval: Interval | None = None
@@ -57,12 +62,14 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     looks: int | None = None
     tasks: int = 0
     trials: int = 0
+    claimed: float | None = None
+    looks_so_far: int | None = None
     cost_ratio: float | None = None
     lost_families: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Rule:
+class GateRule:
     """What was declared. `alpha` is that of one challenger, `planned_trials` are of each profile over all looks."""
 
     alpha: float
@@ -74,14 +81,14 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _GateInput:
     estimate: Estimate
-    looks: Looks | None
+    looks: LookPlan | None
 
 
-def confirm(rows: Sequence[Row], new: str, old: str, rule: Rule, nights: int) -> Verdict:
+def confirm(rows: Sequence[Row], new: str, old: str, rule: GateRule, nights: int) -> GateVerdict:
     """A challenger against the champion over all `nights` that both were measured side by side."""
-    settings = Settings(
+    settings = ComparisonSettings(
         baseline=old, contrasts=((new, old),), alpha=rule.alpha, looks=rule.looks, planned_trials=rule.planned_trials
     )
     units = _units(rows, rule)
@@ -90,53 +97,86 @@ def confirm(rows: Sequence[Row], new: str, old: str, rule: Rule, nights: int) ->
     measured = found.estimate.difference is not None
     verdict = _decided(units, found, settings)
     if verdict == "better":
-        return _allowed(rows, new, old, rule, _said(Action.CANARY, "proven better", found, by_p=True))
+        return _allowed(rows, new, old, rule, _said(GateAction.CANARY, "proven better", found, by_p=True))
     if verdict == "worse":
-        return _said(Action.DROP, "proven worse", found, by_p=True)
+        return _said(GateAction.DROP, "proven worse", found, by_p=True)
     if measured and look >= rule.looks:
-        return _said(Action.DROP, f"not shown to be better in {plural(rule.looks, 'look')}", found, by_p=True)
+        return _said(GateAction.DROP, f"not shown to be better in {plural(rule.looks, 'look')}", found, by_p=True)
     if nights >= 2 * rule.looks:
-        return _said(Action.DROP, f"could not be measured in {plural(nights, 'night')}", found)
+        return _said(GateAction.DROP, f"could not be measured in {plural(nights, 'night')}", found)
     if measured and 2 * look >= rule.looks and (found.estimate.difference or 0.0) <= 0:
-        return _said(Action.DROP, "no gain is in sight", found, by_p=True)
-    return _said(Action.GO_ON, "not decided yet", found, by_p=True)
+        return _said(GateAction.DROP, "no gain is in sight", found, by_p=True)
+    return _said(GateAction.GO_ON, "not decided yet", found, by_p=True)
 
 
-def canary(rows: Sequence[Row], new: str, old: str, rule: Rule, nights: int) -> Verdict:
+def canary(rows: Sequence[Row], new: str, old: str, rule: GateRule, nights: int) -> GateVerdict:
     """A proven challenger on the nights since: what they show, alone, is what is claimed of it.
 
     What proved it was the best of many looks, and so looks better than it is; these nights were not chosen.
     """
-    settings = Settings(baseline=old, contrasts=((new, old),), alpha=CLAIM_ALPHA)
+    settings = ComparisonSettings(baseline=old, contrasts=((new, old),), alpha=CLAIM_ALPHA)
     found = _measured(_units(rows, rule), new, old, settings)
     difference = found.estimate.difference
     if difference is None:
         if nights >= 2 * rule.canary_nights + 1:
-            return _said(Action.DROP, f"could not be measured in {plural(nights, 'canary night')}", found)
-        return _said(Action.GO_ON, "nothing was measured", found)
+            return _said(GateAction.DROP, f"could not be measured in {plural(nights, 'canary night')}", found)
+        return _said(GateAction.GO_ON, "nothing was measured", found)
     if nights < rule.canary_nights:
-        return _said(Action.GO_ON, f"canary night {nights} of {rule.canary_nights}", found)
+        return _said(GateAction.GO_ON, f"canary night {nights} of {rule.canary_nights}", found)
     if difference <= 0:
-        return _said(Action.DROP, "the gain did not show again", found)
-    return _allowed(rows, new, old, rule, _said(Action.PROMOTE, "the gain showed again", found))
+        return _said(GateAction.DROP, "the gain did not show again", found)
+    claimed = claim_of(difference, found.estimate.error)
+    verdict = _said(GateAction.PROMOTE, "the gain showed again", found)
+    said = f"{verdict.reason}; it had to show again, so {points(claimed)} are claimed"
+    return _allowed(rows, new, old, rule, msgspec.structs.replace(verdict, reason=said, claimed=claimed))
 
 
-def watch(rows: Sequence[Row], champion: str, control: str, alpha: float) -> Verdict:
+def claim_of(difference: float, error: float | None) -> float:
+    """The gain that makes a difference as large as this most likely among those above zero: no other is promoted.
+
+    Never below zero. A difference that is many times its error was not chosen, and is claimed as it is.
+    """
+    if error is None or error <= 0:
+        return difference
+    normal = NormalDist()
+
+    def seen(gain: float) -> float:
+        """The mean of the differences above zero that such a gain gives."""
+        above = normal.cdf(gain / error)
+        return gain + error * normal.pdf(gain / error) / above
+
+    low, high = 0.0, difference
+    if seen(low) >= difference:
+        return 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if seen(middle) < difference else (low, middle)
+    return high
+
+
+def watch(rows: Sequence[Row], champion: str, control: str, alpha: float) -> GateVerdict:
     """The champion against the one before it, on the last nights; `alpha` is that of one of all nights."""
-    settings = Settings(baseline=control, contrasts=((champion, control),), alpha=alpha)
-    rule = Rule(alpha, 1, 0)
+    settings = ComparisonSettings(baseline=control, contrasts=((champion, control),), alpha=alpha)
+    rule = GateRule(alpha, 1, 0)
     units = _units(rows, rule)
     found = _measured(units, champion, control, settings)
     if _decided(units, found, settings) == "worse":
-        return _said(Action.ROLL_BACK, "the champion is proven worse than the one before it", found, by_p=True)
-    return _said(Action.KEEP, "the champion is not shown to be worse", found, by_p=True)
+        return _said(GateAction.ROLL_BACK, "the champion is proven worse than the one before it", found, by_p=True)
+    return _said(GateAction.KEEP, "the champion is not shown to be worse", found, by_p=True)
 
 
-def sealed(rows: Sequence[Row], new: str, old: str, *, by_family: bool) -> Verdict:
-    """A champion against another profile on tasks that were held out: what they show, and nothing follows from it."""
-    settings = Settings(baseline=old, contrasts=((new, old),), alpha=CLAIM_ALPHA)
-    found = _measured(_units(rows, Rule(CLAIM_ALPHA, 1, 0, by_family=by_family)), new, old, settings)
-    return _said(Action.KEEP, "on the holdout", found)
+def sealed(rows: Sequence[Row], new: str, old: str, *, by_family: bool, looks: int = 1) -> GateVerdict:
+    """A champion against another profile on tasks that were held out: what they show, and nothing follows from it.
+
+    This is one of so many `looks` at them: p is multiplied by that number, and the interval is as wide as that.
+    """
+    settings = ComparisonSettings(baseline=old, contrasts=((new, old),), alpha=CLAIM_ALPHA / looks)
+    found = _measured(_units(rows, GateRule(CLAIM_ALPHA, 1, 0, by_family=by_family)), new, old, settings)
+    if looks == 1 or found.estimate.p is None:
+        return _said(GateAction.KEEP, "on the holdout", found)
+    adjusted = msgspec.structs.replace(found.estimate, p=min(1.0, looks * found.estimate.p))
+    verdict = _said(GateAction.KEEP, f"on the holdout (p for {looks} looks at it)", _GateInput(adjusted, found.looks))
+    return msgspec.structs.replace(verdict, looks_so_far=looks)
 
 
 def same_profile_p(first: Sequence[Row], second: Sequence[Row]) -> float | None:
@@ -160,7 +200,7 @@ def lost_families(rows: Sequence[Row], new: str, old: str) -> tuple[str, ...]:
     return tuple(name for name, p in adjusted if p is not None and p <= FAMILY_ALPHA)
 
 
-def _units(rows: Sequence[Row], rule: Rule) -> list[Row]:
+def _units(rows: Sequence[Row], rule: GateRule) -> list[Row]:
     """The rows with what counts as one observation: the task, unless the plan says family."""
     if rule.by_family:
         return list(rows)
@@ -174,18 +214,18 @@ def _units(rows: Sequence[Row], rule: Rule) -> list[Row]:
     return found
 
 
-def _measured(rows: Sequence[Row], new: str, old: str, settings: Settings) -> _Measured:
+def _measured(rows: Sequence[Row], new: str, old: str, settings: ComparisonSettings) -> _GateInput:
     sides = by_profile(rows)
     ours, theirs = sides.get(new), sides.get(old)
     if ours is None or theirs is None:
-        return _Measured(Estimate(units=0, trials=0), None)
+        return _GateInput(Estimate(units=0, trials=0), None)
     tasks = [task for task in ours.tasks if task in theirs.tasks]
-    return _Measured(
+    return _GateInput(
         estimate(sample(ours, theirs, tasks, "pass", "exclude"), settings), looks_now(ours, theirs, settings, 1)
     )
 
 
-def _decided(rows: Sequence[Row], found: _Measured, settings: Settings) -> str:
+def _decided(rows: Sequence[Row], found: _GateInput, settings: ComparisonSettings) -> str:
     """The verdict of the comparison; it is asked only where p could decide."""
     p = found.estimate.p
     if found.looks is None or p is None or p > found.looks.level:
@@ -193,24 +233,24 @@ def _decided(rows: Sequence[Row], found: _Measured, settings: Settings) -> str:
     return compare(rows, settings).contrasts[0].verdict
 
 
-def _allowed(rows: Sequence[Row], new: str, old: str, rule: Rule, verdict: Verdict) -> Verdict:
+def _allowed(rows: Sequence[Row], new: str, old: str, rule: GateRule, verdict: GateVerdict) -> GateVerdict:
     """The verdict, unless cost or a family forbids it."""
     lost = lost_families(rows, new, old)
     if lost:
         reason = f"{verdict.reason} over all, but worse in {', '.join(lost)}"
-        return msgspec.structs.replace(verdict, action=Action.DROP, reason=reason, lost_families=lost)
+        return msgspec.structs.replace(verdict, action=GateAction.DROP, reason=reason, lost_families=lost)
     if rule.cost_margin is None:
         return verdict
-    settings = Settings(baseline=old, contrasts=((new, old),), metric="cost")
+    settings = ComparisonSettings(baseline=old, contrasts=((new, old),), metric="cost")
     ratio = compare(_units(rows, rule), settings).contrasts[0].estimate.ratio
     if ratio is None:
         free = all(row.cost_usd == 0 or row.no_model for row in rows if row.measured)
         reason = f"{verdict.reason}, but what it costs is not known"
-        return verdict if free else msgspec.structs.replace(verdict, action=Action.DROP, reason=reason)
+        return verdict if free else msgspec.structs.replace(verdict, action=GateAction.DROP, reason=reason)
     if ratio > 1 + rule.cost_margin:
         most = times(1 + rule.cost_margin)
         reason = f"{verdict.reason}, but at {times(ratio)} the cost (at most {most} was declared)"
-        return msgspec.structs.replace(verdict, action=Action.DROP, reason=reason, cost_ratio=ratio)
+        return msgspec.structs.replace(verdict, action=GateAction.DROP, reason=reason, cost_ratio=ratio)
     return msgspec.structs.replace(verdict, cost_ratio=ratio)
 
 
@@ -225,11 +265,11 @@ def _strata(new: Sequence[Row], old: Sequence[Row]) -> Mapping[TaskRef, Stratum]
     return {task: Stratum(*held) for task, held in counts.items()}
 
 
-def _said(action: Action, what: str, found: _Measured, *, by_p: bool = False) -> Verdict:
+def _said(action: GateAction, what: str, found: _GateInput, *, by_p: bool = False) -> GateVerdict:
     """The verdict with its numbers; with the p that would decide, where it is p that does."""
     way, looks = found.estimate, found.looks
     if way.difference is None:
-        return Verdict(action=action, reason=f"{what}: no task was measured under both")
+        return GateVerdict(action=action, reason=f"{what}: no task was measured under both")
     interval = way.interval
     numbers = [points(way.difference)]
     if interval is not None:
@@ -238,7 +278,7 @@ def _said(action: Action, what: str, found: _Measured, *, by_p: bool = False) ->
     if by_p and looks is not None:
         numbers.append(_level_said(looks))
     numbers[-1] += f" on {plural(way.tasks, 'task')}, {plural(way.trials, 'trial')}"
-    return Verdict(
+    return GateVerdict(
         action=action,
         reason=f"{what}: {', '.join(numbers)}",
         difference=way.difference,
@@ -252,7 +292,7 @@ def _said(action: Action, what: str, found: _Measured, *, by_p: bool = False) ->
     )
 
 
-def _level_said(looks: Looks) -> str:
+def _level_said(looks: LookPlan) -> str:
     if looks.method in ("plain", "growth"):
         return f"decides at {p_value(looks.level)}"
     if not looks.look:

@@ -22,8 +22,8 @@ from terminalbench.locks import changing
 from terminalbench.overnight.episodes import GYM
 from terminalbench.records.values import stamp
 from terminalbench.trainer.environments import Environment
-from terminalbench.trainer.outside import trials_outside
-from terminalbench.trainer.split import Assignment, Part, Shares, assign, parts_of, split_digest
+from terminalbench.trainer.holdout_exposure import trials_outside
+from terminalbench.trainer.split import Shares, SplitAssignment, SplitPart, assign, parts_of, split_digest
 
 
 class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,10 +33,10 @@ class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
     environment: str
     seed: int
     shares: tuple[float, float, float]
-    assigned: tuple[Assignment, ...]
+    assigned: tuple[SplitAssignment, ...]
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class GymLook(msgspec.Struct, frozen=True, kw_only=True):
     """A line of looks.jsonl: the `number`th look of the project, at `tasks` (`dataset/id`)."""
 
     number: int
@@ -67,7 +67,7 @@ class Gym:
         self.splits_file = root / GYM / "splits.jsonl"
         self.looks_file = root / GYM / "looks.jsonl"
 
-    def assignments(self) -> list[Assignment]:
+    def assignments(self) -> list[SplitAssignment]:
         """Every family that has a place."""
         return [one for entry in read_log(self.splits_file, SplitEntry, whole=True) for one in entry.assigned]
 
@@ -98,7 +98,7 @@ class Gym:
                 append_jsonl(self.splits_file, entry, durable=True)
         return _split(environment, parts_of(environment.tasks, [*known, *made]))
 
-    def look(self, environment: Environment, *, by: str, reason: str) -> Look:
+    def look(self, environment: Environment, *, by: str, reason: str) -> GymLook:
         """A look at the held-out tasks of an environment, which names them; it is recorded before it is returned."""
         if not reason.strip():
             raise UserError("a look at held-out tasks needs a reason", where=environment.name)
@@ -108,21 +108,21 @@ class Gym:
                 "has no held-out tasks", where=environment.name, hint=f"tbench gym split {environment.name}"
             )
         with changing(self.looks_file):
-            number = len(read_log(self.looks_file, Look)) + 1
+            number = len(read_log(self.looks_file, GymLook)) + 1
             names = tuple(f"{task.dataset}/{task.id}" for task in tasks)
-            look = Look(
+            look = GymLook(
                 number=number, time=_now(), environment=environment.name, by=by, reason=reason.strip(), tasks=names
             )
             append_jsonl(self.looks_file, look, durable=True)
         return look
 
-    def looks(self, environment: Environment) -> list[Look]:
+    def looks(self, environment: Environment) -> list[GymLook]:
         """The looks at held-out tasks of an environment, also those through another one that has them.
 
         They count for ever, whatever became of the split.
         """
         names = {f"{task.dataset}/{task.id}" for task in environment.tasks}
-        return [look for look in read_log(self.looks_file, Look) if not names.isdisjoint(look.tasks)]
+        return [look for look in read_log(self.looks_file, GymLook) if not names.isdisjoint(look.tasks)]
 
     def trials_outside(self, environment: Environment, results_root: Path) -> dict[str, int]:
         """How many trials of its held-out tasks were attempted outside of looks, by batch."""
@@ -131,22 +131,22 @@ class Gym:
 
     def _held_out(self, environment: Environment) -> tuple[Task, ...]:
         parts = parts_of(environment.tasks, self.assignments())
-        return _in(environment.tasks, parts.get, Part.HOLDOUT)
+        return _in(environment.tasks, parts.get, SplitPart.HOLDOUT)
 
 
-def _split(environment: Environment, parts: dict[tuple[str, str], Part]) -> Split:
+def _split(environment: Environment, parts: dict[tuple[str, str], SplitPart]) -> Split:
     return Split(
         environment.name,
-        _in(environment.tasks, parts.get, Part.TRAIN),
-        _in(environment.tasks, parts.get, Part.DEV),
-        sum(part is Part.HOLDOUT for part in parts.values()),
+        _in(environment.tasks, parts.get, SplitPart.TRAIN),
+        _in(environment.tasks, parts.get, SplitPart.DEV),
+        sum(part is SplitPart.HOLDOUT for part in parts.values()),
         _in(environment.tasks, parts.get, None),
         split_digest(parts),
     )
 
 
 def _in(
-    tasks: Sequence[Task], part_of: Callable[[tuple[str, str]], Part | None], part: Part | None
+    tasks: Sequence[Task], part_of: Callable[[tuple[str, str]], SplitPart | None], part: SplitPart | None
 ) -> tuple[Task, ...]:
     return tuple(task for task in tasks if part_of((task.dataset, task.id)) is part)
 

@@ -14,11 +14,11 @@ from terminalbench.analytics.rows import rows_of
 from terminalbench.errors import UserError
 from terminalbench.locks import lock
 from terminalbench.records.event import Event
-from terminalbench.trainer.batches import Batches, Part
-from terminalbench.trainer.explore import spread
+from terminalbench.trainer.batches import BatchPart, TrainingBatches
 from terminalbench.trainer.gate import sealed
-from terminalbench.trainer.gym import Gym, Look
-from terminalbench.trainer.journal import HOLDOUT_PART, Sealed, add_sealed, read_sealed, training_lock
+from terminalbench.trainer.gym import Gym, GymLook
+from terminalbench.trainer.halving import spread
+from terminalbench.trainer.journal import HOLDOUT_PART, HoldoutLook, add_sealed, read_sealed, training_lock
 from terminalbench.trainer.lineage import LineageStore
 from terminalbench.trainer.night import taken
 from terminalbench.trainer.plan import TrainingPlan
@@ -26,7 +26,7 @@ from terminalbench.trainer.plan import TrainingPlan
 
 def measure_holdout(
     plan: TrainingPlan, reason: str, listener: Callable[[Event], None] | None = None, by: str = "tbench trainer holdout"
-) -> Sealed:
+) -> HoldoutLook:
     """Measure the champion against the start on the held-out tasks; one that was begun and not finished comes first."""
     gym = Gym(plan.root)
     with lock(training_lock(plan.folder), f"holdout of {plan.table.slug}"):
@@ -34,11 +34,11 @@ def measure_holdout(
         if begun is None:
             new, old = _pair(plan)
             look = gym.look(plan.environment, by=f"{by} {plan.table.slug}", reason=reason)
-            begun = Sealed(look=look.number, reason=look.reason, new=new, old=old)
+            begun = HoldoutLook(look=look.number, reason=look.reason, new=new, old=old)
             add_sealed(plan.folder, begun)
         else:
             look = next(one for one in gym.looks(plan.environment) if one.number == begun.look)
-        ended = _measured(plan, begun, look, Batches(plan, listener))
+        ended = _measured(plan, begun, look, TrainingBatches(plan, listener))
         add_sealed(plan.folder, ended)
         return ended
 
@@ -51,12 +51,12 @@ def _pair(plan: TrainingPlan) -> tuple[str, str]:
     return champion.id, start
 
 
-def _measured(plan: TrainingPlan, begun: Sealed, look: Look, batches: Batches) -> Sealed:
+def _measured(plan: TrainingPlan, begun: HoldoutLook, look: GymLook, batches: TrainingBatches) -> HoldoutLook:
     tasks = [task for task in plan.environment.tasks if f"{task.dataset}/{task.id}" in look.tasks]
     variants = LineageStore(plan.root).lineage(plan.lineage).variants
     measure = spread(tasks, max(len(tasks), plan.table.budget.trials // 2))
     profiles = {name: variants[name].table for name in (begun.new, begun.old)}
-    view = batches.measured(Part(begun.look, HOLDOUT_PART, profiles, measure, plan.table.budget.usd))
+    view = batches.measured(BatchPart(begun.look, HOLDOUT_PART, profiles, measure, plan.table.budget.usd))
     rows = rows_of([view])
-    verdict = sealed(rows, begun.new, begun.old, by_family=plan.table.gate.unit == "family")
+    verdict = sealed(rows, begun.new, begun.old, by_family=plan.table.gate.unit == "family", looks=look.number)
     return msgspec.structs.replace(begun, batch=view.batch, verdict=verdict, **taken(rows))

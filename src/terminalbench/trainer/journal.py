@@ -17,7 +17,7 @@ from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.json_files import append_jsonl, read_json, read_log
 from terminalbench.trainer.campaign import Campaign, Phase
-from terminalbench.trainer.gate import Verdict
+from terminalbench.trainer.gate import GateVerdict
 
 TRAINING = Path(".terminalbench/training")
 TRAINING_LABEL, NIGHT_LABEL, PART_LABEL = "training", "night", "part"
@@ -25,19 +25,19 @@ TRAINING_LABEL, NIGHT_LABEL, PART_LABEL = "training", "night", "part"
 HOLDOUT_PART = "holdout"
 
 
-class _Labels(msgspec.Struct):
+class _TrainingPlanLabels(msgspec.Struct):
     labels: dict[str, str] = {}
 
 
 def labels_of(batch: Batch) -> dict[str, str]:
     """The labels of a batch; none of one that is not there."""
     try:
-        return read_json(batch.plan_json, _Labels).labels
+        return read_json(batch.plan_json, _TrainingPlanLabels).labels
     except (OSError, TbenchError):
         return {}
 
 
-class Declared(msgspec.Struct, frozen=True):
+class PlanDeclaration(msgspec.Struct, frozen=True):
     """A plan as it was when it was declared: everything that decides what is tried and what has to be shown.
 
     `tasks` are the digests of the environment's tasks, by `dataset/id`.
@@ -50,17 +50,17 @@ class Declared(msgspec.Struct, frozen=True):
     tasks: dict[str, str] = {}
 
 
-class Measured(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class PairMeasurement(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Two profiles side by side in one batch (`<slug>/<n>`), and what was decided."""
 
     batch: str
     new: str
     old: str
     phase: Phase | None = None
-    verdict: Verdict | None = None
+    verdict: GateVerdict | None = None
 
 
-class Explored(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class CandidateResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A candidate of the search: how far it came, passed of measured trials, and why it was tried."""
 
     id: str
@@ -70,14 +70,14 @@ class Explored(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedChange(msgspec.Struct, frozen=True):
     """A change that was proposed and not tried: its reason, and why not."""
 
     reason: str
     why: str
 
 
-class Asked(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ModelSpend(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a search asked a chat model. `cost_usd` is what is known of it; failed questions count."""
 
     model: str
@@ -95,14 +95,14 @@ class NightEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     night: int
     time: str
     after: Campaign
-    control: Measured
-    explored: tuple[Explored, ...] = ()
+    control: PairMeasurement
+    explored: tuple[CandidateResult, ...] = ()
     searched: tuple[str, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedChange, ...] = ()
     stopped: str | None = None
-    asked: Asked | None = None
+    asked: ModelSpend | None = None
     winner: str | None = None
-    confirm: Measured | None = None
+    confirm: PairMeasurement | None = None
     same_p: float | None = None
     trials: int = 0
     measured: int = 0
@@ -122,7 +122,7 @@ class NightEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return {**dict.fromkeys(self.searched), self.control.batch: "control", **judged}
 
 
-class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class HoldoutLook(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A measurement on the holdout, the `look`th look of the project; without a verdict it has begun and no more."""
 
     look: int
@@ -130,7 +130,7 @@ class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     new: str
     old: str
     batch: str | None = None
-    verdict: Verdict | None = None
+    verdict: GateVerdict | None = None
     trials: int = 0
     measured: int = 0
     cost_usd: float | None = None
@@ -173,7 +173,7 @@ def evidence(nights: list[NightEntry], new: str, old: str, phase: Phase) -> list
     return [one.batch for one in held if (one.new, one.old, one.phase) == (new, old, phase)]
 
 
-def as_numbers(verdict: Verdict) -> dict[str, Any]:
+def as_numbers(verdict: GateVerdict) -> dict[str, Any]:
     """A verdict as a lineage keeps it."""
     return msgspec.to_builtins(verdict)
 
@@ -182,12 +182,12 @@ def _holdout_file(folder: Path) -> Path:
     return folder / "holdout.jsonl"
 
 
-def read_sealed(folder: Path) -> list[Sealed]:
+def read_sealed(folder: Path) -> list[HoldoutLook]:
     """The measurements in the folder of a training, in their order, each as it is now."""
-    found = {one.look: one for one in read_log(_holdout_file(folder), Sealed)}
+    found = {one.look: one for one in read_log(_holdout_file(folder), HoldoutLook)}
     return list(found.values())
 
 
-def add_sealed(folder: Path, entry: Sealed) -> None:
+def add_sealed(folder: Path, entry: HoldoutLook) -> None:
     """Record that a measurement on the holdout begins, or is over."""
     append_jsonl(_holdout_file(folder), entry, durable=True)

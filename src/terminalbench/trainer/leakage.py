@@ -39,7 +39,7 @@ _SAYING = 4
 _WORD = re.compile(r"[\w'-]+")
 
 
-class _Place(NamedTuple):
+class _TaskPlace(NamedTuple):
     """A task, the folder of its files, and its family."""
 
     id: str
@@ -72,9 +72,9 @@ def refuse_reason(environment: Environment, train: Sequence[Task], change: Any, 
         raise UserError(what, where=f"{at}.reason", hint="say it for any task")
 
 
-def _places(tasks: Sequence[Task]) -> tuple[_Place, ...]:
+def _places(tasks: Sequence[Task]) -> tuple[_TaskPlace, ...]:
     return tuple(
-        _Place(task.id, str(task.source.folder) if task.source.folder else None, task.family) for task in tasks
+        _TaskPlace(task.id, str(task.source.folder) if task.source.folder else None, task.family) for task in tasks
     )
 
 
@@ -92,7 +92,7 @@ def _strings(value: Any, at: str) -> Iterator[tuple[str, str]]:
 
 
 @lru_cache(maxsize=1024)
-def _found(text: str, root: str, places: tuple[_Place, ...]) -> str | None:
+def _found(text: str, root: str, places: tuple[_TaskPlace, ...]) -> str | None:
     """What of a text is a leak, and why; None where it is clean."""
     if match := _KEPT_APART.search(text):
         return f'a part of how tasks are kept apart: "{match.group()}"'
@@ -107,12 +107,12 @@ def _found(text: str, root: str, places: tuple[_Place, ...]) -> str | None:
 
 
 @lru_cache(maxsize=4)
-def _texts(places: tuple[_Place, ...]) -> tuple[TaskTexts, ...]:
+def _texts(places: tuple[_TaskPlace, ...]) -> tuple[TaskTexts, ...]:
     return tuple(task_texts(place.folder, place.id) for place in places)
 
 
 @lru_cache(maxsize=4)
-def _paths(root: str, places: tuple[_Place, ...]) -> re.Pattern[str]:
+def _paths(root: str, places: tuple[_TaskPlace, ...]) -> re.Pattern[str]:
     """Paths of the project, of the folders that hold tasks, and ways to a task relative to those folders."""
     folders = {PurePath(place.folder).parent for place in places if place.folder is not None}
     whole = {str(folder) for folder in (PurePath(root), *folders) if len(folder.parts) > 2}
@@ -122,7 +122,7 @@ def _paths(root: str, places: tuple[_Place, ...]) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=4)
-def _families(places: tuple[_Place, ...]) -> re.Pattern[str] | None:
+def _families(places: tuple[_TaskPlace, ...]) -> re.Pattern[str] | None:
     """The families by name, where they are named as such: a family may be called by a word of every day."""
     names = {r"[\W_]".join(map(re.escape, re.findall(r"[^\W_]+", place.family))) for place in places if place.family}
     if not names:
@@ -132,7 +132,7 @@ def _families(places: tuple[_Place, ...]) -> re.Pattern[str] | None:
 
 
 @lru_cache(maxsize=4)
-def _instruction_rows(places: tuple[_Place, ...]) -> frozenset[tuple[str, ...]]:
+def _instruction_rows(places: tuple[_TaskPlace, ...]) -> frozenset[tuple[str, ...]]:
     return frozenset(row for task in _texts(places) for row in _rows(task.instruction))
 
 

@@ -16,28 +16,33 @@ from terminalbench.errors import Interrupted, UserError
 from terminalbench.experiments.write import write_experiment
 from terminalbench.json_files import write_json
 from terminalbench.overnight import limits, loop
-from terminalbench.overnight.begin import DEFAULT_ITERATIONS, Night, Request, night_at
-from terminalbench.overnight.loop import Listener, NightEnd, Tell
+from terminalbench.overnight.begin import DEFAULT_ITERATIONS, NightRequest, PreparedNight, night_at
+from terminalbench.overnight.loop import NightEnd, NightListener, Tell
 from terminalbench.overnight.night import NightTraining
 from terminalbench.overnight.nights import config_of
 from terminalbench.overnight.training_report import TrainedNight, TrainingStep
 from terminalbench.records.values import known_total
 from terminalbench.text.numbers import cost
 from terminalbench.text.paths import typed
-from terminalbench.trainer.batches import Batches
+from terminalbench.trainer.batches import TrainingBatches
 from terminalbench.trainer.journal import NightEntry, read_nights, read_sealed
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan, declare, load_plan
 from terminalbench.trainer.run import run_training
 from terminalbench.trainer.story import claim, ledger, spent, standing
-from terminalbench.trainer.variants import Made, resolved
+from terminalbench.trainer.variants import ResolvedProfile, resolved
 
 
 def run_learning_night(
-    request: Request, learn: Path | None, resume: Path | None, listener: Listener | None = None
+    request: NightRequest, learn: Path | None, resume: Path | None, listener: NightListener | None = None
 ) -> NightEnd:
-    """Run a night by a training plan, or go on with one; a night that was begun without a plan stays without."""
+    """Run a night by a training plan, or go on with one; a night that was begun without a plan stays without.
+
+    The folder of `--output` may hold the night already: the command that began it goes on with it.
+    """
+    if resume is None and (resume := loop.begun_at(request)) is not None:
+        request = replace(request, again=True)
     if resume is None:
         if learn is None:
             return loop.run_night(request, listener=listener)
@@ -51,11 +56,11 @@ def run_learning_night(
         if known is None:
             return loop.run_night(request, resume, listener=listener)
         plan = load_plan(Path(known.plan), request.root)
-    told = listener or Listener()
+    told = listener or NightListener()
     return loop.run_night(request, resume, listener=told, then=lambda night, tell: _train(plan, night, tell, told))
 
 
-def _iterations(plan: TrainingPlan, request: Request) -> Request:
+def _iterations(plan: TrainingPlan, request: NightRequest) -> NightRequest:
     """The request of a night that iterates the champion on train."""
     for option, given in (("--suite", request.suite), ("--model", request.models)):
         if given:
@@ -84,12 +89,12 @@ def _iterations(plan: TrainingPlan, request: Request) -> Request:
     )
 
 
-def _champion(plan: TrainingPlan) -> Made:
+def _champion(plan: TrainingPlan) -> ResolvedProfile:
     champion = LineageStore(plan.root).lineage(plan.lineage).champion
     return resolved(plan.environment, champion.table, "champion") if champion is not None else plan.start
 
 
-def _train(plan: TrainingPlan, night: Night, tell: Tell, told: Listener) -> None:
+def _train(plan: TrainingPlan, night: PreparedNight, tell: Tell, told: NightListener) -> None:
     """The night of the training that belongs to this night, unless it is over already; then what it came to.
 
     What the iterations have left of the night's money and time is what it may take.
@@ -123,7 +128,7 @@ def _train(plan: TrainingPlan, night: Night, tell: Tell, told: Listener) -> None
 
 
 def _step(
-    plan: TrainingPlan, night: Night, bounds: NightLimits, told: Listener, _number: int, step: TrainingStep
+    plan: TrainingPlan, night: PreparedNight, bounds: NightLimits, told: NightListener, _number: int, step: TrainingStep
 ) -> None:
     """Write down how far it is, for those who watch."""
     if (asked := night.config.learn) is not None:
@@ -132,13 +137,13 @@ def _step(
         told.step(so_far)
 
 
-def _write(night: Night, told: TrainedNight) -> None:
+def _write(night: PreparedNight, told: TrainedNight) -> None:
     write_json(night.folder.training_json, told)
 
 
 def _unfinished(plan: TrainingPlan, asked: NightTraining, bounds: NightLimits, why: str) -> TrainedNight:
     """A night of a training that is not over, for the morning report."""
-    so_far = bounds.spent(Batches(plan).folder)
+    so_far = bounds.spent(TrainingBatches(plan).folder)
     return TrainedNight(
         training=asked.training,
         night=asked.night,
@@ -170,4 +175,16 @@ def trained_night(plan: TrainingPlan, nights: Sequence[NightEntry], lineage: Lin
         comparisons=[(one.part, one.profile, one.what) for one in ledger([last])],
         cost_usd=known_total([last.cost_usd, last.asked.cost_usd if last.asked else None]),
         cost_unknown=last.cost_unknown + (last.asked.cost_unknown if last.asked else 0),
+        waits=_waits(plan, last),
     )
+
+
+def _waits(plan: TrainingPlan, last: NightEntry) -> str | None:
+    """The challenger that waits after a night, the command for its next one, and what that will probably cost."""
+    now = last.after.challenger
+    waiting = [one.id for one in (now,) if one is not None] + list(last.after.waiting)
+    if not waiting or last.night >= plan.table.nights:
+        return None
+    phase = now.phase if now is not None else "confirm"
+    spent_usd = f" (this one cost {cost(last.cost_usd, last.cost_unknown)})" if last.cost_usd else ""
+    return f"challenger {waiting[0]} waits for its {phase}: tbench overnight --learn {typed(plan.file)}{spent_usd}"

@@ -27,10 +27,10 @@ from terminalbench.json_files import append_jsonl, encode_json, read_log
 from terminalbench.locks import changing
 from terminalbench.records.values import stamp
 from terminalbench.text.numbers import some
-from terminalbench.trainer.variants import Made
+from terminalbench.trainer.variants import ResolvedProfile
 
 
-class Why(StrEnum):
+class ChampionReason(StrEnum):
     """Why a profile became champion."""
 
     STARTED = "started"
@@ -59,12 +59,12 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag
     time: str = ""
 
 
-class Crowned(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="champion"):
+class ChampionChange(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="champion"):
     """A change of champion, with the numbers that it was decided by."""
 
     lineage: str
     id: str
-    why: Why
+    why: ChampionReason
     reason: str
     before: str | None = None
     evidence: dict[str, Any] = {}
@@ -72,7 +72,7 @@ class Crowned(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag
     time: str = ""
 
 
-type Entry = Variant | Crowned
+type Entry = Variant | ChampionChange
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Lineage:
 
     name: str
     variants: dict[str, Variant] = field(default_factory=dict)
-    crowned: list[Crowned] = field(default_factory=list)
+    crowned: list[ChampionChange] = field(default_factory=list)
 
     @property
     def champion(self) -> Variant | None:
@@ -93,6 +93,14 @@ class Lineage:
         """Whom the champion is watched against: the one before it."""
         before = self.crowned[-1].before if self.crowned else None
         return self.variants.get(before) if before is not None else None
+
+    @property
+    def earlier(self) -> Variant | None:
+        """The champion before this one along the line: one that came back is where it was, so no two take turns."""
+        line: list[str] = []
+        for one in self.crowned:
+            line = line[: line.index(one.id) + 1] if one.id in line else [*line, one.id]
+        return self.variants.get(line[-2]) if len(line) > 1 else None
 
     def find(self, name: str) -> Variant:
         """The variant with an id, or with how it begins. Raises UserError."""
@@ -148,7 +156,7 @@ class LineageStore:
     def add(
         self,
         lineage: str,
-        made: Made,
+        made: ResolvedProfile,
         *,
         reason: str,
         source: str,
@@ -181,8 +189,8 @@ class LineageStore:
             return self._append(variant, lineages)
 
     def crown(
-        self, lineage: str, profile: str, why: Why, *, reason: str, evidence: dict[str, Any] | None = None
-    ) -> Crowned:
+        self, lineage: str, profile: str, why: ChampionReason, *, reason: str, evidence: dict[str, Any] | None = None
+    ) -> ChampionChange:
         """Make a variant of the lineage its champion; the one that is champion already is a UserError."""
         with self._writing() as lineages:
             now = lineages.get(lineage) or Lineage(lineage)
@@ -191,7 +199,9 @@ class LineageStore:
             before = now.crowned[-1].id if now.crowned else None
             if before == profile:
                 raise UserError(f"{profile} is the champion already", where=lineage)
-            entry = Crowned(lineage=lineage, id=profile, why=why, reason=reason, before=before, evidence=evidence or {})
+            entry = ChampionChange(
+                lineage=lineage, id=profile, why=why, reason=reason, before=before, evidence=evidence or {}
+            )
             made = self._append(entry, lineages)
             now.crowned.append(made)
             self._point(now)
@@ -212,7 +222,7 @@ class LineageStore:
                 self._point(lineage)
             yield lineages
 
-    def _append[T: (Variant, Crowned)](self, entry: T, lineages: dict[str, Lineage]) -> T:
+    def _append[T: (Variant, ChampionChange)](self, entry: T, lineages: dict[str, Lineage]) -> T:
         count = sum(len(one.variants) + len(one.crowned) for one in lineages.values())
         made = msgspec.structs.replace(entry, seq=count + 1, time=stamp(datetime.now(UTC)))
         append_jsonl(self.log, made, durable=True)

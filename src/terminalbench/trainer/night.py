@@ -16,13 +16,13 @@ from terminalbench.analytics.rows import rows_of
 from terminalbench.index.queries import BatchView
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import known_total, stamp
-from terminalbench.trainer.batches import AGAIN, Batches, Part
+from terminalbench.trainer.batches import AGAIN, BatchPart, TrainingBatches
 from terminalbench.trainer.budget import night_parts, search_usd
 from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.evolvers.search import Search, evolver_of
-from terminalbench.trainer.explore import Measure, Score, better_half, rounds, spread
-from terminalbench.trainer.gate import Rule, Verdict, canary, confirm, same_profile_p, watch
-from terminalbench.trainer.journal import Explored, Measured, NightEntry, evidence
+from terminalbench.trainer.gate import GateRule, GateVerdict, canary, confirm, same_profile_p, watch
+from terminalbench.trainer.halving import AttemptPlan, Score, better_half, rounds, spread
+from terminalbench.trainer.journal import CandidateResult, NightEntry, PairMeasurement, evidence
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.plan import TrainingPlan
 
@@ -30,12 +30,12 @@ type Tables = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass
-class Night:
+class TrainingNight:
     """A night in progress."""
 
     plan: TrainingPlan
     store: LineageStore
-    batches: Batches
+    batches: TrainingBatches
     before: Sequence[NightEntry]
     state: Campaign
     views: list[BatchView] = field(default_factory=list)
@@ -87,8 +87,8 @@ class Night:
     def _table(self, profile: str) -> Mapping[str, Any]:
         return self._lineage.variants[profile].table
 
-    def _batch(self, name: str, profiles: Tables, measure: Measure, usd: float | None) -> BatchView:
-        view = self.batches.measured(Part(self.state.night, name, profiles, measure, usd))
+    def _batch(self, name: str, profiles: Tables, measure: AttemptPlan, usd: float | None) -> BatchView:
+        view = self.batches.measured(BatchPart(self.state.night, name, profiles, measure, usd))
         self.views.append(view)
         return view
 
@@ -96,14 +96,14 @@ class Night:
         budget = self.plan.table.budget.usd
         return budget * share if budget is not None else None
 
-    def _control(self, trials: int) -> tuple[Measured, BatchView]:
+    def _control(self, trials: int) -> tuple[PairMeasurement, BatchView]:
         """The champion against the one before it; the first champion against itself."""
         champion = self.state.champion
         other = self.state.control or f"{champion}{AGAIN}"
         profiles = {champion: self._table(champion), other: self._table(self.state.control or champion)}
         measure = spread(self.plan.split.dev, max(1, trials // 2), self.state.night * max(1, trials // 2))
         view = self._batch("control", profiles, measure, self._usd(self.plan.table.budget.control))
-        return Measured(batch=view.batch, new=champion, old=other), view
+        return PairMeasurement(batch=view.batch, new=champion, old=other), view
 
     def _search(self, trials: int) -> Search:
         """The search of tonight, with what its evolver proposes."""
@@ -125,7 +125,7 @@ class Night:
         search.collect(evolver_of(self.plan))
         return search
 
-    def _train(self, part: str, tables: Tables, measure: Measure, trials: int) -> list[Row]:
+    def _train(self, part: str, tables: Tables, measure: AttemptPlan, trials: int) -> list[Row]:
         """A batch of the search; of the budget it gets the share that it is of the `trials` of the search."""
         table = self.plan.table
         usd = search_usd(table.budget, table.evolver, challenger=self.state.challenger is not None)
@@ -134,7 +134,9 @@ class Night:
         self.searched.append(view.batch)
         return rows_of([view])
 
-    def _explore(self, candidates: Mapping[str, str], left: int, trials: int) -> tuple[list[Explored], str | None]:
+    def _explore(
+        self, candidates: Mapping[str, str], left: int, trials: int
+    ) -> tuple[list[CandidateResult], str | None]:
         """Paired successive halving on train with the trials that are left, the champion among the candidates."""
         champion = self.state.champion
         alive = [*candidates, champion]
@@ -152,14 +154,14 @@ class Night:
             if not alive:
                 break
         told = [
-            Explored(
+            CandidateResult(
                 id=name, rounds=came[name], passed=scores[name].passed, measured=scores[name].measured, reason=reason
             )
             for name, reason in {**candidates, champion: "the champion"}.items()
         ]
         return told, alive[0] if alive and alive[0] != champion else None
 
-    def _confirm(self, trials: int) -> Measured:
+    def _confirm(self, trials: int) -> PairMeasurement:
         one, champion = self.state.challenger, self.state.champion
         if one is None:
             raise ValueError("there is no challenger")
@@ -169,9 +171,9 @@ class Night:
         rows = self.batches.rows(evidence([*self.before], one.id, champion, one.phase), view)
         judge = confirm if one.phase == "confirm" else canary
         verdict = judge(rows, one.id, champion, rule_of(self.plan, measure.trials), one.nights + 1)
-        return Measured(batch=view.batch, new=one.id, old=champion, phase=one.phase, verdict=verdict)
+        return PairMeasurement(batch=view.batch, new=one.id, old=champion, phase=one.phase, verdict=verdict)
 
-    def _watch(self, control: Measured, view: BatchView) -> Verdict:
+    def _watch(self, control: PairMeasurement, view: BatchView) -> GateVerdict:
         gate = self.plan.table.gate
         first = max(self.state.since, self.state.night - gate.watch_nights)
         held = [night.control for night in self.before if night.night > first]
@@ -179,7 +181,7 @@ class Night:
         rows = self.batches.rows(names, view)
         return watch(rows, control.new, control.old, gate.alpha / self.plan.table.nights)
 
-    def _same(self, view: BatchView, judged: Measured | None) -> float | None:
+    def _same(self, view: BatchView, judged: PairMeasurement | None) -> float | None:
         """The champion against itself: its twin, or its trials beside the challenger."""
         rows = rows_of([view])
         champion = rows[0].profile
@@ -202,10 +204,10 @@ def taken(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def rule_of(plan: TrainingPlan, trials: int) -> Rule:
+def rule_of(plan: TrainingPlan, trials: int) -> GateRule:
     """What the plan declares for one challenger, of `trials` a night."""
     gate = plan.table.gate
-    return Rule(
+    return GateRule(
         alpha=gate.alpha / plan.challengers,
         looks=gate.looks,
         planned_trials=gate.looks * trials,

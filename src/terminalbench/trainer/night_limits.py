@@ -8,13 +8,13 @@ from pathlib import Path
 
 from terminalbench.errors import Incomplete
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.limits.accounts import Account, Known, Turn
+from terminalbench.harbor.limits.accounts import Account, KnownCost, Turn
 from terminalbench.harbor.limits.gate import change_account, read_shared
 from terminalbench.index.queries import BatchView, Rerun
 from terminalbench.index.totals import Spend
 from terminalbench.overnight import limits
 from terminalbench.records.values import known_total
-from terminalbench.trainer.journal import Asked
+from terminalbench.trainer.journal import ModelSpend
 
 
 class TrainingStopped(Incomplete):
@@ -47,9 +47,9 @@ class NightLimits:
         budget = read_shared(self.gate).budget_usd
         return None if budget is None else max(0.0, budget - limits.standing(self.gate).spent_usd)
 
-    def pay(self, asked: Asked) -> None:
+    def pay(self, asked: ModelSpend) -> None:
         """Have the gate count what a chat model has charged in this night so far."""
-        known = Known(asked.questions - asked.cost_unknown, asked.cost_usd or 0.0)
+        known = KnownCost(asked.questions - asked.cost_unknown, asked.cost_usd or 0.0)
         account = Account(Turn.OVER, known=known, unknown=asked.cost_unknown)
         change_account(self.gate, self._model, lambda _: account)
 

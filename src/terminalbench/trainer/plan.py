@@ -35,13 +35,13 @@ from terminalbench.trainer.budget import search_usd
 from terminalbench.trainer.environments import Environment, open_environment
 from terminalbench.trainer.evolvers.tables import check_evolver
 from terminalbench.trainer.gym import Gym, Split
-from terminalbench.trainer.journal import Declared, plan_json, training_folder
+from terminalbench.trainer.journal import PlanDeclaration, plan_json, training_folder
 from terminalbench.trainer.leakage import refuse_reason
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.plan_changes import changed_places
 from terminalbench.trainer.split import Shares, unit_of
 from terminalbench.trainer.tables import PlanTable
-from terminalbench.trainer.variants import Change, Made, changed, resolved
+from terminalbench.trainer.variants import Change, ResolvedProfile, changed, resolved
 
 _DECIDED = {
     "attempts": "the budget and the number of tasks decide how often each is attempted",
@@ -60,7 +60,7 @@ class TrainingPlan:
     table: PlanTable
     environment: Environment
     split: Split
-    start: Made
+    start: ResolvedProfile
     simulated: bool
 
     @property
@@ -133,7 +133,7 @@ def load_plan(file: Path, root: Path | None = None, scratch: Path | None = None)
     return plan
 
 
-def declare(plan: TrainingPlan) -> Declared:
+def declare(plan: TrainingPlan) -> PlanDeclaration:
     """Fix the plan; one that was declared before with anything else in it is a UserError with the difference."""
     kept = plan_json(plan.folder)
     with changing(kept):
@@ -141,17 +141,17 @@ def declare(plan: TrainingPlan) -> Declared:
             return known
         data, digest = _encoded(plan)
         now = stamp(datetime.now(UTC))
-        made = Declared(plan.table.slug, digest, now, decode(data), _tasks_now(plan.environment.tasks))
+        made = PlanDeclaration(plan.table.slug, digest, now, decode(data), _tasks_now(plan.environment.tasks))
         write_json(kept, made)
         return made
 
 
-def check_declared(plan: TrainingPlan) -> Declared | None:
+def check_declared(plan: TrainingPlan) -> PlanDeclaration | None:
     """The plan as it was declared, if it was. Raises UserError where this one has anything else in it."""
     kept = plan_json(plan.folder)
     if not kept.is_file():
         return None
-    known: Declared = read_json(kept, Declared)
+    known: PlanDeclaration = read_json(kept, PlanDeclaration)
     data, digest = _encoded(plan)
     if known.digest != digest:
         found = changed_places(known.content, decode(data))
@@ -173,7 +173,7 @@ def _encoded(plan: TrainingPlan) -> tuple[bytes, str]:
 def check_tasks(plan: TrainingPlan, tasks: Iterable[Task]) -> None:
     """Raise UserError where a task is another one than when the plan was declared: results of both are not one."""
     kept = plan_json(plan.folder)
-    known = read_json(kept, Declared).tasks if kept.is_file() else {}
+    known = read_json(kept, PlanDeclaration).tasks if kept.is_file() else {}
     if changed := [name for name, digest in _tasks_now(tasks).items() if known.get(name, digest) != digest]:
         raise UserError(
             f"{plural(len(changed), 'task')} changed since the plan was declared: {some(changed, 6)}",
@@ -241,7 +241,7 @@ def _environment(table: PlanTable, root: Path, file: Path) -> Environment:
         raise invalid_file(file, [Problem("environment", f"{error.where}: {error.what}", error.hint)]) from None
 
 
-def _start(table: PlanTable, environment: Environment, root: Path, file: Path) -> Made:
+def _start(table: PlanTable, environment: Environment, root: Path, file: Path) -> ResolvedProfile:
     lineage = LineageStore(root).lineage(table.lineage or table.slug)
     first = lineage.crowned[0] if lineage.crowned else None
     if table.profile is None:
@@ -263,7 +263,7 @@ def _began_with(lineage: Lineage, folder: Path) -> str:
     """The champion that a plan began with: as it was declared, else the one of now."""
     kept = plan_json(folder)
     if kept.is_file():
-        start = read_json(kept, Declared).content["start"]
+        start = read_json(kept, PlanDeclaration).content["start"]
         for variant in lineage.variants.values():
             if variant.content == start:
                 return variant.id

@@ -11,20 +11,20 @@ from terminalbench.locks import lock
 from terminalbench.overnight.training_report import TrainingStep
 from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.text.numbers import plural
-from terminalbench.trainer.batches import Batches
+from terminalbench.trainer.batches import TrainingBatches
 from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.evolvers.search import evolver_of
-from terminalbench.trainer.gate import Verdict
+from terminalbench.trainer.gate import GateVerdict
 from terminalbench.trainer.journal import NightEntry, add_night, as_numbers, read_nights, training_lock
-from terminalbench.trainer.lineage import Lineage, LineageStore, Why
-from terminalbench.trainer.night import Night
+from terminalbench.trainer.lineage import ChampionReason, Lineage, LineageStore
+from terminalbench.trainer.night import TrainingNight
 from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import TrainingPlan, declare
-from terminalbench.trainer.steps import Steps
+from terminalbench.trainer.steps import TrialCounter
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """A training when a command has run it: its nights, and why there are no more."""
 
     plan: TrainingPlan
@@ -41,7 +41,7 @@ def run_training(
     told: Callable[[NightEntry], None] = lambda _: None,
     step: Callable[[int, TrainingStep], None] = lambda _night, _step: None,
     limits: NightLimits | None = None,
-) -> Trained:
+) -> TrainingResult:
     """Declare the plan and run its nights, at most so many now; `resume` goes on with one that was begun.
 
     `told` is called after each night, `step` while one runs, with its number.
@@ -59,7 +59,7 @@ def run_training(
             )
         evolver_of(plan)  # one that cannot be had is refused before a trial is paid
         declare(plan)
-        Batches(plan).check(done)
+        TrainingBatches(plan).check(done)
         _begin(plan, store)
         if done:  # it may have been killed when its last night was recorded, and not yet acted upon
             _crown(plan, store, done[-1])
@@ -70,26 +70,26 @@ def run_training(
             stopped = done[-1].stopped if done else None
             if not _more(state, done) and (stopped is None or done[first:]):
                 why = f"the search was stopped: {stopped}" if stopped else "nothing is left to try"
-                return Trained(plan, done, why, complete=stopped is None)
-            steps = Steps(plan.table.nights, plan.table.budget.trials, partial(step, len(done) + 1))
-            entry = Night(plan, store, Batches(plan, steps.event, limits, steps), done, state).run()
+                return TrainingResult(plan, done, why, complete=stopped is None)
+            steps = TrialCounter(plan.table.nights, plan.table.budget.trials, partial(step, len(done) + 1))
+            entry = TrainingNight(plan, store, TrainingBatches(plan, steps.event, limits, steps), done, state).run()
             add_night(plan.folder, entry)
             done.append(entry)
             _crown(plan, store, entry)
             told(entry)
     if len(done) < plan.table.nights:
-        return Trained(plan, done, "more nights are planned", complete=False)
+        return TrainingResult(plan, done, "more nights are planned", complete=False)
     stopped = next((night.stopped for night in reversed(done) if night.stopped is not None), None)
     if stopped is not None and not any(night.explored for night in done):
-        return Trained(plan, done, f"all nights are over, and nothing was ever tried: {stopped}", complete=False)
-    return Trained(plan, done, "all nights are over", complete=True)
+        return TrainingResult(plan, done, f"all nights are over, and nothing was ever tried: {stopped}", complete=False)
+    return TrainingResult(plan, done, "all nights are over", complete=True)
 
 
 def _begin(plan: TrainingPlan, store: LineageStore) -> None:
     """Put the first champion into its lineage, unless it is there."""
     if store.lineage(plan.lineage).champion is None:
         made = store.add(plan.lineage, plan.start, reason="where the training starts", source=plan.table.slug)
-        store.crown(plan.lineage, made.id, Why.STARTED, reason=f"the first of {plan.table.slug}")
+        store.crown(plan.lineage, made.id, ChampionReason.STARTED, reason=f"the first of {plan.table.slug}")
 
 
 def _state(plan: TrainingPlan, store: LineageStore, done: list[NightEntry]) -> Campaign:
@@ -132,14 +132,14 @@ def _crown(plan: TrainingPlan, store: LineageStore, entry: NightEntry) -> None:
         return
     if entry.after.champion in {one.id for one in lineage.crowned if one.time >= entry.time}:
         return
-    if any(one.time >= entry.time and one.why is Why.BY_HAND for one in lineage.crowned):
+    if any(one.time >= entry.time and one.why is ChampionReason.BY_HAND for one in lineage.crowned):
         return
     promoted = entry.confirm is not None and entry.confirm.new == entry.after.champion
-    verdict: Verdict | None = entry.confirm.verdict if promoted and entry.confirm else entry.control.verdict
+    verdict: GateVerdict | None = entry.confirm.verdict if promoted and entry.confirm else entry.control.verdict
     store.crown(
         plan.lineage,
         entry.after.champion,
-        Why.PROMOTED if promoted else Why.ROLLED_BACK,
+        ChampionReason.PROMOTED if promoted else ChampionReason.ROLLED_BACK,
         reason=verdict.reason if verdict is not None else "",
         evidence=as_numbers(verdict) if verdict is not None else None,
     )

@@ -18,7 +18,7 @@ from terminalbench.experiments.experiment import Task
 FEWEST_UNITS = 3
 
 
-class Part(StrEnum):
+class SplitPart(StrEnum):
     """What the tasks of a family are for."""
 
     TRAIN = "train"
@@ -29,7 +29,7 @@ class Part(StrEnum):
     """Sealed: looked at rarely, each time with a reason that is recorded."""
 
 
-class Unit(msgspec.Struct, frozen=True):
+class SplitUnit(msgspec.Struct, frozen=True):
     """What is assigned as a whole: a family of a dataset, or a task that has none."""
 
     dataset: str
@@ -37,12 +37,12 @@ class Unit(msgspec.Struct, frozen=True):
     family: bool
 
 
-class Assignment(msgspec.Struct, frozen=True):
+class SplitAssignment(msgspec.Struct, frozen=True):
     """Where a unit belongs, and the tasks that it had when it was assigned."""
 
-    unit: Unit
+    unit: SplitUnit
     tasks: tuple[str, ...]
-    part: Part
+    part: SplitPart
 
 
 @dataclass(frozen=True)
@@ -53,20 +53,20 @@ class Shares:
     dev: float = 0.4
     holdout: float = 0.2
 
-    def of(self, part: Part) -> float:
+    def of(self, part: SplitPart) -> float:
         """The share of a part, of 1."""
         return getattr(self, part) / (self.train + self.dev + self.holdout)
 
 
-def unit_of(task: Task) -> Unit:
+def unit_of(task: Task) -> SplitUnit:
     """The unit that a task belongs to."""
-    return Unit(task.dataset, task.family or task.id, task.family is not None)
+    return SplitUnit(task.dataset, task.family or task.id, task.family is not None)
 
 
-def parts_of(tasks: Iterable[Task], known: Iterable[Assignment]) -> dict[tuple[str, str], Part]:
+def parts_of(tasks: Iterable[Task], known: Iterable[SplitAssignment]) -> dict[tuple[str, str], SplitPart]:
     """The part of each task that has one, by (dataset, id). A task with two is a UserError."""
     by_unit, by_task = _known(known)
-    found: dict[tuple[str, str], Part] = {}
+    found: dict[tuple[str, str], SplitPart] = {}
     for task in tasks:
         key = (task.dataset, task.id)
         whole, single = by_unit.get(unit_of(task)), by_task.get(key)
@@ -78,22 +78,22 @@ def parts_of(tasks: Iterable[Task], known: Iterable[Assignment]) -> dict[tuple[s
     return found
 
 
-def assign(tasks: Sequence[Task], known: Sequence[Assignment], shares: Shares, seed: int) -> list[Assignment]:
+def assign(tasks: Sequence[Task], known: Sequence[SplitAssignment], shares: Shares, seed: int) -> list[SplitAssignment]:
     """Where the units go that have no place yet: to the part that lacks most, in an order drawn by the seed.
 
     Each part gets at least one unit. Raises UserError where there are too few units, or one would be cut.
     """
     parts = parts_of(tasks, known)
-    units: dict[Unit, list[Task]] = {}
+    units: dict[SplitUnit, list[Task]] = {}
     for task in tasks:
         units.setdefault(unit_of(task), []).append(task)
     if len(units) < FEWEST_UNITS:
         raise UserError(
-            f"{len(units)} families cannot be split into {', '.join(Part)}",
+            f"{len(units)} families cannot be split into {', '.join(SplitPart)}",
             hint="train on more tasks, or give them families (a task without one is its own)",
         )
-    counts: Counter[Part] = Counter(parts.values())
-    made: list[Assignment] = []
+    counts: Counter[SplitPart] = Counter(parts.values())
+    made: list[SplitAssignment] = []
     fresh = []
     for unit, members in units.items():
         held = {parts[key] for task in members if (key := (task.dataset, task.id)) in parts}
@@ -105,25 +105,25 @@ def assign(tasks: Sequence[Task], known: Sequence[Assignment], shares: Shares, s
             made.append(_assignment(unit, members, held.pop()))
     fresh.sort(key=lambda unit: _order(unit, seed))
     for place, unit in enumerate(fresh):
-        empty = [part for part in Part if not counts[part]]
-        choices = empty if len(fresh) - place <= len(empty) else list(Part)
+        empty = [part for part in SplitPart if not counts[part]]
+        choices = empty if len(fresh) - place <= len(empty) else list(SplitPart)
         part = max(choices, key=lambda part: shares.of(part) * len(tasks) - counts[part])
         counts[part] += len(units[unit])
         made.append(_assignment(unit, units[unit], part))
-    if missing := [part for part in Part if not counts[part]]:
+    if missing := [part for part in SplitPart if not counts[part]]:
         raise UserError(f"no family is left for {' and '.join(missing)}: all were assigned before")
     return made
 
 
-def split_digest(parts: Mapping[tuple[str, str], Part]) -> str:
+def split_digest(parts: Mapping[tuple[str, str], SplitPart]) -> str:
     """Stands for who is where: another digest, another split."""
     text = "".join(f"{dataset}\0{task}\0{part}\n" for (dataset, task), part in sorted(parts.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _known(known: Iterable[Assignment]) -> tuple[dict[Unit, Part], dict[tuple[str, str], Part]]:
-    by_unit: dict[Unit, Part] = {}
-    by_task: dict[tuple[str, str], Part] = {}
+def _known(known: Iterable[SplitAssignment]) -> tuple[dict[SplitUnit, SplitPart], dict[tuple[str, str], SplitPart]]:
+    by_unit: dict[SplitUnit, SplitPart] = {}
+    by_task: dict[tuple[str, str], SplitPart] = {}
     for one in known:
         by_unit.setdefault(one.unit, one.part)
         for task in one.tasks:
@@ -131,9 +131,9 @@ def _known(known: Iterable[Assignment]) -> tuple[dict[Unit, Part], dict[tuple[st
     return by_unit, by_task
 
 
-def _assignment(unit: Unit, members: Sequence[Task], part: Part) -> Assignment:
-    return Assignment(unit, tuple(task.id for task in members), part)
+def _assignment(unit: SplitUnit, members: Sequence[Task], part: SplitPart) -> SplitAssignment:
+    return SplitAssignment(unit, tuple(task.id for task in members), part)
 
 
-def _order(unit: Unit, seed: int) -> str:
+def _order(unit: SplitUnit, seed: int) -> str:
     return hashlib.sha256(f"{seed}\0{unit.dataset}\0{unit.family}\0{unit.name}".encode()).hexdigest()

@@ -12,7 +12,7 @@ SEC = 1.0
 
 
 @dataclass
-class Steps:
+class TrialCounter:
     """Counts the trials of a night. `nights` are planned, of so many `trials` each at most."""
 
     nights: int

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from terminalbench.records.values import known_total
 from terminalbench.text.numbers import between, cost, percent, plural, points
-from terminalbench.trainer.gate import Action, Verdict
-from terminalbench.trainer.journal import NightEntry, Sealed
-from terminalbench.trainer.lineage import Crowned, Lineage, Variant, Why
+from terminalbench.trainer.gate import GateAction, GateVerdict
+from terminalbench.trainer.journal import HoldoutLook, NightEntry
+from terminalbench.trainer.lineage import ChampionChange, ChampionReason, Lineage, Variant
 
 
 @dataclass(frozen=True)
-class Comparison:
+class DeclaredComparison:
     """A declared comparison: in which night, what it was, who, how it was decided, on which batches (`<slug>/<n>`)."""
 
     night: int
@@ -20,43 +20,45 @@ class Comparison:
     against: str | None
     what: str
     batches: tuple[str, ...] = ()
-    verdict: Verdict | None = None
+    verdict: GateVerdict | None = None
 
 
-def ledger(nights: Iterable[NightEntry]) -> Iterator[Comparison]:
+def ledger(nights: Iterable[NightEntry]) -> Iterator[DeclaredComparison]:
     """Every declared comparison; rejected, refused and inconclusive ones as well."""
     for night in nights:
         for one in night.explored:
             rate = percent(one.passed / one.measured) if one.measured else "-"
             way = "goes on" if one.id == night.winner else f"round {one.rounds}"
             what = f"{rate} of {one.measured} on train, {way}: {one.reason}"
-            yield Comparison(night.night, "explore", one.id, night.champion, what, night.searched)
+            yield DeclaredComparison(night.night, "explore", one.id, night.champion, what, night.searched)
         for refused in night.refused:
-            yield Comparison(night.night, "refused", "-", None, f"{refused.reason}: {refused.why}")
+            yield DeclaredComparison(night.night, "refused", "-", None, f"{refused.reason}: {refused.why}")
         if night.stopped is not None:
-            yield Comparison(night.night, "search", "-", None, f"stopped early: {night.stopped}", night.searched)
+            yield DeclaredComparison(
+                night.night, "search", "-", None, f"stopped early: {night.stopped}", night.searched
+            )
         for part, one in (
             ((night.confirm.phase if night.confirm else None) or "", night.confirm),
             ("watch", night.control),
         ):
             if one is not None and one.verdict is not None:
                 what = f"{said(one.verdict.action)}: {one.verdict.reason}"
-                yield Comparison(night.night, part, one.new, one.old, what, (one.batch,), one.verdict)
+                yield DeclaredComparison(night.night, part, one.new, one.old, what, (one.batch,), one.verdict)
 
 
 @dataclass(frozen=True)
-class Standing:
+class ChallengerStatus:
     """How far a challenger has come: its phase, or how it ended; `last` is its last comparison with a verdict."""
 
     profile: str
     state: str
     nights: int
-    last: Comparison | None = None
+    last: DeclaredComparison | None = None
 
 
-def challengers(nights: Sequence[NightEntry]) -> list[Standing]:
+def challengers(nights: Sequence[NightEntry]) -> list[ChallengerStatus]:
     """Everyone who came through a search, in their order, with the evidence so far."""
-    judged: dict[str, list[Comparison]] = {}
+    judged: dict[str, list[DeclaredComparison]] = {}
     for one in ledger(nights):
         if one.part in ("confirm", "canary"):
             judged.setdefault(one.profile, []).append(one)
@@ -69,11 +71,11 @@ def challengers(nights: Sequence[NightEntry]) -> list[Standing]:
         verdict = held[-1].verdict if held else None
         now = state.challenger.phase if state.challenger is not None and state.challenger.id == name else None
         word = now or ("waiting" if name in state.waiting or verdict is None else _ENDED.get(verdict.action, "waiting"))
-        found.append(Standing(name, word, len(held), held[-1] if held else None))
+        found.append(ChallengerStatus(name, word, len(held), held[-1] if held else None))
     return found
 
 
-_ENDED = {Action.DROP: "dropped", Action.PROMOTE: "promoted"}
+_ENDED = {GateAction.DROP: "dropped", GateAction.PROMOTE: "promoted"}
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def tree(lineage: Lineage) -> list[Branch]:
     return roots
 
 
-def said(action: Action) -> str:
+def said(action: GateAction) -> str:
     """An action as a person says it."""
     return action.value.replace("_", " ")
 
@@ -111,7 +113,7 @@ def standing(nights: Sequence[NightEntry], planned: int) -> str:
     return f"{text}, {len(state.waiting)} waiting, challenger {state.begun} of {state.allowed}"
 
 
-def spent(nights: Sequence[NightEntry], holdout: Sequence[Sealed] = ()) -> str:
+def spent(nights: Sequence[NightEntry], holdout: Sequence[HoldoutLook] = ()) -> str:
     """What the nights took, and what was measured on the holdout."""
     every = [*nights, *holdout]
     trials, measured = sum(one.trials for one in every), sum(one.measured for one in every)
@@ -123,16 +125,18 @@ def spent(nights: Sequence[NightEntry], holdout: Sequence[Sealed] = ()) -> str:
     return f"{plural(trials, 'trial')}, {measured} measured, cost {money}{to_model}"
 
 
-def claim(crowned: Crowned) -> str:
+def claim(crowned: ChampionChange) -> str:
     """What is claimed of a champion, with its interval; only a promotion by the gate claims anything."""
-    if crowned.why is not Why.PROMOTED or "difference" not in crowned.evidence:
+    if crowned.why is not ChampionReason.PROMOTED or "difference" not in crowned.evidence:
         return f"{crowned.why.value.replace('_', ' ')}: {crowned.reason}"
     interval = crowned.evidence.get("interval")
     ends = f" (95 % interval {between(interval['low'], interval['high'], 'pass')})" if interval else ""
-    return f"promoted, {points(crowned.evidence['difference'])} over {crowned.before} on canary nights{ends}"
+    seen = f"{points(crowned.evidence['difference'])} over {crowned.before} on canary nights{ends}"
+    claimed = crowned.evidence.get("claimed")
+    return f"promoted, {seen}" if claimed is None else f"promoted, {points(claimed)} claimed: {seen} had to show again"
 
 
-def sealed_line(one: Sealed) -> str:
+def sealed_line(one: HoldoutLook) -> str:
     """What came of a measurement on the holdout."""
     what = one.verdict.reason if one.verdict is not None else "begun, not finished"
     return f"look {one.look} of the project: {one.new} against {one.old}, {what} ({one.reason})"
@@ -143,7 +147,7 @@ def report(
     slug: str,
     planned: int,
     nights: Sequence[NightEntry],
-    holdout: Sequence[Sealed] = (),
+    holdout: Sequence[HoldoutLook] = (),
     outside: str | None = None,
 ) -> str:
     """The report of a training, Markdown. `outside`: the trials of held-out tasks that no look covers."""
@@ -152,7 +156,7 @@ def report(
     if champion is not None and champion.simulated:
         lines += ["**Simulated**: no model was asked, and nothing here is true of one.", ""]
     lines += [f"{standing(nights, planned)}. {spent(nights, holdout)}.", ""]
-    gains = [one for one in lineage.crowned if one.why is not Why.STARTED]
+    gains = [one for one in lineage.crowned if one.why is not ChampionReason.STARTED]
     lines += ["## Champions", "", *(f"- {one.time[:10]} `{one.id}` {claim(one)}" for one in lineage.crowned)]
     if not lineage.crowned:
         lines += ["None yet: no night has begun."]

@@ -12,11 +12,12 @@ from terminalbench.locks import living_owner
 from terminalbench.text.paths import typed
 from terminalbench.trainer.environments import open_environment
 from terminalbench.trainer.gym import Gym
+from terminalbench.trainer.holdout_exposure import outside_line
 from terminalbench.trainer.journal import (
     TRAINING,
-    Declared,
+    HoldoutLook,
     NightEntry,
-    Sealed,
+    PlanDeclaration,
     plan_json,
     read_nights,
     read_sealed,
@@ -24,7 +25,6 @@ from terminalbench.trainer.journal import (
     training_lock,
 )
 from terminalbench.trainer.lineage import Lineage, LineageStore
-from terminalbench.trainer.outside import outside_line
 from terminalbench.trainer.plan import read_plan
 
 
@@ -44,10 +44,10 @@ class Training:
         return training_folder(self.root, self.slug)
 
     @cached_property
-    def declared(self) -> Declared | None:
+    def declared(self) -> PlanDeclaration | None:
         """Its plan as it was declared; None before its first run."""
         kept = plan_json(self.folder)
-        return read_json(kept, Declared) if kept.is_file() else None
+        return read_json(kept, PlanDeclaration) if kept.is_file() else None
 
     @cached_property
     def nights(self) -> list[NightEntry]:
@@ -55,7 +55,7 @@ class Training:
         return read_nights(self.folder)
 
     @cached_property
-    def holdout(self) -> list[Sealed]:
+    def holdout(self) -> list[HoldoutLook]:
         """What was measured on the holdout."""
         return read_sealed(self.folder)
 
@@ -115,7 +115,7 @@ def trainings(root: Path) -> Iterator[Training]:
     """The trainings of a project that were declared, by their names. One whose plan cannot be read is left out."""
     for kept in sorted((root / TRAINING).glob("*/plan.json")):
         try:
-            content = read_json(kept, Declared).content
+            content = read_json(kept, PlanDeclaration).content
             slug = kept.parent.name
             yield Training(root, slug, content.get("lineage") or slug, int(content["nights"]))
         except (TbenchError, KeyError, TypeError, ValueError):

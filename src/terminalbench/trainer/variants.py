@@ -53,14 +53,14 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Made:
+class ResolvedProfile:
     """A profile that was made and checked: its table, complete, and what it resolves to."""
 
     table: dict[str, Any]
     profile: Profile
 
 
-def resolved(environment: Environment, table: Mapping[str, Any], at: str) -> Made:
+def resolved(environment: Environment, table: Mapping[str, Any], at: str) -> ResolvedProfile:
     """A profile's table, checked as that of an experiment; the text of its prompt is kept with the project.
 
     Raises InvalidFile, its problems at `at`.
@@ -75,7 +75,7 @@ def resolved(environment: Environment, table: Mapping[str, Any], at: str) -> Mad
     whole.pop("description", None)
     if profile.prompt is not None:
         whole["prompt"] = keep_text(environment, profile.prompt.text)
-    return Made(whole, profile)
+    return ResolvedProfile(whole, profile)
 
 
 def _renamed(name: str, at: str) -> str:
@@ -90,7 +90,7 @@ def keep_text(environment: Environment, text: str) -> str:
     return str(name)
 
 
-def changed(environment: Environment, parent: Made, change: Change, at: str) -> Made:
+def changed(environment: Environment, parent: ResolvedProfile, change: Change, at: str) -> ResolvedProfile:
     """The parent with a change. Raises UserError or InvalidFile for one that cannot be made, holds what is not for an
     agent to know, or changes nothing.
     """
@@ -121,7 +121,7 @@ def changed(environment: Environment, parent: Made, change: Change, at: str) -> 
     return made
 
 
-def _options(parent: Made, change: Change, at: str) -> dict[str, Any]:
+def _options(parent: ResolvedProfile, change: Change, at: str) -> dict[str, Any]:
     options = {**parent.table.get("options", {}), **change.options}
     for name in change.without_options:
         if name not in options:

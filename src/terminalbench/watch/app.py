@@ -13,14 +13,14 @@ from rich.text import Text
 
 from terminalbench.text.screen import driver
 from terminalbench.watch.controls import Controls, keys
-from terminalbench.watch.terminal import Heard, Terminal, ViewEnd
+from terminalbench.watch.terminal import Terminal, TerminalInput, ViewEnd
 
 POLL_SEC = 0.25
 DRAW_SEC = 0.5
 IDLE_SEC = 1.0
 
 
-class Page(Protocol):
+class ViewPage(Protocol):
     """What a view shows. `stopping`: the person has asked for the end of what runs."""
 
     controls: Controls
@@ -44,7 +44,7 @@ class Page(Protocol):
 class App:
     """One view of one page. With a `channel` it belongs to what runs, and ends when the other end is closed."""
 
-    page: Page
+    page: ViewPage
     terminal: Terminal
     console: Console
 
@@ -74,7 +74,7 @@ class App:
     def _over(self) -> bool:
         return self.page.over and self.terminal.channel is None
 
-    def _heard(self, heard: Heard, live: Live) -> ViewEnd | None:
+    def _heard(self, heard: TerminalInput, live: Live) -> ViewEnd | None:
         for key in keys(heard.data):
             if self.page.controls.wish is None:
                 self.page.press(key)
@@ -96,7 +96,7 @@ class App:
         return None
 
 
-def show(page: Page, channel: int | None = None) -> ViewEnd:
+def show(page: ViewPage, channel: int | None = None) -> ViewEnd:
     """Show a page on this terminal; see `terminalbench.watch.terminal.usable`."""
     screen = driver(sys.stdout)
     if isinstance(screen, io.TextIOWrapper):

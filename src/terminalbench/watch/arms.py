@@ -19,8 +19,8 @@ from terminalbench.live.model import LiveProfile
 from terminalbench.live.state import LiveState
 from terminalbench.text.numbers import NOTHING, duration, plural
 from terminalbench.text.screen import driver
-from terminalbench.watch.follow import Stream
-from terminalbench.watch.layout import Column, Row, clean, cut, fit, table
+from terminalbench.watch.follow import EventPrinter
+from terminalbench.watch.layout import Column, ScreenRow, clean, cut, fit, table
 from terminalbench.watch.tables import cost
 
 _REFRESH_SEC = 0.5
@@ -48,11 +48,13 @@ def arm_lines(state: LiveState, now: float, width: int) -> list[Text]:
     arms = list(state.profiles.values())
     rows = [_row(arm) for arm in arms]
     total = LiveProfile.total(arms)
-    left = eta_sec(state, now)
+    exact = eta_sec(state, now)
+    left = exact if exact is not None else _rough_eta_sec(state, now)
     done = total.planned is not None and total.done >= total.planned
     until = state.last if done and state.last is not None else now
     elapsed = f" ({duration(until - state.began)})" if state.began is not None else ""
-    eta = "" if done else f"ETA {duration(left)}" if left is not None else "ETA unknown"
+    about = "about " if exact is None else ""
+    eta = "" if done else f"ETA {about}{duration(left)}" if left is not None else "ETA unknown"
     rows.append(_row(total, name=f"TOTAL{elapsed}", style="bold"))
     lines = table(_COLUMNS, rows, width, narrow=False)
     lines.insert(-1, Text("─" * min(width, max(line.cell_len for line in lines)), "dim"))
@@ -62,7 +64,23 @@ def arm_lines(state: LiveState, now: float, width: int) -> list[Text]:
     return [*lines, *_running(state, now, width)]
 
 
-def _row(arm: LiveProfile, name: str | None = None, style: str = "") -> Row:
+def _rough_eta_sec(state: LiveState, now: float) -> float | None:
+    """Seconds until the end if all that is left takes what ended runs took on average, whichever arm they are of.
+
+    None before the first run has ended.
+    """
+    arms = list(state.profiles.values())
+    ended = [seconds for arm in arms for seconds in arm.durations]
+    if not ended or any(arm.planned is None for arm in arms):
+        return None
+    each = sum(ended) / len(ended)
+    running = state.running
+    ages = [now - trial.started for trial in running if trial.started is not None]
+    left = sum((arm.planned or 0) - arm.done for arm in arms)
+    return max(0.0, each * left - sum(min(age, each) for age in ages)) / max(1, len(running))
+
+
+def _row(arm: LiveProfile, name: str | None = None, style: str = "") -> ScreenRow:
     passed, failed = arm.outcomes["passed"], arm.outcomes["failed"]
     fields = (
         Text(clean(name or arm.label), "" if name else "cyan"),
@@ -74,7 +92,7 @@ def _row(arm: LiveProfile, name: str | None = None, style: str = "") -> Row:
         Text(NOTHING if arm.mean_sec is None or name else duration(arm.mean_sec)),
         Text(cost(arm)),
     )
-    return Row(fields, style)
+    return ScreenRow(fields, style)
 
 
 def _running(state: LiveState, now: float, width: int) -> list[Text]:
@@ -86,7 +104,7 @@ def _running(state: LiveState, now: float, width: int) -> list[Text]:
         arm = state.profiles.get(trial.profile)
         shown = arm.label if arm is not None else trial.profile
         fields = (f"  {clean(trial.task or trial.name)}", clean(shown), clean(trial.doing), age)
-        rows.append(Row([Text(field) for field in fields], "dim"))
+        rows.append(ScreenRow([Text(field) for field in fields], "dim"))
     more = [Text(f"  and {len(trials) - _RUNNING} more", "dim")] if len(trials) > _RUNNING else []
     return [*table(_NOW, rows, width), *more] if rows else []
 
@@ -99,7 +117,7 @@ class ArmsWatch:
         self._console = console or (Console(file=driver(sys.stdout)) if terminal else None)
         self._feed: Feed | None = None
         self._live: Live | None = None
-        self._stream: Stream | None = None
+        self._stream: EventPrinter | None = None
         self._shown = 0.0
 
     @property
@@ -112,7 +130,7 @@ class ArmsWatch:
         if self._feed is not None or self._stream is not None:
             return
         if self._console is None:
-            self._stream = Stream(Feed(batch), as_json=False)
+            self._stream = EventPrinter(Feed(batch), as_json=False)
             self._stream.skip()
             self._stream.start()
             return

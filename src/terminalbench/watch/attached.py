@@ -20,14 +20,14 @@ import click
 
 from terminalbench.text.paths import typed
 from terminalbench.text.screen import driver
-from terminalbench.watch.app import Page, show
+from terminalbench.watch.app import ViewPage, show
 from terminalbench.watch.terminal import RESET, ViewEnd, usable
 
 GOODBYE = b"."
 _END_SEC = 5.0
 
 
-class Shown(StrEnum):
+class AttachableView(StrEnum):
     """What can be shown from inside its process."""
 
     BATCH = "batch"
@@ -36,18 +36,18 @@ class Shown(StrEnum):
     @property
     def word(self) -> str:
         """What it is called where its end is told."""
-        return {Shown.BATCH: "run", Shown.NIGHT: "night"}[self]
+        return {AttachableView.BATCH: "run", AttachableView.NIGHT: "night"}[self]
 
     @property
     def resume(self) -> str:
         """The command that goes on with it."""
-        return {Shown.BATCH: "tbench resume", Shown.NIGHT: "tbench overnight --resume"}[self]
+        return {AttachableView.BATCH: "tbench resume", AttachableView.NIGHT: "tbench overnight --resume"}[self]
 
 
 class AttachedView:
     """The view's process, seen from the run. It stays in our process group: only that may read this terminal."""
 
-    def __init__(self, what: Shown, folder: Path) -> None:
+    def __init__(self, what: AttachableView, folder: Path) -> None:
         theirs, self.channel = os.pipe()
         self.saved = termios.tcgetattr(sys.stdin.fileno())
         argv = [sys.executable, "-P", "-m", "terminalbench.watch.attached", what, str(folder), str(theirs)]
@@ -100,7 +100,7 @@ class OwnView:
     `gone` is called once when the view has left while the run goes on: from then on it is told otherwise.
     """
 
-    what: Shown
+    what: AttachableView
     gone: Callable[[], None] = lambda: None
     started: bool = False
     view: AttachedView | None = None
@@ -145,7 +145,7 @@ class OwnView:
 
 def main(arguments: list[str]) -> int:
     """The view's own process."""
-    what, folder, channel = Shown(arguments[0]), Path(arguments[1]), int(arguments[2])
+    what, folder, channel = AttachableView(arguments[0]), Path(arguments[1]), int(arguments[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is meant for the run, until the view listens itself
     end = show(_page(what, folder), channel)
     if end is ViewEnd.ORPHANED:
@@ -153,8 +153,8 @@ def main(arguments: list[str]) -> int:
     return end
 
 
-def _page(what: Shown, folder: Path) -> Page:
-    if what is Shown.BATCH:
+def _page(what: AttachableView, folder: Path) -> ViewPage:
+    if what is AttachableView.BATCH:
         from terminalbench.experiments.batch import Batch
         from terminalbench.live.feed import Feed
         from terminalbench.watch.batch_page import BatchPage

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from rich.text import Text
 
 from terminalbench.live.feed import Feed
-from terminalbench.watch.controls import Controls, Mode
+from terminalbench.watch.controls import Controls, ScreenMode
 from terminalbench.watch.logs import last_sign, read_tail
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render
@@ -48,7 +48,7 @@ class BatchPage(Frame):
             found = {one.key: last_sign(self.feed.batch, one.key) for one in self.state.running[:_SIGNS_LIMIT]}
             self.signs = {key: sign for key, sign in found.items() if sign is not None}
         self.tail = None
-        if self.controls.mode is Mode.TAIL and self.controls.chosen is not None:
+        if self.controls.mode is ScreenMode.TAIL and self.controls.chosen is not None:
             self.tail = read_tail(self.feed.batch, self.controls.chosen, self.feed.secrets, self.controls.file)
             top = max(0, len(self.tail.lines) - 1)
             self.controls = replace(self.controls, scroll=min(self.controls.scroll, top))

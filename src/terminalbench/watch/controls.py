@@ -10,7 +10,7 @@ from terminalbench.watch.terminal import ViewEnd
 PAGE = 10
 
 
-class Mode(StrEnum):
+class ScreenMode(StrEnum):
     """What fills the screen."""
 
     TABLE = "table"
@@ -27,7 +27,7 @@ class Controls:
     """
 
     owner: bool = False
-    mode: Mode = Mode.TABLE
+    mode: ScreenMode = ScreenMode.TABLE
     chosen: TrialKey | None = None
     file: int = 0
     scroll: int = 0
@@ -35,21 +35,21 @@ class Controls:
 
     def press(self, key: str, trials: list[TrialKey]) -> "Controls":
         """The controls after a key; `trials` are those that can be chosen, in the order they are shown."""
-        if self.mode is Mode.ASK:
+        if self.mode is ScreenMode.ASK:
             return self._answer(key)
         if key == "q":
-            if self.mode is not Mode.TABLE:
-                return replace(self, mode=Mode.TABLE)
-            return replace(self, mode=Mode.ASK) if self.owner else replace(self, wish=ViewEnd.LEFT)
+            if self.mode is not ScreenMode.TABLE:
+                return replace(self, mode=ScreenMode.TABLE)
+            return replace(self, mode=ScreenMode.ASK) if self.owner else replace(self, wish=ViewEnd.LEFT)
         if key == "?":
-            return replace(self, mode=Mode.TABLE if self.mode is Mode.HELP else Mode.HELP)
-        if self.mode is Mode.HELP:
-            return replace(self, mode=Mode.TABLE)
-        return self._in_tail(key) if self.mode is Mode.TAIL else self._in_table(key, trials)
+            return replace(self, mode=ScreenMode.TABLE if self.mode is ScreenMode.HELP else ScreenMode.HELP)
+        if self.mode is ScreenMode.HELP:
+            return replace(self, mode=ScreenMode.TABLE)
+        return self._in_tail(key) if self.mode is ScreenMode.TAIL else self._in_table(key, trials)
 
     def _answer(self, key: str) -> "Controls":
         wish = {"d": ViewEnd.LEFT, "s": ViewEnd.STOP}.get(key)
-        return replace(self, wish=wish) if wish is not None else replace(self, mode=Mode.TABLE)
+        return replace(self, wish=wish) if wish is not None else replace(self, mode=ScreenMode.TABLE)
 
     def _in_tail(self, key: str) -> "Controls":
         steps = {"up": 1, "k": 1, "down": -1, "j": -1, "page_up": PAGE, "page_down": -PAGE}
@@ -58,7 +58,7 @@ class Controls:
         if key in ("right", "l", "left", "h"):
             return replace(self, file=self.file + (1 if key in ("right", "l") else -1), scroll=0)
         if key in ("escape", "enter", "backspace"):
-            return replace(self, mode=Mode.TABLE)
+            return replace(self, mode=ScreenMode.TABLE)
         return self
 
     def _in_table(self, key: str, trials: list[TrialKey]) -> "Controls":
@@ -70,7 +70,7 @@ class Controls:
             return replace(self, chosen=trials[min(max(place, 0), len(trials) - 1)])
         if key == "enter" and trials:
             chosen = self.chosen if self.chosen in trials else trials[0]
-            return replace(self, mode=Mode.TAIL, chosen=chosen, file=0, scroll=0)
+            return replace(self, mode=ScreenMode.TAIL, chosen=chosen, file=0, scroll=0)
         if key == "escape":
             return replace(self, chosen=None)
         return self

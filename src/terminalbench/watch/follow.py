@@ -19,7 +19,7 @@ from terminalbench.text.foreign import printable_json
 from terminalbench.text.numbers import duration
 from terminalbench.text.outcomes import ending
 from terminalbench.watch.app import POLL_SEC
-from terminalbench.watch.attached import OwnView, Shown
+from terminalbench.watch.attached import AttachableView, OwnView
 from terminalbench.watch.layout import clean
 from terminalbench.watch.tables import price
 
@@ -81,7 +81,7 @@ def clock_time(event: Event) -> str:
     return clean(event.time[11:19] or "--:--:--")
 
 
-class Stream:
+class EventPrinter:
     """Prints a batch as it goes: plain lines, or its events as JSON, one a line."""
 
     def __init__(self, feed: Feed, *, as_json: bool) -> None:
@@ -127,14 +127,14 @@ def _in_json(event: Event) -> str:
     return printable_json(msgspec.json.encode(event).decode())
 
 
-class Watching:
+class RunWatcher:
     """Watches a run from inside its process: call `start` when the batch is there, `tick` often, `end` at the end."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self._batch: Batch | None = None
-        self._view = OwnView(Shown.BATCH, self._print_lines)
-        self._stream: Stream | None = None
+        self._view = OwnView(AttachableView.BATCH, self._print_lines)
+        self._stream: EventPrinter | None = None
 
     def start(self, batch: Batch) -> None:
         """Show the view, or begin to print. A batch that runs in several rounds starts several times."""
@@ -161,7 +161,7 @@ class Watching:
         """Print what happens from now on. Looked at here and not in the thread: what comes after this moment counts."""
         if self._batch is None:
             return
-        stream = Stream(Feed(self._batch), as_json=self.as_json)
+        stream = EventPrinter(Feed(self._batch), as_json=self.as_json)
         try:
             stream.skip()
         except OSError as error:

@@ -42,22 +42,24 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class ScreenRow:
     """The fields of a line, texts that are already clean, and a style for all of it."""
 
     cells: Sequence[Text]
     style: str = ""
 
 
-def table(columns: Sequence[Column], rows: Sequence[Row], width: int, *, narrow: bool | None = None) -> list[Text]:
+def table(
+    columns: Sequence[Column], rows: Sequence[ScreenRow], width: int, *, narrow: bool | None = None
+) -> list[Text]:
     """Lines of at most `width` cells: with `narrow` True or False a head of short or full titles, without it none."""
     titles = [Text(column.short if narrow and column.short is not None else column.title) for column in columns]
-    lines = [*([] if narrow is None else [Row(titles, "bold")]), *rows]
+    lines = [*([] if narrow is None else [ScreenRow(titles, "bold")]), *rows]
     shown = _fitting(columns, lines, width)
     return [_line(columns, row, shown, width) for row in lines]
 
 
-def _fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> dict[int, int]:
+def _fitting(columns: Sequence[Column], rows: Sequence[ScreenRow], width: int) -> dict[int, int]:
     """Which columns fit into `width`, with the width of each; the least important go first."""
     natural = {i: max((row.cells[i].cell_len for row in rows), default=0) for i in range(len(columns))}
     smallest = {i: min(natural[i], column.least) if column.flexible else natural[i] for i, column in enumerate(columns)}
@@ -74,7 +76,7 @@ def _fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> dict
     return shown
 
 
-def _line(columns: Sequence[Column], row: Row, shown: dict[int, int], width: int) -> Text:
+def _line(columns: Sequence[Column], row: ScreenRow, shown: dict[int, int], width: int) -> Text:
     line = Text(style=row.style, no_wrap=True)
     for i, cells in shown.items():
         line.append(" " * GAP if line else "")
@@ -86,7 +88,7 @@ def _line(columns: Sequence[Column], row: Row, shown: dict[int, int], width: int
 
 
 @dataclass(frozen=True)
-class Piece:
+class LinePiece:
     """A part of a line that may give way: the highest `importance` first, 0 never."""
 
     text: str
@@ -94,7 +96,7 @@ class Piece:
     style: str = ""
 
 
-def joined(pieces: Sequence[Piece], width: int, gap: str = "  ") -> Text:
+def joined(pieces: Sequence[LinePiece], width: int, gap: str = "  ") -> Text:
     """As many pieces as fit into one line."""
     kept = [piece for piece in pieces if piece.text]
     while len(kept) > 1 and sum(cell_len(p.text) for p in kept) + cell_len(gap) * (len(kept) - 1) > width:

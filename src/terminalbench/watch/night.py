@@ -10,17 +10,25 @@ from datetime import datetime
 from rich.text import Text
 
 from terminalbench.overnight.decisions import eta_sec
-from terminalbench.overnight.night import Happening, NightEvent, Role, Status, Work
+from terminalbench.overnight.night import IterationStatus, IterationWork, NightEvent, NightEventKind, Role
 from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, dollars, duration, plural
-from terminalbench.watch.controls import Controls, Mode
-from terminalbench.watch.layout import Column, Piece, Row, clean, cut, joined, table
+from terminalbench.watch.controls import Controls, ScreenMode
+from terminalbench.watch.layout import Column, LinePiece, ScreenRow, clean, cut, joined, table
 from terminalbench.watch.night_feed import NightFeed
 from terminalbench.watch.tables import NARROW
 from terminalbench.watch.view import LONGEST_BAR, SHORTEST_BAR, question, text_page
 
-_LOUD = {Happening.WORKER_LOST: "bold red", Happening.INCIDENT: "yellow", Happening.QUARANTINED: "bold red"}
-_TOLD = (*_LOUD, Happening.SCALED, Happening.RESUMED, Happening.ENDED, Happening.NOTE)
-_MARKS = {Status.DONE: "complete", Status.INCOMPLETE: "incomplete", Status.GIVEN_UP: "given up"}
+_LOUD = {
+    NightEventKind.WORKER_LOST: "bold red",
+    NightEventKind.INCIDENT: "yellow",
+    NightEventKind.QUARANTINED: "bold red",
+}
+_TOLD = (*_LOUD, NightEventKind.SCALED, NightEventKind.RESUMED, NightEventKind.ENDED, NightEventKind.NOTE)
+_MARKS = {
+    IterationStatus.DONE: "complete",
+    IterationStatus.INCOMPLETE: "incomplete",
+    IterationStatus.GIVEN_UP: "given up",
+}
 _WORKERS = (
     Column("worker", right=True),
     Column("iteration", flexible=True, least=9),
@@ -115,13 +123,13 @@ def render_night(frame: NightFrame, width: int, height: int) -> list[Text]:
     """The lines of a picture: none is wider, and there are no more, than the terminal has."""
     width, height = max(1, width), max(1, height)
     owner = frame.controls.owner
-    if frame.controls.mode is Mode.HELP:
+    if frame.controls.mode is ScreenMode.HELP:
         leave = f"q                leave the view{', or stop the night: it asks' if owner else ''}"
         interrupt = "stop the night; twice: at once" if owner else "leave; the night goes on"
         lines = _HELP.format(leave=leave, interrupt=interrupt).splitlines()
         return text_page([Text(cut(line, width)) for line in lines], "any key: back", width, height)
     lines = _picture(frame, width, height)
-    if frame.controls.mode is Mode.ASK:
+    if frame.controls.mode is ScreenMode.ASK:
         asked = question(_ASK, width)
         lines[-len(asked) :] = asked[-height:]
     return lines
@@ -151,11 +159,11 @@ def _title(frame: NightFrame, width: int) -> Text:
     began = state.clock.wall
     left = eta_sec(state, config.iterations, state.deadline, frame.now) if word == "running" else None
     pieces = [
-        Piece(clean(feed.folder.folder.name), 3, "bold"),
-        Piece(clean(f"{config.suite_name} with {', '.join(config.specs)}"), 4),
-        Piece(f"{word} {duration(max(0.0, frame.now - began))}", 0, "bold"),
-        Piece(f"until {config.until[11:16]}" if config.until else "", 2),
-        Piece(f"about {duration(left)} left" if left is not None else "", 1),
+        LinePiece(clean(feed.folder.folder.name), 3, "bold"),
+        LinePiece(clean(f"{config.suite_name} with {', '.join(config.specs)}"), 4),
+        LinePiece(f"{word} {duration(max(0.0, frame.now - began))}", 0, "bold"),
+        LinePiece(f"until {config.until[11:16]}" if config.until else "", 2),
+        LinePiece(f"about {duration(left)} left" if left is not None else "", 1),
     ]
     return joined(pieces, width, "  ·  " if width >= NARROW else "  ")
 
@@ -167,13 +175,13 @@ def _progress(feed: NightFeed, width: int, *, bar: bool = True) -> Text:
     asked = "" if config.iterations is None else f"/{config.iterations}"
     rate = f"{tally.passed} of {tally.measured} passed" if tally.measured else ""
     pieces = [
-        Piece(f"{done}{asked} iterations", 0, "bold"),
-        Piece(rate, 1),
-        Piece(f"{tally.measured}/{tally.trials} measured" if tally.trials else "", 4),
-        Piece(_spend(feed), 2),
-        Piece(f"{len(feed.at_work)} of {plural(state.workers, 'worker')}", 3),
-        Piece(f"{plural(len(state.quarantine), 'task')} left out" if state.quarantine else "", 2, "yellow"),
-        Piece(clean(f"stopped: {state.stopped}") if state.stopped else "", 2, "yellow"),
+        LinePiece(f"{done}{asked} iterations", 0, "bold"),
+        LinePiece(rate, 1),
+        LinePiece(f"{tally.measured}/{tally.trials} measured" if tally.trials else "", 4),
+        LinePiece(_spend(feed), 2),
+        LinePiece(f"{len(feed.at_work)} of {plural(state.workers, 'worker')}", 3),
+        LinePiece(f"{plural(len(state.quarantine), 'task')} left out" if state.quarantine else "", 2, "yellow"),
+        LinePiece(clean(f"stopped: {state.stopped}") if state.stopped else "", 2, "yellow"),
     ]
     line = joined(pieces, width)
     room = min(LONGEST_BAR, width - line.cell_len - 2)
@@ -185,7 +193,7 @@ def _progress(feed: NightFeed, width: int, *, bar: bool = True) -> Text:
 
 def _training(feed: NightFeed, width: int) -> list[Text]:
     """How far its training is, while one runs; what does not fit is left out, the least important first."""
-    pieces = [Piece(clean(part), rank) for part, rank in zip(feed.training, (0, 1, 3, 4, 2), strict=False)]
+    pieces = [LinePiece(clean(part), rank) for part, rank in zip(feed.training, (0, 1, 3, 4, 2), strict=False)]
     return [joined(pieces, width)] if pieces else []
 
 
@@ -197,11 +205,11 @@ def _spend(feed: NightFeed) -> str:
     return f"{spent} of {dollars(budget)}" if budget is not None else spent
 
 
-def _name(work: Work) -> str:
+def _name(work: IterationWork) -> str:
     return str(work.number) if work.role is Role.ITERATION else f"{work.number} {work.role}"
 
 
-def _worker(frame: NightFrame, work: Work) -> Row:
+def _worker(frame: NightFrame, work: IterationWork) -> ScreenRow:
     feed, lease = frame.feed, work.lease
     tally, beat = feed.tally_of(work), feed.beats.get((work.number, work.role))
     live = feed.batches.get(feed.place(work) or "")
@@ -211,7 +219,7 @@ def _worker(frame: NightFrame, work: Work) -> Row:
         str(beat.phase) if beat is not None else ""
     )
     again = f"started {work.starts} times" if work.starts > 1 else ""
-    return Row(
+    return ScreenRow(
         [
             Text(str(lease.worker) if lease is not None else NOTHING),
             Text(_name(work)),
@@ -228,11 +236,17 @@ def _worker(frame: NightFrame, work: Work) -> Row:
     )
 
 
-def _ended(work: Work) -> Row:
+def _ended(work: IterationWork) -> ScreenRow:
     end = work.end
-    style = "green" if work.status is Status.DONE else "yellow" if work.status is Status.INCOMPLETE else "red"
-    why = work.reason if work.status is not Status.DONE else None
-    return Row(
+    style = (
+        "green"
+        if work.status is IterationStatus.DONE
+        else "yellow"
+        if work.status is IterationStatus.INCOMPLETE
+        else "red"
+    )
+    why = work.reason if work.status is not IterationStatus.DONE else None
+    return ScreenRow(
         [
             Text(_name(work)),
             Text(_MARKS[work.status], style),
@@ -245,7 +259,7 @@ def _ended(work: Work) -> Row:
     )
 
 
-def _took(work: Work) -> str:
+def _took(work: IterationWork) -> str:
     if work.started_at is None or work.finished_at is None:
         return NOTHING
     return duration(
@@ -260,7 +274,7 @@ def total_line(feed: NightFeed) -> str:
 
 def event_line(event: NightEvent) -> str:
     """One thing that happened: when, and what."""
-    about = f" [{event.workers} workers]" if event.kind is Happening.SCALED and event.workers is not None else ""
+    about = f" [{event.workers} workers]" if event.kind is NightEventKind.SCALED and event.workers is not None else ""
     return clean(f"{event.time[11:19]}  {event.said}{about}")
 
 

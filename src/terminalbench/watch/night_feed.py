@@ -15,21 +15,21 @@ from terminalbench.locks import living_owner
 from terminalbench.overnight import limits
 from terminalbench.overnight.crew import read_beat
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.night import Beat, NightConfig, NightEvent, NightState, Role, Work
+from terminalbench.overnight.night import Heartbeat, IterationWork, NightConfig, NightEvent, NightState, Role
 from terminalbench.overnight.summary import read_config
 from terminalbench.overnight.training_report import TrainedNight, read_trained, step_parts
 
 
 @dataclass(frozen=True)
-class Tally:
+class IterationTally:
     """Trials of iterations: planned, with a verdict, passed. The pass rate is of those with a verdict."""
 
     trials: int = 0
     measured: int = 0
     passed: int = 0
 
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(self.trials + other.trials, self.measured + other.measured, self.passed + other.passed)
+    def __add__(self, other: "IterationTally") -> "IterationTally":
+        return IterationTally(self.trials + other.trials, self.measured + other.measured, self.passed + other.passed)
 
 
 @dataclass
@@ -43,9 +43,9 @@ class NightFeed:
     config: NightConfig = field(init=False)
     state: NightState = field(init=False)
     events: list[NightEvent] = field(default_factory=list)
-    beats: dict[tuple[int, Role], Beat] = field(default_factory=dict)
+    beats: dict[tuple[int, Role], Heartbeat] = field(default_factory=dict)
     batches: dict[str, Feed] = field(default_factory=dict)
-    standing: limits.Standing | None = None
+    standing: limits.GateStatus | None = None
     trained: TrainedNight | None = None
     over: bool = False
     each: Callable[[NightEvent], None] = lambda _event: None
@@ -89,27 +89,27 @@ class NightFeed:
         return step_parts(self.trained, time.time()) if self.trained is not None else []
 
     @property
-    def at_work(self) -> list[Work]:
+    def at_work(self) -> list[IterationWork]:
         """What has a worker now, by the number of the worker."""
         leased = [work for work in self.state.work if work.lease is not None]
         return sorted(leased, key=lambda work: work.lease.worker if work.lease is not None else 0)
 
-    def place(self, work: Work) -> str | None:
+    def place(self, work: IterationWork) -> str | None:
         """The batch of an iteration that is worked on, from the folder of batches."""
         beat = self.beats.get((work.number, work.role))
         return (beat.batch if beat is not None else None) or work.batch
 
-    def tally_of(self, work: Work) -> Tally:
+    def tally_of(self, work: IterationWork) -> IterationTally:
         """The trials of an iteration: of its batch while it runs, else as its worker counted them."""
         feed = self.batches.get(self.place(work) or "") if work.lease is not None else None
         if feed is not None:
             total = feed.state.total
-            return Tally(total.planned or 0, total.measured, total.outcomes["passed"])
+            return IterationTally(total.planned or 0, total.measured, total.outcomes["passed"])
         end = work.end
-        return Tally(end.trials, end.measured, end.passed) if end is not None else Tally()
+        return IterationTally(end.trials, end.measured, end.passed) if end is not None else IterationTally()
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> IterationTally:
         """All trials of iterations so far."""
         own = (self.tally_of(work) for work in self.state.work if work.role is Role.ITERATION)
-        return sum(own, Tally())
+        return sum(own, IterationTally())

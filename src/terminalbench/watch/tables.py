@@ -12,7 +12,7 @@ from terminalbench.text import numbers
 from terminalbench.text.numbers import NOTHING, UNKNOWN, duration
 from terminalbench.text.outcomes import MARKS, colour, ending, word
 from terminalbench.watch.controls import Controls
-from terminalbench.watch.layout import Column, Row, clean, cut, table
+from terminalbench.watch.layout import Column, ScreenRow, clean, cut, table
 from terminalbench.watch.logs import LogTail
 
 NARROW = 100
@@ -87,7 +87,7 @@ def profile_lines(profiles: list[LiveProfile], width: int) -> list[Text]:
     return table(_PROFILE_COLUMNS, rows, width, narrow=width < NARROW)
 
 
-def _profile_row(profile: LiveProfile, *, total: bool = False) -> Row:
+def _profile_row(profile: LiveProfile, *, total: bool = False) -> ScreenRow:
     passed, failed, measured = profile.outcomes["passed"], profile.outcomes["failed"], profile.measured
     own = [
         numbers.percent(passed / measured if measured else None),
@@ -95,7 +95,7 @@ def _profile_row(profile: LiveProfile, *, total: bool = False) -> Row:
         *(NOTHING if sec is None else duration(sec) for sec in (profile.mean_sec, profile.p90_sec)),
     ]
     share, interval, mean, p90 = ("" if total else text for text in own)
-    return Row(
+    return ScreenRow(
         [
             Text(clean(profile.label) or "(no profile)"),
             Text(profile.progress),
@@ -168,10 +168,10 @@ def finished_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int
     return [Text(cut("Last finished", width), "bold"), *table(_FINISHED_COLUMNS, rows, width)]
 
 
-def _row(frame: Frame, trial: LiveTrial, before: list[Text], after: list[Text]) -> Row:
+def _row(frame: Frame, trial: LiveTrial, before: list[Text], after: list[Text]) -> ScreenRow:
     chosen = trial.key == frame.controls.chosen
     who = [Text(clean(trial.task or trial.name)), Text(f"#{frame.state.attempt(trial)}"), Text(clean(trial.profile))]
-    return Row([Text(">" if chosen else " "), *before, *who, *after], "reverse" if chosen else "")
+    return ScreenRow([Text(">" if chosen else " "), *before, *who, *after], "reverse" if chosen else "")
 
 
 def _window(trials: list[LiveTrial], chosen: TrialKey | None, size: int) -> list[LiveTrial]:

@@ -41,7 +41,7 @@ def usable() -> bool:
 
 
 @dataclass
-class Heard:
+class TerminalInput:
     """What came while waiting: bytes from the keyboard, signals, and whether the other end of `channel` is gone."""
 
     data: bytes = b""
@@ -83,14 +83,14 @@ class Terminal:
         mode[3] &= ~(termios.ICANON | termios.ECHO)
         termios.tcsetattr(self.keyboard, termios.TCSADRAIN, mode)
 
-    def wait(self, seconds: float) -> Heard:
+    def wait(self, seconds: float) -> TerminalInput:
         """Wait for a key, a signal or the end of the channel, at most so long."""
         watched = [self.keyboard, self._woken] + ([self.channel] if self.channel is not None else [])
         ready, _, _ = select.select(watched, [], [], max(0.0, seconds))
         if signal.SIGHUP in self._signals and self.channel is not None and self.channel not in ready:
             # A run that leads the session and is killed: the kernel hangs up before it closes the channel.
             ready += select.select([self.channel], [], [], _HANG_UP_SEC)[0]
-        heard = Heard()
+        heard = TerminalInput()
         if self._woken in ready:
             os.read(self._woken, 4096)
         if self.keyboard in ready:

@@ -15,8 +15,8 @@ from terminalbench.live.model import LiveProfile, seconds
 from terminalbench.live.state import LiveState
 from terminalbench.text.numbers import duration, percent, plural, size
 from terminalbench.text.outcomes import word
-from terminalbench.watch.controls import Controls, Mode
-from terminalbench.watch.layout import Piece, clean, cut, fit, joined
+from terminalbench.watch.controls import Controls, ScreenMode
+from terminalbench.watch.layout import LinePiece, clean, cut, fit, joined
 from terminalbench.watch.logs import TAIL_BYTES
 from terminalbench.watch.tables import NARROW, Frame, cost, error_lines, finished_lines, profile_lines, running_lines
 
@@ -27,12 +27,12 @@ _SEVERITIES = {"critical": "bold red", "error": "bold red", "warning": "yellow"}
 def render(frame: Frame, width: int, height: int) -> list[Text]:
     """The lines of a picture."""
     width, height = max(1, width), max(1, height)
-    if frame.controls.mode is Mode.HELP:
+    if frame.controls.mode is ScreenMode.HELP:
         return help_lines(frame.controls, width, height)
-    if frame.controls.mode is Mode.TAIL and frame.controls.chosen is not None:
+    if frame.controls.mode is ScreenMode.TAIL and frame.controls.chosen is not None:
         return tail_lines(frame, width, height)
     lines = _table_lines(frame, width, height)
-    if frame.controls.mode is Mode.ASK:
+    if frame.controls.mode is ScreenMode.ASK:
         asked = question(_ASK, width)
         lines[-len(asked) :] = asked[-height:]
     return lines[:height]
@@ -91,8 +91,10 @@ def title_line(frame: Frame, width: int) -> Text:
     left = None if ending else eta_sec(state, frame.now)
     gap = "  ·  " if width >= NARROW else "  "
     pieces = [
-        Piece(f"{word} {elapsed}".strip(), 0, "bold"),
-        Piece(f"about {duration(left)} left" if left else "" if ending or left is not None else "time left unknown", 1),
+        LinePiece(f"{word} {elapsed}".strip(), 0, "bold"),
+        LinePiece(
+            f"about {duration(left)} left" if left else "" if ending or left is not None else "time left unknown", 1
+        ),
     ]
     line = joined(pieces, width, gap)
     named = state.plan is not None and state.plan.name != feed.place
@@ -110,16 +112,16 @@ def progress_line(frame: Frame, width: int) -> Text:
     held, never, waiting = len(frame.state.held), frame.state.never, frame.state.to_start
     share = percent(total.done / total.planned) if total.planned else ""
     pieces = [
-        Piece(f"{total.progress} done", 0, "bold"),
-        Piece(share, 4),
-        Piece(f"{total.running} running" if total.running else "", 1),
-        Piece(f"{waiting} waiting" if waiting else "", 5),
-        Piece(f"{held} held" if held else "", 1, "yellow"),
-        Piece(f"{never} not run" if never else "", 2, "yellow"),
-        Piece(f"{total.outcomes['cancelled']} cancelled" if total.outcomes["cancelled"] else "", 6),
-        Piece(limits.spend or _spend(total), 2),
-        Piece(limits.shared_spend, 2),
-        Piece(_deadline(frame), 3, "yellow"),
+        LinePiece(f"{total.progress} done", 0, "bold"),
+        LinePiece(share, 4),
+        LinePiece(f"{total.running} running" if total.running else "", 1),
+        LinePiece(f"{waiting} waiting" if waiting else "", 5),
+        LinePiece(f"{held} held" if held else "", 1, "yellow"),
+        LinePiece(f"{never} not run" if never else "", 2, "yellow"),
+        LinePiece(f"{total.outcomes['cancelled']} cancelled" if total.outcomes["cancelled"] else "", 6),
+        LinePiece(limits.spend or _spend(total), 2),
+        LinePiece(limits.shared_spend, 2),
+        LinePiece(_deadline(frame), 3, "yellow"),
     ]
     line = joined(pieces, width)
     room = min(LONGEST_BAR, width - line.cell_len - 2)
@@ -187,7 +189,12 @@ def _left_out(state: LiveState) -> list[str]:
 def footer(controls: Controls, width: int) -> Text:
     """The keys."""
     leave = "q leave or stop" if controls.owner else "q leave"
-    pieces = [Piece(leave), Piece("? help", 1), Piece("enter trial", 2), Piece("j/k or arrows choose", 3)]
+    pieces = [
+        LinePiece(leave),
+        LinePiece("? help", 1),
+        LinePiece("enter trial", 2),
+        LinePiece("j/k or arrows choose", 3),
+    ]
     line = joined(pieces, width, "   ")
     line.stylize("dim")
     return line
@@ -245,7 +252,7 @@ def tail_lines(frame: Frame, width: int, height: int) -> list[Text]:
         return text_page([*head, Text(cut(clean(name + said), width))], _KEYS, width, height)
     place = f"{tail.index + 1} of {len(tail.names)}"
     part = f"last {size(TAIL_BYTES)} of {size(tail.size)}" if tail.size > TAIL_BYTES else ""
-    head.append(joined([Piece(clean(tail.name)), Piece(f"({place})", 1), Piece(part, 2)], width))
+    head.append(joined([LinePiece(clean(tail.name)), LinePiece(f"({place})", 1), LinePiece(part, 2)], width))
     if tail.note:
         head.append(Text(cut(clean(tail.note), width)))
     room = max(1, height - len(head) - 1)
@@ -268,7 +275,7 @@ def _about(frame: Frame, width: int) -> Text:
         how = "cut off"
     else:
         how = trial.doing + (f", running {duration(frame.now - trial.started)}" if trial.started is not None else "")
-    pieces = [Piece(clean(trial.name), 0, "bold"), Piece(clean(trial.profile), 2), Piece(clean(how), 1)]
+    pieces = [LinePiece(clean(trial.name), 0, "bold"), LinePiece(clean(trial.profile), 2), LinePiece(clean(how), 1)]
     return joined(pieces, width)
 
 

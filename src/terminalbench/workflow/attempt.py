@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 
 from terminalbench import registry
-from terminalbench.llm.model import Fault, ModelError, Reply
+from terminalbench.llm.model import ModelError, ModelFault, Reply
 from terminalbench.records.trial import Usage
 from terminalbench.workflow import prompts
 from terminalbench.workflow.generators import GENERATORS, Analysis, Localisation, Patch, Plan, answer_of, content_of
-from terminalbench.workflow.model import Artifact, Asking, Guard, GuardResult, Kind, Workspace
+from terminalbench.workflow.model import Artifact, Guard, GuardResult, Kind, ModelPort, Workspace
 from terminalbench.workflow.prompts import Scene
-from terminalbench.workflow.state import State
-from terminalbench.workflow.trace import ANSWER, Happened, Sink
+from terminalbench.workflow.state import WorkflowState
+from terminalbench.workflow.trace import ANSWER, Sink, TraceEventKind
 
-UNUSABLE = frozenset({Fault.BAD_ANSWER, Fault.REFUSED})
+UNUSABLE = frozenset({ModelFault.BAD_ANSWER, ModelFault.REFUSED})
 """What a model itself did wrong: an attempt, with feedback."""
 _SHRINKS = 3
 _SHOWN_FILES = 8
@@ -27,7 +27,7 @@ _LONGEST_REASON = 500
 
 
 @dataclass(frozen=True)
-class Given:
+class WorkflowInput:
     """What a run is about. `shown` are the paths of files whose text is in the context already.
 
     `test_notes` say how the repository is tested, to those who write tests.
@@ -51,17 +51,17 @@ def named_guard(name: str) -> Guard:
 class Ports:
     """All that a run touches. `clock` is in seconds, from anywhere."""
 
-    model: Asking
+    model: ModelPort
     workspace: Workspace
     sink: Sink
     guard: Callable[[str], Guard] = named_guard
     clock: Callable[[], float] = time.monotonic
 
 
-class Asker:
+class StepClient:
     """Asks the model for the artifacts of steps, and adds up what that costs."""
 
-    def __init__(self, given: Given, ports: Ports, state: State) -> None:
+    def __init__(self, given: WorkflowInput, ports: Ports, state: WorkflowState) -> None:
         self._given, self._ports, self._state = given, ports, state
         self._usages: list[Usage] = []
 
@@ -97,12 +97,12 @@ class Asker:
         try:
             reply = await self._answer(scene, temperature)
         except ModelError as error:
-            if error.fault not in UNUSABLE and error.fault is not Fault.TOO_LONG:
+            if error.fault not in UNUSABLE and error.fault is not ModelFault.TOO_LONG:
                 raise
             told["reason"] = error.what[:_LONGEST_REASON]
             told["rejected"] = self._kept(error.rejected)
             made = GuardResult(
-                passed=False, guard=ANSWER, feedback=_unusable(error), fatal=error.fault is Fault.TOO_LONG
+                passed=False, guard=ANSWER, feedback=_unusable(error), fatal=error.fault is ModelFault.TOO_LONG
             )
         else:
             kind, content = GENERATORS[step.generator].kind, content_of(reply.parsed)
@@ -112,7 +112,7 @@ class Asker:
             self._ports.sink.keep(made)
         usage, seconds = _added(self._usages[spent:]), round(self._ports.clock() - started, 3)
         self._ports.sink.write(
-            Happened.ATTEMPT, **about, **edges, **told, temperature=temperature, usage=usage, duration_sec=seconds
+            TraceEventKind.ATTEMPT, **about, **edges, **told, temperature=temperature, usage=usage, duration_sec=seconds
         )
         return made
 
@@ -151,13 +151,15 @@ class Asker:
             except ModelError as error:
                 if error.usage is not None:
                     self._usages.append(error.usage)
-                if error.fault is not Fault.TOO_LONG or shrinks >= _SHRINKS:
+                if error.fault is not ModelFault.TOO_LONG or shrinks >= _SHRINKS:
                     raise
                 shrinks, tokens = shrinks + 1, tokens // 2
             else:
                 self._usages.append(reply.usage)
                 if reply.cut_off or reply.parsed is None:
-                    raise ModelError(Fault.BAD_ANSWER, "the answer was cut off before its end", rejected=(reply.text,))
+                    raise ModelError(
+                        ModelFault.BAD_ANSWER, "the answer was cut off before its end", rejected=(reply.text,)
+                    )
                 return reply
 
     async def _files(self, artifacts: Sequence[Artifact]) -> dict[str, str]:
@@ -181,7 +183,7 @@ def _added(usages: Sequence[Usage]) -> Usage:
 
 
 def _unusable(error: ModelError) -> str:
-    if error.fault is Fault.REFUSED:
+    if error.fault is ModelFault.REFUSED:
         return f"No answer was given: {error.what}. The task is ordinary software work; answer in the form asked for."
     return f"The answer could not be used: {error.what}. Answer with one complete JSON object in the form asked for."
 

@@ -13,7 +13,7 @@ import msgspec
 
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.workflow.languages import Language, of_file
-from terminalbench.workflow.model import Ran, Workspace
+from terminalbench.workflow.model import CommandRun, Workspace
 from terminalbench.workflow.programs import program
 from terminalbench.workflow.runners.python import PYTHON
 from terminalbench.workflow.signatures import normalised
@@ -37,7 +37,7 @@ _TIMED = "did not finish"
 
 
 @dataclass(frozen=True)
-class Flaw:
+class FileFlaw:
     """One objection to one file."""
 
     path: str
@@ -46,19 +46,19 @@ class Flaw:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """What the tools say, and which of them said nothing and why."""
 
-    flaws: tuple[Flaw, ...] = ()
+    flaws: tuple[FileFlaw, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-class _Told(msgspec.Struct):
-    flaws: list[Flaw]
+class _CheckerReport(msgspec.Struct):
+    flaws: list[FileFlaw]
     unchecked: list[str] = []
 
 
-async def syntax(workspace: Workspace, files: Mapping[str, bytes | None], timeout_sec: float = 120) -> Checked:
+async def syntax(workspace: Workspace, files: Mapping[str, bytes | None], timeout_sec: float = 120) -> CheckResult:
     """Which of the written files do not parse. One that did not parse before either is beyond the tool."""
     found = await _syntax(workspace, files, list(files), timeout_sec)
     flawed = sorted({flaw.path for flaw in found.flaws})
@@ -67,35 +67,35 @@ async def syntax(workspace: Workspace, files: Mapping[str, bytes | None], timeou
     before = await _syntax(workspace, {}, flawed, timeout_sec)
     beyond = {flaw.path for flaw in before.flaws}
     notes = tuple(f"the syntax of {path} was not checked: it did not parse before either" for path in sorted(beyond))
-    return Checked(tuple(flaw for flaw in found.flaws if flaw.path not in beyond), (*found.notes, *notes))
+    return CheckResult(tuple(flaw for flaw in found.flaws if flaw.path not in beyond), (*found.notes, *notes))
 
 
-async def new_flaws(workspace: Workspace, files: Mapping[str, bytes | None], timeout_sec: float = 180) -> Checked:
+async def new_flaws(workspace: Workspace, files: Mapping[str, bytes | None], timeout_sec: float = 180) -> CheckResult:
     """What linters object to with `files` written and did not before: by message, as often as there are more of it.
 
     A message that only moved to another line, or with its file to another name, is not new.
     """
     paths = [path for path in files if of_file(path) is not None]
     if not paths:
-        return Checked(notes=("no file of a language that can be linted has changed",))
+        return CheckResult(notes=("no file of a language that can be linted has changed",))
     after = await _lint(workspace, files, paths, timeout_sec)
     if not after.flaws:
         return after
     before = await _lint(workspace, {}, paths, timeout_sec)
     old = Counter(normalised(flaw.message) for flaw in before.flaws)
-    new: list[Flaw] = []
+    new: list[FileFlaw] = []
     for flaw in after.flaws:
         key = normalised(flaw.message)
         if old[key]:
             old[key] -= 1
         else:
             new.append(flaw)
-    return Checked(tuple(new), after.notes)
+    return CheckResult(tuple(new), after.notes)
 
 
 async def _syntax(
     workspace: Workspace, files: Mapping[str, bytes | None], paths: Sequence[str], timeout_sec: float
-) -> Checked:
+) -> CheckResult:
     flaws, notes = list(_json_flaws(files)), list[str]()
     by = _by_tool([path for path in paths if files.get(path, b"") is not None])
     if by.python:
@@ -107,13 +107,13 @@ async def _syntax(
     if by.go:
         ran = await workspace.run(["sh", "-c", _GOFMT, "sh", *by.go], timeout_sec=timeout_sec, files=files)
         _take_lines(ran, "gofmt", by.go, flaws, notes)
-    return Checked(tuple(flaws), tuple(notes))
+    return CheckResult(tuple(flaws), tuple(notes))
 
 
 async def _lint(
     workspace: Workspace, files: Mapping[str, bytes | None], paths: Sequence[str], timeout_sec: float
-) -> Checked:
-    flaws, notes = list[Flaw](), list[str]()
+) -> CheckResult:
+    flaws, notes = list[FileFlaw](), list[str]()
     by = _by_tool(paths)
     if by.python:
         words = ["sh", "-c", _PYTHON, "sh", program("python_check.py"), "lint", *by.python]
@@ -128,7 +128,7 @@ async def _lint(
     if any(of_file(path) is Language.TYPESCRIPT for path in by.web):
         ran = await workspace.run(["sh", "-c", _TSC], timeout_sec=timeout_sec, files=files)
         _take_lines(ran, "tsc", (), flaws, notes)
-    return Checked(tuple(flaws), tuple(notes))
+    return CheckResult(tuple(flaws), tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _by_tool(paths: Sequence[str]) -> _Paths:
     return _Paths(of(Language.PYTHON), of(Language.JAVASCRIPT, Language.TYPESCRIPT), of(Language.GO))
 
 
-def _json_flaws(files: Mapping[str, bytes | None]) -> list[Flaw]:
+def _json_flaws(files: Mapping[str, bytes | None]) -> list[FileFlaw]:
     found = []
     for path, data in files.items():
         strict = path.endswith(("package.json", ".ipynb"))  # others may have comments
@@ -153,16 +153,16 @@ def _json_flaws(files: Mapping[str, bytes | None]) -> list[Flaw]:
             try:
                 json.loads(data)
             except ValueError as error:
-                found.append(Flaw(path, getattr(error, "lineno", 0), f"not JSON: {getattr(error, 'msg', error)}"))
+                found.append(FileFlaw(path, getattr(error, "lineno", 0), f"not JSON: {getattr(error, 'msg', error)}"))
     return found
 
 
-def _take(ran: Ran, tool: str, flaws: list[Flaw], notes: list[str]) -> None:
+def _take(ran: CommandRun, tool: str, flaws: list[FileFlaw], notes: list[str]) -> None:
     """Read what one of our programs said."""
     if _silent(ran, tool, notes):
         return
     try:
-        told = decode(ran.stdout.strip().rpartition("\n")[2], _Told)
+        told = decode(ran.stdout.strip().rpartition("\n")[2], _CheckerReport)
     except msgspec.MsgspecError:
         notes.append(f"{tool} could not check: {normalised(ran.stderr)[-200:] or f'exit code {ran.code}'}")
         return
@@ -171,17 +171,17 @@ def _take(ran: Ran, tool: str, flaws: list[Flaw], notes: list[str]) -> None:
         notes.append(f"no parser is installed for {', '.join(told.unchecked[:5])}")
 
 
-def _take_lines(ran: Ran, tool: str, only: Sequence[str], flaws: list[Flaw], notes: list[str]) -> None:
+def _take_lines(ran: CommandRun, tool: str, only: Sequence[str], flaws: list[FileFlaw], notes: list[str]) -> None:
     """Read the lines `file:line:column: message` of a tool, about the files in `only` when it names some."""
     if _silent(ran, tool, notes):
         return
     for line in f"{ran.stdout}\n{ran.stderr}".splitlines():
         found = _AT.match(line.strip())
         if found and (not only or found["path"] in only):
-            flaws.append(Flaw(found["path"], int(found["line"] or found["tsline"]), found["message"]))
+            flaws.append(FileFlaw(found["path"], int(found["line"] or found["tsline"]), found["message"]))
 
 
-def _take_eslint(ran: Ran, paths: Sequence[str], flaws: list[Flaw], notes: list[str]) -> None:
+def _take_eslint(ran: CommandRun, paths: Sequence[str], flaws: list[FileFlaw], notes: list[str]) -> None:
     if _silent(ran, "eslint", notes):
         return
     try:
@@ -191,12 +191,12 @@ def _take_eslint(ran: Ran, paths: Sequence[str], flaws: list[Flaw], notes: list[
             for one in file["messages"]:
                 if one.get("severity") == 2:
                     rule = f" ({one['ruleId']})" if one.get("ruleId") else ""
-                    flaws.append(Flaw(path, int(one.get("line") or 0), f"{one['message']}{rule}"))
+                    flaws.append(FileFlaw(path, int(one.get("line") or 0), f"{one['message']}{rule}"))
     except (*NOT_DECODED, KeyError, TypeError, ValueError, AttributeError):
         notes.append(f"eslint could not check: {normalised(ran.stderr)[-200:] or f'exit code {ran.code}'}")
 
 
-def _silent(ran: Ran, tool: str, notes: list[str]) -> bool:
+def _silent(ran: CommandRun, tool: str, notes: list[str]) -> bool:
     if ran.code is None:
         notes.append(f"{tool} {_TIMED} in time and checked nothing")
     elif ran.code == 127:

@@ -35,7 +35,7 @@ _SKIPPED = (
 
 
 @dataclass(frozen=True)
-class Context:
+class PromptContext:
     """What is shown: `text` to every step, `test_notes` to writers of tests. `shown` are the files that are whole."""
 
     text: str
@@ -45,7 +45,9 @@ class Context:
     hash: str
 
 
-async def build(workspace: Workspace, issue_text: str, budget_tokens: int, language: str | None = None) -> Context:
+async def build(
+    workspace: Workspace, issue_text: str, budget_tokens: int, language: str | None = None
+) -> PromptContext:
     """Choose what fits the task, in at most `budget_tokens`. `language` is a label; the files decide."""
     repository = await languages.look(workspace, language)
     asked = ranking.query(issue_text)
@@ -58,7 +60,7 @@ async def build(workspace: Workspace, issue_text: str, budget_tokens: int, langu
     drawn = _map(repository.files, [path for path, _ in ranked], min(_MAP_MOST, int(left * _MAP_SHARE)))
     text, shown = _filled(drawn, ranked, texts, asked, left)
     digest = hashlib.sha256(f"{text}\0{notes}".encode(errors="surrogatepass")).hexdigest()
-    return Context(text, notes, shown, repository.language, digest)
+    return PromptContext(text, notes, shown, repository.language, digest)
 
 
 async def _candidates(

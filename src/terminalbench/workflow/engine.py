@@ -11,26 +11,30 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.llm.model import Fault, ModelError
+from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.records.trial import Usage
 from terminalbench.workflow import prompts
-from terminalbench.workflow.attempt import Asker, Given, Ports
+from terminalbench.workflow.apart import GuardFaultError, run_guard
+from terminalbench.workflow.attempt import Ports, StepClient, WorkflowInput
 from terminalbench.workflow.model import Artifact, Guard, GuardContext, GuardResult, Kind, Workflow
-from terminalbench.workflow.prompts import Tried
-from terminalbench.workflow.state import State, signature_of
-from terminalbench.workflow.trace import Ending, Happened, StepFailure
+from terminalbench.workflow.prompts import RejectedAttempt
+from terminalbench.workflow.state import WorkflowState, signature_of
+from terminalbench.workflow.trace import StepFailure, TraceEventKind, WorkflowEnding
 
 _LONGEST_REASON = 500
+_GIVEN_UP = (WorkflowEnding.EXHAUSTED, WorkflowEnding.FATAL)
 
 
 @dataclass(frozen=True)
-class Result:
+class WorkflowResult:
     """How a run ended. `patch` is what it leaves: the accepted one, at a time limit the best so far, else nothing.
+
+    The best so far is left, too, when a workflow with `submit_best` gives up.
 
     `step` and `guard` are where it was given up.
     """
 
-    ending: Ending
+    ending: WorkflowEnding
     patch: Artifact | None
     usage: Usage
     reason: str | None = None
@@ -40,7 +44,7 @@ class Result:
 
 @dataclass(frozen=True)
 class _End:
-    ending: Ending
+    ending: WorkflowEnding
     reason: str | None = None
     guard: str | None = None
 
@@ -48,14 +52,14 @@ class _End:
 class Engine:
     """One run of a workflow."""
 
-    def __init__(self, workflow: Workflow, given: Given, ports: Ports) -> None:
+    def __init__(self, workflow: Workflow, given: WorkflowInput, ports: Ports) -> None:
         self._workflow, self._given, self._ports = workflow, given, ports
-        self._state = State(workflow)
-        self._asker = Asker(given, ports, self._state)
+        self._state = WorkflowState(workflow)
+        self._asker = StepClient(given, ports, self._state)
         self._best: tuple[int, Artifact] | None = None
         self._guards: dict[str, Guard] = {}
         self._step: str | None = None
-        self.cancelled_as = Ending.STOPPED
+        self.cancelled_as = WorkflowEnding.STOPPED
         """What a cancellation is, as the caller knows it."""
 
     @property
@@ -68,14 +72,14 @@ class Engine:
         """Tokens and cost of every request so far, those of unusable answers and repairs too."""
         return self._asker.usage
 
-    async def run(self, limit_sec: float | None = None) -> Result:
+    async def run(self, limit_sec: float | None = None) -> WorkflowResult:
         """Run to an end, which is the last event of the trace in any case.
 
         At the time limit it returns. Cancelled, it raises that; provider faults (ModelError) are raised, and whatever a
         guard or the workspace could not do.
         """
         self._write(
-            Happened.RUN_START,
+            TraceEventKind.RUN_START,
             workflow=self._workflow.name,
             config=self._workflow.digest,
             oracle=self._workflow.oracle,
@@ -90,27 +94,28 @@ class Engine:
             if not limit.expired():
                 self._ended(_broken(error))
                 raise
-            return self._ended(_End(Ending.TIME, f"the time limit of {limit_sec:g} s was reached"))
+            return self._ended(_End(WorkflowEnding.TIME, f"the time limit of {limit_sec:g} s was reached"))
         except (asyncio.CancelledError, KeyboardInterrupt):
             self._ended(_End(self.cancelled_as))
             raise
         except ModelError as error:
-            ending = Ending.STOPPED if error.fault is Fault.STOPPED else Ending.ERROR
+            ending = WorkflowEnding.STOPPED if error.fault is ModelFault.STOPPED else WorkflowEnding.ERROR
             self._ended(_End(ending, f"{error.fault}: {error.what}"[:_LONGEST_REASON]))
             raise
         except Exception as error:
             self._ended(_broken(error))
             raise
 
-    def _write(self, kind: Happened, **fields: Any) -> None:
+    def _write(self, kind: TraceEventKind, **fields: Any) -> None:
         self._ports.sink.write(kind, **fields)
 
-    def _ended(self, end: _End) -> Result:
-        done = end.ending is Ending.DONE
+    def _ended(self, end: _End) -> WorkflowResult:
+        done = end.ending is WorkflowEnding.DONE
         accepted = [artifact for artifact in self._state.accepted.values() if artifact.kind is Kind.PATCH]
-        left = accepted[-1:] if done else [self.best] if end.ending is Ending.TIME else []
+        leaves_best = end.ending is WorkflowEnding.TIME or (self._workflow.submit_best and end.ending in _GIVEN_UP)
+        left = accepted[-1:] if done else [self.best] if leaves_best else []
         patch = next(iter(left), None)
-        result = Result(
+        result = WorkflowResult(
             ending=end.ending,
             patch=patch,
             usage=self.usage,
@@ -119,7 +124,7 @@ class Engine:
             guard=end.guard,
         )
         self._write(
-            Happened.RUN_END,
+            TraceEventKind.RUN_END,
             ending=result.ending,
             reason=result.reason,
             step=result.step,
@@ -135,14 +140,14 @@ class Engine:
             end = await self._cycle(name)
             if end is not None:
                 return end
-        return _End(Ending.DONE)
+        return _End(WorkflowEnding.DONE)
 
     async def _cycle(self, name: str) -> _End | None:
         """One run of a step. None: it passed, or sent the run back."""
         step, state = self._workflow.steps[name], self._state
         self._step = name
         state.cycles[name] += 1
-        self._write(Happened.STEP_START, step=name, cycle=state.cycles[name])
+        self._write(TraceEventKind.STEP_START, step=name, cycle=state.cycles[name])
         stuck: str | None = None
         told: set[tuple[str, str]] = set()
         previous: Artifact | None = None
@@ -165,7 +170,7 @@ class Engine:
                 if (tried.guard, tried.signature) not in told:
                     told.add((tried.guard, tried.signature))
                     self._write(
-                        Happened.STAGNATION,
+                        TraceEventKind.STAGNATION,
                         step=name,
                         cycle=state.cycles[name],
                         attempt=attempt,
@@ -179,7 +184,9 @@ class Engine:
     def _passed(self, name: str, made: Artifact) -> None:
         state = self._state
         state.accepted = {**state.accepted, name: made}
-        self._write(Happened.STEP_PASS, step=name, cycle=state.cycles[name], attempt=made.attempt, artifact=made.id)
+        self._write(
+            TraceEventKind.STEP_PASS, step=name, cycle=state.cycles[name], attempt=made.attempt, artifact=made.id
+        )
 
     async def _check(self, name: str, artifact: Artifact) -> GuardResult | None:
         """What the first guard that rejects an artifact says; None when all of them pass it."""
@@ -198,7 +205,7 @@ class Engine:
                 options=step.options.get(guard, {}),
             )
             started = self._ports.clock()
-            said = await self._guards[guard].check(artifact, context)
+            said = await run_guard(guard, self._guards[guard], artifact, context, step.guard_timeout_sec)
             seconds = round(self._ports.clock() - started, 3)
             said = msgspec.structs.replace(said, guard=guard, signature=signature_of(said), duration_sec=seconds)
             now = passed + (sum(part.passed for part in said.parts) if said.parts else said.passed)
@@ -206,7 +213,7 @@ class Engine:
                 passed = now
                 self._rank(artifact, passed)
             self._write(
-                Happened.GUARD,
+                TraceEventKind.GUARD,
                 step=name,
                 cycle=state.cycles[name],
                 attempt=artifact.attempt,
@@ -238,20 +245,20 @@ class Engine:
         invalid = state.send_back(name, targets, summary)
         about = {"step": name, "cycle": state.cycles[name]}
         self._write(
-            Happened.ESCALATE,
+            TraceEventKind.ESCALATE,
             **about,
             guard=rejected.guard,
             targets=targets,
             escalations=state.escalations[name],
             summary=summary,
         )
-        self._write(Happened.INVALIDATE, **about, targets=invalid)
+        self._write(TraceEventKind.INVALIDATE, **about, targets=invalid)
         return None
 
-    def _failed(self, name: str, failure: StepFailure, tried: Tried) -> _End:
+    def _failed(self, name: str, failure: StepFailure, tried: RejectedAttempt) -> _End:
         reason = tried.feedback[:_LONGEST_REASON] or None
         self._write(
-            Happened.STEP_FAIL,
+            TraceEventKind.STEP_FAIL,
             step=name,
             cycle=self._state.cycles[name],
             attempt=tried.attempt,
@@ -260,9 +267,11 @@ class Engine:
             signature=tried.signature or None,
             reason=reason,
         )
-        ending = Ending.FATAL if failure is StepFailure.FATAL else Ending.EXHAUSTED
+        ending = WorkflowEnding.FATAL if failure is StepFailure.FATAL else WorkflowEnding.EXHAUSTED
         return _End(ending, f"step {name}: {failure}", tried.guard)
 
 
 def _broken(error: Exception) -> _End:
-    return _End(Ending.ERROR, f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
+    if isinstance(error, GuardFaultError):
+        return _End(WorkflowEnding.ERROR, str(error), error.guard)
+    return _End(WorkflowEnding.ERROR, f"{type(error).__name__}: {error}"[:_LONGEST_REASON])

@@ -33,6 +33,12 @@ class GuardUse:
         return bool(getattr(self.found, "goes_back", False))
 
     @property
+    def seconds(self) -> float:
+        """How long one command of it may take, where its options say so."""
+        said = self.options.get("timeout_sec", 0)
+        return float(said) if isinstance(said, int | float) else 0.0
+
+    @property
     def known(self) -> Mapping[str, Any]:
         """The type of each option that it takes."""
         return getattr(self.found, "options", None) or {}
@@ -51,6 +57,10 @@ def check_guards(step: Step, at: str, inputs: Collection[Kind], problems: Proble
         if guard not in step.guards:
             hint = did_you_mean(guard, step.guards)
             problems.add(join(f"{at}.options", guard), f'the step has no guard "{guard}"', hint)
+    longest = max((use.seconds for use in used), default=0.0)
+    if longest >= step.guard_timeout_sec:
+        what = f"is {step.guard_timeout_sec:g}, and a guard of the step may run a test for {longest:g} s"
+        problems.add(f"{at}.guard_timeout_sec", what, "raise it, or lower the guard's timeout_sec")
     for use in used:
         _check_kinds(use, GENERATORS[step.generator].kind, inputs, problems)
         _check_options(use, problems)

@@ -13,12 +13,20 @@ from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import read_plain
 from terminalbench.records.trial import Usage
 from terminalbench.records.values import known_total, total
-from terminalbench.workflow.trace import ANSWER, FOLDER, Ending, Happened, StepFailure, TraceEvent, trace_file
+from terminalbench.workflow.trace import (
+    ANSWER,
+    FOLDER,
+    StepFailure,
+    TraceEvent,
+    TraceEventKind,
+    WorkflowEnding,
+    trace_file,
+)
 
 _LIMIT = 256 << 20
 
 
-class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
+class GuardCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one guard said of an attempt."""
 
     guard: str
@@ -29,7 +37,7 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
     duration_sec: float | None = None
 
 
-class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class StepAttempt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One answer of the model in a step. `number` is that of its event; `reason` says why an answer was unusable."""
 
     number: int
@@ -44,13 +52,13 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     temperature: float | None = None
     duration_sec: float | None = None
     uses: Mapping[str, str] = {}
-    checks: tuple[Checked, ...] = ()
+    checks: tuple[GuardCheck, ...] = ()
 
     @property
-    def rejected_by(self) -> Checked | None:
+    def rejected_by(self) -> GuardCheck | None:
         """The guard that rejected it; an unusable answer is rejected as such; None when it was not rejected."""
         if self.artifact is None:
-            return Checked(ANSWER, False, feedback=self.reason or "")
+            return GuardCheck(ANSWER, False, feedback=self.reason or "")
         return next((check for check in self.checks if check.passed is False), None)
 
 
@@ -80,17 +88,27 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     model: str | None = None
     context: str | None = None
     oracle: bool = False
-    ending: Ending | None = None
+    ending: WorkflowEnding | None = None
     reason: str | None = None
     failure: StepFailure | None = None
     failed_step: str | None = None
     failed_guard: str | None = None
     patch: str | None = None
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[StepAttempt, ...] = ()
     escalations: tuple[Escalation, ...] = ()
     stagnations: tuple[str, ...] = ()
     passed_steps: tuple[str, ...] = ()
     bad_lines: int = 0
+
+    @property
+    def best_submitted(self) -> bool:
+        """Whether it was given up, and left its best patch all the same (`submit_best`)."""
+        return self.patch is not None and self.ending in (WorkflowEnding.EXHAUSTED, WorkflowEnding.FATAL)
+
+    @property
+    def rejected(self) -> int:
+        """Attempts that failed: a guard rejected them, or their answer was unusable."""
+        return sum(attempt.rejected_by is not None for attempt in self.attempts)
 
     @property
     def retries(self) -> int:
@@ -162,12 +180,12 @@ def read_usage(trial: Path) -> Usage:
     ended: list[Usage] = []
     since: list[Usage] = []
     for event in events:
-        if event.kind is Happened.ATTEMPT:
+        if event.kind is TraceEventKind.ATTEMPT:
             since.append(event.usage or Usage())
-        elif event.kind is Happened.RUN_END:  # it also counts questions that never became an attempt
+        elif event.kind is TraceEventKind.RUN_END:  # it also counts questions that never became an attempt
             ended += [event.usage] if event.usage is not None and event.usage.known else since
             since = []
-    whole = not events or events[-1].kind is Happened.RUN_END
+    whole = not events or events[-1].kind is TraceEventKind.RUN_END
     parts = [*ended, *since] or [Usage(input_tokens=0, output_tokens=0, cost_usd=0.0)]
     return Usage.added(parts, FOLDER if whole else f"{FOLDER}:partial", None)
 
@@ -175,13 +193,13 @@ def read_usage(trial: Path) -> Usage:
 def fold(events: Sequence[TraceEvent], bad_lines: int = 0) -> History:
     """Events as one history. Never fails: what is out of place is passed over."""
     # A trace that was continued by a further run holds several starts: the last run says how it ended.
-    begin = max((place for place, event in enumerate(events) if event.kind is Happened.RUN_START), default=0)
+    begin = max((place for place, event in enumerate(events) if event.kind is TraceEventKind.RUN_START), default=0)
     last_run = events[begin:]
-    start = last_run[0] if last_run and last_run[0].kind is Happened.RUN_START else None
-    end = next((event for event in reversed(last_run) if event.kind is Happened.RUN_END), None)
+    start = last_run[0] if last_run and last_run[0].kind is TraceEventKind.RUN_START else None
+    end = next((event for event in reversed(last_run) if event.kind is TraceEventKind.RUN_END), None)
     attempts = _attempts(events)
-    failed = next((event for event in reversed(last_run) if event.kind is Happened.STEP_FAIL), None)
-    gave_up = end is None or end.ending is not Ending.DONE
+    failed = next((event for event in reversed(last_run) if event.kind is TraceEventKind.STEP_FAIL), None)
+    gave_up = end is None or end.ending is not WorkflowEnding.DONE
     step = guard = None
     if gave_up:
         known = [event for event in (end, failed) if event is not None]
@@ -204,16 +222,18 @@ def fold(events: Sequence[TraceEvent], bad_lines: int = 0) -> History:
         patch=end.artifact if end is not None else None,
         attempts=tuple(attempts),
         escalations=tuple(_escalations(events)),
-        stagnations=tuple(event.guard or "?" for event in events if event.kind is Happened.STAGNATION),
-        passed_steps=tuple(dict.fromkeys(event.step or "?" for event in events if event.kind is Happened.STEP_PASS)),
+        stagnations=tuple(event.guard or "?" for event in events if event.kind is TraceEventKind.STAGNATION),
+        passed_steps=tuple(
+            dict.fromkeys(event.step or "?" for event in events if event.kind is TraceEventKind.STEP_PASS)
+        ),
         bad_lines=bad_lines,
     )
 
 
-def _attempts(events: Iterable[TraceEvent]) -> list[Attempt]:
+def _attempts(events: Iterable[TraceEvent]) -> list[StepAttempt]:
     """Each attempt with what the guards said of it: those between its event and the next attempt."""
-    found: list[Attempt] = []
-    checks: list[Checked] = []
+    found: list[StepAttempt] = []
+    checks: list[GuardCheck] = []
 
     def close() -> None:
         if found and checks:
@@ -221,10 +241,10 @@ def _attempts(events: Iterable[TraceEvent]) -> list[Attempt]:
         checks.clear()
 
     for event in events:
-        if event.kind is Happened.ATTEMPT:
+        if event.kind is TraceEventKind.ATTEMPT:
             close()
             found.append(
-                Attempt(
+                StepAttempt(
                     number=event.number,
                     step=event.step or "?",
                     cycle=event.cycle or 1,
@@ -239,9 +259,9 @@ def _attempts(events: Iterable[TraceEvent]) -> list[Attempt]:
                     uses=event.uses,
                 )
             )
-        elif event.kind is Happened.GUARD and found and event.step in (found[-1].step, None):
+        elif event.kind is TraceEventKind.GUARD and found and event.step in (found[-1].step, None):
             checks.append(
-                Checked(
+                GuardCheck(
                     event.guard or "?",
                     event.passed,
                     event.fatal,
@@ -261,12 +281,12 @@ def _escalations(events: Sequence[TraceEvent]) -> list[Escalation]:
     stagnant: dict[str, TraceEvent] = {}
     for place, event in enumerate(events):
         step = event.step or "?"
-        if event.kind is Happened.STAGNATION:
+        if event.kind is TraceEventKind.STAGNATION:
             stagnant[step] = event
-        elif event.kind is Happened.ESCALATE:
+        elif event.kind is TraceEventKind.ESCALATE:
             before = stagnant.pop(step, None)
             around = (*events[place + 1 : place + 3], *events[max(0, place - 2) : place])
-            near = next((one for one in around if one.kind is Happened.INVALIDATE), None)
+            near = next((one for one in around if one.kind is TraceEventKind.INVALIDATE), None)
             found.append(
                 Escalation(
                     number=event.number,
@@ -291,12 +311,12 @@ def _helped(events: Sequence[TraceEvent]) -> dict[int, bool | None]:
     found: dict[int, bool | None] = {}
     for place in reversed(range(len(events))):
         event, step = events[place], events[place].step or "?"
-        if event.kind is Happened.STEP_PASS:
+        if event.kind is TraceEventKind.STEP_PASS:
             after[step] = True
-        elif event.kind is Happened.STEP_FAIL:
+        elif event.kind is TraceEventKind.STEP_FAIL:
             given_up = True
             after = {}
-        elif event.kind is Happened.ESCALATE:
+        elif event.kind is TraceEventKind.ESCALATE:
             found[place] = after.get(step, False if given_up else None)
             after[step] = False
     return found

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from terminalbench import registry
 from terminalbench.errors import InvalidFile, UserError, did_you_mean
 from terminalbench.strict import Problems, join, key, read, read_toml, shown
-from terminalbench.workflow.model import Step, Workflow
+from terminalbench.workflow.model import GUARD_SEC, Step, Workflow
 from terminalbench.workflow.rules import check_steps, in_order
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -55,6 +55,11 @@ class StepTable:
     temperature: float = key("Of first attempts.", default=0.0, minimum=0, maximum=2)
     retry_temperature: float | None = key("Of retries, higher.", minimum=0, maximum=2)
     options: dict[str, Any] = key("Options of each guard, a table by the guard's name.", factory=dict)
+    guard_timeout_sec: float = key(
+        "Seconds that each of its guards may take. One that takes longer is at fault: an error, and no failed attempt.",
+        default=GUARD_SEC,
+        above=0,
+    )
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,10 @@ class WorkflowTable:
     steps: dict[str, StepTable] = key("The steps.", pattern=_NAME, pattern_doc=_NAME_DOC, required=True)
     description: str = key("What it is, for people.", default="")
     oracle: bool = key("It sees the hidden verdict: badged, and left out of comparisons.", default=False)
+    submit_best: bool = key(
+        "A run that gives up leaves the patch that passed most guards, if there is one; results mark it.",
+        default=False,
+    )
 
 
 def shipped() -> list[str]:
@@ -136,7 +145,12 @@ def from_texts(texts: Texts, where: str = "workflow") -> Workflow:
     if problems.found:
         raise InvalidFile(where, problems.found)
     return Workflow(
-        name=table.name, steps=steps, description=table.description, oracle=table.oracle, digest=digest(texts)
+        name=table.name,
+        steps=steps,
+        description=table.description,
+        oracle=table.oracle,
+        submit_best=table.submit_best,
+        digest=digest(texts),
     )
 
 
@@ -202,5 +216,6 @@ def _step(name: str, table: StepTable, texts: Texts, problems: Problems) -> Step
         temperature=table.temperature,
         retry_temperature=table.retry_temperature,
         budgets=dict(table.budgets),
+        guard_timeout_sec=table.guard_timeout_sec,
         options={guard: dict(options) for guard, options in table.options.items() if isinstance(options, Mapping)},
     )

@@ -25,12 +25,16 @@ class Kind(StrEnum):
     REVIEW = "review"
 
 
+GUARD_SEC = 1800.0
+"""How long each guard may take, unless its step says otherwise."""
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One step of a workflow, as its file declares it. `rmax` counts retries: a cycle has `rmax + 1` attempts.
 
     `patience` equal errors of one guard in a cycle are a stagnation: the step goes back to its targets (by guard, else
     `escalate`), at most `e_max` times. Without `budgets` to all of them; with `budgets` to the first target that has
-    some left. `options` are those of each guard.
+    some left. `options` are those of each guard; one that takes longer than `guard_timeout_sec` is at fault.
     """
 
     generator: str
@@ -45,16 +49,21 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     temperature: float = 0.0
     retry_temperature: float | None = None
     budgets: Mapping[str, int] = msgspec.field(default_factory=dict)
+    guard_timeout_sec: float = GUARD_SEC
     options: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A checked workflow: its steps in an order in which each comes after what it requires."""
+    """A checked workflow: its steps in an order in which each comes after what it requires.
+
+    With `submit_best`, a run that gives up leaves its best patch, as one does at its time limit.
+    """
 
     name: str
     steps: Mapping[str, Step]
     description: str = ""
     oracle: bool = False
+    submit_best: bool = False
     digest: str = ""
 
     def dependents(self, step: str) -> tuple[str, ...]:
@@ -107,7 +116,7 @@ class GuardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     back: Kind | None = None
 
 
-class Ran(msgspec.Struct, frozen=True):
+class CommandRun(msgspec.Struct, frozen=True):
     """How a command in the workspace ended. `code` is None when it was stopped at its time limit."""
 
     code: int | None
@@ -132,7 +141,7 @@ class Workspace(Protocol):
 
     async def run(
         self, command: Sequence[str], *, timeout_sec: float, files: Mapping[str, bytes | None] | None = None
-    ) -> Ran:
+    ) -> CommandRun:
         """Run a command on the base tree with `files` written (None: deleted), and reset the tree afterwards.
 
         Ignored files (dependencies, build output) stay.
@@ -148,7 +157,7 @@ class Workspace(Protocol):
         ...
 
 
-class Asking(Protocol):
+class ModelPort(Protocol):
     """The chat model of a run; its retries at a busy provider are no attempts of the model."""
 
     async def ask(self, messages: Sequence[Message], schema: Schema, temperature: float) -> Reply:

@@ -19,7 +19,7 @@ _LONGEST_NAME = 255
 _COMPARED_LINES = 4000
 
 
-class Flaw(StrEnum):
+class EditFlaw(StrEnum):
     """Why an edit cannot be made."""
 
     PATH = "bad path"
@@ -34,31 +34,31 @@ class Flaw(StrEnum):
 
 
 @dataclass(frozen=True)
-class Problem:
+class EditProblem:
     """One edit that cannot be made, and what the model is told; `detail` is the part that makes it another problem."""
 
-    flaw: Flaw
+    flaw: EditFlaw
     path: str
     what: str
     detail: str = ""
 
 
 @dataclass(frozen=True)
-class Changes:
+class PatchedFiles:
     """What a patch makes of the files: their new content, None for a deleted one. Nothing of it holds with problems."""
 
     files: Mapping[str, bytes | None]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[EditProblem, ...] = ()
 
 
-class _Refused(Exception):
-    def __init__(self, flaw: Flaw, what: str, detail: str = "") -> None:
+class _RefusedEdit(Exception):
+    def __init__(self, flaw: EditFlaw, what: str, detail: str = "") -> None:
         super().__init__(what)
         self.flaw, self.what, self.detail = flaw, what, detail
 
 
 @dataclass
-class _State:
+class _EditState:
     """The files as the edits so far left them."""
 
     tracked: Collection[str]
@@ -69,7 +69,7 @@ class _State:
         return self.now[path] if path in self.now else self.base.get(path)
 
 
-async def changes(patch: Patch, workspace: Workspace) -> Changes:
+async def changes(patch: Patch, workspace: Workspace) -> PatchedFiles:
     """What the patch makes of the base commit, or every problem that it has."""
     tracked = await workspace.files()
     paths = list(dict.fromkeys(edit.path for edit in patch.edits))
@@ -77,20 +77,20 @@ async def changes(patch: Patch, workspace: Workspace) -> Changes:
     return edited(patch.edits, frozenset(tracked), base)
 
 
-def edited(edits: Sequence[Edit], tracked: Collection[str], base: Mapping[str, bytes]) -> Changes:
+def edited(edits: Sequence[Edit], tracked: Collection[str], base: Mapping[str, bytes]) -> PatchedFiles:
     """The same on files that were read before: `base` holds the plain files among the edited ones. Pure."""
-    state = _State(tracked, base)
-    problems: list[Problem] = []
+    state = _EditState(tracked, base)
+    problems: list[EditProblem] = []
     for edit in edits:
         try:
             state.now[edit.path] = _made(edit, state)
-        except _Refused as refused:
-            problems.append(Problem(refused.flaw, edit.path, refused.what, refused.detail))
+        except _RefusedEdit as refused:
+            problems.append(EditProblem(refused.flaw, edit.path, refused.what, refused.detail))
     files = {path: content for path, content in state.now.items() if content != base.get(path)}
     if not problems and not files:
         what = "The patch changes nothing: after all edits every file is as before."
-        problems.append(Problem(Flaw.NOTHING, "", what))
-    return Changes(files, tuple(problems))
+        problems.append(EditProblem(EditFlaw.NOTHING, "", what))
+    return PatchedFiles(files, tuple(problems))
 
 
 def path_problem(path: str, tracked: Collection[str]) -> str | None:
@@ -112,40 +112,44 @@ def path_problem(path: str, tracked: Collection[str]) -> str | None:
     return None
 
 
-def _made(edit: Edit, state: _State) -> bytes | None:
+def _made(edit: Edit, state: _EditState) -> bytes | None:
     problem = path_problem(edit.path, state.tracked)
     if problem is not None:
-        raise _Refused(Flaw.PATH, problem)
+        raise _RefusedEdit(EditFlaw.PATH, problem)
     before = state.current(edit.path)
     if edit.path in state.tracked and edit.path not in state.base:
-        raise _Refused(Flaw.PATH, f"`{edit.path}` is a link or a submodule: only plain files can be edited.")
+        raise _RefusedEdit(EditFlaw.PATH, f"`{edit.path}` is a link or a submodule: only plain files can be edited.")
     if edit.action == "create":
         return _created(edit, before, state)
     if before is None:
-        raise _Refused(Flaw.ABSENT, f"`{edit.path}` does not exist.{_closest(edit.path, state.tracked)}")
+        raise _RefusedEdit(EditFlaw.ABSENT, f"`{edit.path}` does not exist.{_closest(edit.path, state.tracked)}")
     if edit.action == "delete":
         return None
     return _modified(edit, before)
 
 
-def _created(edit: Edit, before: bytes | None, state: _State) -> bytes:
+def _created(edit: Edit, before: bytes | None, state: _EditState) -> bytes:
     if before is not None:
-        raise _Refused(Flaw.EXISTS, f"`{edit.path}` exists already: use action `modify` with `search` and `replace`.")
+        raise _RefusedEdit(
+            EditFlaw.EXISTS, f"`{edit.path}` exists already: use action `modify` with `search` and `replace`."
+        )
     if any(name.startswith(f"{edit.path}/") for name in state.tracked):
-        raise _Refused(Flaw.EXISTS, f"`{edit.path}` is a folder.")
+        raise _RefusedEdit(EditFlaw.EXISTS, f"`{edit.path}` is a folder.")
     return _encoded(edit.content or edit.replace, edit.path)
 
 
 def _modified(edit: Edit, before: bytes) -> bytes:
     if b"\0" in before:
-        raise _Refused(Flaw.BINARY, f"`{edit.path}` is a binary file: it cannot be modified by search and replace.")
+        raise _RefusedEdit(
+            EditFlaw.BINARY, f"`{edit.path}` is a binary file: it cannot be modified by search and replace."
+        )
     text = before.decode(errors="surrogateescape")
     plain = text.replace("\r\n", "\n")
     search, replace = edit.search.replace("\r\n", "\n"), edit.replace.replace("\r\n", "\n")
     if not search.strip():
         if plain.strip():
-            raise _Refused(
-                Flaw.NO_SEARCH,
+            raise _RefusedEdit(
+                EditFlaw.NO_SEARCH,
                 f"The edit of `{edit.path}` has no `search` text: copy the lines that change from the file.",
             )
         return _encoded(replace, edit.path)
@@ -170,8 +174,8 @@ def _place(path: str, text: str, search: str, replace: str) -> tuple[int, int, s
     if len(grounded) > 1:
         raise _ambiguous(path, [at + 1 for at, _, _ in grounded], search)
     if not grounded:
-        raise _Refused(
-            Flaw.NOT_FOUND,
+        raise _RefusedEdit(
+            EditFlaw.NOT_FOUND,
             f"The `search` text of the edit of `{path}` is not in the file.{_nearest(lines, wanted)}",
             _first(search),
         )
@@ -227,10 +231,10 @@ def _found(text: str, part: str) -> list[int]:
     return places
 
 
-def _ambiguous(path: str, numbers: Sequence[int], search: str) -> _Refused:
+def _ambiguous(path: str, numbers: Sequence[int], search: str) -> _RefusedEdit:
     first = ", ".join(map(str, numbers[:5]))
-    return _Refused(
-        Flaw.AMBIGUOUS,
+    return _RefusedEdit(
+        EditFlaw.AMBIGUOUS,
         f"The `search` text of the edit of `{path}` is in the file {len(numbers)} times (lines {first}): copy more "
         "lines around it, so that it is there once.",
         _first(search),
@@ -288,4 +292,6 @@ def _encoded(text: str, path: str) -> bytes:
     try:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
-        raise _Refused(Flaw.TEXT, f"The new text of `{path}` holds half a character (a lone surrogate).") from None
+        raise _RefusedEdit(
+            EditFlaw.TEXT, f"The new text of `{path}` holds half a character (a lone surrogate)."
+        ) from None

@@ -38,7 +38,7 @@ _SYSTEM = (
 
 
 @dataclass(frozen=True)
-class Tried:
+class RejectedAttempt:
     """One attempt that was rejected: by which guard, and what it said. `artifact` is None for an unusable answer."""
 
     cycle: int
@@ -64,15 +64,15 @@ class Scene:
     test_notes: str = ""
     inputs: Sequence[Artifact] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    attempts: Sequence[Tried] = ()
-    earlier: Sequence[Tried] = ()
+    attempts: Sequence[RejectedAttempt] = ()
+    earlier: Sequence[RejectedAttempt] = ()
     sent_back: Sequence[str] = ()
     withdrawn: Sequence[Artifact] = ()
     stuck: str | None = None
 
 
 @dataclass(frozen=True)
-class _Part:
+class _PromptPart:
     """A titled part of a prompt. Parts of lower `rank` are shortened first; none below `least` tokens."""
 
     title: str
@@ -106,7 +106,7 @@ def messages(scene: Scene, tokens: int) -> list[Message]:
     return [Message("system", _SYSTEM), Message("user", "\n\n".join([*body, order]))]
 
 
-def failure_summary(name: str, step: Step, tried: Sequence[Tried], targets: Sequence[str]) -> str:
+def failure_summary(name: str, step: Step, tried: Sequence[RejectedAttempt], targets: Sequence[str]) -> str:
     """What every step that runs again is told of the failure that sent the run back; `tried` are those of the cycle."""
     last = tried[-1]
     same = sum(one.guard == last.guard for one in tried)
@@ -132,31 +132,33 @@ def _order(scene: Scene) -> str:
     )
 
 
-def _parts(scene: Scene) -> list[_Part]:
+def _parts(scene: Scene) -> list[_PromptPart]:
     parts = [
-        _Part("Task", scene.task, rank=6, least=1500),
-        _Part("Repository", scene.context, rank=2, least=1000),
-        _Part("How this repository is tested", scene.test_notes, rank=3, least=500),
+        _PromptPart("Task", scene.task, rank=6, least=1500),
+        _PromptPart("Repository", scene.context, rank=2, least=1000),
+        _PromptPart("How this repository is tested", scene.test_notes, rank=3, least=500),
     ]
     for artifact in scene.inputs:
-        parts.append(_Part(f'{_TITLES[artifact.kind]} (step "{artifact.step}")', shown(artifact), rank=4, least=800))
+        parts.append(
+            _PromptPart(f'{_TITLES[artifact.kind]} (step "{artifact.step}")', shown(artifact), rank=4, least=800)
+        )
     if scene.files:
         text = "\n\n".join(f"## {path}\n\n{_fenced(content)}" for path, content in scene.files.items())
-        parts.append(_Part("Files that the steps before name", text, rank=3, least=1000))
+        parts.append(_PromptPart("Files that the steps before name", text, rank=3, least=1000))
     if scene.earlier:
-        parts.append(_Part("Earlier cycles of this step", _earlier(scene.earlier), rank=1))
+        parts.append(_PromptPart("Earlier cycles of this step", _earlier(scene.earlier), rank=1))
     if scene.sent_back:
         *before, last = scene.sent_back
         if before:
-            parts.append(_Part("Earlier failures that sent the work back", "\n\n".join(before), rank=1))
-        parts.append(_Part("Why this step runs again", last, rank=5, least=600))
+            parts.append(_PromptPart("Earlier failures that sent the work back", "\n\n".join(before), rank=1))
+        parts.append(_PromptPart("Why this step runs again", last, rank=5, least=600))
     if scene.withdrawn:
         *before, last_made = (shown(artifact) for artifact in scene.withdrawn)
         if before:
-            parts.append(_Part("What you made in earlier cycles", "\n\n".join(before), rank=1))
-        parts.append(_Part("What you made last, before the work was sent back", last_made, rank=4, least=800))
+            parts.append(_PromptPart("What you made in earlier cycles", "\n\n".join(before), rank=1))
+        parts.append(_PromptPart("What you made last, before the work was sent back", last_made, rank=4, least=800))
     if scene.attempts:
-        parts.append(_Part("Your attempts so far, all rejected", _attempts(scene), rank=5, least=1500))
+        parts.append(_PromptPart("Your attempts so far, all rejected", _attempts(scene), rank=5, least=1500))
     return parts
 
 
@@ -178,14 +180,14 @@ def _attempts(scene: Scene) -> str:
     return "\n\n".join(texts)
 
 
-def _earlier(tried: Sequence[Tried]) -> str:
+def _earlier(tried: Sequence[RejectedAttempt]) -> str:
     return "\n\n".join(
         f"## Cycle {one.cycle}, attempt {one.attempt}: rejected by check `{one.guard}`\n\n{shorten(one.feedback, 400)}"
         for one in tried
     )
 
 
-def _said(one: Tried) -> str:
+def _said(one: RejectedAttempt) -> str:
     return shorten(one.feedback, _FEEDBACK) or "(no reason was given)"
 
 
@@ -257,7 +259,7 @@ def shorten(text: str, tokens: int) -> str:
     return f"{head}\n[... shortened: {cut} characters left out ...]\n{tail}"
 
 
-def _fitted(parts: Sequence[_Part], tokens: int) -> list[_Part]:
+def _fitted(parts: Sequence[_PromptPart], tokens: int) -> list[_PromptPart]:
     """The parts, those of the lowest rank shortened first until all of them fit; the last resort takes from all."""
     sizes = [count_text(part.text) for part in parts]
     for least in (True, False):
@@ -267,6 +269,8 @@ def _fitted(parts: Sequence[_Part], tokens: int) -> list[_Part]:
                 if part.rank == rank and over > 0:
                     sizes[index] = max(min(sizes[index], part.least if least else 60), sizes[index] - over)
     return [
-        part if size >= count_text(part.text) else _Part(part.title, shorten(part.text, size), part.rank, part.least)
+        part
+        if size >= count_text(part.text)
+        else _PromptPart(part.title, shorten(part.text, size), part.rank, part.least)
         for part, size in zip(parts, sizes, strict=True)
     ]

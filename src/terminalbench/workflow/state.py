@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from terminalbench.workflow.generators import GENERATORS
 from terminalbench.workflow.model import Artifact, GuardResult, Kind, Step, Workflow
-from terminalbench.workflow.prompts import Tried
+from terminalbench.workflow.prompts import RejectedAttempt
 from terminalbench.workflow.signatures import signature
 
 
 @dataclass
-class State:
+class WorkflowState:
     """What is known of each step: its accepted artifact, how often it ran, what was rejected, why it runs again.
 
     `withdrawn` are artifacts that had passed when the run was sent back to their step, or to one above it.
@@ -20,14 +20,14 @@ class State:
     workflow: Workflow
     accepted: dict[str, Artifact] = field(default_factory=dict)
     cycles: Counter[str] = field(default_factory=Counter)
-    tried: dict[str, list[Tried]] = field(default_factory=dict)
+    tried: dict[str, list[RejectedAttempt]] = field(default_factory=dict)
     sent_back: dict[str, list[str]] = field(default_factory=dict)
     withdrawn: dict[str, list[Artifact]] = field(default_factory=dict)
     escalated_from: dict[str, str | None] = field(default_factory=dict)
     escalations: Counter[str] = field(default_factory=Counter)
     spent: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def this_cycle(self, name: str) -> list[Tried]:
+    def this_cycle(self, name: str) -> list[RejectedAttempt]:
         """What was rejected of the step since it started last."""
         return [one for one in self.tried.get(name, ()) if one.cycle == self.cycles[name]]
 
@@ -39,9 +39,9 @@ class State:
         """The first step without an accepted artifact; None: all have one."""
         return next((name for name in self.workflow.steps if name not in self.accepted), None)
 
-    def note(self, name: str, attempt: int, made: Artifact | None, rejected: GuardResult) -> Tried:
+    def note(self, name: str, attempt: int, made: Artifact | None, rejected: GuardResult) -> RejectedAttempt:
         """Remember a rejected attempt."""
-        tried = Tried(
+        tried = RejectedAttempt(
             cycle=self.cycles[name],
             attempt=attempt,
             guard=rejected.guard,
@@ -52,7 +52,7 @@ class State:
         self.tried.setdefault(name, []).append(tried)
         return tried
 
-    def stagnates(self, name: str, last: Tried) -> bool:
+    def stagnates(self, name: str, last: RejectedAttempt) -> bool:
         """Whether this guard has said the same often enough in this cycle, in a row or not."""
         patience = self.step(name).patience
         if patience is None:

@@ -48,7 +48,7 @@ def patch_file(trial: Path) -> Path:
     return trial / FOLDER / "patch.diff"
 
 
-class Happened(StrEnum):
+class TraceEventKind(StrEnum):
     """The kinds of trace events."""
 
     RUN_START = "run_start"
@@ -71,7 +71,7 @@ class StepFailure(StrEnum):
     ESCALATION_EXHAUSTED = "escalation_exhausted"
 
 
-class Ending(StrEnum):
+class WorkflowEnding(StrEnum):
     """How a workflow ended. Only `error` and `stopped` say nothing about the model."""
 
     DONE = "done"
@@ -92,12 +92,12 @@ class TraceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `parts` (the guards that a composite one asked, and whether each passed), `duration_sec`, `artifact`. step_pass:
     `artifact`. step_fail: `failure`, `guard`, `reason`. stagnation: `guard`, `signature`. escalate: `guard`, `targets`,
     `escalations` so far, `summary`. invalidate: `targets`. run_end: `ending`, `reason`, `step`, `guard`, `artifact`
-    (the patch that is left: accepted, or the best at a time limit), `usage` of all.
+    (the patch that is left: accepted, or the best at a time limit or with `submit_best`), `usage` of all.
     """
 
     number: int
     at: str
-    kind: Happened
+    kind: TraceEventKind
     step: str | None = None
     cycle: int | None = None
     attempt: int | None = None
@@ -111,7 +111,7 @@ class TraceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     targets: tuple[str, ...] = ()
     escalations: int | None = None
     summary: str | None = None
-    ending: Ending | None = None
+    ending: WorkflowEnding | None = None
     reason: str | None = None
     usage: Usage | None = None
     tries: int | None = None
@@ -140,7 +140,7 @@ class Sink(ABC):
     def __init__(self, now: Callable[[], datetime] = _utc, last: int = 0) -> None:
         self._now, self._last = now, last
 
-    def write(self, kind: Happened, **fields: Any) -> TraceEvent:
+    def write(self, kind: TraceEventKind, **fields: Any) -> TraceEvent:
         """Record that something happened; on disk when this returns."""
         event = TraceEvent(number=self._last + 1, at=stamp(self._now()), kind=kind, **fields)
         self.put(event)

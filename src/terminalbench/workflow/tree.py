@@ -79,7 +79,7 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TreeEntry:
     """What the base commit has at a path."""
 
     mode: str
@@ -114,14 +114,14 @@ def listing(tree: Tree) -> str:
     return _start(tree) + f"git ls-tree -r -z --full-tree {_BASE} > {shlex.quote(tree.made)}\n"
 
 
-def read_listing(data: bytes) -> dict[str, Entry]:
+def read_listing(data: bytes) -> dict[str, TreeEntry]:
     """What the base commit holds, by path, sorted. A name that is not UTF-8 keeps its bytes as surrogates."""
-    found: dict[str, Entry] = {}
+    found: dict[str, TreeEntry] = {}
     for line in data.split(b"\0"):
         facts, tab, name = line.partition(b"\t")
         if tab:
             mode, _, identity = facts.decode().split(" ", 2)
-            found[name.decode(errors="surrogateescape")] = Entry(mode, identity)
+            found[name.decode(errors="surrogateescape")] = TreeEntry(mode, identity)
     return dict(sorted(found.items()))
 
 
@@ -135,7 +135,7 @@ def contents(tree: Tree) -> str:
     return _start(tree) + f"git cat-file --batch < {shlex.quote(tree.given)} > {shlex.quote(tree.made)}\n"
 
 
-def wanted(entries: Iterable[Entry]) -> bytes:
+def wanted(entries: Iterable[TreeEntry]) -> bytes:
     """The names of objects, as `contents` takes them."""
     return "".join(f"{entry.object}\n" for entry in entries).encode()
 
@@ -155,7 +155,7 @@ def read_contents(data: bytes) -> dict[str, bytes]:
     return found
 
 
-def attempt(files: Mapping[str, bytes | None], base: Mapping[str, Entry]) -> bytes:
+def attempt(files: Mapping[str, bytes | None], base: Mapping[str, TreeEntry]) -> bytes:
     """The base commit with `files` written (None: deleted), in the form that `checkout` and `diff` take.
 
     A file keeps its mode. The tree itself is not needed for it. Raises `BadPath`.

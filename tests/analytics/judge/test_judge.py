@@ -28,16 +28,16 @@ from support.judging import (
 )
 from support.tools import CLAUDE
 from terminalbench.analytics.judge.output import estimate_lines, read_result
-from terminalbench.analytics.judge.questions import Pair, pairs
+from terminalbench.analytics.judge.questions import TrialPair, pairs
 from terminalbench.analytics.judge.request import JudgeProgress, JudgeRequest, JudgeTrial
 from terminalbench.analytics.judge.rubric import NAMES, load_rubric, parse_rubric
 from terminalbench.analytics.judge.run import estimate, judge_batch
 from terminalbench.errors import UserError
-from terminalbench.llm.ask import Patience
+from terminalbench.llm.ask import RetryPatience
 from terminalbench.llm.model import ModelError
 from terminalbench.records.trial import Finding, Outcome
 
-QUICK = Patience(tries=2, sleep=lambda _: None)
+QUICK = RetryPatience(tries=2, sleep=lambda _: None)
 CANARY = "canary-secret-of-no-shape"
 
 
@@ -358,8 +358,8 @@ def test_strategy_is_judged_blind(tmp_path: Path) -> None:
         assert "job__p" not in text
 
 
-def pair(tmp_path: Path, task: str, new: Outcome, old: Outcome) -> Pair:
-    return Pair(
+def pair(tmp_path: Path, task: str, new: Outcome, old: Outcome) -> TrialPair:
+    return TrialPair(
         write_trial(tmp_path, f"{task}__1", profile="new", outcome=new),
         write_trial(tmp_path, f"{task}__1", profile="old", outcome=old),
     )

@@ -10,7 +10,7 @@ import pytest
 from support.judging import ALL, recorded, write_trial
 from support.results import make_plan, make_trial
 from terminalbench.analytics.findings.measures import RECORDED
-from terminalbench.analytics.findings.trial import Analyzer as TrialAnalyzer
+from terminalbench.analytics.findings.trial import TrialAnalyzer
 from terminalbench.analytics.judge.agreement import agreements, cohens_kappa
 from terminalbench.analytics.judge.output import findings_of
 from terminalbench.analytics.judge.request import JudgeRequest

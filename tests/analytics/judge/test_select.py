@@ -14,7 +14,7 @@ from terminalbench.analytics.judge.material import (
     Level,
     NoMaterial,
     Rank,
-    Ranked,
+    RankedStep,
     clean,
     contains,
     fit,
@@ -27,7 +27,7 @@ from terminalbench.llm.model import count_text
 from terminalbench.secrets.values import Secrets
 
 
-def ranked(steps: list[dict]) -> tuple[Ranked, ...]:
+def ranked(steps: list[dict]) -> tuple[RankedStep, ...]:
     document = {"schema_version": "ATIF-v1.6", "agent": {"name": "x", "version": "1"}, "steps": steps}
     return rank_steps(parse_trajectory(json.dumps(document).encode()))
 
@@ -58,7 +58,7 @@ def trajectories(draw: st.DrawFn) -> list[dict]:
     return found
 
 
-def level_of(entry: Ranked, text: str) -> Level:
+def level_of(entry: RankedStep, text: str) -> Level:
     """The most detailed form of a step that stands in the text."""
     return next((level for level in reversed(Level) if level and render(entry, level) in text), Level.NONE)
 

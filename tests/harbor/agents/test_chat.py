@@ -16,7 +16,7 @@ from terminalbench.harbor.agent_watch import AgentWatch
 from terminalbench.harbor.agents import chat
 from terminalbench.harbor.agents.chat import TrialChat, provider_error
 from terminalbench.harbor.read.error_classes import error_class
-from terminalbench.llm.model import BadAnswer, ChatModel, Fault, Message, ModelError, Options, Reply, Schema
+from terminalbench.llm.model import BadAnswer, ChatModel, Message, ModelError, ModelFault, Options, Reply, Schema
 from terminalbench.records.trial import NO_ANSWER
 
 OPTIONS = Options(seed=7, base_url="http://here", output_tokens=1000)
@@ -39,7 +39,7 @@ class Scripted(ChatModel):
             raise said
         if said is None:
             self.stopped.wait()
-            raise ModelError(Fault.STOPPED, "stopped")
+            raise ModelError(ModelFault.STOPPED, "stopped")
         return Reply(text=said, model="scripted")
 
     @override
@@ -75,16 +75,16 @@ def talk(monkeypatch: pytest.MonkeyPatch, script: list[Any], **more: Any) -> tup
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [
-        (Fault.AUTH, ErrorClass.AUTH),
-        (Fault.NOT_FOUND, ErrorClass.MODEL_NOT_FOUND),
-        (Fault.RATE_LIMIT, ErrorClass.RATE_LIMIT),
-        (Fault.SERVER, ErrorClass.PROVIDER),
-        (Fault.TIMEOUT, ErrorClass.PROVIDER),
-        (Fault.UNREACHABLE, ErrorClass.NETWORK),
-        (Fault.BAD_REQUEST, ErrorClass.PROVIDER),
+        (ModelFault.AUTH, ErrorClass.AUTH),
+        (ModelFault.NOT_FOUND, ErrorClass.MODEL_NOT_FOUND),
+        (ModelFault.RATE_LIMIT, ErrorClass.RATE_LIMIT),
+        (ModelFault.SERVER, ErrorClass.PROVIDER),
+        (ModelFault.TIMEOUT, ErrorClass.PROVIDER),
+        (ModelFault.UNREACHABLE, ErrorClass.NETWORK),
+        (ModelFault.BAD_REQUEST, ErrorClass.PROVIDER),
     ],
 )
-def test_what_a_provider_does_is_an_error_of_the_bench(fault: Fault, expected: ErrorClass) -> None:
+def test_what_a_provider_does_is_an_error_of_the_bench(fault: ModelFault, expected: ErrorClass) -> None:
     raised = provider_error(ModelError(fault, "said so", retry_after_sec=12))
     found = error_class(type(raised).__name__, str(raised), "agent")
     assert found is expected
@@ -93,7 +93,7 @@ def test_what_a_provider_does_is_an_error_of_the_bench(fault: Fault, expected: E
 
 
 def test_no_credit_is_told_by_the_words_of_the_refusal() -> None:
-    raised = provider_error(ModelError(Fault.RATE_LIMIT, "Error code 429: insufficient_quota"))
+    raised = provider_error(ModelError(ModelFault.RATE_LIMIT, "Error code 429: insufficient_quota"))
     assert error_class(type(raised).__name__, str(raised), "agent") is ErrorClass.CREDIT
 
 
@@ -109,13 +109,13 @@ def test_a_dead_endpoint_is_a_network_error() -> None:
 
 def test_the_watch_of_the_agent_hears_of_every_refusal_and_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = watch()
-    busy = ModelError(Fault.RATE_LIMIT, "busy", retry_after_sec=0)
+    busy = ModelError(ModelFault.RATE_LIMIT, "busy", retry_after_sec=0)
     model, _ = talk(monkeypatch, [busy, '"yes"'], watch=seen)
     reply = asyncio.run(model.ask(QUESTION, SCHEMA, 0.0))
     assert (reply.parsed, reply.tries) == ("yes", 2)
     told = seen.seen()
     assert (told.asked, told.answers, told.wait and told.wait.refused) == (2, 1, {"429": 1})
-    down = ModelError(Fault.UNREACHABLE, "down")
+    down = ModelError(ModelFault.UNREACHABLE, "down")
     model, _ = talk(monkeypatch, [down], watch=seen, tries=1)
     with pytest.raises(ModelError):
         asyncio.run(model.ask(QUESTION, SCHEMA, 0.0))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terminalbench.harbor.agents.dialogue import GIVEN_UP, NUDGES, Dialogue, Ending, Limits
+from terminalbench.harbor.agents.dialogue import GIVEN_UP, NUDGES, Dialogue, DialogueEnding, DialogueLimits
 from terminalbench.harbor.agents.shell_tools import TOOLS
 from terminalbench.harbor.agents.tool_text import written_calls
 from terminalbench.llm.ollama_server import ChatReply, ToolCall
@@ -17,7 +17,7 @@ NAMES = [tool.name for tool in TOOLS]
 
 
 def _dialogue(window: int = 4000, *, native: bool = True, **limits: Any) -> Dialogue:
-    made = Limits(window, limits.pop("turns", 50), **limits)
+    made = DialogueLimits(window, limits.pop("turns", 50), **limits)
     return Dialogue("Be useful.", "Do it.", TOOLS, made, lambda text: len(text) // 4, native)
 
 
@@ -68,7 +68,7 @@ def test_a_model_that_does_not_act_is_told_so_and_then_taken_to_have_stopped() -
         assert dialogue.heard(ChatReply("Thinking about it.")) == []
         asked = dialogue.request()
         assert (asked is None) == (number == NUDGES)
-    assert dialogue.ending is Ending.STALLED
+    assert dialogue.ending is DialogueEnding.STALLED
     acting = _dialogue()
     for _ in range(10):
         acting.heard(ChatReply("Thinking about it."))
@@ -91,7 +91,7 @@ def test_the_same_call_with_the_same_result_is_told_and_then_ended() -> None:
         (call,) = dialogue.heard(_run("make"))
         outputs.append(dialogue.answered(call, "error"))
     assert [("exactly this call" in output) for output in outputs] == [False, False, True, False, False]
-    assert (dialogue.request(), dialogue.ending) == (None, Ending.REPEATING)
+    assert (dialogue.request(), dialogue.ending) == (None, DialogueEnding.REPEATING)
     polling = _dialogue()
     for number in range(12):
         (call,) = polling.heard(_run("date"))
@@ -106,14 +106,18 @@ def test_calls_before_the_end_are_run_and_count() -> None:
     dialogue.answered(calls[0], "x")
     assert dialogue.ending is None
     dialogue.answered(calls[1], "")
-    assert (dialogue.ending, dialogue.request()) == (Ending.FINISHED, None)
+    assert (dialogue.ending, dialogue.request()) == (DialogueEnding.FINISHED, None)
 
 
 @pytest.mark.parametrize(
     ("limits", "ending"),
-    [({"turns": 2}, Ending.TURNS), ({"tokens": 150}, Ending.TOKENS), ({"seconds": 5.0}, Ending.TIME)],
+    [
+        ({"turns": 2}, DialogueEnding.TURNS),
+        ({"tokens": 150}, DialogueEnding.TOKENS),
+        ({"seconds": 5.0}, DialogueEnding.TIME),
+    ],
 )
-def test_a_conversation_ends_at_its_limits(limits: dict[str, Any], ending: Ending) -> None:
+def test_a_conversation_ends_at_its_limits(limits: dict[str, Any], ending: DialogueEnding) -> None:
     dialogue = _dialogue(**limits)
     for number in range(2):
         assert dialogue.request(elapsed_sec=1.0) is not None
@@ -148,7 +152,7 @@ def test_what_is_sent_fits_the_window_and_no_result_is_without_its_call(sizes: l
         reply = _run(f"echo {number}", f"id{number}") if native else ChatReply(text)
         (call,) = dialogue.heard(reply)
         dialogue.answered(call, f"{number}" + "x" * size)
-    assert dialogue.ending in (None, Ending.CONTEXT)
+    assert dialogue.ending in (None, DialogueEnding.CONTEXT)
 
 
 def test_left_out_steps_are_said_to_be() -> None:

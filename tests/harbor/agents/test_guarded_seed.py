@@ -7,7 +7,7 @@ import pytest
 
 from terminalbench.harbor.agents.chat import TrialChat
 from terminalbench.harbor.agents.guarded import GuardedAgent
-from terminalbench.llm.model import Fault, ModelError
+from terminalbench.llm.model import ModelError, ModelFault
 
 
 def test_a_model_without_seeds_is_asked_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +16,7 @@ def test_a_model_without_seeds_is_asked_without(tmp_path: Path, monkeypatch: pyt
     async def ready(chat: TrialChat, _temperatures: list[float]) -> None:
         sent.append(chat._options.seed)
         if chat._options.seed is not None:
-            raise ModelError(Fault.MISSING, "it cannot be given a seed")
+            raise ModelError(ModelFault.MISSING, "it cannot be given a seed")
 
     monkeypatch.setattr(TrialChat, "ready", ready)
     agent = GuardedAgent(tmp_path, model_name="a/b", workflow={"workflow.toml": ""}, run_seed=7)

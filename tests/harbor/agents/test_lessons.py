@@ -13,7 +13,7 @@ from harbor.models.trial.config import AgentConfig
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.lessons import AGENT, EligibleLesson, Snapshot, draw, wrapped
-from terminalbench.harbor.attempts import tell_agent
+from terminalbench.harbor.attempt_numbers import tell_agent
 from terminalbench.harbor.limits.pacing import lane_of
 from terminalbench.harbor.read.planned import client_of
 from terminalbench.harbor.read.result_file import agent_config

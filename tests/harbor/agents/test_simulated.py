@@ -13,7 +13,7 @@ from support.tasks import write_task
 from terminalbench.harbor.agents.simulated import SimulatedAgent
 from terminalbench.harbor.agents.simulated_draws import (
     AttemptBook,
-    Claim,
+    AttemptClaim,
     Identity,
     SimulatedOptions,
     draw,
@@ -360,12 +360,12 @@ class TestAttemptBook:
     def test_numbers_retries_and_cells(self, tmp_path: Path) -> None:
         book = AttemptBook(tmp_path)
         assert [book.claim("a", "t1"), book.claim("a", "t2"), book.claim("b", "t3")] == [
-            Claim(1, 0),
-            Claim(2, 0),
-            Claim(1, 0),
+            AttemptClaim(1, 0),
+            AttemptClaim(2, 0),
+            AttemptClaim(1, 0),
         ]
-        assert book.claim("a", "t1") == Claim(1, 1)
-        assert book.claim("a", "t4") == Claim(3, 0)
+        assert book.claim("a", "t1") == AttemptClaim(1, 1)
+        assert book.claim("a", "t4") == AttemptClaim(3, 0)
 
     def test_it_goes_on_from_what_is_on_disk(self, tmp_path: Path) -> None:
         metadata = {"simulated": True, "cell": "a", "attempt": 2, "retry": 0}

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.atif import Call, Result, Step, Trajectory, says_failed
+from terminalbench.analytics.atif import CallResult, Trajectory, TrajectoryCall, TrajectoryStep, says_failed
 from terminalbench.analytics.findings.shell import (
     PLACES,
     TABLES,
@@ -50,7 +50,7 @@ class Taxonomy:
     truncated: tuple[re.Pattern[str], ...]
     truncation_hints: tuple[str, ...]
 
-    def effects(self, call: Call, command: str | None) -> Effects:
+    def effects(self, call: TrajectoryCall, command: str | None) -> Effects:
         """What a call does, a shell call by its `command`; ("other",) when no table knows the tool."""
         if call.name.startswith(MCP):
             return Effects(("mcp",))
@@ -66,13 +66,13 @@ class Taxonomy:
         place = PLACES.get(kind)
         return Effects((kind,), **{place: paths}) if place else Effects((kind,))
 
-    def command(self, call: Call) -> str | None:
+    def command(self, call: TrajectoryCall) -> str | None:
         """The command line of a shell call; None for any other tool."""
         if self.tools.get(call.name.lower()) != "shell":
             return None
         return _command_line(self._first(call, self.commands))
 
-    def target(self, call: Call) -> str:
+    def target(self, call: TrajectoryCall) -> str:
         """What a call is about: its path, else its pattern or question."""
         names = (*self.paths, "pattern", "query", "url", "description", "prompt")
         return _text(self._first(call, names))
@@ -90,7 +90,7 @@ class Taxonomy:
         hinted = any(hint in text for hint in self.truncation_hints)
         return hinted and any(pattern.search(text) for pattern in self.truncated)
 
-    def _first(self, call: Call, names: tuple[str, ...]) -> Any:
+    def _first(self, call: TrajectoryCall, names: tuple[str, ...]) -> Any:
         for name in names:
             value = call.arguments.get(name)
             if value not in (None, ""):
@@ -139,7 +139,7 @@ def actions_of(trajectory: Trajectory, agent: str | None = None) -> list[Action]
     return found
 
 
-def _of_step(step: Step, taxonomy: Taxonomy) -> Iterator[Action]:
+def _of_step(step: TrajectoryStep, taxonomy: Taxonomy) -> Iterator[Action]:
     shared = step.results[0] if len(step.results) == 1 and step.results[0].call_id is None else None
     for call in step.calls:
         result = step.result_of(call)
@@ -178,7 +178,7 @@ def _passed(text: str, failed: bool | None) -> bool | None:
     return said if said is not None else (None if failed is None else not failed)
 
 
-def _failed(step: Step, call: Call, result: Result | None, taxonomy: Taxonomy) -> bool | None:
+def _failed(step: TrajectoryStep, call: TrajectoryCall, result: CallResult | None, taxonomy: Taxonomy) -> bool | None:
     """Whether the call failed, by the protocol's flag or an exit code; None when neither is there."""
     if result is not None and result.failed is not None:
         return result.failed
@@ -191,14 +191,14 @@ def _failed(step: Step, call: Call, result: Result | None, taxonomy: Taxonomy) -
     return None if code is None else code != 0
 
 
-def _details(step: Step, call: Call) -> Mapping[str, Any]:
+def _details(step: TrajectoryStep, call: TrajectoryCall) -> Mapping[str, Any]:
     """Where Codex keeps what belongs to one of several calls of a step."""
     details = step.extra.get("tool_call_details")
     own = details.get(call.id) if isinstance(details, dict) else None
     return own if isinstance(own, dict) else {}
 
 
-def _same(call: Call) -> bytes:
+def _same(call: TrajectoryCall) -> bytes:
     try:
         data = msgspec.json.encode(call.arguments, order="sorted")
     except (TypeError, ValueError, RecursionError, UnicodeEncodeError):
@@ -206,7 +206,7 @@ def _same(call: Call) -> bytes:
     return hashlib.blake2b(call.name.encode(errors="replace") + b"\0" + data, digest_size=12).digest()
 
 
-def _target(taxonomy: Taxonomy, call: Call, effects: Effects, command: str | None) -> str:
+def _target(taxonomy: Taxonomy, call: TrajectoryCall, effects: Effects, command: str | None) -> str:
     """What the call is about, short and comparable: the file, else the command in one line."""
     files = effects.edits or effects.writes or effects.deletes or effects.reads
     text = files[0] if files else command or taxonomy.target(call)

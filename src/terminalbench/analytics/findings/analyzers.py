@@ -36,7 +36,7 @@ class Analyzer(Protocol):
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedAnalyzer:
     """An analyzer ready to run, with the artifact folders it reads."""
 
     analyzer: Analyzer
@@ -45,9 +45,9 @@ class Loaded:
     targets: tuple[str, ...] = ()
 
 
-def load_analyzers(further: Sequence[str] = ()) -> list[Loaded]:
+def load_analyzers(further: Sequence[str] = ()) -> list[LoadedAnalyzer]:
     """The built-in analyzers, then those named. One that is not an analyzer is a clear error."""
-    found: dict[str, Loaded] = {}
+    found: dict[str, LoadedAnalyzer] = {}
     for spec in (*BUILTIN["analyzers"], *further):
         loaded = _load(spec)
         if loaded.name in found:
@@ -56,7 +56,7 @@ def load_analyzers(further: Sequence[str] = ()) -> list[Loaded]:
     return list(found.values())
 
 
-def _load(spec: str) -> Loaded:
+def _load(spec: str) -> LoadedAnalyzer:
     part: Any = resolve("analyzers", spec)
     if inspect.isclass(part):
         try:
@@ -66,7 +66,7 @@ def _load(spec: str) -> Loaded:
     missing = [name for name in ("name", "version", "analyze") if not hasattr(part, name)]
     if missing:
         raise UserError(f'"{spec}" is no analyzer: it has no {", no ".join(missing)}', where="analysis.analyzers")
-    return Loaded(part, str(part.name), str(part.version), tuple(getattr(part, "targets", ())))
+    return LoadedAnalyzer(part, str(part.name), str(part.version), tuple(getattr(part, "targets", ())))
 
 
 def without_secrets(text: str, secrets: Secrets) -> str:
@@ -75,7 +75,7 @@ def without_secrets(text: str, secrets: Secrets) -> str:
 
 
 def run_analyzer(
-    loaded: Loaded, trial: TrialFiles, trajectory: Trajectory | None, hide: Callable[[str], str] | None = None
+    loaded: LoadedAnalyzer, trial: TrialFiles, trajectory: Trajectory | None, hide: Callable[[str], str] | None = None
 ) -> list[Finding]:
     """Its findings, without secrets; when it raises, or returns what is no finding, one finding that says so."""
     hide = hide or partial(without_secrets, secrets=trial.secrets)

@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from terminalbench.analytics.atif import Step, Trajectory
+from terminalbench.analytics.atif import Trajectory, TrajectoryStep
 from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.measures import BEHAVIOUR, MIX
 from terminalbench.analytics.findings.trial import as_table
@@ -20,7 +20,7 @@ _PATHS_SHOWN = 12
 _LOOKS = frozenset({"read", "search", "list"})
 
 
-class Analyzer:
+class BehaviourAnalyzer:
     """Findings from the trajectory."""
 
     name = "behaviour"
@@ -197,6 +197,6 @@ def _context(notes: _Notes, trajectory: Trajectory) -> None:
     notes.say("context_resets", len(resets), steps=resets)
 
 
-def _prompt(step: Step) -> int | None:
+def _prompt(step: TrajectoryStep) -> int | None:
     """What the step sent to the model; a subagent's step has a context of its own."""
     return None if step.extra.get("is_sidechain") is True else step.tokens.prompt

@@ -26,7 +26,7 @@ _decoder = msgspec.msgpack.Decoder(list[tuple[str, Any, str | None, list[int]]])
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedFindings:
     """What the cache holds of one trial and one analyzer."""
 
     version: str
@@ -42,11 +42,11 @@ class FindingsCache:
     batch: str
     waiting: list[tuple[Any, ...]] = field(default_factory=list)
 
-    def kept(self, job: str, trial: str) -> dict[str, Kept]:
+    def kept(self, job: str, trial: str) -> dict[str, CachedFindings]:
         """What is kept of a trial, by analyzer."""
         query = "SELECT analyzer, version, stamp, found FROM findings WHERE batch = ? AND job = ? AND trial = ?"
         rows = self.connection.execute(query, (self.batch, job, trial))
-        return {row["analyzer"]: Kept(row["version"], row["stamp"], row["found"]) for row in rows}
+        return {row["analyzer"]: CachedFindings(row["version"], row["stamp"], row["found"]) for row in rows}
 
     def read(self, job: str, trial: str, analyzers: Iterable[str]) -> list[Finding]:
         """The findings of a trial, in the order of the analyzers."""

@@ -30,19 +30,19 @@ class FailedCheck:
     message: str
 
 
-class _Test(msgspec.Struct):
+class _CtrfCheck(msgspec.Struct):
     name: str = "?"
     status: str = "other"
     message: str | None = None
     trace: str | None = None
 
 
-class _Tests(msgspec.Struct):
-    tests: list[_Test] = []
+class _CtrfTests(msgspec.Struct):
+    tests: list[_CtrfCheck] = []
 
 
-class _Report(msgspec.Struct):
-    results: _Tests
+class _CtrfReport(msgspec.Struct):
+    results: _CtrfTests
 
 
 def failed_check(folder: Path, secrets: Secrets) -> FailedCheck | None:
@@ -62,7 +62,7 @@ def first_failed(output: str, report: str | None = None) -> FailedCheck | None:
 
 def _of_report(text: str) -> FailedCheck | None:
     try:
-        tests = decode(text, _Report).results.tests
+        tests = decode(text, _CtrfReport).results.tests
     except NOT_DECODED:
         return None
     failed = next((test for test in tests if test.status == "failed"), None)

@@ -42,7 +42,7 @@ _TOP_FOLDER = re.compile(r"/[\w-]+")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FailureVerdict:
     """A class of failure, why, and the steps that show it."""
 
     name: str
@@ -50,7 +50,7 @@ class Verdict:
     steps: tuple[int, ...] = ()
 
 
-class Analyzer:
+class FailureAnalyzer:
     """One class and one signature for each trial that did not pass."""
 
     name = "failure"
@@ -70,26 +70,26 @@ class Analyzer:
         yield trial.finding(me, "failure_signature", sign, None if sign else "neither an error nor any output")
 
 
-def classify(trial: TrialFiles, trajectory: Trajectory | None) -> Verdict:
+def classify(trial: TrialFiles, trajectory: Trajectory | None) -> FailureVerdict:
     """The first rule that holds."""
     record = trial.record
     if record is None:
         there = (trial.folder / "result.json").exists()
-        return Verdict("unreadable" if there else "unfinished", trial.reason or "the trial has no result")
+        return FailureVerdict("unreadable" if there else "unfinished", trial.reason or "the trial has no result")
     if record.outcome in (Outcome.ERRORED, Outcome.CANCELLED):
-        return Verdict(str(record.error_class or ErrorClass.UNKNOWN), _said(record), _last_step(trial))
+        return FailureVerdict(str(record.error_class or ErrorClass.UNKNOWN), _said(record), _last_step(trial))
     if record.outcome is Outcome.NOT_RUN:
-        return Verdict("not_run", _said(record))
+        return FailureVerdict("not_run", _said(record))
     if record.agent_status is AgentStatus.TIMED_OUT:
         return _timeout(trial, None if trajectory is None or trajectory.untold else trajectory, record)
     untold = trajectory is None or trajectory.untold
     if record.error_class is not None and record.error_class.of_profile:
         why = [_said(record), *(_checked(trial) if untold else ())]
-        return Verdict(str(record.error_class), "; ".join(why), _last_step(trial))
+        return FailureVerdict(str(record.error_class), "; ".join(why), _last_step(trial))
     history = read_history(trial.folder)
     if history is not None and history.failed_step is not None:
         where = f"{history.failed_step}, at {history.failed_guard}" if history.failed_guard else history.failed_step
-        return Verdict("given_up", f"its workflow gave up step {where}, and left no patch", _last_step(trial))
+        return FailureVerdict("given_up", f"its workflow gave up step {where}, and left no patch", _last_step(trial))
     if trajectory is None or trajectory.untold:
         return _without_calls(trial, record)
     actions = trial.story.actions
@@ -97,20 +97,20 @@ def classify(trial: TrialFiles, trajectory: Trajectory | None) -> Verdict:
         found = rule(actions, trajectory)
         if found is not None:
             return found
-    return Verdict("wrong_answer", "the agent worked, finished, and the verifier failed it", _last_step(trial))
+    return FailureVerdict("wrong_answer", "the agent worked, finished, and the verifier failed it", _last_step(trial))
 
 
-def _without_calls(trial: TrialFiles, record: Trial) -> Verdict:
+def _without_calls(trial: TrialFiles, record: Trial) -> FailureVerdict:
     """By what there is, where nothing tells what the agent called."""
     said, checked, commands = _printed(trial), _checked(trial), read_seen(trial.folder).commands
     if commands == 0 and not said:
-        return Verdict("never_acted", "; ".join(["it ran no command in its environment", *checked]))
+        return FailureVerdict("never_acted", "; ".join(["it ran no command in its environment", *checked]))
     ended = "it ended with exit 0" if record.agent == "command" else "it ended without an error"
     silent = not said and bool(agent_outputs(trial.folder))
     parts = [f"{ended} after {plural(commands, 'command')}" if commands else ended]
     parts += [*(["it printed nothing"] if silent else said), *(checked or ["the verifier said nothing"])]
     known = "no_output" if silent else "wrong_answer" if said or checked or commands else "unexplained"
-    return Verdict(known, "; ".join(parts))
+    return FailureVerdict(known, "; ".join(parts))
 
 
 def _printed(trial: TrialFiles) -> list[str]:
@@ -127,25 +127,27 @@ def _checked(trial: TrialFiles) -> list[str]:
     return [f"{name} failed{said and f': {said}'}" if name else f'the verifier said "{said}"']
 
 
-type _Rule = Callable[[tuple[Action, ...], Trajectory], Verdict | None]
+type _Rule = Callable[[tuple[Action, ...], Trajectory], FailureVerdict | None]
 
 
-def _never_acted(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdict | None:
+def _never_acted(actions: tuple[Action, ...], trajectory: Trajectory) -> FailureVerdict | None:
     if any(action.kind not in ("plan", "finish", "wait") for action in actions):
         return None
     steps = tuple(step.id for step in trajectory.own_steps() if step.source == "agent")
-    return Verdict("never_acted", "the agent made no call that does anything", steps)
+    return FailureVerdict("never_acted", "the agent made no call that does anything", steps)
 
 
-def _loop(actions: tuple[Action, ...], _trajectory: Trajectory) -> Verdict | None:
+def _loop(actions: tuple[Action, ...], _trajectory: Trajectory) -> FailureVerdict | None:
     tail = actions[-2 * STUCK_TAIL :]
     steps = loop_steps(tail)
     if len(steps) < LOOP_REPEATS:
         return None
-    return Verdict("loop", f"{len(steps)} of the last {len(tail)} calls repeat an earlier one unchanged", tuple(steps))
+    return FailureVerdict(
+        "loop", f"{len(steps)} of the last {len(tail)} calls repeat an earlier one unchanged", tuple(steps)
+    )
 
 
-def _lost_passing_state(actions: tuple[Action, ...], _trajectory: Trajectory) -> Verdict | None:
+def _lost_passing_state(actions: tuple[Action, ...], _trajectory: Trajectory) -> FailureVerdict | None:
     good = [i for i, action in enumerate(actions) if action.passed]
     if not good:
         return None
@@ -153,10 +155,12 @@ def _lost_passing_state(actions: tuple[Action, ...], _trajectory: Trajectory) ->
     if not edits:
         return None
     steps = (actions[good[-1]].step, *edits)
-    return Verdict("lost_passing_state", "its own tests passed, then it edited on and never passed them again", steps)
+    return FailureVerdict(
+        "lost_passing_state", "its own tests passed, then it edited on and never passed them again", steps
+    )
 
 
-def _wrong_target(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdict | None:
+def _wrong_target(actions: tuple[Action, ...], trajectory: Trajectory) -> FailureVerdict | None:
     """The instruction names files, the agent changed others, and no call ever mentions a named one."""
     named = _named_files(trajectory)
     changed = [action for action in actions if action.changed]
@@ -168,7 +172,7 @@ def _wrong_target(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdic
     shown = ", ".join(sorted(named)[:5])
     other = ", ".join(dict.fromkeys(path for action in changed for path in action.changed))
     steps = tuple(action.step for action in changed)
-    return Verdict(
+    return FailureVerdict(
         "wrong_target", f"the task names {shown}; the agent changed {other[:200]} and never touched those", steps
     )
 
@@ -180,7 +184,7 @@ def _named_files(trajectory: Trajectory) -> set[str]:
     return {path.rsplit("/", 1)[-1] for path in paths if not _TOP_FOLDER.fullmatch(path)}
 
 
-def _gave_up_early(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdict | None:
+def _gave_up_early(actions: tuple[Action, ...], trajectory: Trajectory) -> FailureVerdict | None:
     """Few calls, or none that does anything. Who changed a file that the task names has worked on it, however short."""
     changing = [
         a for a in actions if a.changes or a.kind in ("run", "build", "install", "mcp", "delegate", "test", "other")
@@ -194,19 +198,19 @@ def _gave_up_early(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdi
         if changing
         else "it only looked: no call changes or runs anything"
     )
-    return Verdict("gave_up_early", what, tuple(action.step for action in actions))
+    return FailureVerdict("gave_up_early", what, tuple(action.step for action in actions))
 
 
-def _own_tests(actions: tuple[Action, ...], _trajectory: Trajectory) -> Verdict | None:
+def _own_tests(actions: tuple[Action, ...], _trajectory: Trajectory) -> FailureVerdict | None:
     runs = [action for action in actions if action.did("test")]
     known = [action for action in runs if action.passed is not None]
     if known:
         good = ("own_tests_passed", "its own last test run passed; the verifier's tests did not")
         bad = ("finished_with_failing_tests", "its own last test run failed, and it finished")
-        return Verdict(*(good if known[-1].passed else bad), (known[-1].step,))
+        return FailureVerdict(*(good if known[-1].passed else bad), (known[-1].step,))
     if not runs and any(action.changes for action in actions):
         steps = tuple(action.step for action in actions if action.changes)
-        return Verdict("untested", "it changed files and ran no test", steps)
+        return FailureVerdict("untested", "it changed files and ran no test", steps)
     return None
 
 
@@ -222,20 +226,20 @@ FAILURE_CLASSES: tuple[str, ...] = (
 where that is known."""
 
 
-def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) -> Verdict:
+def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) -> FailureVerdict:
     if record.tool_calls == 0 or (trajectory is not None and not trial.story.actions):
-        return Verdict("never_acted", "time ran out, and the agent had called no tool", _last_step(trial))
+        return FailureVerdict("never_acted", "time ran out, and the agent had called no tool", _last_step(trial))
     if trajectory is None:
         if not record.tool_calls:
             said = "; ".join([f"time ran out, and {trial.story.missing}", *_printed(trial)])
-            return Verdict(str(ErrorClass.AGENT_TIMEOUT), said)
+            return FailureVerdict(str(ErrorClass.AGENT_TIMEOUT), said)
         calls = plural(record.tool_calls, "call")
-        return Verdict("timeout_working", f"time ran out after {calls}, and {trial.story.missing}")
+        return FailureVerdict("timeout_working", f"time ran out after {calls}, and {trial.story.missing}")
     actions = trial.story.actions
     tail = actions[-STUCK_TAIL:]
     repeats = loop_steps(tail)
     if len(repeats) >= STUCK_REPEATS:
-        return Verdict(
+        return FailureVerdict(
             "timeout_stuck", f"{len(repeats)} of the last {len(tail)} calls repeat an earlier one", tuple(repeats)
         )
     times = [step.time for step in trajectory.own_steps() if step.time is not None]
@@ -244,8 +248,10 @@ def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) ->
         silent = agent_sec - (max(times) - min(times)).total_seconds()
         if silent > SILENT_SHARE * agent_sec:
             reason = f"no step in the last {duration(silent)} of {duration(agent_sec)}"
-            return Verdict("timeout_stuck", reason, _last_step(trial))
-    return Verdict("timeout_working", "time ran out while it still did new things", tuple(a.step for a in tail[-3:]))
+            return FailureVerdict("timeout_stuck", reason, _last_step(trial))
+    return FailureVerdict(
+        "timeout_working", "time ran out while it still did new things", tuple(a.step for a in tail[-3:])
+    )
 
 
 def signature(trial: TrialFiles, tests: list[CtrfTest] | None) -> str | None:

@@ -50,7 +50,7 @@ class _Command:
 
 
 @dataclass(frozen=True)
-class _Tables:
+class _ShellTables:
     prefixes: dict[str, int]
     kinds: dict[str, str]
     longest: int
@@ -61,10 +61,10 @@ class _Tables:
 
 
 @cache
-def _tables() -> _Tables:
+def _tables() -> _ShellTables:
     raw = tomllib.loads((TABLES / "shell.toml").read_text())
     kinds = {name: kind for kind, names in raw["kinds"].items() for name in names}
-    return _Tables(
+    return _ShellTables(
         prefixes=raw["prefixes"],
         kinds=kinds,
         longest=max(name.count(" ") + 1 for name in kinds),
@@ -87,7 +87,7 @@ def summary_of_tests(output: str) -> bool | None:
 @lru_cache(maxsize=4096)
 def command_effects(command: str, depth: int = 0) -> Effects:
     """What the command line does."""
-    found = _Found()
+    found = _ShellFindings()
     for change, path in _PATCH_FILE.findall(command[:_LONGEST]):
         found.put(_PATCHES[change], path)
     for simple in _commands(_without_heredocs(command[:_LONGEST])):
@@ -97,14 +97,14 @@ def command_effects(command: str, depth: int = 0) -> Effects:
 
 def patch_effects(text: str) -> Effects:
     """What an `apply_patch` text changes."""
-    found = _Found()
+    found = _ShellFindings()
     for change, path in _PATCH_FILE.findall(text):
         found.put(_PATCHES[change], path)
     return found.effects() if found.kinds else Effects(("edit",))
 
 
 @dataclass
-class _Found:
+class _ShellFindings:
     """The kinds in order, and the files by kind."""
 
     kinds: list[str] = field(default_factory=list)

@@ -21,15 +21,15 @@ class CtrfTest(msgspec.Struct, frozen=True):
     status: str = "other"
 
 
-class _Results(msgspec.Struct):
+class _VerifierTests(msgspec.Struct):
     tests: list[CtrfTest] = []
 
 
 class _Ctrf(msgspec.Struct):
-    results: _Results
+    results: _VerifierTests
 
 
-class Analyzer:
+class TrialAnalyzer:
     """Findings from `result.json` and the verifier's own report."""
 
     name = "trial"

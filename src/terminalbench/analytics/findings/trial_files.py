@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.analytics.atif import Step, Trajectory, UnreadableTrajectory, read_trajectory
+from terminalbench.analytics.atif import Trajectory, TrajectoryStep, UnreadableTrajectory, read_trajectory
 from terminalbench.analytics.findings.actions import Action, actions_of
 from terminalbench.analytics.findings.last_output import agent_outputs
 from terminalbench.harbor.read.seen import SEEN
@@ -122,7 +122,7 @@ def _join(parts: list[Trajectory], problems: list[str]) -> Trajectory:
     if len(parts) == 1:
         only = parts[0]
         return replace(only, problems=(*only.problems, *problems)) if problems else only
-    steps: list[Step] = []
+    steps: list[TrajectoryStep] = []
     for part in parts:
         offset = max((step.id for step in steps), default=0)
         steps += [msgspec.structs.replace(step, id=step.id + offset) if offset else step for step in part.own_steps()]

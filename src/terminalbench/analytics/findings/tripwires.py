@@ -24,7 +24,7 @@ _SOLUTION = (
 _STEPS_SHOWN = 40
 
 
-class Analyzer:
+class TripwireAnalyzer:
     """Edits of tests, mentions of reward files and solutions, and what the safe verifier removed."""
 
     name = "tripwires"

@@ -14,7 +14,7 @@ from terminalbench.workflow.trace import ANSWER
 RETRIES, ESCALATIONS, HELPED, GIVEN_UP = "retries", "escalations", "escalations_helped", "given_up_at"
 
 
-class Analyzer:
+class WorkflowAnalyzer:
     """Findings from `workflow/trace.jsonl`."""
 
     name = "workflow"

@@ -13,7 +13,7 @@ from terminalbench.analytics.judge.request import CostEstimate, JudgeProgress, J
 from terminalbench.analytics.judge.rubric import Rubric
 from terminalbench.errors import TbenchError
 from terminalbench.json_files import read_json, write_json
-from terminalbench.llm.ask import Patience, ask
+from terminalbench.llm.ask import RetryPatience, ask
 from terminalbench.llm.model import (
     FATAL,
     OUTPUT_TOKENS,
@@ -96,7 +96,7 @@ def _name(key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Answer:
+class JudgeAnswer:
     """A checked answer, or why there is none."""
 
     parsed: Any = None
@@ -104,10 +104,10 @@ class Answer:
     cached: bool = False
 
 
-type Answers = Asker | Counting
+type Answers = JudgeClient | CountingModel
 
 
-class Asker:
+class JudgeClient:
     """Asks a model. Safe to use from several threads."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Asker:
         model: ChatModel,
         cache: AnswerCache,
         budget_usd: float | None = None,
-        patience: Patience | None = None,
+        patience: RetryPatience | None = None,
         progress: Callable[[JudgeProgress], None] | None = None,
     ) -> None:
         self.model = model
@@ -135,11 +135,11 @@ class Asker:
         self._usages: list[Usage] = []
         self._checked = False
 
-    def put(self, rubric: Rubric, subject: str, messages: Sequence[Message]) -> Answer:
+    def put(self, rubric: Rubric, subject: str, messages: Sequence[Message]) -> JudgeAnswer:
         """The answer to one question: from the cache, from the model, or none with its reason."""
         kept = self.cache.find(rubric, self.model, messages)
         if kept is not None:
-            return self._done(Answer(kept, cached=True))
+            return self._done(JudgeAnswer(kept, cached=True))
         reserve = self._start(messages)
         if isinstance(reserve, str):
             return self._unanswered(NotJudged(subject, rubric.name, reserve))
@@ -156,17 +156,17 @@ class Asker:
             raise
         self._billed(reserve, reply.usage)
         self.cache.keep(rubric, self.model, messages, reply)
-        return self._done(Answer(reply.parsed))
+        return self._done(JudgeAnswer(reply.parsed))
 
-    def skip(self, rubric: Rubric, subject: str, reason: str) -> Answer:
+    def skip(self, rubric: Rubric, subject: str, reason: str) -> JudgeAnswer:
         """Count a question as not judged, because there is nothing to read."""
         return self._unanswered(NotJudged(subject, rubric.name, reason, nothing_there=True))
 
-    def _unanswered(self, entry: NotJudged) -> Answer:
+    def _unanswered(self, entry: NotJudged) -> JudgeAnswer:
         with self._lock:
             self.not_judged.append(entry)
         self._tell()
-        return Answer(reason=entry.reason)
+        return JudgeAnswer(reason=entry.reason)
 
     def halt(self, reason: str) -> None:
         """Ask nothing more, and end what is under way where that can be done. Answers that still come are kept."""
@@ -232,7 +232,7 @@ class Asker:
             if self._budget is not None and usage.cost_usd is None and self.stopped is None:
                 self.stopped = f"{self.model.name} does not say what it costs, so the budget cannot be held"
 
-    def _done(self, answer: Answer) -> Answer:
+    def _done(self, answer: JudgeAnswer) -> JudgeAnswer:
         with self._lock:
             self.judged += 1
             self.hits += answer.cached
@@ -250,7 +250,7 @@ OUTPUT_PER_POINT = 150
 _OUTPUT_OF_SCOPE = {"pair": 700, "batch": 1500}
 
 
-class Counting:
+class CountingModel:
     """Stands where the model would: counts each question, answers only those that are in the cache."""
 
     def __init__(self, model: ChatModel, cache: AnswerCache, rubrics: Sequence[Rubric]) -> None:
@@ -262,21 +262,21 @@ class Counting:
         self._skipped = 0
         self._synthesis_open = False
 
-    def put(self, rubric: Rubric, subject: str, messages: Sequence[Message]) -> Answer:  # noqa: ARG002
+    def put(self, rubric: Rubric, subject: str, messages: Sequence[Message]) -> JudgeAnswer:  # noqa: ARG002
         """Count one question."""
         total = self._sums[rubric.name]
         total.questions += 1
         kept = self._cache.find(rubric, self.model, messages)
         if kept is not None:
             total.cached += 1
-            return Answer(kept, cached=True)
+            return JudgeAnswer(kept, cached=True)
         counted = self.model.count(messages)
         self._exact = self._exact and counted.exact
         total.input_tokens += counted.tokens
         total.output_tokens += len(rubric.points) * OUTPUT_PER_POINT or _OUTPUT_OF_SCOPE[rubric.scope]
-        return Answer(reason="only counted")
+        return JudgeAnswer(reason="only counted")
 
-    def skip(self, rubric: Rubric, subject: str, reason: str) -> Answer:  # noqa: ARG002
+    def skip(self, rubric: Rubric, subject: str, reason: str) -> JudgeAnswer:  # noqa: ARG002
         """A question that would not be asked; the synthesis is asked once the others are answered."""
         if rubric.scope == "batch":
             self._synthesis_open = True
@@ -284,7 +284,7 @@ class Counting:
             self._sums[rubric.name].output_tokens += _OUTPUT_OF_SCOPE["batch"]
         else:
             self._skipped += 1
-        return Answer(reason=reason)
+        return JudgeAnswer(reason=reason)
 
     def estimate(self) -> CostEstimate:
         """What was counted, in tokens and money."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.atif import Result, Step, Trajectory
+from terminalbench.analytics.atif import CallResult, Trajectory, TrajectoryStep
 from terminalbench.analytics.findings.actions import Action, actions_of
 from terminalbench.analytics.findings.trial_files import read_story
 from terminalbench.analytics.judge.request import JudgeTrial
@@ -111,10 +111,10 @@ class Rank(IntEnum):
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedStep:
     """A step, which a judge cites by its id, and what must not be shown of it."""
 
-    step: Step
+    step: TrajectoryStep
     rank: Rank
     secrets: Secrets = NONE
 
@@ -124,7 +124,7 @@ class Material:
     """All of one trial. Numbers are step ids as the findings have them."""
 
     trial: JudgeTrial
-    steps: tuple[Ranked, ...]
+    steps: tuple[RankedStep, ...]
     verifier: str
     notes: tuple[str, ...]
     _texts: dict[int, str] = field(default_factory=dict)
@@ -166,7 +166,7 @@ def load_material(trial: JudgeTrial) -> Material:
     return Material(trial, steps, clean(_verifier_tail(trial.files.folder), secrets), _left_out(story.trajectory))
 
 
-def rank_steps(trajectory: Trajectory, agent: str | None = None, secrets: Secrets = NONE) -> tuple[Ranked, ...]:
+def rank_steps(trajectory: Trajectory, agent: str | None = None, secrets: Secrets = NONE) -> tuple[RankedStep, ...]:
     """The steps of a trial with their ranks."""
     steps = list(trajectory.own_steps())
     ranks: dict[int, Rank] = {}
@@ -176,12 +176,12 @@ def rank_steps(trajectory: Trajectory, agent: str | None = None, secrets: Secret
     acted = [at for at, step in enumerate(steps) if step.source == "agent"]
     ends = {*asked[:1], *acted[:2], *range(max(0, len(steps) - _ENDS), len(steps))}
     return tuple(
-        Ranked(step, Rank.ENDS if at in ends else ranks.get(step.id, Rank.OTHER), secrets)
+        RankedStep(step, Rank.ENDS if at in ends else ranks.get(step.id, Rank.OTHER), secrets)
         for at, step in enumerate(steps)
     )
 
 
-def _texts(step: Step) -> Iterator[str]:
+def _texts(step: TrajectoryStep) -> Iterator[str]:
     """Every text of a step that can be quoted."""
     yield step.text
     yield step.reasoning
@@ -193,7 +193,7 @@ def _texts(step: Step) -> Iterator[str]:
         yield result.text
 
 
-def render(entry: Ranked, level: Level, *, cut: bool = True) -> str:
+def render(entry: RankedStep, level: Level, *, cut: bool = True) -> str:
     """One step as text; whatever is left out of it is marked."""
     if level is Level.NONE:
         return ""
@@ -211,7 +211,7 @@ def render(entry: Ranked, level: Level, *, cut: bool = True) -> str:
     return "\n".join(lines)
 
 
-def _returned(result: Result) -> str:
+def _returned(result: CallResult) -> str:
     notes = [f"exit code {result.exit_code}"] if result.exit_code is not None else []
     notes += ["failed"] if result.failed else []
     notes += [f"with {kind}" for kind in result.media]
@@ -254,7 +254,7 @@ def _verifier_tail(folder: Path) -> str:
 type Counter = Callable[[str], int]
 
 
-def fit(steps: Sequence[Ranked], budget: int, count: Counter) -> str:
+def fit(steps: Sequence[RankedStep], budget: int, count: Counter) -> str:
     """The steps as text of at most `budget` tokens as `count` sees them. The same input gives the same text.
 
     The ends, failed calls, edits and test runs come first, each kind from the newest on, and get a short form; then
@@ -274,7 +274,7 @@ def fit(steps: Sequence[Ranked], budget: int, count: Counter) -> str:
     return text
 
 
-def _levels(steps: Sequence[Ranked], order: Sequence[int], budget: int, count: Counter) -> list[Level]:
+def _levels(steps: Sequence[RankedStep], order: Sequence[int], budget: int, count: Counter) -> list[Level]:
     """How much of each step there is room for."""
     telling = [at for at in order if steps[at].rank < Rank.OTHER]
     rest = order[len(telling) :]
@@ -304,7 +304,7 @@ def _levels(steps: Sequence[Ranked], order: Sequence[int], budget: int, count: C
     return levels
 
 
-def _joined(steps: Sequence[Ranked], levels: Sequence[Level]) -> str:
+def _joined(steps: Sequence[RankedStep], levels: Sequence[Level]) -> str:
     parts: list[str] = []
     shown = groupby(zip(steps, levels, strict=True), key=lambda pair: pair[1] is not Level.NONE)
     for is_shown, group in shown:

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.judge.asker import Answer, Answers
+from terminalbench.analytics.judge.asker import Answers, JudgeAnswer
 from terminalbench.analytics.judge.material import Material, NoMaterial, clean, fit, load_material
 from terminalbench.analytics.judge.request import (
     NO_EVIDENCE,
     NOT_JUDGED,
-    Claim,
+    JudgeClaim,
     Judgement,
     JudgeTrial,
     Narrative,
@@ -73,7 +73,7 @@ def shown(rubric: Rubric, material: Material, trajectory: str) -> dict[str, str]
     return parts
 
 
-def _checked(rubric: Rubric, material: Material, answer: Answer) -> list[Judgement]:
+def _checked(rubric: Rubric, material: Material, answer: JudgeAnswer) -> list[Judgement]:
     trial = material.trial
     if answer.parsed is None:
         return _unanswered(rubric, trial, answer)
@@ -89,7 +89,7 @@ def _checked(rubric: Rubric, material: Material, answer: Answer) -> list[Judgeme
     return found
 
 
-def _judgement(rubric: Rubric, material: Material, point: Point, answer: Answer) -> Judgement:
+def _judgement(rubric: Rubric, material: Material, point: Point, answer: JudgeAnswer) -> Judgement:
     given: Any = getattr(answer.parsed, point.name)
     trial, cited = material.trial, given.evidence if point.evidence else []
     quotes = [Quote(trial.key, e.step, e.quote, material.holds(e.step, e.quote)) for e in cited]
@@ -114,13 +114,13 @@ def _judgement(rubric: Rubric, material: Material, point: Point, answer: Answer)
     )
 
 
-def _unanswered(rubric: Rubric, trial: JudgeTrial, answer: Answer) -> list[Judgement]:
+def _unanswered(rubric: Rubric, trial: JudgeTrial, answer: JudgeAnswer) -> list[Judgement]:
     reason = f"{NOT_JUDGED}{answer.reason}"
     return [Judgement(trial=trial.key, rubric=rubric.name, name=p.name, reason=reason) for p in rubric.points]
 
 
 @dataclass(frozen=True)
-class Pair:
+class TrialPair:
     """One trial of each of two profiles, at the same task."""
 
     new: JudgeTrial
@@ -143,19 +143,19 @@ class Pair:
         return self.old if self.first is self.new else self.new
 
 
-def pairs(trials: Sequence[JudgeTrial], contrasts: Sequence[tuple[str, str]]) -> list[Pair]:
+def pairs(trials: Sequence[JudgeTrial], contrasts: Sequence[tuple[str, str]]) -> list[TrialPair]:
     """One pair for each contrast, batch and task that both profiles have a trial of which ended.
 
     Of several attempts the first two with different outcomes stand for them, else the first of each.
     """
-    found: list[Pair] = []
+    found: list[TrialPair] = []
     measured = [t for t in trials if t.outcome in (Outcome.PASSED, Outcome.FAILED, Outcome.TIMED_OUT)]
     tasks = list(dict.fromkeys(map(_place, measured)))
     for new, old in contrasts:
         for task in tasks:
             here = [t for t in measured if _place(t) == task]
             options = [
-                Pair(a, b) for a in here if a.profile == new for b in here if b.profile == old
+                TrialPair(a, b) for a in here if a.profile == new for b in here if b.profile == old
             ]  # in the order of attempts
             differing = [pair for pair in options if pair.new.outcome != pair.old.outcome]
             found += (differing or options)[:1]
@@ -173,7 +173,7 @@ def default_contrasts(trials: Sequence[JudgeTrial]) -> list[tuple[str, str]]:
     return [(profile, profiles[0]) for profile in profiles[1:]]
 
 
-def tell(pair: Pair, rubric: Rubric, answers: Answers, budget: int) -> Narrative:
+def tell(pair: TrialPair, rubric: Rubric, answers: Answers, budget: int) -> Narrative:
     """What the judge says of a pair. The answer is about A and B; profiles are put back in here."""
     try:
         sides = {"A": load_material(pair.first), "B": load_material(pair.second)}
@@ -191,7 +191,7 @@ def tell(pair: Pair, rubric: Rubric, answers: Answers, budget: int) -> Narrative
     return _told(pair, answer.parsed, sides)
 
 
-def _told(pair: Pair, said: PairAnswer, sides: dict[str, Material]) -> Narrative:
+def _told(pair: TrialPair, said: PairAnswer, sides: dict[str, Material]) -> Narrative:
     quotes = [
         Quote(sides[e.trial].trial.key, e.step, e.quote, sides[e.trial].holds(e.step, e.quote)) for e in said.evidence
     ]
@@ -207,7 +207,7 @@ def _told(pair: Pair, said: PairAnswer, sides: dict[str, Material]) -> Narrative
     return _narrative(pair, winner=winner, decisive=decisive, story=story, reason=said.reason, quotes=quotes)
 
 
-def _narrative(pair: Pair, **said: object) -> Narrative:
+def _narrative(pair: TrialPair, **said: object) -> Narrative:
     return Narrative(
         task=pair.new.task,
         new=pair.new.profile,
@@ -243,7 +243,7 @@ def synthesize(
 
 def _cited(said: BatchAnswer, keys: dict[str, str]) -> Synthesis:
     claims = [
-        Claim(
+        JudgeClaim(
             claim.text,
             [keys.get(number, number) for number in claim.trials],
             bool(claim.trials) and all(number in keys for number in claim.trials),

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.analytics.findings.trial_files import TrialFiles
-from terminalbench.analytics.selection import Picked, analytics_of, ran
+from terminalbench.analytics.selection import SelectedBatch, analytics_of, ran
 from terminalbench.analytics.settings import settings_of
 from terminalbench.errors import UserError
 from terminalbench.records.trial import Finding, Outcome, TaskRef
@@ -93,7 +93,7 @@ class JudgeRequest(JudgeAsk):
     caches: Sequence[Path] = ()
 
 
-def request_of(chosen: Sequence[Picked], ask: JudgeAsk, output: Path) -> JudgeRequest:
+def request_of(chosen: Sequence[SelectedBatch], ask: JudgeAsk, output: Path) -> JudgeRequest:
     """The chosen trials as a request; answers of an earlier run, whatever part of the batch it judged, are found."""
     trials = [
         JudgeTrial(files=part.files(cell.row), task=cell.task, profile=cell.profile, outcome=cell.outcome)
@@ -150,7 +150,7 @@ class Narrative(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     unsupported: bool = False
 
 
-class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
+class JudgeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     """One statement about the whole batch. `trials` are those it cites; `supported` when each of them exists."""
 
     text: str
@@ -163,7 +163,7 @@ class Synthesis(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the judgements say together. `summary` None: not judged, and `reason` says why."""
 
     summary: str | None = None
-    claims: list[Claim] = []
+    claims: list[JudgeClaim] = []
     improvements: list[str] = []
     limitations: list[str] = []
     reason: str = ""

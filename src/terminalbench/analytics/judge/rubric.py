@@ -46,14 +46,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     points: list[Point] = []
 
 
-class Evidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JudgeEvidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A quote and the step it is copied from."""
 
     step: Annotated[int, msgspec.Meta(description="number of the step; 0 for the verifier's output")]
     quote: Annotated[str, msgspec.Meta(description="copied word for word from that step")]
 
 
-class PairEvidence(Evidence, frozen=True, forbid_unknown_fields=True):
+class PairEvidence(JudgeEvidence, frozen=True, forbid_unknown_fields=True):
     """A quote of one of two trials."""
 
     trial: Literal["A", "B"]
@@ -153,7 +153,7 @@ def _problem(raw: _File) -> str | None:
 
 def _answer_type(point: Point) -> type[msgspec.Struct]:
     # The value comes last: a model that has written its reasons down answers better.
-    fields: list[Any] = [("reason", str), ("evidence", list[Evidence]), ("value", _value_type(point))]
+    fields: list[Any] = [("reason", str), ("evidence", list[JudgeEvidence]), ("value", _value_type(point))]
     if not point.evidence:
         del fields[1]
     return msgspec.defstruct(f"Answer_{point.name}", fields, forbid_unknown_fields=True)

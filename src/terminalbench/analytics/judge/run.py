@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from terminalbench.analytics.judge.asker import AnswerCache, Answers, Asker, Counting
+from terminalbench.analytics.judge.asker import AnswerCache, Answers, CountingModel, JudgeClient
 from terminalbench.analytics.judge.output import write_result
 from terminalbench.analytics.judge.questions import (
     TIE,
@@ -19,7 +19,7 @@ from terminalbench.analytics.judge.questions import (
 from terminalbench.analytics.judge.request import CACHE, CostEstimate, JudgeRequest, JudgeResult, Narrative
 from terminalbench.analytics.judge.rubric import NAMES, Rubric, load_rubric
 from terminalbench.errors import UserError
-from terminalbench.llm.ask import Patience, interrupted_by_sigterm
+from terminalbench.llm.ask import RetryPatience, interrupted_by_sigterm
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, chat_model
 from terminalbench.records.trial import Finding
 
@@ -28,7 +28,7 @@ _AROUND = 4000
 """Tokens of a question beside the trajectory: rubric, form, verifier output."""
 
 
-def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> JudgeResult:
+def judge_batch(request: JudgeRequest, patience: RetryPatience | None = None) -> JudgeResult:
     """Judge the trials and write judge.json and judge.md. Raises UserError for a wrong request, and ModelError for a
     model that cannot be asked at all (no key, no such model, no server) when the cache has no answers either.
 
@@ -36,7 +36,7 @@ def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> Judg
     that the same call continues where it ended.
     """
     model, rubrics = chat_model(request.model), _rubrics(request)
-    asker = Asker(model, _cache(request), request.budget_usd, patience, request.progress)
+    asker = JudgeClient(model, _cache(request), request.budget_usd, patience, request.progress)
     parallel = 1 if request.budget_usd is not None and model.price() is None else request.concurrency
     try:
         with interrupted_by_sigterm():
@@ -64,7 +64,7 @@ def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> Judg
 def estimate(request: JudgeRequest) -> CostEstimate:
     """What `judge_batch` would ask, in tokens and money. Calls nothing and writes nothing."""
     rubrics = _rubrics(request)
-    counting = Counting(chat_model(request.model), _cache(request), rubrics)
+    counting = CountingModel(chat_model(request.model), _cache(request), rubrics)
     _ask_all(request, rubrics, counting, 1)
     return counting.estimate()
 

@@ -10,7 +10,7 @@ from terminalbench.cli.output import print_json, text_width
 
 if TYPE_CHECKING:
     from terminalbench.trainer.environments import Environment
-    from terminalbench.trainer.gym import Gym, Look
+    from terminalbench.trainer.gym import Gym, GymLook
 
 
 @click.command("show")
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @json_option
 def command(environment: "Environment", gym: "Gym", holdout: bool, reason: str | None, as_json: bool) -> None:
     """Show an environment: which tasks teach, which measure, and every look at those that are held out."""
-    from terminalbench.trainer.split import Part
+    from terminalbench.trainer.split import SplitPart
 
     if holdout != (reason is not None):
         raise click.UsageError("--holdout and --reason go together: each look at held-out tasks has its reason")
@@ -29,7 +29,12 @@ def command(environment: "Environment", gym: "Gym", holdout: bool, reason: str |
     seen = tuple(task for task in environment.tasks if f"{task.dataset}/{task.id}" in named)
     split, looks = gym.split(environment), gym.looks(environment)
     outside = gym.trials_outside(environment, environment.root / "results")
-    parts = {Part.TRAIN: split.train, Part.DEV: split.dev, Part.HOLDOUT: seen, "not split": split.unassigned}
+    parts = {
+        SplitPart.TRAIN: split.train,
+        SplitPart.DEV: split.dev,
+        SplitPart.HOLDOUT: seen,
+        "not split": split.unassigned,
+    }
     if as_json:
         print_json(
             {
@@ -48,7 +53,7 @@ def command(environment: "Environment", gym: "Gym", holdout: bool, reason: str |
         return
     from terminalbench.text.numbers import plural
     from terminalbench.text.table import fitted
-    from terminalbench.trainer.outside import outside_line
+    from terminalbench.trainer.holdout_exposure import outside_line
 
     click.echo(f"{environment.name}: {environment.what}, {plural(len(environment.tasks), 'task')}")
     rows = [["task", "part", "family"]]
@@ -64,7 +69,7 @@ def command(environment: "Environment", gym: "Gym", holdout: bool, reason: str |
         click.echo(line)
 
 
-def _looks(looks: "list[Look]") -> str:
+def _looks(looks: "list[GymLook]") -> str:
     from terminalbench.text.foreign import printable
     from terminalbench.text.numbers import moment, plural
 

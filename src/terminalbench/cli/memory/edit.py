@@ -41,7 +41,7 @@ def command(
 
     Exit code 3 when the new text is not in use: a leak was found, or the files of a task that it comes from were not.
     """
-    from terminalbench.archivist.entries import Changes
+    from terminalbench.archivist.entries import LessonChanges
     from terminalbench.archivist.memory import edit
     from terminalbench.archivist.task_texts import read_task, task_in
     from terminalbench.records.lesson import LessonKind, LessonState
@@ -59,7 +59,7 @@ def command(
     after = edit(
         store,
         lesson,
-        Changes(**fields),
+        LessonChanges(**fields),
         by=by,
         reason=reason,
         tasks=[read_task(one) for one in task_folders],

@@ -21,7 +21,7 @@ def command(store: "Store", results: Path | None, as_json: bool) -> None:
     """Learn what lessons are worth from the trials that were shown them, or not, by chance.
 
     Looks at every batch and every night of the results folder. A trial is counted once, however often this is called. A
-    lesson that harms with a probability above 0.8 is retired, and the reason says by which trials.
+    lesson that harms with a probability above 0.9 is retired, and the reason says by which trials.
     """
     from terminalbench.archivist.effects import count_trials
     from terminalbench.archivist.gains import exposed

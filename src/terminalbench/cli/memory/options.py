@@ -12,7 +12,7 @@ from terminalbench.cli.options import PATH, root_option
 from terminalbench.errors import UserError
 
 if TYPE_CHECKING:
-    from terminalbench.archivist.memory import Added
+    from terminalbench.archivist.memory import AddedLesson
     from terminalbench.archivist.store import Store
     from terminalbench.records.lesson import Lesson, Utility
 
@@ -33,7 +33,7 @@ def on_memory(*, write: bool = False) -> Callable[[Callable[..., int | None]], A
             folder = project_root(Path.cwd() / "any.toml", root) / ".terminalbench"
             with open_store(folder, write=write, held_up=_held_up) as store:
                 for problem in store.problems():
-                    if problem.kind is ProblemKind.LOST:
+                    if problem.kind in (ProblemKind.LOST, ProblemKind.EDITED):
                         click.echo(f"warning: {store.place.log}: {problem.what}", err=True)
                 if store.behind:
                     click.echo("note: a process that writes is held up; what it wrote last is not shown", err=True)
@@ -154,7 +154,7 @@ def effect_line(effect: "Utility") -> str:
     return f"{points(effect.mean)} (sd {points(effect.sd, sign=False)}; {counted})"
 
 
-def told(added: "Added") -> str:
+def told(added: "AddedLesson") -> str:
     """What became of a lesson that was added, in words."""
     lesson = added.lesson
     if added.merged:

@@ -48,7 +48,7 @@ def command(
     BATCH is a folder, slug/n or an experiment; without it, the newest. Lessons are checked as those of a person are.
     Exit code 3 when the budget does not allow the question.
     """
-    from terminalbench.archivist.reflection import Limits, reflect
+    from terminalbench.archivist.reflection import ReflectionLimits, reflect
     from terminalbench.lab.select import find_target
     from terminalbench.llm.model import chat_model
     from terminalbench.text.foreign import flat
@@ -56,7 +56,7 @@ def command(
 
     target = find_target(batch, None, results, with_data=True)
     asked = chat_model(model) if model is not None else None
-    found = reflect(store, target.batch, asked, limits=Limits(budget_tokens, budget_usd))
+    found = reflect(store, target.batch, asked, limits=ReflectionLimits(budget_tokens, budget_usd))
     code = EXIT_OK if found.stopped is None else EXIT_INCOMPLETE
     if as_json:
         print_json(found)

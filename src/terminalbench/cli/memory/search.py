@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--mode", type=click.Choice(("masked", "recall")), default="masked", show_default=True, help="Whether it is masked."
 )
-@click.option("-k", type=click.IntRange(1, 3), default=1, show_default=True, help="How many lessons that task gets.")
+@click.option("-k", type=click.IntRange(1, 3), default=3, show_default=True, help="How many lessons that task gets.")
 @on_memory()
 @filter_options
 @click.option("--limit", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="Only the best N.")
@@ -52,7 +52,7 @@ def command(
     from dataclasses import replace
 
     from terminalbench.archivist.inventory import search
-    from terminalbench.archivist.retrieval import Mode, Policy, retrieve
+    from terminalbench.archivist.retrieval import RetrievalMode, RetrievalPolicy, retrieve
     from terminalbench.archivist.snapshots import situation_in
     from terminalbench.archivist.task_texts import task_in
 
@@ -64,7 +64,7 @@ def command(
         situation = replace(
             known, tags=tags or known.tags, suite=suite or known.suite, repository=repository or known.repository
         )
-        answer = retrieve(store.connection, situation, Policy(Mode(mode), k))
+        answer = retrieve(store.connection, situation, RetrievalPolicy(RetrievalMode(mode), k))
         found, masked = [one.lesson for one in answer.lessons], answer.masked
     else:
         found = search(store, " ".join(text), wanted, limit)

@@ -10,7 +10,7 @@ from terminalbench.cli.options import json_option
 from terminalbench.cli.output import print_json, text_width
 
 if TYPE_CHECKING:
-    from terminalbench.archivist.entries import Entry
+    from terminalbench.archivist.entries import MemoryEntry
     from terminalbench.archivist.store import Store
     from terminalbench.records.lesson import Lesson
 
@@ -83,7 +83,7 @@ def _lines(lesson: "Lesson", width: int, nights: dict[str, Path]) -> list[str]:
     return [lesson.id, *said, "", *(fill(printable(line), width, subsequent_indent=" " * 14) for line in lines)]
 
 
-def entry_line(entry: "Entry", width: int, indent: str = "") -> str:
+def entry_line(entry: "MemoryEntry", width: int, indent: str = "") -> str:
     """An operation: number, time, what, on which lesson, by whom, why; as many lines as it takes."""
     from textwrap import fill
 

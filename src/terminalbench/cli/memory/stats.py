@@ -35,21 +35,36 @@ def command(store: "Store", results: Path | None, as_json: bool) -> int:
 
     from terminalbench.archivist.effects import retired_by_effect
     from terminalbench.archivist.gains import exposed
-    from terminalbench.archivist.inventory import LessonFilter, each_lesson, stats
+    from terminalbench.archivist.inventory import LessonFilter, each_lesson, stats, why_nothing_is_known
     from terminalbench.archivist.store import ProblemKind
 
     found = stats(store)
-    gained = exposed(roots_of(store, results)).gains()
+    seen = exposed(roots_of(store, results))
+    gained = seen.gains()
+    unknown = why_nothing_is_known(found, len(seen.trials))
     harmful = retired_by_effect(store)
     lost = any(problem.kind is ProblemKind.LOST for problem in found.problems)
     if as_json:
-        print_json({**asdict(found), "gains": gained, "retired_by_effect": [one.id for one in harmful]})
+        print_json(
+            {
+                **asdict(found),
+                "nothing_known": unknown,
+                "gains": gained,
+                "retired_by_effect": [one.id for one in harmful],
+            }
+        )
         return EXIT_INCOMPLETE if lost else EXIT_OK
     measured = [one for one in each_lesson(store, LessonFilter()) if one.effects]
-    parts = [_counts(found), _effects(measured), _gains(gained), _harmful(harmful)]
+    parts = [
+        _counts(found),
+        "\n".join(wrap(unknown or "", _WIDTH)),
+        _effects(measured),
+        _gains(gained),
+        _harmful(harmful),
+    ]
     click.echo("\n\n".join(filter(None, parts)))
     for problem in found.problems:
-        if problem.kind is not ProblemKind.LOST:  # those were said already
+        if problem.kind not in (ProblemKind.LOST, ProblemKind.EDITED):  # those were said already
             click.echo(f"note: {store.place.log}: {problem.what}", err=True)
     return EXIT_INCOMPLETE if lost else EXIT_OK
 

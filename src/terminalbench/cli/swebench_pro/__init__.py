@@ -5,11 +5,13 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.commands import GROUPS
-from terminalbench.cli.lazy import CommandTable
+from terminalbench.cli.lazy import LazyCommandGroup
 from terminalbench.cli.options import PATH
 
 
-@click.group("swebench-pro", cls=CommandTable, sections=GROUPS["swebench-pro"], package=__name__, no_args_is_help=True)
+@click.group(
+    "swebench-pro", cls=LazyCommandGroup, sections=GROUPS["swebench-pro"], package=__name__, no_args_is_help=True
+)
 @click.option("--log-file", type=PATH, metavar="FILE", help="As --log-file of experiment.")
 @click.pass_context
 def command(context: click.Context, log_file: Path | None) -> None:

@@ -8,10 +8,11 @@ import click
 
 from terminalbench.cli.options import PATH, json_option
 from terminalbench.cli.output import print_json, text_width
+from terminalbench.cli.swebench_pro.options import executor_option, shard_option
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 
 if TYPE_CHECKING:
-    from terminalbench.swebench_pro.evaluate import Evaluated
+    from terminalbench.swebench_pro.evaluate import EvaluationResult
     from terminalbench.swebench_pro.instances import TaskInstance
     from terminalbench.swebench_pro.predictions import Predictions
 
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 )
 @click.option("--evaluator", type=PATH, metavar="CHECKOUT", help="official: checkout of the evaluator.")
 @click.option("--evaluator-python", metavar="PROGRAM", help="official: a Python that has what the evaluator needs.")
+@shard_option
+@executor_option
 @json_option
 def command(
     predictions_dir: Path,
@@ -56,6 +59,8 @@ def command(
     container_env: str | None,
     evaluator: Path | None,
     evaluator_python: str | None,
+    shard: tuple[int, int] | None,
+    executor: str | None,
     as_json: bool,
 ) -> int:
     """Judge patches on the tests of their instances: resolved, unresolved, or an error of the evaluation.
@@ -66,12 +71,13 @@ def command(
     """
     from terminalbench.experiments.environments import usual_environment
     from terminalbench.swebench_pro.dataset import parts_of
-    from terminalbench.swebench_pro.instances import read_folder
+    from terminalbench.swebench_pro.instances import Picks, read_folder, select
     from terminalbench.swebench_pro.predictions import find, read
 
-    instances = read_folder(tasks)
-    known = [one.instance_id for one in instances]
-    given = [read(file, known) for file in find(predictions_dir, parts_of(arms))]
+    every = read_folder(tasks)
+    instances = select(every, Picks(shard=shard))
+    known, wanted = ({one.instance_id for one in found} for found in (every, instances))
+    given = [read(file, known).only(wanted) for file in find(predictions_dir, parts_of(arms))]
     for arm in given:
         _tell(arm)
     if eval_mode == "local":
@@ -79,7 +85,7 @@ def command(
             given,
             instances,
             predictions_dir,
-            (container_env or usual_environment(), max_workers, timeout),
+            (container_env or usual_environment(), max_workers, timeout, executor),
             quiet=as_json,
         )
     else:
@@ -112,17 +118,17 @@ def _local(
     given: "Sequence[Predictions]",
     instances: "Sequence[TaskInstance]",
     folder: Path,
-    how: tuple[str, int, float | None],
+    how: tuple[str, int, float | None, str | None],
     *,
     quiet: bool,
-) -> "Evaluated":
+) -> "EvaluationResult":
     from terminalbench.cli.progress import RunTeller
-    from terminalbench.swebench_pro.evaluate import FOLDER, Local, evaluate_local
+    from terminalbench.swebench_pro.evaluate import FOLDER, LocalEvaluation, evaluate_local
 
     teller = RunTeller(quiet=quiet)
     with teller:
         listener = teller.listener("evaluating {trials} in batch {number} ({place})")
-        done = evaluate_local(given, instances, folder / FOLDER, Local(*how), listener)
+        done = evaluate_local(given, instances, folder / FOLDER, LocalEvaluation(*how), listener)
     teller.done()
     return done
 
@@ -133,19 +139,19 @@ def _official(
     folder: Path,
     evaluator: Path,
     how: tuple[str | None, int, float | None],
-) -> "Evaluated":
+) -> "EvaluationResult":
     import sys
 
     from terminalbench.swebench_pro.evaluate import FOLDER, evaluate_official
     from terminalbench.swebench_pro.evaluator import Checkout
-    from terminalbench.swebench_pro.official import Drive
+    from terminalbench.swebench_pro.official import EvaluatorSettings
 
     python, workers, timeout = how
-    drive = Drive(python or sys.executable, workers, timeout)
+    drive = EvaluatorSettings(python or sys.executable, workers, timeout)
     return evaluate_official(given, instances, folder / FOLDER, Checkout.at(evaluator), drive)
 
 
-def _show(done: "Evaluated", given: "Sequence[Predictions]", *, as_json: bool) -> None:
+def _show(done: "EvaluationResult", given: "Sequence[Predictions]", *, as_json: bool) -> None:
     from terminalbench.swebench_pro.verdicts import count
     from terminalbench.text.foreign import printable
     from terminalbench.text.numbers import NOTHING
@@ -160,14 +166,18 @@ def _show(done: "Evaluated", given: "Sequence[Predictions]", *, as_json: bool) -
         document = {"arms": counts, "predictions": told, "verdicts": done.verdicts, "file": done.file}
         print_json({**document, "batches": done.batches})
         return
-    rows = [["arm", "resolved", "unresolved", "not applied", "errors", "missing"]]
+    suspect = any(found.suspect for found in counts.values())
+    rows = [["arm", "resolved", "unresolved", "not applied", "errors", "missing", *(["suspect"] if suspect else [])]]
     for arm in given:
         found = counts[arm.arm]
-        numbers = (found.resolved, found.unresolved, found.not_applied, found.eval_error, len(arm.missing))
+        numbers = [found.resolved, found.unresolved, found.not_applied, found.eval_error, len(arm.missing)]
+        numbers += [found.suspect] if suspect else []
         rows.append([arm.arm, *(NOTHING if number is None else f"{number:,}" for number in numbers)])
     click.echo(fitted(rows, (0,), text_width()))
     for one in done.verdicts:
         if one.reason is not None:
             click.echo(printable(f"{one.arm}: {one.instance_id}: {one.reason}"), err=True)
+        if one.suspect:
+            click.echo(printable(f"{one.arm}: {one.instance_id}: suspect: {', '.join(one.suspect)}"), err=True)
     places = [f"verdicts: {from_here(done.file)}", *(f"batch: {from_here(one)}" for one in done.batches)]
     click.echo("\n".join(["", *places]))

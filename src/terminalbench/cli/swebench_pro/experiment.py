@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from terminalbench.cli.options import PATH
-from terminalbench.cli.swebench_pro.options import instance_picks, log_file_option, output_dir_option
+from terminalbench.cli.swebench_pro.options import (
+    executor_option,
+    instance_picks,
+    log_file_option,
+    output_dir_option,
+    picks_of,
+)
 from terminalbench.errors import EXIT_OK, UserError
 
 if TYPE_CHECKING:
-    from terminalbench.swebench_pro.instances import TaskInstance
+    from terminalbench.swebench_pro.instances import Picks, TaskInstance
     from terminalbench.swebench_pro.output import Output
 
 _MODEL = "moonshotai/kimi-k2-0905"
@@ -22,10 +28,10 @@ _MODEL = "moonshotai/kimi-k2-0905"
     default="singleshot,s1_direct,s1_tdd",
     show_default=True,
     metavar="ARM[,ARM]",
-    help="Workflows to run: shipped ones, or .toml files.",
+    help="Workflows (shipped, or .toml files), agents, command:PROGRAM, FILE.toml:PROFILE of an experiment file.",
 )
 @click.option("--model", default=_MODEL, show_default=True, help="The model, as its provider names it.")
-@click.option("--provider", required=True, metavar="NAME", help="ollama, openrouter, huggingface, openai, ...")
+@click.option("--provider", metavar="NAME", help="ollama, openrouter, huggingface, openai, ...")
 @click.option("--base-url", metavar="URL", help="Where its server is. One of your own needs no key.")
 @click.option(
     "--tasks",
@@ -41,7 +47,12 @@ _MODEL = "moonshotai/kimi-k2-0905"
     "--max-workers", type=click.IntRange(min=1), default=1, show_default=True, help="Trials at once, over all arms."
 )
 @output_dir_option
-@click.option("--resume", is_flag=True, help="Go on with the experiment of the output folder, if it holds one.")
+@click.option("--attempts", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each pair.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with the experiment of the output folder, if it holds one; with more instances, arms or attempts, too.",
+)
 @click.option(
     "--retry-errors",
     is_flag=False,
@@ -57,10 +68,14 @@ _MODEL = "moonshotai/kimi-k2-0905"
 @click.option(
     "--trial-timeout", type=click.FloatRange(min=1), metavar="SEC", help="Time limit of the agent in a trial."
 )
+@click.option(
+    "--price", metavar="IN,OUT[,CACHED]", help="What the model costs, in USD per million tokens; 0 for yours."
+)
 @click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Budget of all trials.")
 @click.option(
     "--container-env", help="Where trials run: docker, local, or as in [run]; docker if it is installed, else local."
 )
+@executor_option
 @log_file_option
 def command(
     arms: str,
@@ -74,17 +89,19 @@ def command(
     log_file: Path | None,
     **given: Any,
 ) -> int:
-    """Run arms on instances: each arm a profile with a guarded workflow, each instance a task, in one batch.
+    """Run arms on instances: each arm a profile, each instance a task, in one batch.
 
-    Writes an experiment file into the output folder, runs it, and leaves results.jsonl, traces/, artifact_dags/ and
-    predictions/ beside it. A key is taken from LLM_API_KEY, or from the provider's own variable; it is never an
-    argument and never written. Exit codes are those of tbench run.
+    An arm is a guarded workflow or any agent. Writes an experiment file into the output folder and runs it;
+    results.jsonl, traces/, artifact_dags/ and predictions/ beside it grow as trials end. A key is taken from
+    LLM_API_KEY, or from the provider's own variable; it is never an argument and never written. Exit codes are those of
+    tbench run.
     """
     from terminalbench.cli.run import show_end
     from terminalbench.cli.swebench_pro.teller import ArmTeller
     from terminalbench.experiments.environments import usual_environment
-    from terminalbench.report.run_end import Ways
-    from terminalbench.swebench_pro.experiment import Wanted, run_experiment
+    from terminalbench.report.run_end import ResumeWords
+    from terminalbench.swebench_pro.arms import ArmModel, price_of
+    from terminalbench.swebench_pro.experiment import ExperimentRequest, run_experiment
     from terminalbench.swebench_pro.output import Output
     from terminalbench.text.paths import typed
 
@@ -94,17 +111,22 @@ def command(
         raise UserError("--arms names nothing", hint="as in --arms singleshot,s1_tdd")
     output = Output(output_dir)
     folder, instances = _instances(tasks, output, given)
-    wanted = Wanted(
+    wanted = ExperimentRequest(
         arms=names,
         instances=instances,
         tasks=folder,
-        model=given["model"],
-        provider=given["provider"],
-        base_url=given["base_url"] or None,
+        asked=ArmModel(
+            model=given["model"],
+            provider=given["provider"],
+            base_url=given["base_url"] or None,
+            price=price_of(given["price"]) if given["price"] else None,
+        ),
+        attempts=given["attempts"],
         max_workers=given["max_workers"],
         trial_timeout_sec=given["trial_timeout"],
         max_cost_usd=given["max_cost"],
         container_env=given["container_env"],
+        executor=given["executor"],
     )
     with ArmTeller(watch=watch, log_file=log_file) as teller:
         teller.say("checking arms, instances and environment ...")
@@ -117,7 +139,7 @@ def command(
         )
         teller.done()
     again = "this command with"
-    ways = Ways(f"{again} --resume", f"{again} --retry-errors", f"{again} --resume and a higher --max-cost")
+    ways = ResumeWords(f"{again} --resume", f"{again} --retry-errors", f"{again} --resume and a higher --max-cost")
     code = show_end(done.ended, as_json=False, watched=watch, ways=ways)
     click.echo(f"results: {typed(done.projected.results)}")
     click.echo(f"why runs failed: tbench swebench-pro analyze-errors --results {typed(done.projected.results)}")
@@ -129,40 +151,38 @@ def command(
 
 def _instances(tasks: str, output: "Output", given: dict[str, Any]) -> "tuple[Path, tuple[TaskInstance, ...]]":
     """The folder of tasks, made of rows where those are named, and the instances that are wanted of it."""
-    from terminalbench.swebench_pro.dataset import language_of, parts_of
     from terminalbench.swebench_pro.instances import read_folder, select
 
-    folder = Path(tasks)
-    language = language_of(given["language"]) if given["language"] else None
-    parts = parts_of(given["instances"])
+    folder, picks = Path(tasks), picks_of(given)
     if tasks.startswith("hf:") or folder.is_file():
         if given["evaluator"] is None:
             raise UserError("rows become tasks by a checkout of the official evaluator", hint="--evaluator CHECKOUT")
-        folder = _converted(tasks, output.folder / "tasks", given, language, parts)
-    elif given["split"] != "test" or given["evaluator"] is not None:
+        folder, ids = _converted(tasks, output.folder / "tasks", given, picks)
+        return folder, tuple(one for one in read_folder(folder) if one.instance_id in ids)
+    if given["split"] != "test" or given["evaluator"] is not None:
         raise UserError("--split and --evaluator go with rows (a file, hf:REVISION); a folder of tasks is what it is")
-    elif not folder.is_dir():
+    if not folder.is_dir():
         make = f"tbench swebench-pro tasks FILE|hf:REVISION -o {tasks} --evaluator CHECKOUT"
         raise UserError(
             "there is no such folder of tasks", where=tasks, hint=f"make it: {make}; or name it: --tasks DIR"
         )
-    return folder, tuple(select(read_folder(folder), language, parts, given["max_instances"]))
+    return folder, tuple(select(read_folder(folder), picks))
 
 
-def _converted(rows: str, folder: Path, given: dict[str, Any], language: str | None, parts: Any) -> Path:
-    from terminalbench.swebench_pro.convert import Settings, convert
+def _converted(rows: str, folder: Path, given: dict[str, Any], picks: "Picks") -> tuple[Path, set[str]]:
+    """Make tasks of the rows that are picked. Those that are there stay: what a run was planned with is not changed."""
+    from terminalbench.swebench_pro.convert import TaskSettings, convert
     from terminalbench.swebench_pro.dataset import read_rows
     from terminalbench.swebench_pro.evaluator import Checkout
     from terminalbench.swebench_pro.instances import select
 
-    if folder.is_dir():
-        return folder  # what a run was planned with stays as it is
     read = read_rows(rows, given["split"])
-    picked = select(read.instances, language, parts, given["max_instances"])
-    made = convert(read, picked, Checkout.at(given["evaluator"]), folder, Settings())
-    for row in made.refused:
-        click.echo(f"refused: {row}", err=True)
-    return folder
+    picked = select(read.instances, picks)
+    new = [one for one in picked if not (folder / one.instance_id).is_dir()]
+    if new or not folder.is_dir():
+        for row in convert(read, new, Checkout.at(given["evaluator"]), folder, TaskSettings()).refused:
+            click.echo(f"refused: {row}", err=True)
+    return folder, {one.instance_id for one in picked}
 
 
 def _evaluate(output: "Output", tasks: Path, workers: int, container_env: str) -> int:
@@ -187,6 +207,8 @@ def _evaluate(output: "Output", tasks: Path, workers: int, container_env: str) -
         container_env=container_env,
         evaluator=None,
         evaluator_python=None,
+        shard=None,
+        executor=None,
         as_json=False,
     )
     draw(output.folder / RESULTS, output.folder)

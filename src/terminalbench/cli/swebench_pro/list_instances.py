@@ -1,12 +1,13 @@
 """`tbench swebench-pro list-instances`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from terminalbench.cli.options import PATH, json_option
 from terminalbench.cli.output import print_json
-from terminalbench.cli.swebench_pro.options import instance_picks
+from terminalbench.cli.swebench_pro.options import instance_picks, picks_of
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 
 
@@ -19,14 +20,12 @@ from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 def command(
     rows: str | None,
     tasks: Path | None,
-    language: str | None,
-    instances: tuple[str, ...],
-    max_instances: int,
     split: str,
     as_json: bool,
+    **given: Any,
 ) -> int:
     """Count instances by language and repository: of a dataset file, of Hugging Face, or of a folder of tasks."""
-    from terminalbench.swebench_pro.dataset import language_of, parts_of, read_rows
+    from terminalbench.swebench_pro.dataset import read_rows
     from terminalbench.swebench_pro.instances import count, read_folder, select
     from terminalbench.text.numbers import plural
     from terminalbench.text.table import columns
@@ -35,7 +34,7 @@ def command(
         raise UserError("name a file of rows or hf:REVISION, or a folder: --tasks DIR")
     read = read_rows(rows, split) if rows is not None else None
     found = read.instances if read is not None else read_folder(tasks or Path())
-    wanted = select(found, language_of(language) if language else None, parts_of(instances), max_instances)
+    wanted = select(found, picks_of(given))
     counts, refused = count(wanted), read.refused if read is not None else ()
     if as_json:
         ids = [{"instance_id": one.instance_id, "repo": one.repo, "language": one.language} for one in wanted]

@@ -1,15 +1,55 @@
 """Options that the commands of `tbench swebench-pro` share."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from terminalbench.cli.options import PATH
 
+if TYPE_CHECKING:
+    from terminalbench.swebench_pro.instances import Picks
+
+
+def _shard(_context: click.Context, _option: click.Parameter, given: str | None) -> tuple[int, int] | None:
+    if given is None:
+        return None
+    first, _, many = given.partition("/")
+    if not (first.isdecimal() and many.isdecimal() and 1 <= int(first) <= int(many)):
+        raise click.BadParameter(f'"{given}" is none: as in 1/4, the first of four', param_hint="--shard")
+    return int(first), int(many)
+
+
+shard_option: Any = click.option(
+    "--shard", metavar="I/N", callback=_shard, help="Only the I-th of N parts of the instances; project merges them."
+)
+
+executor_option: Any = click.option(
+    "--executor",
+    metavar="NAME",
+    help="What starts the trials: local, or ray for the cores of a cluster (docs/scaling.md).",
+)
+
+
+def picks_of(given: dict[str, Any]) -> "Picks":
+    """Return what the options of `instance_picks` pick; they are taken out of `given`."""
+    from terminalbench.swebench_pro.dataset import language_of, parts_of
+    from terminalbench.swebench_pro.instances import Picks
+
+    language = given.pop("language")
+    return Picks(
+        language=language_of(language) if language else None,
+        parts=parts_of(given.pop("instances")),
+        most=given.pop("max_instances"),
+        sample=given.pop("sample"),
+        seed=given.pop("seed"),
+        stratify=given.pop("stratify"),
+        shard=given.pop("shard"),
+    )
+
 
 def instance_picks(command: Any) -> Any:
-    """`--language`, `--instances` and `--max-instances`, which pick some of the instances."""
+    """The options that pick some of the instances; `picks_of` reads them."""
     options = (
         click.option(
             "--language", metavar="NAME", help="Only this language: python, go, javascript (js), typescript (ts)."
@@ -20,6 +60,22 @@ def instance_picks(command: Any) -> Any:
         click.option(
             "--max-instances", type=click.IntRange(min=0), default=0, metavar="N", help="At most so many; 0 is all."
         ),
+        click.option(
+            "--sample",
+            type=click.IntRange(min=0),
+            default=0,
+            metavar="N",
+            help="Draw so many of them, from each stratum its share. A larger one by the same seed holds this one.",
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of --sample."),
+        click.option(
+            "--stratify",
+            type=click.Choice(["repository", "language"]),
+            default="repository",
+            show_default=True,
+            help="The strata of --sample.",
+        ),
+        shard_option,
     )
     for option in reversed(options):
         command = option(command)

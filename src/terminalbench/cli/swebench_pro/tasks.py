@@ -1,17 +1,17 @@
 """`tbench swebench-pro tasks`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from terminalbench.cli.options import PATH, json_option
 from terminalbench.cli.output import print_json
-from terminalbench.cli.swebench_pro.options import instance_picks
+from terminalbench.cli.swebench_pro.options import instance_picks, picks_of
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 
 if TYPE_CHECKING:
-    from terminalbench.swebench_pro.convert import Converted
+    from terminalbench.swebench_pro.convert import Conversion
 
 _SHOWN = 5
 
@@ -47,9 +47,6 @@ def command(
     rows: str,
     output: Path,
     evaluator: Path,
-    language: str | None,
-    instances: tuple[str, ...],
-    max_instances: int,
     split: str,
     build: bool,
     host_base: bool,
@@ -58,6 +55,7 @@ def command(
     memory_mb: int,
     timeout: float,
     as_json: bool,
+    **given: Any,
 ) -> int:
     """Make Harbor tasks of SWE-Bench Pro.
 
@@ -65,17 +63,17 @@ def command(
     instance; history after the base commit is removed from its image, and a separate verifier runs the official steps.
     A row that makes no task is named, the others are written, and the exit code is 3.
     """
-    from terminalbench.swebench_pro.convert import Settings, convert
-    from terminalbench.swebench_pro.dataset import language_of, parts_of, read_rows
+    from terminalbench.swebench_pro.convert import TaskSettings, convert
+    from terminalbench.swebench_pro.dataset import read_rows
     from terminalbench.swebench_pro.evaluator import Checkout
     from terminalbench.swebench_pro.instances import select
 
-    checkout, wanted = Checkout.at(evaluator), language_of(language) if language else None
+    checkout = Checkout.at(evaluator)
     read = read_rows(rows, split)
-    picked = select(read.instances, wanted, parts_of(instances), max_instances)
+    picked = select(read.instances, picks_of(given))
     if not picked and not read.refused:
         raise UserError("no instance is of that language and has such a part in its id", where=rows)
-    settings = Settings(
+    settings = TaskSettings(
         build=build,
         host_base=host_base,
         agent_network=agent_network == "public",
@@ -93,7 +91,7 @@ def command(
     return EXIT_INCOMPLETE if done.refused else EXIT_OK
 
 
-def _lines(done: "Converted", *, open_network: bool) -> list[str]:
+def _lines(done: "Conversion", *, open_network: bool) -> list[str]:
     from terminalbench.text.numbers import plural
     from terminalbench.text.paths import typed
 

@@ -27,7 +27,7 @@ class ArmTeller(RunTeller):
     def __init__(self, *, watch: bool, log_file: Path | None) -> None:
         super().__init__(quiet=False)
         self._arms = _arms() if watch else None
-        self._log = Log(log_file) if log_file is not None else None
+        self._log = ExperimentLog(log_file) if log_file is not None else None
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +80,7 @@ class ArmTeller(RunTeller):
             self._log.say(text)
 
 
-class Log:
+class ExperimentLog:
     """A file that gains a line for each trial that ends, and for whatever else happens. It is never cut."""
 
     def __init__(self, path: Path) -> None:

@@ -3,9 +3,9 @@
 import click
 
 from terminalbench.cli.commands import GROUPS
-from terminalbench.cli.lazy import CommandTable
+from terminalbench.cli.lazy import LazyCommandGroup
 
 
-@click.group("trainer", cls=CommandTable, sections=GROUPS["trainer"], package=__name__, no_args_is_help=True)
+@click.group("trainer", cls=LazyCommandGroup, sections=GROUPS["trainer"], package=__name__, no_args_is_help=True)
 def command() -> None:
     """Train a profile by a plan: variants are tried at night; what is proven better becomes champion."""

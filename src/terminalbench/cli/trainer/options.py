@@ -52,11 +52,11 @@ def crown_by_hand(training: "Training", profile: str, reason: str) -> None:
     """Make a profile champion by a person's word, and say so."""
     from terminalbench.locks import living_owner
     from terminalbench.trainer.journal import training_lock
-    from terminalbench.trainer.lineage import Why
+    from terminalbench.trainer.lineage import ChampionReason
 
     if not reason.strip():
         raise UserError("a champion made by hand needs a reason", where="--reason", hint="it is kept with the lineage")
-    made = training.store.crown(training.lineage_name, profile, Why.BY_HAND, reason=reason.strip())
+    made = training.store.crown(training.lineage_name, profile, ChampionReason.BY_HAND, reason=reason.strip())
     click.echo(f"champion of {training.lineage_name}: {made.id} (before: {made.before})")
     if (owner := living_owner(training_lock(training.folder))) is not None:
         click.echo(f"it counts from the next night: this one is still run by pid {owner.pid}, with {made.before}")

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 @on_training
 @reason_option
 def command(training: "Training", reason: str) -> None:
-    """Bring back the champion before this one, yourself."""
+    """Bring back the champion before this one, yourself; called again, the one before that."""
     from terminalbench.errors import UserError
 
-    control = training.lineage.control
-    if control is None:
+    before = training.lineage.earlier
+    if before is None:
         raise UserError("there is no champion before this one", where=training.lineage_name)
-    crown_by_hand(training, control.id, reason)
+    crown_by_hand(training, before.id, reason)

@@ -28,7 +28,7 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
     from textwrap import fill
     from time import time
 
-    from terminalbench.cli.line import Line
+    from terminalbench.cli.line import StatusLine
     from terminalbench.overnight.training_report import TrainedNight, TrainingStep, step_line
     from terminalbench.text.foreign import printable
     from terminalbench.text.paths import typed
@@ -43,7 +43,7 @@ def command(file: Path, nights: int | None, resume: bool, as_json: bool, root: P
     if not as_json and (note := idle_looks(plan)) is not None:
         click.echo(fill(f"note: {note}", text_width(), subsequent_indent="  "))
 
-    teller = Line(quiet=as_json, refresh_sec=0.5)
+    teller = StatusLine(quiet=as_json, refresh_sec=0.5)
 
     begun: set[int] = set()
 

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from terminalbench.dashboard.findings import Failures, batch_failures, classify_missing
-from terminalbench.dashboard.frame import Ask, Crumb, Page, Table
+from terminalbench.dashboard.frame import Crumb, CsvTable, Page, PageRequest
 from terminalbench.dashboard.links import compare_path, experiment_path
 from terminalbench.dashboard.live import ShownState
-from terminalbench.dashboard.pages.matrix import ORDERS, SHOWS, MatrixRow, MatrixWanted, matrix
+from terminalbench.dashboard.pages.matrix import ORDERS, SHOWS, MatrixFilter, MatrixRow, matrix
 from terminalbench.dashboard.pages.trials import trial_table
-from terminalbench.dashboard.pages.verdicts import Said, batch_verdict, contrast_table
+from terminalbench.dashboard.pages.verdicts import ShownComparison, batch_verdict, contrast_table
 from terminalbench.dashboard.running import named, outcome_bars, place, running_cells, waits
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.plan import Plan, ProfileRecord
@@ -47,7 +47,7 @@ _PROFILE_COLUMNS = (
 )  # fmt: skip
 
 
-def batch_page(site: Site, ask: Ask) -> Page:
+def batch_page(site: Site, ask: PageRequest) -> Page:
     """The page of a batch."""
     summary = site.summary(ask.batch)
     view = site.view(summary)
@@ -60,7 +60,7 @@ def batch_page(site: Site, ask: Ask) -> Page:
         "plan": None,
     }
 
-    def trials() -> Table:
+    def trials() -> CsvTable:
         return trial_table(find_trials(site.index, TrialFilter(batch=summary.batch), Window(size=None)).items)
 
     tables = {"trials": trials}
@@ -94,14 +94,16 @@ def _running(view: BatchView, live: ShownState | None, shown: dict[str, Any]) ->
     return found | {"reasons": not_measured(stopped)[:REASONS]}
 
 
-def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView, live: ShownState | None) -> dict[str, Any]:
+def _planned(
+    site: Site, ask: PageRequest, summary: BatchSummary, view: BatchView, live: ShownState | None
+) -> dict[str, Any]:
     now = with_running(view, named(live.running) if live is not None else None)
     said = batch_verdict(site, summary, now, wait=ask.static or ask.data)
     failures = batch_failures(site, summary, view)
     if not said.waiting and classify_missing(site, summary, failures, now=ask.static):
         failures = batch_failures(site, summary, view)
     rows: list[MatrixRow] = site.kept(("matrix", summary.batch, summary.version), lambda: matrix(view))
-    asked = MatrixWanted(ask.text("task"), ask.text("show"), ask.text("order"))
+    asked = MatrixFilter(ask.text("task"), ask.text("show"), ask.text("order"))
     wanted = asked.of(rows)
     window = Window(ask.number("page"), len(wanted) or 1 if ask.static else TASKS_PER_PAGE)
     totals = site.kept(("profiles", summary.batch, summary.version), lambda: profile_totals(view))
@@ -133,7 +135,7 @@ def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView, live:
     }
 
 
-def _charts(site: Site, summary: BatchSummary, said: Said) -> list[str | None]:
+def _charts(site: Site, summary: BatchSummary, said: ShownComparison) -> list[str | None]:
     comparison = said.comparison
     if comparison is None:
         return []
@@ -145,7 +147,7 @@ def _charts(site: Site, summary: BatchSummary, said: Said) -> list[str | None]:
 
 
 @dataclass(frozen=True)
-class Change:
+class ProfileChange:
     """One aspect in which a profile differs from the baseline: both values, and a diff of the lines of a `long` one."""
 
     aspect: str
@@ -159,7 +161,7 @@ class Change:
         return "\n" in self.old + self.new or len(self.old) + len(self.new) > 160
 
 
-def profile_changes(plan: Plan) -> list[tuple[str, list[Change]]]:
+def profile_changes(plan: Plan) -> list[tuple[str, list[ProfileChange]]]:
     """What makes each profile another treatment than the baseline."""
     baseline = next((p for p in plan.profiles if p.key == plan.baseline), None)
     if baseline is None:
@@ -167,13 +169,13 @@ def profile_changes(plan: Plan) -> list[tuple[str, list[Change]]]:
     return [(p.key, changes(baseline, p)) for p in plan.profiles if p.key != baseline.key]
 
 
-def changes(old: ProfileRecord, new: ProfileRecord) -> list[Change]:
+def changes(old: ProfileRecord, new: ProfileRecord) -> list[ProfileChange]:
     """What differs between two profiles, ready to be shown."""
     found = differences(old.content, new.content)
-    return [Change(d.aspect, value_text(d.old), value_text(d.new), d.lines()) for d in found]
+    return [ProfileChange(d.aspect, value_text(d.old), value_text(d.new), d.lines()) for d in found]
 
 
-def _profile_table(view: BatchView) -> Table:
+def _profile_table(view: BatchView) -> CsvTable:
     rows = [
         (
             p.profile, p.planned, p.passed, p.failed, p.planned - p.measured,
@@ -182,20 +184,20 @@ def _profile_table(view: BatchView) -> Table:
         )
         for p in profile_totals(view)
     ]  # fmt: skip
-    return Table(_PROFILE_COLUMNS, rows)
+    return CsvTable(_PROFILE_COLUMNS, rows)
 
 
-def _cell_table(view: BatchView) -> Table:
-    return Table.of(view.cells, _CELL_COLUMNS)
+def _cell_table(view: BatchView) -> CsvTable:
+    return CsvTable.of(view.cells, _CELL_COLUMNS)
 
 
-def _failure_table(failures: Failures) -> Table:
+def _failure_table(failures: Failures) -> CsvTable:
     rows = [
         (group.what, profile, count, group.trials[0].reason)
         for group in failures.classes
         for profile, count in Counter(group.profiles).most_common()
     ]
-    return Table(("failure_class", "profile", "trials", "example_reason"), rows)
+    return CsvTable(("failure_class", "profile", "trials", "example_reason"), rows)
 
 
 def _document(view: BatchView | None, shown: dict[str, Any]) -> dict[str, Any]:

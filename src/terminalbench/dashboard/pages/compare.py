@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from terminalbench.dashboard.frame import FOREIGN, Ask, Crumb, Moved, NotFound, Page
+from terminalbench.dashboard.frame import FOREIGN, Crumb, NotFound, Page, PageRequest, Redirect
 from terminalbench.dashboard.links import compare_path, pair_path, trial_path
 from terminalbench.dashboard.pages.batch import changes
-from terminalbench.dashboard.pages.verdicts import Said, Side, contrast_table, picked_verdict, task_table
+from terminalbench.dashboard.pages.verdicts import ShownComparison, Side, contrast_table, picked_verdict, task_table
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import BatchFilter, BatchSummary, Window, find_batches
 from terminalbench.index.queries import row_outcome
@@ -23,13 +23,13 @@ _OFFERED = 100
 _EVERY_TWO = 4
 
 
-def choose_page(site: Site, ask: Ask) -> Page:
+def choose_page(site: Site, ask: PageRequest) -> Page:
     """A form to choose two sides; with both chosen, it leads to the page of their comparison."""
     picked = [ask.text(name).rpartition("|")[::2] for name in ("new", "old")]
     if all(batch and profile for batch, profile in picked):
         for batch, _ in picked:
             site.summary(batch)
-        raise Moved(compare_path(picked[0], picked[1]), {})
+        raise Redirect(compare_path(picked[0], picked[1]), {})
     found = find_batches(site.index, BatchFilter(), Window(size=_OFFERED), site.live)
     batches = [b for b in found.items if b.batch != "."]
     return Page(
@@ -61,7 +61,7 @@ def _offered(batches: Sequence[BatchSummary]) -> dict[str, tuple[str, str]]:
     return {}
 
 
-def compare_page(site: Site, ask: Ask) -> Page:
+def compare_page(site: Site, ask: PageRequest) -> Page:
     """The comparison that the path names."""
     parts = ask.parts
     if FOREIGN in (parts["slug"], parts["slug2"]):
@@ -69,7 +69,7 @@ def compare_page(site: Site, ask: Ask) -> Page:
     new = (f"{parts['slug']}/{parts['number']}", parts["profile"])
     old = (f"{parts['slug2']}/{parts['number2']}", parts["profile2"])
     pairs = _pairs(site, new, old)
-    said = picked_verdict(site, pairs) if pairs else Said(None, "the two batches have no profile in common")
+    said = picked_verdict(site, pairs) if pairs else ShownComparison(None, "the two batches have no profile in common")
     every, worst_first = ask.text("show") == "all", ask.text("order") == "worst"
     window = Window(ask.number("page"), None if ask.static else TASKS_PER_PAGE)
     contrasts = said.comparison.contrasts if said.comparison else ()
@@ -106,7 +106,7 @@ def compare_page(site: Site, ask: Ask) -> Page:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ComparedTasks:
     """The tasks of one contrast that are shown, of all, each with the page of two of its trials side by side."""
 
     tasks: "list[TaskDifference]"
@@ -114,12 +114,14 @@ class Listed:
     path: Callable[[TaskRef], str | None]
 
 
-def _listed(contrast: "Contrast", pairs: Sequence[tuple[Side, Side]], *, every: bool, worst_first: bool) -> Listed:
+def _listed(
+    contrast: "Contrast", pairs: Sequence[tuple[Side, Side]], *, every: bool, worst_first: bool
+) -> ComparedTasks:
     tasks = [task for task in contrast.tasks if every or task.difference]
     tasks.sort(key=lambda task: task.difference if worst_first else -task.difference)
     named = {(new.label(old), old.label(new)): (new, old) for new, old in pairs}
     sides = named.get((contrast.new, contrast.old))
-    return Listed(tasks, len(contrast.tasks), lambda task: _beside(sides, task) if sides else None)
+    return ComparedTasks(tasks, len(contrast.tasks), lambda task: _beside(sides, task) if sides else None)
 
 
 def _beside(sides: tuple[Side, Side], task: TaskRef) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from terminalbench.dashboard.frame import Ask, Crumb, NotFound, Page, Table
+from terminalbench.dashboard.frame import Crumb, CsvTable, NotFound, Page, PageRequest
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import (
     BatchFilter,
@@ -22,7 +22,7 @@ _EXPERIMENT = {name: name for name in ExperimentSummary.__struct_fields__}
 _COLUMNS = ("batch", "created_at", "profile", "profile_id", "planned", "measured", "passed", "rate", "cost_usd")
 
 
-def experiments_page(site: Site, ask: Ask) -> Page:
+def experiments_page(site: Site, ask: PageRequest) -> Page:
     """The list of experiments."""
     text = ask.text("q")
     window = Window(ask.number("page"), None if ask.static else PAGE_SIZE)
@@ -36,7 +36,7 @@ def experiments_page(site: Site, ask: Ask) -> Page:
         title="Experiments",
         template="experiments.html",
         values={"found": found, "window": window, "text": text, "by": by},
-        tables={"experiments": lambda: Table.of(everything(), _EXPERIMENT)},
+        tables={"experiments": lambda: CsvTable.of(everything(), _EXPERIMENT)},
         document=everything,
         feed="",
         section="experiments/",
@@ -72,7 +72,7 @@ class Trend:
         return bool(before) and here is not None and here.policy_id != before[-1].policy_id
 
 
-def experiment_page(site: Site, ask: Ask) -> Page:
+def experiment_page(site: Site, ask: PageRequest) -> Page:
     """One experiment: every batch, and how each profile did from batch to batch."""
     slug = ask.parts["slug"]
     by = ask.order()
@@ -94,7 +94,7 @@ def experiment_page(site: Site, ask: Ask) -> Page:
             "live": {key: site.live_state(key) for key in site.live},
         },
         crumbs=(Crumb("Experiments", "experiments/"),),
-        tables={"trend": lambda: Table(_COLUMNS, [row for batch in oldest_first for row in _rows(batch)])},
+        tables={"trend": lambda: CsvTable(_COLUMNS, [row for batch in oldest_first for row in _rows(batch)])},
         document=lambda: {"experiment": slug, "batches": oldest_first},
         feed="",
         section="experiments/",

@@ -1,11 +1,13 @@
 """Files of a trial and of a batch: shown as text, or handed out as they are."""
 
+import os
 import re
 
-from terminalbench.dashboard.frame import Ask, Crumb, Download, NotFound, Page
+from terminalbench.dashboard.frame import Crumb, Download, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import batch_path, file_path, trial_path
-from terminalbench.dashboard.safe_files import open_below, read_tail
+from terminalbench.dashboard.safe_files import TrialFile, open_below, read_tail
 from terminalbench.dashboard.site import Site
+from terminalbench.secrets.containers import why_left_out
 
 SHOWN_BYTES = 256 * 1024
 RAW = "application/octet-stream"
@@ -19,12 +21,30 @@ _BATCH_FILES = re.compile(
 _TELLING = re.compile(r"result\.json|exception\.txt|trial\.log|(agent|verifier|workflow|steps|artifacts)/.*", re.DOTALL)
 
 
-def in_export(name: str, size: int) -> bool:
-    """Whether an exported site has a file of a trial: it tells what happened, and is not too large."""
-    return exported(size, static=True) and _TELLING.fullmatch(name) is not None
+NOT_TELLING = "not in this export"
+"""Said of files that tell nothing of what happened: an exported site has none of them."""
 
 
-def file_page(site: Site, ask: Ask) -> Page:
+def not_exported(site: Site, trial: tuple[str, ...], file: TrialFile) -> str | None:
+    """Why an exported site does not have a file of a trial, which lies below the names of `trial`; None if it has it.
+
+    What is packed is looked into: none that holds a secret, or may hold one unseen, is exported.
+    """
+    if not exported(file.size, static=True):
+        return "too large for this export"
+    if _TELLING.fullmatch(file.path) is None:
+        return NOT_TELLING
+    if file.odd is not None:
+        return None
+    try:
+        opened = open_below(site.root, (*trial, *file.path.split("/")))
+    except NotFound as error:  # gone meanwhile
+        return str(error)
+    with os.fdopen(opened.handle, "rb") as stream:
+        return why_left_out(stream.read(EXPORTED_BYTES + 1), site.secrets)
+
+
+def file_page(site: Site, ask: PageRequest) -> Page:
     """The end of a file of a trial, as text."""
     row = site.trial(ask.batch, ask.parts["job"], ask.parts["trial"])
     name = ask.parts["path"].rstrip("/")
@@ -45,7 +65,7 @@ def file_page(site: Site, ask: Ask) -> Page:
     )
 
 
-def raw_file(site: Site, ask: Ask) -> Download:
+def raw_file(site: Site, ask: PageRequest) -> Download:
     """A file of a trial as it is."""
     row = site.trial(ask.batch, ask.parts["job"], ask.parts["trial"])
     names = ask.parts["path"].split("/")
@@ -53,7 +73,7 @@ def raw_file(site: Site, ask: Ask) -> Download:
     return Download(names[-1], media_of(names[-1]), file=opened)
 
 
-def batch_file(site: Site, ask: Ask) -> Download:
+def batch_file(site: Site, ask: PageRequest) -> Download:
     """One of the files a batch keeps about itself."""
     summary = site.summary(ask.batch)
     path = ask.parts["path"]

@@ -1,6 +1,6 @@
 """Home: the batches, the live ones first, then the newest."""
 
-from terminalbench.dashboard.frame import Ask, Page, Table
+from terminalbench.dashboard.frame import CsvTable, Page, PageRequest
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import BatchFilter, BatchSummary, Window, find_batches
 
@@ -14,7 +14,7 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def home_page(site: Site, ask: Ask) -> Page:
+def home_page(site: Site, ask: PageRequest) -> Page:
     """The list of batches, searched and filtered."""
     state = ask.text("state")
     wanted = BatchFilter(ask.text("q"), ask.text("slug"), state if state in STATES else "")
@@ -38,7 +38,7 @@ def home_page(site: Site, ask: Ask) -> Page:
             "states": STATES,
             "live": {key: site.live_state(key) for key in live},
         },
-        tables={"batches": lambda: Table.of(all_found(), COLUMNS)},
+        tables={"batches": lambda: CsvTable.of(all_found(), COLUMNS)},
         document=lambda: {"batches": all_found(), "live": list(live)},
         feed="",
         section="",

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.analytics.atif import UnreadableTrajectory
-from terminalbench.archivist.entries import Entry
-from terminalbench.archivist.inventory import Order, history, page_of_lessons
+from terminalbench.archivist.entries import MemoryEntry
+from terminalbench.archivist.inventory import LessonOrder, history, page_of_lessons
 from terminalbench.archivist.store import Store, memory_of, open_store
 from terminalbench.archivist.tables import find_lesson
 from terminalbench.archivist.utility import HARM, chance_of_harm
 from terminalbench.dashboard.exposures import counts_of, night_with, trials_of
-from terminalbench.dashboard.frame import LESSONS, Ask, Crumb, NotFound, Page, Table
+from terminalbench.dashboard.frame import LESSONS, Crumb, CsvTable, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import steps_path, trial_path
 from terminalbench.dashboard.pages.steps import places
 from terminalbench.dashboard.site import Site
 from terminalbench.index.exposures import LessonCounts, LessonLook
-from terminalbench.index.pages import Found, Window
+from terminalbench.index.pages import ListPage, Window
 from terminalbench.records.lesson import Evidence, Lesson, LessonState, Utility
 
 PAGE_SIZE = 50
@@ -49,7 +49,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Line:
+class LessonLine:
     """A lesson in the list."""
 
     lesson: Lesson
@@ -67,11 +67,11 @@ class Support:
     night: str | None = None
 
 
-def lessons_page(site: Site, ask: Ask) -> Page:
+def lessons_page(site: Site, ask: PageRequest) -> Page:
     """The list of lessons."""
     text = ask.text("q")
     state = next((one for one in LessonState if one == ask.text("state")), None)
-    order = next((one for one in Order if one == ask.text("order")), Order.NEWEST)
+    order = next((one for one in LessonOrder if one == ask.text("order")), LessonOrder.NEWEST)
     window = Window(ask.number("page"), None if ask.static else PAGE_SIZE)
     with _memory(site) as store:
         found = page_of_lessons(store, text, state, order, window.limit, window.offset)
@@ -82,29 +82,29 @@ def lessons_page(site: Site, ask: Ask) -> Page:
         with _memory(site) as store:
             return page_of_lessons(store, text, state, order, Window(size=None).limit).lessons
 
-    lines = [Line(one, _effect(one), counts.get(one.id, [])) for one in found.lessons]
+    lines = [LessonLine(one, _effect(one), counts.get(one.id, [])) for one in found.lessons]
     return Page(
         title="Lessons",
         template="lessons.html",
         values={
-            "found": Found(lines, found.total),
+            "found": ListPage(lines, found.total),
             "window": window,
-            "wanted": {"q": text, "state": state or "", "order": "" if order is Order.NEWEST else order},
+            "wanted": {"q": text, "state": state or "", "order": "" if order is LessonOrder.NEWEST else order},
             "states": list(LessonState),
-            "orders": [one for one in Order if one is not Order.NEWEST],
+            "orders": [one for one in LessonOrder if one is not LessonOrder.NEWEST],
             "problems": problems,
             "behind": behind,
             "empty": empty,
             "folder": memory_of(site.root),
         },
-        tables={"lessons": lambda: Table(_COLUMNS, map(_row, everything()))},
+        tables={"lessons": lambda: CsvTable(_COLUMNS, map(_row, everything()))},
         document=everything,
         feed=LESSONS,
         section=LESSONS,
     )
 
 
-def lesson_page(site: Site, ask: Ask) -> Page:
+def lesson_page(site: Site, ask: PageRequest) -> Page:
     """One lesson."""
     name = ask.parts["lesson"]
     with _memory(site) as store:
@@ -120,7 +120,7 @@ def lesson_page(site: Site, ask: Ask) -> Page:
         "effect": _effect(lesson),
         "harm": HARM,
         "counts": counts,
-        "trials": Found(trials_of(site, name, window), sum(one.eligible for one in counts)),
+        "trials": ListPage(trials_of(site, name, window), sum(one.eligible for one in counts)),
         "window": window,
         "support": [_support(site, one) for one in lesson.evidence],
         "entries": entries[:_ENTRIES],
@@ -134,7 +134,7 @@ def lesson_page(site: Site, ask: Ask) -> Page:
         values=values,
         crumbs=(Crumb("Lessons", LESSONS),),
         tables={
-            "trials": lambda: Table.of(trials_of(site, name, Window(size=None)), _TRIAL_COLUMNS),
+            "trials": lambda: CsvTable.of(trials_of(site, name, Window(size=None)), _TRIAL_COLUMNS),
         },
         document=lambda: {"lesson": lesson, "exposure": counts, "log": entries},
         feed=LESSONS,
@@ -152,7 +152,7 @@ def _effect(lesson: Lesson) -> Effect | None:
     return Effect.of(lesson.utility) if lesson.utility is not None else None
 
 
-def _took(lesson: Lesson, entries: list[Entry]) -> list[str]:
+def _took(lesson: Lesson, entries: list[MemoryEntry]) -> list[str]:
     """The lessons that it took up, by its log."""
     return list(dict.fromkeys(name for entry in entries if entry.id == lesson.id for name in entry.absorbed))
 

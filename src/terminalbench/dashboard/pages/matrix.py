@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from terminalbench.index.pages import Order
+from terminalbench.index.pages import SortOrder
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.records.trial import Outcome, TaskRef
 
@@ -51,7 +51,7 @@ _VALUES: Mapping[str, Callable[[MatrixRow], Any]] = {
 
 
 @dataclass(frozen=True)
-class MatrixWanted:
+class MatrixFilter:
     """Which rows: `text` is in the name of the task, `show` and `order` are keys of SHOWS and ORDERS."""
 
     text: str = ""
@@ -60,7 +60,7 @@ class MatrixWanted:
 
     def of(self, rows: Sequence[MatrixRow]) -> list[MatrixRow]:
         """Those rows, in that order; equal ones as planned."""
-        return Order(self.order).of((row for row in rows if self._fits(row)), _VALUES)
+        return SortOrder(self.order).of((row for row in rows if self._fits(row)), _VALUES)
 
     def _fits(self, row: MatrixRow) -> bool:
         if self.text and self.text.lower() not in f"{row.task.dataset}/{row.task.id}".lower():

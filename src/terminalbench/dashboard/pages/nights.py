@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from terminalbench.dashboard.frame import NIGHTS, Ask, Crumb, NotFound, Page, Table
+from terminalbench.dashboard.frame import NIGHTS, Crumb, CsvTable, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import batch_path, trial_path
 from terminalbench.dashboard.site import Site
 from terminalbench.overnight.groups import Grouping
 from terminalbench.overnight.morning import GROUP_COLUMNS, NOISY, SHOWN, facts, group_rows
 from terminalbench.overnight.morning_page import trend_chart
-from terminalbench.overnight.night import Lease, NightEvent, Status, Work
+from terminalbench.overnight.night import IterationStatus, IterationWork, NightEvent, WorkerLease
 from terminalbench.overnight.nights import NightLook, find_nights
 from terminalbench.overnight.summary_model import Flip, NightSummary
 
@@ -36,14 +36,14 @@ _NIGHT_ORDERS: Mapping[str, Callable[[NightLook], Any]] = {
 
 
 @dataclass(frozen=True)
-class Leased:
+class LeasedWorker:
     """A worker and what it works on."""
 
-    work: Work
-    lease: Lease
+    work: IterationWork
+    lease: WorkerLease
 
 
-def nights_page(site: Site, ask: Ask) -> Page:
+def nights_page(site: Site, ask: PageRequest) -> Page:
     """The list of nights, sorted by a column, else newest first."""
     by = ask.order()
     found = by.of(find_nights(site.root), _NIGHT_ORDERS)
@@ -51,14 +51,14 @@ def nights_page(site: Site, ask: Ask) -> Page:
         title="Nights",
         template="nights.html",
         values={"nights": found, "by": by},
-        tables={"nights": lambda: Table(_NIGHT_COLUMNS, [_night_row(night) for night in found])},
+        tables={"nights": lambda: CsvTable(_NIGHT_COLUMNS, [_night_row(night) for night in found])},
         document=lambda: [{"night": night.name, "status": night.status, "summary": night.summary} for night in found],
         feed=NIGHTS,
         section=NIGHTS,
     )
 
 
-def night_page(site: Site, ask: Ask) -> Page:
+def night_page(site: Site, ask: PageRequest) -> Page:
     """One night."""
     name = ask.parts["night"]
     night = next((one for one in find_nights(site.root) if one.name == name), None)
@@ -88,8 +88,8 @@ def night_page(site: Site, ask: Ask) -> Page:
         values=values,
         crumbs=(Crumb("Nights", NIGHTS),),
         tables={
-            "iterations": lambda: Table(_ITERATION_COLUMNS, _iteration_rows(summary)),
-            "events": lambda: Table.of(events, {field: field for field in NightEvent.__struct_fields__}),
+            "iterations": lambda: CsvTable(_ITERATION_COLUMNS, _iteration_rows(summary)),
+            "events": lambda: CsvTable.of(events, {field: field for field in NightEvent.__struct_fields__}),
         },
         document=lambda: {
             "night": night.name,
@@ -103,15 +103,15 @@ def night_page(site: Site, ask: Ask) -> Page:
     )
 
 
-def _workers(night: NightLook) -> list[Leased]:
+def _workers(night: NightLook) -> list[LeasedWorker]:
     """Who works now; what a night that is over says of workers is no longer so."""
     if night.state is None or night.status != "running":
         return []
-    return [Leased(work, work.lease) for work in night.state.work if work.lease is not None]
+    return [LeasedWorker(work, work.lease) for work in night.state.work if work.lease is not None]
 
 
 def _waiting(night: NightLook) -> int:
-    return sum(work.status is Status.WAITING for work in night.state.work) if night.state is not None else 0
+    return sum(work.status is IterationStatus.WAITING for work in night.state.work) if night.state is not None else 0
 
 
 def _shown_here(site: Site, night: NightLook) -> bool:

@@ -12,23 +12,23 @@ MOST_FOUND = 200
 
 
 @dataclass(frozen=True)
-class Marked:
+class MarkedSteps:
     """The ids of the steps of a trajectory that failed, and of those that changed files."""
 
     errors: frozenset[int] = frozenset()
     edits: frozenset[int] = frozenset()
 
 
-def marked(trajectory: Trajectory, agent: str | None) -> Marked:
+def marked(trajectory: Trajectory, agent: str | None) -> MarkedSteps:
     """What its calls did; a result that says so itself is an error too."""
     actions = actions_of(replace(trajectory, subagents=()), agent)
     errors = {action.step for action in actions if action.failed}
     errors |= {step.id for step in trajectory.steps if any(result.failed for result in step.results)}
-    return Marked(frozenset(errors), frozenset(action.step for action in actions if action.changes))
+    return MarkedSteps(frozenset(errors), frozenset(action.step for action in actions if action.changes))
 
 
 @dataclass(frozen=True)
-class Wanted:
+class StepFilter:
     """Which steps a reader looks for: those that hold a text, `only` those with errors or edits."""
 
     text: str = ""
@@ -38,7 +38,7 @@ class Wanted:
         return bool(self.text or self.only)
 
 
-def found_steps(trajectory: Trajectory, wanted: Wanted, marks: Marked) -> StepPage:
+def found_steps(trajectory: Trajectory, wanted: StepFilter, marks: MarkedSteps) -> StepPage:
     """The steps that are wanted, on one page: the first of them, where there are very many."""
     ids = {"errors": marks.errors, "edits": marks.edits}.get(wanted.only)
     text = wanted.text.lower()

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from terminalbench.analytics.atif import Step, Trajectory
-from terminalbench.analytics.divergence import Divergence, Told, first_divergence
+from terminalbench.analytics.atif import Trajectory, TrajectoryStep
+from terminalbench.analytics.divergence import Divergence, TrialSide, first_divergence
 from terminalbench.analytics.findings.actions import actions_of
-from terminalbench.dashboard.frame import Ask, Crumb, NotFound, Page, Table
+from terminalbench.dashboard.frame import Crumb, CsvTable, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import batch_path, pair_path, trial_path
 from terminalbench.dashboard.pages.files import exported
 from terminalbench.dashboard.pages.steps import StepView, arguments_text, step_views
@@ -23,7 +23,7 @@ _COLUMNS = ("line", "left_step", "left_calls", "right_step", "right_calls", "sam
 
 
 @dataclass(frozen=True)
-class Beside:
+class SideLine:
     """A line of the page: a step of each (positions from 0), or of one alone. `same`: both did the same."""
 
     left: int | None
@@ -31,10 +31,10 @@ class Beside:
     same: bool
 
 
-def side_page(site: Site, ask: Ask) -> Page:
+def side_page(site: Site, ask: PageRequest) -> Page:
     """The page of two trials."""
     parts = ask.parts
-    other = Ask(ask.path, {"slug": parts["slug2"], "number": parts["number2"]})
+    other = PageRequest(ask.path, {"slug": parts["slug2"], "number": parts["number2"]})
     sides = [
         _side(site, ask.batch, parts["job"], parts["trial"]),
         _side(site, other.batch, parts["job2"], parts["trial2"]),
@@ -109,12 +109,12 @@ def _divergence(sides: list[dict[str, Any]]) -> Divergence | None:
         if side["trajectory"] is None:
             return None
         agent = side["row"].trial.agent if side["row"].trial else None
-        told.append(Told(side["row"].name, side["trajectory"], actions_of(side["trajectory"], agent)))
+        told.append(TrialSide(side["row"].name, side["trajectory"], actions_of(side["trajectory"], agent)))
     return first_divergence(*told)
 
 
 def _fork(
-    lines: list[Beside], left: Trajectory | None, right: Trajectory | None, divergence: Divergence | None
+    lines: list[SideLine], left: Trajectory | None, right: Trajectory | None, divergence: Divergence | None
 ) -> int | None:
     """The line at which the decision stands that comes first; else the first line that differs at all."""
     wanted = [(left, "left", divergence.a), (right, "right", divergence.b)] if divergence else []
@@ -128,8 +128,8 @@ def _fork(
 
 
 def _shown(
-    lines: list[Beside], left: Trajectory | None, right: Trajectory | None
-) -> list[tuple[Beside, StepView | None, StepView | None]]:
+    lines: list[SideLine], left: Trajectory | None, right: Trajectory | None
+) -> list[tuple[SideLine, StepView | None, StepView | None]]:
     columns = []
     for trajectory, positions in ((left, [line.left for line in lines]), (right, [line.right for line in lines])):
         known = [position for position in positions if position is not None]
@@ -149,16 +149,16 @@ def _id(trajectory: Trajectory | None, position: int | None) -> int | None:
     return trajectory.steps[position].id if trajectory is not None and position is not None else None
 
 
-def _table(lines: list[Beside], left: Trajectory | None, right: Trajectory | None) -> Table:
+def _table(lines: list[SideLine], left: Trajectory | None, right: Trajectory | None) -> CsvTable:
     rows = [
         (number, _id(left, x.left), _calls(left, x.left), _id(right, x.right), _calls(right, x.right), x.same)
         for number, x in enumerate(lines, start=1)
     ]
-    return Table(_COLUMNS, rows)
+    return CsvTable(_COLUMNS, rows)
 
 
 def _document(
-    sides: list[dict[str, Any]], lines: list[Beside], fork: int | None, divergence: Divergence | None
+    sides: list[dict[str, Any]], lines: list[SideLine], fork: int | None, divergence: Divergence | None
 ) -> dict[str, Any]:
     return {
         "trials": [{"batch": side["batch"], "trial": side["row"]} for side in sides],
@@ -168,33 +168,33 @@ def _document(
     }
 
 
-def signature(step: Step) -> tuple[str, ...]:
+def signature(step: TrajectoryStep) -> tuple[str, ...]:
     """What a step does, without what differs by chance: numbers and spaces."""
     if step.calls:
         return tuple(f"{call.name}:{_NOISE.sub(' ', arguments_text(call)[:2000])}" for call in step.calls)
     return (step.source, _NOISE.sub(" ", step.text[:2000]) if step.source != "agent" else "")
 
 
-def align(left: Sequence[Step], right: Sequence[Step]) -> list[Beside]:
+def align(left: Sequence[TrajectoryStep], right: Sequence[TrajectoryStep]) -> list[SideLine]:
     """Every step of both, in order; those that correspond on one line."""
     keys = [[signature(step) for step in side[:COMPARED_STEPS]] for side in (left, right)]
-    lines: list[Beside] = []
+    lines: list[SideLine] = []
     for tag, a1, a2, b1, b2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         if tag == "equal":
-            lines += [Beside(a1 + n, b1 + n, True) for n in range(a2 - a1)]
+            lines += [SideLine(a1 + n, b1 + n, True) for n in range(a2 - a1)]
         else:
             lines += _uneven(range(a1, a2), range(b1, b2))
     lines += _uneven(range(len(keys[0]), len(left)), range(len(keys[1]), len(right)))
     return lines
 
 
-def _uneven(left: range, right: range) -> Iterator[Beside]:
+def _uneven(left: range, right: range) -> Iterator[SideLine]:
     for position in range(max(len(left), len(right))):
-        yield Beside(
+        yield SideLine(
             left[position] if position < len(left) else None, right[position] if position < len(right) else None, False
         )
 
 
-def first_difference(lines: Sequence[Beside]) -> int | None:
+def first_difference(lines: Sequence[SideLine]) -> int | None:
     """The first line on which they part, None when they never do."""
     return next((position for position, line in enumerate(lines) if not line.same), None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from terminalbench.analytics.atif import Call, Result, Step, Trajectory
+from terminalbench.analytics.atif import CallResult, Trajectory, TrajectoryCall, TrajectoryStep
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import visible
 
@@ -16,7 +16,7 @@ _OPEN_LINES = 24
 
 
 @dataclass(frozen=True)
-class Block:
+class StepBlock:
     """One piece of a step: what was said, thought, called or returned. `rest` opens on demand.
 
     `number` counts the blocks of a step from 1; `left_out` characters are only in the raw text.
@@ -33,17 +33,17 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Used:
+class SpendSoFar:
     """Tokens and money so far; None while nothing is known."""
 
     prompt: int | None = None
     completion: int | None = None
     cost_usd: float | None = None
 
-    def plus(self, step: Step) -> "Used":
+    def plus(self, step: TrajectoryStep) -> "SpendSoFar":
         """With one more step."""
         tokens = step.tokens
-        return Used(
+        return SpendSoFar(
             known_total((self.prompt, tokens.prompt)),
             known_total((self.completion, tokens.completion)),
             known_total((self.cost_usd, tokens.cost_usd)),
@@ -56,10 +56,10 @@ class StepView:
 
     position: int
     anchor: str
-    step: Step
-    so_far: Used
+    step: TrajectoryStep
+    so_far: SpendSoFar
     since: float | None
-    blocks: Sequence[Block]
+    blocks: Sequence[StepBlock]
 
     @property
     def title(self) -> str:
@@ -97,7 +97,7 @@ def step_page(trajectory: Trajectory, number: int) -> StepPage:
 
 def step_views(trajectory: Trajectory, first: int, end: int) -> Iterator[StepView]:
     """The steps from position `first` (from 0) to before `end`, each with what was used up to it."""
-    used = Used()
+    used = SpendSoFar()
     start: datetime | None = None
     for index, step in enumerate(trajectory.steps[:end]):
         used = used if step.copied else used.plus(step)
@@ -107,7 +107,7 @@ def step_views(trajectory: Trajectory, first: int, end: int) -> Iterator[StepVie
             yield StepView(index + 1, anchor_of(step, index + 1), step, used, since, list(blocks(step)))
 
 
-def anchor_of(step: Step, position: int) -> str:
+def anchor_of(step: TrajectoryStep, position: int) -> str:
     """The name of a step in a link: its id where that is its place, as it nearly always is."""
     return f"step-{step.id}" if step.id == position else f"step-at-{position}"
 
@@ -120,13 +120,13 @@ def places(trajectory: Trajectory) -> dict[int, tuple[int, str]]:
     return found
 
 
-def blocks(step: Step) -> Iterator[Block]:
+def blocks(step: TrajectoryStep) -> Iterator[StepBlock]:
     """What a step shows, in the order it happened."""
     for number, (kind, label, text, failed) in enumerate(pieces(step), start=1):
         yield _block(kind, label, number, text, failed=failed)
 
 
-def pieces(step: Step) -> Iterator[tuple[str, str, str, bool]]:
+def pieces(step: TrajectoryStep) -> Iterator[tuple[str, str, str, bool]]:
     """Kind, label and whole text of each block, and whether it is an error."""
     if step.reasoning:
         yield "thinking", "thinking", step.reasoning, False
@@ -144,7 +144,7 @@ def pieces(step: Step) -> Iterator[tuple[str, str, str, bool]]:
             yield "result", _result_label(result), result.text, bool(result.failed)
 
 
-def _result_label(result: Result) -> str:
+def _result_label(result: CallResult) -> str:
     parts = ["observation"]
     if result.exit_code is not None:
         parts.append(f"exit code {result.exit_code}")
@@ -155,7 +155,7 @@ def _result_label(result: Result) -> str:
     return ", ".join(parts)
 
 
-def arguments_text(call: Call) -> str:
+def arguments_text(call: TrajectoryCall) -> str:
     """The arguments of a call as a person reads them: a lone text as it is, several by name."""
     arguments: Mapping[str, Any] = call.arguments
     if len(arguments) == 1:
@@ -169,7 +169,7 @@ def arguments_text(call: Call) -> str:
     return "\n".join(lines)
 
 
-def _block(kind: str, label: str, number: int, text: str, *, failed: bool) -> Block:
+def _block(kind: str, label: str, number: int, text: str, *, failed: bool) -> StepBlock:
     size = len(text)
     left_out = 0
     if size > _HEAD_CHARS + _TAIL_CHARS:
@@ -179,4 +179,4 @@ def _block(kind: str, label: str, number: int, text: str, *, failed: bool) -> Bl
     few = len(lines) <= _OPEN_LINES + 6
     head = lines if few else lines[:_OPEN_LINES]
     rest = [] if few else lines[_OPEN_LINES:]
-    return Block(kind, visible(label)[:200], number, size, "\n".join(head), "\n".join(rest), left_out, failed)
+    return StepBlock(kind, visible(label)[:200], number, size, "\n".join(head), "\n".join(rest), left_out, failed)

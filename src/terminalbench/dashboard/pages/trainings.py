@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from terminalbench.dashboard.frame import TRAININGS, Ask, Crumb, NotFound, Page, Table
+from terminalbench.dashboard.frame import TRAININGS, Crumb, CsvTable, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import batch_path
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.profile_changes import differences, summaries
@@ -33,7 +33,7 @@ _ORDERS: Mapping[str, Callable[[Training], Any]] = {
 
 
 @dataclass(frozen=True)
-class Line:
+class TrainingLine:
     """A training in the list."""
 
     training: Training
@@ -42,7 +42,7 @@ class Line:
     claim: str | None
 
 
-def trainings_page(site: Site, ask: Ask) -> Page:
+def trainings_page(site: Site, ask: PageRequest) -> Page:
     """The list of trainings, sorted by a column."""
     by = ask.order()
     found = by.of(trainings(site.project), _ORDERS)
@@ -50,14 +50,14 @@ def trainings_page(site: Site, ask: Ask) -> Page:
         title="Trainings",
         template="trainings.html",
         values={"lines": [_line(one) for one in found], "by": by},
-        tables={"trainings": lambda: Table(_COLUMNS, [_row(one) for one in found])},
+        tables={"trainings": lambda: CsvTable(_COLUMNS, [_row(one) for one in found])},
         document=lambda: [{"training": one.slug, "plan": one.declared, "nights": one.nights} for one in found],
         feed=TRAININGS,
         section=TRAININGS,
     )
 
 
-def training_page(site: Site, ask: Ask) -> Page:
+def training_page(site: Site, ask: PageRequest) -> Page:
     """One training."""
     name = ask.parts["training"]
     training = next((one for one in trainings(site.project) if one.slug == name), None)
@@ -84,8 +84,8 @@ def training_page(site: Site, ask: Ask) -> Page:
         },
         crumbs=(Crumb("Trainings", TRAININGS),),
         tables={
-            "comparisons": lambda: Table.of(compared, _LEDGER_COLUMNS),
-            "profiles": lambda: Table.of(
+            "comparisons": lambda: CsvTable.of(compared, _LEDGER_COLUMNS),
+            "profiles": lambda: CsvTable.of(
                 lineage.variants.values(), {f: f for f in ("id", "parent", "reason", "source")}
             ),
         },
@@ -102,10 +102,10 @@ def training_page(site: Site, ask: Ask) -> Page:
     )
 
 
-def _line(training: Training) -> Line:
+def _line(training: Training) -> TrainingLine:
     crowned, nights = training.lineage.crowned, training.nights
     said = claim(crowned[-1]) if crowned else None
-    return Line(training, standing(nights, training.planned), spent(nights, training.holdout), said)
+    return TrainingLine(training, standing(nights, training.planned), spent(nights, training.holdout), said)
 
 
 def _changes(lineage: Lineage, branch: Branch) -> list[str]:

@@ -6,10 +6,10 @@ from typing import Any
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
 from terminalbench.analytics.findings.failed_checks import REPORT_BYTES, FailedCheck, first_failed
 from terminalbench.dashboard.findings import trial_findings
-from terminalbench.dashboard.frame import Ask, Crumb, Download, NotFound, Page, Table
-from terminalbench.dashboard.links import batch_path, experiment_path, pair_path, steps_path, trial_path
-from terminalbench.dashboard.pages.files import exported, in_export
-from terminalbench.dashboard.pages.outline import ONLY, Marked, Wanted, found_steps, marked
+from terminalbench.dashboard.frame import Crumb, CsvTable, Download, NotFound, Page, PageRequest
+from terminalbench.dashboard.links import batch_path, experiment_path, file_path, pair_path, steps_path, trial_path
+from terminalbench.dashboard.pages.files import NOT_TELLING, exported, not_exported
+from terminalbench.dashboard.pages.outline import ONLY, MarkedSteps, StepFilter, found_steps, marked
 from terminalbench.dashboard.pages.steps import StepPage, pieces, places, step_page, step_views
 from terminalbench.dashboard.safe_files import Excerpt, list_files, read_tail
 from terminalbench.dashboard.site import LIVE_FILES, Site
@@ -31,7 +31,7 @@ _STEP_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Document:
+class TrajectoryDocument:
     """One trajectory of a trial, or why it cannot be read."""
 
     label: str
@@ -39,12 +39,12 @@ class Document:
     problem: str | None = None
 
 
-def documents(site: Site, batch: str, row: TrialRow) -> list[Document]:
+def documents(site: Site, batch: str, row: TrialRow) -> list[TrajectoryDocument]:
     """Every trajectory of a trial: its own files, then the subagents embedded in them."""
     job = site.trial_names(batch, row)[:-1]
     paths = row.trial.trajectory_paths if row.trial is not None else []
     live = LIVE_FILES if row.trial is None else LIVE_FILES[:1]
-    found: list[Document] = []
+    found: list[TrajectoryDocument] = []
     for path in paths or [f"{row.name}/{file}" for file in live]:
         if found and not paths:
             break
@@ -52,16 +52,17 @@ def documents(site: Site, batch: str, row: TrialRow) -> list[Document]:
             trajectory = site.trajectory((*job, *path.split("/")))
         except UnreadableTrajectory as error:
             if paths:
-                found.append(Document(path, None, str(error)))
+                found.append(TrajectoryDocument(path, None, str(error)))
             continue
-        found.append(Document(path.removeprefix(f"{row.name}/"), trajectory))
+        found.append(TrajectoryDocument(path.removeprefix(f"{row.name}/"), trajectory))
         found += [
-            Document(f"subagent {sub.id or number}", sub) for number, sub in enumerate(trajectory.subagents, start=1)
+            TrajectoryDocument(f"subagent {sub.id or number}", sub)
+            for number, sub in enumerate(trajectory.subagents, start=1)
         ]
     return found
 
 
-def trial_page(site: Site, ask: Ask) -> Page:
+def trial_page(site: Site, ask: PageRequest) -> Page:
     """The page of a trial: the first steps, or the page of steps the path names."""
     row = site.trial(ask.batch, ask.parts["job"], ask.parts["trial"])
     found = documents(site, ask.batch, row)
@@ -71,9 +72,11 @@ def trial_page(site: Site, ask: Ask) -> Page:
     document = found[number - 1] if found else None
     trajectory = document.trajectory if document else None
     marks = (
-        marked(trajectory, row.trial.agent if row.trial else None) if trajectory else Marked(frozenset(), frozenset())
+        marked(trajectory, row.trial.agent if row.trial else None)
+        if trajectory
+        else MarkedSteps(frozenset(), frozenset())
     )
-    wanted = Wanted(ask.text("find"), ask.text("only") if ask.text("only") in ONLY else "")
+    wanted = StepFilter(ask.text("find"), ask.text("only") if ask.text("only") in ONLY else "")
     if trajectory is None:
         steps = StepPage(1, 1, 0, [])
     elif wanted:
@@ -87,6 +90,8 @@ def trial_page(site: Site, ask: Ask) -> Page:
     instruction = next((s for s in own.steps if s.source == "user" and s.text.strip()), None) if own else None
     told = instruction.text if instruction else task_instruction(site.trial_folder(ask.batch, row), site.secrets)
     left = _left(site, ask.batch, row)
+    names = site.trial_names(ask.batch, row)
+    missing = {file.path: not_exported(site, names, file) for file in left["files"]} if ask.static else {}
     findings = trial_findings(site, ask.batch, row, left["files"])
     pointed, measured = _findings(findings, path, places(own) if own else {})
     values: dict[str, Any] = {
@@ -117,7 +122,7 @@ def trial_page(site: Site, ask: Ask) -> Page:
         "siblings": _siblings(site, ask, row, path),
         "is_oracle": site.is_oracle,
         "exported": lambda size: exported(size, static=ask.static),
-        "in_export": in_export,
+        "missing": missing,
         **_neighbours(site, ask.batch, row),
         **left,
     }
@@ -133,6 +138,11 @@ def trial_page(site: Site, ask: Ask) -> Page:
         tables={"steps": lambda: _step_table(trajectory)} if not ask.static else {},
         document=(lambda: {"batch": ask.batch, "trial": row, "findings": findings}) if not ask.static else None,
         feed=ask.feed if ask.batch in site.live else None,
+        left_out=[
+            f"{file_path(path, name, raw=True)}: {why}"
+            for name, why in missing.items()
+            if why not in (None, NOT_TELLING)
+        ],
     )
 
 
@@ -177,7 +187,7 @@ def _findings(
     return pointed, measured
 
 
-def _siblings(site: Site, ask: Ask, row: TrialRow, path: str) -> list[tuple[TrialRow, str | None]]:
+def _siblings(site: Site, ask: PageRequest, row: TrialRow, path: str) -> list[tuple[TrialRow, str | None]]:
     """The other trials at the task, each with the page that shows both; an export has that page for one of them."""
     others = [
         r for r in task_trials(site.index, ask.batch, row.dataset, row.task) if (r.job, r.name) != (row.job, row.name)
@@ -231,9 +241,9 @@ def _left(site: Site, batch: str, row: TrialRow) -> dict[str, Any]:
     }
 
 
-def _step_table(trajectory: Trajectory | None) -> Table:
+def _step_table(trajectory: Trajectory | None) -> CsvTable:
     if trajectory is None:
-        return Table(_STEP_COLUMNS, [])
+        return CsvTable(_STEP_COLUMNS, [])
     rows = [
         (
             view.position, view.step.id, view.step.source, view.step.time.isoformat() if view.step.time else None,
@@ -244,10 +254,10 @@ def _step_table(trajectory: Trajectory | None) -> Table:
         )
         for view in step_views(trajectory, 0, len(trajectory.steps))
     ]  # fmt: skip
-    return Table(_STEP_COLUMNS, rows)
+    return CsvTable(_STEP_COLUMNS, rows)
 
 
-def raw_step(site: Site, ask: Ask) -> Download:
+def raw_step(site: Site, ask: PageRequest) -> Download:
     """The whole text of one block of a step: `<document>/<position>/<block>.txt`."""
     row = site.trial(ask.batch, ask.parts["job"], ask.parts["trial"])
     try:

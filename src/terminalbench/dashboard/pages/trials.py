@@ -1,6 +1,6 @@
 """Trials of all batches: searched, filtered, a page at a time."""
 
-from terminalbench.dashboard.frame import Ask, Page, Table
+from terminalbench.dashboard.frame import CsvTable, Page, PageRequest
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import Window
 from terminalbench.index.queries import TrialRow, trial_columns
@@ -16,7 +16,7 @@ COLUMNS = (
 OUTCOMES = (*(o.value for o in Outcome if o is not Outcome.NOT_RUN), "unfinished")
 
 
-def trials_page(site: Site, ask: Ask) -> Page:
+def trials_page(site: Site, ask: PageRequest) -> Page:
     """The list of trials."""
     wanted = TrialFilter(
         ask.text("q"), ask.text("batch"), ask.text("profile"), ask.text("task"), ask.text("outcome"), ask.text("error")
@@ -25,7 +25,7 @@ def trials_page(site: Site, ask: Ask) -> Page:
     by = ask.order()
     found = find_trials(site.index, wanted, window, by)
 
-    def table() -> Table:
+    def table() -> CsvTable:
         return trial_table(find_trials(site.index, wanted, Window(size=None), by).items)
 
     names = {"profile": "profile", "task": "task", "error": "error_class", "batch": "batch"}
@@ -49,9 +49,9 @@ def trials_page(site: Site, ask: Ask) -> Page:
     )
 
 
-def trial_table(found: list[tuple[str, TrialRow]]) -> Table:
+def trial_table(found: list[tuple[str, TrialRow]]) -> CsvTable:
     """Trials as rows of a file."""
-    return Table(COLUMNS, [_row(batch, row) for batch, row in found])
+    return CsvTable(COLUMNS, [_row(batch, row) for batch, row in found])
 
 
 def _row(batch: str, row: TrialRow) -> list[object]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from terminalbench.dashboard.frame import Table
+from terminalbench.dashboard.frame import CsvTable
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
 from terminalbench.index.pages import BatchSummary
@@ -30,7 +30,7 @@ CONTRAST_COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Said:
+class ShownComparison:
     """A comparison, or why there is none; `waiting`: it is being made."""
 
     comparison: "Comparison | None"
@@ -42,24 +42,26 @@ MANY_TRIALS = 2000
 """A batch of more trials is shown before its comparison is made."""
 
 
-def batch_verdict(site: Site, summary: BatchSummary, view: BatchView, *, wait: bool = True) -> Said:
+def batch_verdict(site: Site, summary: BatchSummary, view: BatchView, *, wait: bool = True) -> ShownComparison:
     """The declared contrasts of one batch; of one with many trials, unless one is to `wait`, when they are there."""
     places = resume_places([site.batch(summary.batch)], [view])
 
-    def make() -> Said:
+    def make() -> ShownComparison:
         from terminalbench.analytics.compare import compare_views
-        from terminalbench.analytics.settings import Asked
+        from terminalbench.analytics.pool import unpooled
+        from terminalbench.analytics.settings import ComparisonRequest
 
         try:
-            return Said(compare_views([view], Asked(places=places)))
+            alone = unpooled([site.batch(summary.batch)])
+            return ShownComparison(compare_views([view], ComparisonRequest(places=places, departures=alone)))
         except TbenchError as error:
-            return Said(None, str(error))
+            return ShownComparison(None, str(error))
 
     running = tuple(place for place, cell in enumerate(view.cells) if cell.running)
     key = ("verdict", summary.batch, summary.version, view.live, running, *places.values())
     if wait or len(view.cells) <= MANY_TRIALS:
         return site.kept(key, make)
-    return site.made_later(summary.batch, key, make, Said(None, waiting=True))
+    return site.made_later(summary.batch, key, make, ShownComparison(None, waiting=True))
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,13 @@ class Side:
         return self.profile if same_batch else f"{self.profile} ({self.summary.batch})"
 
 
-def picked_verdict(site: Site, pairs: Sequence[tuple[Side, Side]]) -> Said:
+def picked_verdict(site: Site, pairs: Sequence[tuple[Side, Side]]) -> ShownComparison:
     """Each (new, old) pair compared, under the settings the old side's batch declared."""
     key = tuple((s.summary.batch, s.summary.version, s.profile) for pair in pairs for s in pair)
     views = {s.summary.batch: s.view for pair in pairs for s in pair}
     places = resume_places([site.batch(name) for name in views], [*views.values()])
 
-    def make() -> Said:
+    def make() -> ShownComparison:
         from terminalbench.analytics.compare import compare
         from terminalbench.analytics.rows import rows_of
         from terminalbench.analytics.settings import settings_of
@@ -119,19 +121,19 @@ def picked_verdict(site: Site, pairs: Sequence[tuple[Side, Side]]) -> Said:
                 hypothesis=None,
                 places=places,
             )
-            return Said(compare([row for found in rows.values() for row in found], settings))
+            return ShownComparison(compare([row for found in rows.values() for row in found], settings))
         except TbenchError as error:
-            return Said(None, str(error))
+            return ShownComparison(None, str(error))
 
     return site.kept(("picked", key, *places.values()), make)
 
 
-def contrast_table(said: Said) -> Table:
+def contrast_table(said: ShownComparison) -> CsvTable:
     """The contrasts as rows of a file."""
-    return Table.of(said.comparison.contrasts if said.comparison else (), CONTRAST_COLUMNS)
+    return CsvTable.of(said.comparison.contrasts if said.comparison else (), CONTRAST_COLUMNS)
 
 
-def task_table(said: Said) -> Table:
+def task_table(said: ShownComparison) -> CsvTable:
     """Every task of every contrast."""
     columns = ("new", "old", "dataset", "task", "family", "new_mean", "old_mean", "difference")
     contrasts = said.comparison.contrasts if said.comparison else ()
@@ -140,4 +142,4 @@ def task_table(said: Said) -> Table:
         for c in contrasts
         for t in c.tasks
     ]
-    return Table(columns, rows)
+    return CsvTable(columns, rows)

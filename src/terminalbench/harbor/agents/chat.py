@@ -5,10 +5,9 @@ What a provider does is no attempt of the model: retries at a busy one are `llm.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
-from threading import Event, Thread
+from threading import Event
 from typing import override
 
 from harbor.agents.installed.base import (
@@ -23,16 +22,17 @@ from harbor.agents.installed.base import (
 )
 
 from terminalbench.harbor.agent_watch import AgentWatch
-from terminalbench.llm.ask import Patience, ask
-from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema, chat_model
+from terminalbench.llm.ask import RetryPatience, ask
+from terminalbench.llm.model import ChatModel, Message, ModelError, ModelFault, Options, Reply, Schema, chat_model
+from terminalbench.workflow.apart import in_thread
 
-_RAISED: dict[Fault, tuple[type[NonZeroAgentExitCodeError], int | None]] = {
-    Fault.AUTH: (AgentAuthenticationError, 401),
-    Fault.NOT_FOUND: (ModelNotFoundError, 404),
-    Fault.RATE_LIMIT: (ApiRateLimitError, 429),
-    Fault.SERVER: (ApiInternalServerError, 500),
-    Fault.TIMEOUT: (ApiResponseStalledError, None),
-    Fault.UNREACHABLE: (NetworkConnectionError, None),
+_RAISED: dict[ModelFault, tuple[type[NonZeroAgentExitCodeError], int | None]] = {
+    ModelFault.AUTH: (AgentAuthenticationError, 401),
+    ModelFault.NOT_FOUND: (ModelNotFoundError, 404),
+    ModelFault.RATE_LIMIT: (ApiRateLimitError, 429),
+    ModelFault.SERVER: (ApiInternalServerError, 500),
+    ModelFault.TIMEOUT: (ApiResponseStalledError, None),
+    ModelFault.UNREACHABLE: (NetworkConnectionError, None),
 }
 
 
@@ -54,7 +54,7 @@ class TrialChat:
         """With `fixed`, every question has the temperature of `options`, whatever is asked for."""
         self.name = name
         self._options, self._window, self._watch, self._fixed = options, window, watch, fixed
-        self._patience = Patience(tries=tries)
+        self._patience = RetryPatience(tries=tries)
         self._models: dict[float, ChatModel] = {}
         self._stop = Event()
 
@@ -65,7 +65,7 @@ class TrialChat:
 
     async def ask(self, messages: Sequence[Message], schema: Schema, temperature: float) -> Reply:
         """One checked answer. Raises ModelError; cancelled, the call is given up within a second."""
-        model = _Watched(self._model(temperature), self._watch)
+        model = _WatchedModel(self._model(temperature), self._watch)
         try:
             return await in_thread(lambda: ask(model, messages, schema, self._patience, self._stop))
         except asyncio.CancelledError:
@@ -83,7 +83,7 @@ class TrialChat:
         return self._models[temperature]
 
 
-class _Watched(ChatModel):
+class _WatchedModel(ChatModel):
     """A model whose answers and refusals the watch of the trial's agent hears of, one by one."""
 
     def __init__(self, model: ChatModel, watch: AgentWatch | None) -> None:
@@ -107,29 +107,3 @@ class _Watched(ChatModel):
     @override
     def stop(self) -> None:
         self._inner.stop()
-
-
-async def in_thread[T](work: Callable[[], T]) -> T:
-    """Wait for work in a thread of its own, which neither a pool nor the end of the process waits for."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # ty: ignore[invalid-argument-type]
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except BaseException as raised:  # noqa: BLE001  it is raised where it is waited for
-            error = raised
-        with suppress(RuntimeError):  # the loop has been closed: no one waits any more
-            loop.call_soon_threadsafe(settle, result, error)
-
-    Thread(target=run, name="chat", daemon=True).start()
-    return await done

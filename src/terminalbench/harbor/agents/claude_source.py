@@ -102,7 +102,7 @@ async def install_source(
     """Fetch `source` into the sandbox, install what is a package, and say where its pieces are."""
     if source.paths is not None:
         return await _install_folders(agent, environment, source.paths)
-    steps = _Steps(agent, environment, ROOT)
+    steps = _InstallSteps(agent, environment, ROOT)
     if source.git is not None and source.ref is not None:
         fetched = await steps.check_out(source.git, source.ref)
     else:
@@ -123,7 +123,7 @@ async def _install_folders(
             continue
         done[path] = server
         name = re.sub(r"[^A-Za-z0-9_-]", "_", server)
-        steps = _Steps(agent, environment, ROOT / f"{len(done)}-{name}")
+        steps = _InstallSteps(agent, environment, ROOT / f"{len(done)}-{name}")
         fetched = await steps.upload(path)
         locations[server], installed = await steps.settle(())
         records[server] = {**fetched, **installed}
@@ -131,7 +131,7 @@ async def _install_folders(
     return InstalledSource(Locations(by_server=locations), {"paths": records, "sha256": content})
 
 
-class _Steps:
+class _InstallSteps:
     """Shell steps in the sandbox as root, which bring a source to `root`/src and its packages to `root`/venv.
 
     Each runs under `set -e`; its output goes to one log there, its answer comes back on descriptor 3.

@@ -29,7 +29,7 @@ _PER_MESSAGE = 8
 _TIGHTER = 0.75
 
 
-class Ending(StrEnum):
+class DialogueEnding(StrEnum):
     """Why a conversation is over."""
 
     FINISHED = "finished"
@@ -72,7 +72,7 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Call:
+class DialogueCall:
     """A call of the model, to be answered. With a `problem` it is not run: that is its answer."""
 
     id: str
@@ -83,7 +83,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Limits:
+class DialogueLimits:
     """Where a conversation ends. `window_tokens` is what may be sent; None is no limit."""
 
     window_tokens: int
@@ -99,13 +99,13 @@ class Dialogue:
     system: str
     instruction: str
     tools: Sequence[Tool]
-    limits: Limits
+    limits: DialogueLimits
     count: Callable[[str], int]
     native: bool = True
     turns: int = 0
     tokens: int = 0
     finish: str = "finish"
-    ending: Ending | None = None
+    ending: DialogueEnding | None = None
     left_out: int = 0
     _history: list[Message] = field(default_factory=list)
     _nudges: int = 0
@@ -121,7 +121,7 @@ class Dialogue:
             return None
         limit = self.limits.window_tokens
         if self._size(self._sent()) > limit and not self._shorten():
-            self.ending = Ending.CONTEXT
+            self.ending = DialogueEnding.CONTEXT
             return None
         sent = self._sent()
         self._asked = self._size(sent, 1.0)
@@ -140,7 +140,7 @@ class Dialogue:
         self._factor = min(4.0, self._factor / _TIGHTER)
         return self._shorten()
 
-    def heard(self, reply: ChatReply) -> list[Call]:
+    def heard(self, reply: ChatReply) -> list[DialogueCall]:
         """Take down an answer; the calls in it, in order. Without any the model is asked to act."""
         self.turns += 1
         self._counted(reply)
@@ -156,10 +156,10 @@ class Dialogue:
         if not calls and self._nudges < NUDGES:
             self._history.append({"role": "user", "content": self._nudge(reply)})
         elif not calls:
-            self.ending = Ending.STALLED
+            self.ending = DialogueEnding.STALLED
         return calls
 
-    def answered(self, call: Call, output: str) -> str:
+    def answered(self, call: DialogueCall, output: str) -> str:
         """Take down the result of a call; what the model is shown of it."""
         mark = json.dumps([call.name, call.arguments, output], sort_keys=True, default=str)
         self._recent.append(mark)
@@ -167,7 +167,7 @@ class Dialogue:
         if same == SAME:
             output += f"\n[You have made exactly this call {same} times with the same result: try something else.]"
         if same >= GIVEN_UP:
-            self.ending = Ending.REPEATING
+            self.ending = DialogueEnding.REPEATING
         if call.served is None:
             message: Message = {"role": "user", "content": f"Result of {call.name or 'the call'}:\n{output}"}
         else:
@@ -175,18 +175,18 @@ class Dialogue:
             message |= {"tool_call_id": call.served.id} if call.served.id else {}
         self._history.append(message)
         if call.name == self.finish and call.problem is None:
-            self.ending = Ending.FINISHED
+            self.ending = DialogueEnding.FINISHED
         return output
 
-    def _over(self, elapsed_sec: float) -> Ending | None:
+    def _over(self, elapsed_sec: float) -> DialogueEnding | None:
         limits = self.limits
         if self.turns >= limits.turns:
-            return Ending.TURNS
+            return DialogueEnding.TURNS
         if limits.tokens is not None and self.tokens >= limits.tokens:
-            return Ending.TOKENS
-        return Ending.TIME if limits.seconds is not None and elapsed_sec >= limits.seconds else None
+            return DialogueEnding.TOKENS
+        return DialogueEnding.TIME if limits.seconds is not None and elapsed_sec >= limits.seconds else None
 
-    def _calls(self, reply: ChatReply) -> list[Call]:
+    def _calls(self, reply: ChatReply) -> list[DialogueCall]:
         if reply.tool_calls:
             found = [(call.name, call.arguments, None, call) for call in reply.tool_calls]
         else:
@@ -194,7 +194,7 @@ class Dialogue:
             found = [(call.name, call.arguments, call.problem, None) for call in written]
         return [self._call(f"call-{self.turns}-{number}", *one) for number, one in enumerate(found, 1)]
 
-    def _call(self, id_: str, name: str, given: Any, problem: str | None, served: ToolCall | None) -> Call:
+    def _call(self, id_: str, name: str, given: Any, problem: str | None, served: ToolCall | None) -> DialogueCall:
         arguments: Mapping[str, Any] = {}
         tool = next((tool for tool in self.tools if tool.name == name), None)
         try:
@@ -205,7 +205,7 @@ class Dialogue:
             problem = f'there is no tool "{name}"; there are {", ".join(tool.name for tool in self.tools)}'
         elif problem is None and tool is not None:
             problem = tool.problem(arguments)
-        return Call(id_, name, arguments, problem, served)
+        return DialogueCall(id_, name, arguments, problem, served)
 
     def _nudge(self, reply: ChatReply) -> str:
         cut = "Your answer was cut off: it was too long. " if reply.cut_off else ""

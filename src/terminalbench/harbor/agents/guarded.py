@@ -2,8 +2,8 @@
 
 The model has no tools: what it says becomes artifacts, and only guards run commands, in the trial's environment. The
 run is traced in `<trial>/workflow/`, by this process. Done, it leaves the accepted patch in the tree; at the time limit
-the best so far; exhausted or fatal, the tree as it was. What a provider does ends the trial as it ends those of other
-agents, and leaves nothing.
+the best so far; exhausted or fatal, the tree as it was, or with `submit_best` the best so far. What a provider does
+ends the trial as it ends those of other agents, and leaves nothing.
 """
 
 import asyncio
@@ -26,34 +26,34 @@ from terminalbench.errors import TbenchError
 from terminalbench.faults import ErrorClass
 from terminalbench.files import write_bytes
 from terminalbench.harbor.agent_watch import current_watch
-from terminalbench.harbor.agents.chat import TrialChat, in_thread, provider_error
+from terminalbench.harbor.agents.chat import TrialChat, provider_error
 from terminalbench.harbor.agents.patch import metadata_of, workdir_of
-from terminalbench.harbor.agents.tape import Tape
+from terminalbench.harbor.agents.trace_recorder import TraceRecorder
 from terminalbench.harbor.agents.workspace import TrialWorkspace
-from terminalbench.harbor.attempts import ATTEMPT
+from terminalbench.harbor.attempt_numbers import ATTEMPT
 from terminalbench.harbor.progress import TellsProgress
 from terminalbench.harbor.read.error_classes import error_class
-from terminalbench.llm.model import Fault, ModelError, Options
+from terminalbench.llm.model import ModelError, ModelFault, Options
 from terminalbench.version import __version__
 from terminalbench.workflow import context as repository_context
-from terminalbench.workflow.attempt import Given, Ports
+from terminalbench.workflow.apart import GuardFaultError, in_thread
+from terminalbench.workflow.attempt import Ports, WorkflowInput
 from terminalbench.workflow.engine import Engine
 from terminalbench.workflow.generators import Patch, answer_of
 from terminalbench.workflow.load import from_texts
 from terminalbench.workflow.model import Artifact, Workflow
 from terminalbench.workflow.patches import changes
 from terminalbench.workflow.prompts import context_budget, longest_answer
-from terminalbench.workflow.trace import Ending, patch_file
+from terminalbench.workflow.trace import WorkflowEnding, patch_file
 
 _LEAVE_SEC = 20.0
 """How long leaving the best patch may take when the trial is being ended."""
 _EARLY_SEC = 0.5
-_LEFT = (Ending.DONE, Ending.TIME)
-"""The endings that leave a patch in the tree."""
+_GIVEN_UP = (WorkflowEnding.EXHAUSTED, WorkflowEnding.FATAL)
 
 
 class WorkflowBrokenError(RuntimeError):
-    """Code of the workflow failed, of a guard or of the engine: an error of the bench, never of the model."""
+    """Our code failed, of a guard or of the engine: an error of the bench, never of the model."""
 
 
 class GuardedOptions(AgentOptions):
@@ -86,7 +86,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
 
     def __init__(self, logs_dir: Path, *args: Any, **kwargs: Any) -> None:
         super().__init__(logs_dir, *args, **kwargs)
-        self._tape: Tape | None = None
+        self._tape: TraceRecorder | None = None
         self._began = 0.0
         self._seed = self.options.seed if self.options.seed is not None else self.options.run_seed
 
@@ -125,14 +125,16 @@ class GuardedAgent(BaseAgent, TellsProgress):
         try:
             await self._ready(temperatures)
         except ModelError as error:
-            raise (provider_error(error) if error.fault is not Fault.MISSING else RuntimeError(str(error))) from error
+            raise (
+                provider_error(error) if error.fault is not ModelFault.MISSING else RuntimeError(str(error))
+            ) from error
 
     async def _ready(self, temperatures: list[float]) -> None:
         """Find out what would make every question fail; the seed of the run is not sent to a model that takes none."""
         try:
             await self._chat().ready(temperatures)
         except ModelError as error:
-            if error.fault is not Fault.MISSING or self.options.seed is not None or self._seed is None:
+            if error.fault is not ModelFault.MISSING or self.options.seed is not None or self._seed is None:
                 raise
             self._seed = None
             await self._chat().ready(temperatures)
@@ -167,7 +169,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
         """Run the workflow to one of its endings; `populate_context_post_run` fills `context` when it is over."""
         self._began = asyncio.get_running_loop().time()
         who = Agent(name=self.name(), version=self.version(), model_name=self.model_name)
-        tape = self._tape = Tape(self.logs_dir.parent, who, instruction, self.tell)
+        tape = self._tape = TraceRecorder(self.logs_dir.parent, who, instruction, self.tell)
         workflow = self._workflow
         tape.metadata = {
             "workflow": workflow.name,
@@ -179,22 +181,25 @@ class GuardedAgent(BaseAgent, TellsProgress):
         try:
             language = metadata_of(environment).get("language")
             await self._run(tape, workspace, instruction, language if isinstance(language, str) else None)
+        except GuardFaultError as error:
+            tape.metadata |= {"ending": WorkflowEnding.ERROR.value, "guard": error.guard, "reason": str(error)}
+            raise
         except Exception as error:
             name, said = type(error).__name__, str(error)
             if isinstance(error, TbenchError) or error_class(name, said, "agent") is not ErrorClass.AGENT_CRASH:
                 raise
-            tape.metadata |= {"ending": Ending.ERROR.value, "reason": f"{name}: {said}"}
+            tape.metadata |= {"ending": WorkflowEnding.ERROR.value, "reason": f"{name}: {said}"}
             raise WorkflowBrokenError(f"a guard or the engine failed: {name}: {said}") from error
         finally:
             await workspace.close()
 
-    async def _run(self, tape: Tape, workspace: TrialWorkspace, task: str, language: str | None) -> None:
+    async def _run(self, tape: TraceRecorder, workspace: TrialWorkspace, task: str, language: str | None) -> None:
         chat = self._chat()
         window = await in_thread(chat.context_tokens)
         seen = await repository_context.build(workspace, task, context_budget(window), language=language)
         spoken = str(seen.language or language or "")
         tape.metadata |= {"context_hash": seen.hash, "language": spoken}
-        given = Given(
+        given = WorkflowInput(
             task=task,
             context=seen.text,
             context_hash=seen.hash,
@@ -210,19 +215,20 @@ class GuardedAgent(BaseAgent, TellsProgress):
             result = await engine.run()
         except asyncio.CancelledError:
             tape.metadata["ending"] = engine.cancelled_as.value
-            if engine.cancelled_as is Ending.TIME:
+            if engine.cancelled_as is WorkflowEnding.TIME:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._leave(tape, workspace, engine.best), _LEAVE_SEC)
             raise
         except ModelError as error:
-            tape.metadata |= {"ending": Ending.ERROR.value, "reason": str(error)}
+            tape.metadata |= {"ending": WorkflowEnding.ERROR.value, "reason": str(error)}
             raise provider_error(error) from error
         finally:
             if timer is not None:
                 timer.cancel()
         told = {"ending": result.ending.value, "step": result.step, "guard": result.guard, "reason": result.reason}
         tape.metadata |= {name: value for name, value in told.items() if value is not None}
-        await self._leave(tape, workspace, result.patch if result.ending in _LEFT else None)
+        tape.metadata |= {"best_submitted": True} if result.patch is not None and result.ending in _GIVEN_UP else {}
+        await self._leave(tape, workspace, result.patch)
 
     def _at_limit(self, engine: Engine) -> asyncio.TimerHandle | None:
         """From shortly before its time limit on, a cancellation is Harbor's word that the time is over."""
@@ -230,11 +236,11 @@ class GuardedAgent(BaseAgent, TellsProgress):
             return None
 
         def over() -> None:
-            engine.cancelled_as = Ending.TIME
+            engine.cancelled_as = WorkflowEnding.TIME
 
         return asyncio.get_running_loop().call_at(self._began + max(0.0, self.limit_sec - _EARLY_SEC), over)
 
-    async def _leave(self, tape: Tape, workspace: TrialWorkspace, patch: Artifact | None) -> None:
+    async def _leave(self, tape: TraceRecorder, workspace: TrialWorkspace, patch: Artifact | None) -> None:
         """Leave the base with the patch in it, and a copy of it beside the trace."""
         answer = answer_of(patch) if patch is not None else None
         if not isinstance(answer, Patch):

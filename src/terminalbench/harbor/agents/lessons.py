@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.lessons import OPTION, draw, read_snapshot, task_key, with_lessons
-from terminalbench.harbor.attempts import ATTEMPT
+from terminalbench.harbor.attempt_numbers import ATTEMPT
 from terminalbench.harbor.read.delivery import LESSONS
 from terminalbench.harbor.read.result_file import TrialConfig
 from terminalbench.json_files import decode_plain, write_json
@@ -28,7 +28,7 @@ _SIZE_LIMIT = 16 << 20
 type Run = Callable[..., Awaitable[None]]
 
 
-class Wrapped(BaseModel):
+class WrappedAgent(BaseModel):
     """What the wrapper is told: the agent as Harbor would be, the snapshot with its digest, the seed of the draw."""
 
     model_config = ConfigDict(extra="forbid")
@@ -53,10 +53,10 @@ class LessonsAgent(BaseAgent):
         **options: Any,
     ) -> Any:
         """The agent itself, which Harbor then sets up and runs."""
-        told = Wrapped.model_validate(options.pop(OPTION, None))
+        told = WrappedAgent.model_validate(options.pop(OPTION, None))
         config = AgentConfig.model_validate({**told.agent, "model_name": model_name, "env": extra_env or {}})
         agent = AgentFactory.create_agent_from_config(config, logs_dir=logs_dir, **options)
-        _Given(agent, told, logs_dir.parent).begin()
+        _TrialLessons(agent, told, logs_dir.parent).begin()
         return agent
 
     @classmethod
@@ -64,7 +64,7 @@ class LessonsAgent(BaseAgent):
     def preflight(cls, kwargs: dict[str, Any] | None = None, env: Mapping[str, str] | None = None) -> None:
         """As the agent itself checks its options."""
         options = dict(kwargs or {})
-        told = Wrapped.model_validate(options.pop(OPTION, None))
+        told = WrappedAgent.model_validate(options.pop(OPTION, None))
         config = AgentConfig.model_validate(told.agent)
         AgentFactory.get_agent_class_from_config(config).preflight(kwargs=options, env=env)
 
@@ -86,10 +86,10 @@ class LessonsAgent(BaseAgent):
         """Never called: Harbor has the agent itself."""
 
 
-class _Given:
+class _TrialLessons:
     """The lessons of one trial."""
 
-    def __init__(self, agent: Any, told: Wrapped, trial_dir: Path) -> None:
+    def __init__(self, agent: Any, told: WrappedAgent, trial_dir: Path) -> None:
         self._agent, self._told, self._trial_dir = agent, told, trial_dir
         self._section: list[str] | None = None
 

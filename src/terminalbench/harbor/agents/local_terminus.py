@@ -8,12 +8,13 @@ from harbor.environments.base import BaseEnvironment
 from harbor.llms.base import BaseLLM, LLMResponse, OutputLengthExceededError, UsageInfo
 from harbor.llms.lite_llm import LiteLLM
 
-from terminalbench.harbor.agents.chat import in_thread, provider_error
+from terminalbench.harbor.agents.chat import provider_error
 from terminalbench.llm.local.gguf import read_model_file
-from terminalbench.llm.local.lease import Lease, lease
+from terminalbench.llm.local.lease import ServerLease, lease
 from terminalbench.llm.local.sizing import window_of
 from terminalbench.llm.local.spec import parse_local
-from terminalbench.llm.model import Fault, ModelError
+from terminalbench.llm.model import ModelError, ModelFault
+from terminalbench.workflow.apart import in_thread
 
 _NOT_YET = "http://127.0.0.1:9"
 """Where nothing listens: the server is known when the trial begins."""
@@ -55,12 +56,12 @@ class LocalTerminus(Terminus2):
 
     def __init__(self, logs_dir: Path, model_name: str | None = None, *args: Any, **kwargs: Any) -> None:
         self._spec = parse_local(model_name or "")
-        self._lease: Lease | None = None
+        self._lease: ServerLease | None = None
         model = read_model_file(self._spec.path)
         window = window_of(model, self._spec.num_ctx)
         if window < _LEAST_WINDOW:
             what = f"terminus-2 needs a window of {_LEAST_WINDOW} tokens or more, that of {model.name} is {window}"
-            raise ModelError(Fault.MISSING, what, hint="say a larger num_ctx, or take the agent ollama")
+            raise ModelError(ModelFault.MISSING, what, hint="say a larger num_ctx, or take the agent ollama")
         longest = min(_ANSWER, window // 4)
         told = {
             "max_input_tokens": window, "max_output_tokens": longest, "input_cost_per_token": 0.0,

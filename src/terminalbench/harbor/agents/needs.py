@@ -80,7 +80,7 @@ def not_installable(
     if environment.get("import_path") != LOCAL_SANDBOX:
         return None
     needs = agent.needs or ([_declared(agent)] if agent.installer else [])
-    there = _Surroundings(environment, arguments, tasks, given)
+    there = _JobSurroundings(environment, arguments, tasks, given)
     lacking = [need for need in needs if not any(there.is_given(thing) for thing in need["unless"])]
     if not lacking:
         return None
@@ -99,9 +99,9 @@ def _declared(agent: AgentInfo) -> SetupNeed:
 
 def _barred(hosts: set[str], environment: Mapping[str, Any]) -> dict[str, str]:
     """The hosts that the set-up does not reach, each with a clause on why."""
-    from terminalbench.sandbox.network.trial import PHASES, Settings
+    from terminalbench.sandbox.network.trial import PHASES, NetworkSettings
 
-    settings = Settings.read((environment.get("kwargs") or {}).get("network"))
+    settings = NetworkSettings.read((environment.get("kwargs") or {}).get("network"))
     policy = settings.phases.get(PHASES[0], OPEN)
     refused = {host for host in hosts if policy.refuses(host, 443)}
     found = {host: f"{host} is not allowed by run.network.setup" for host in refused}
@@ -133,7 +133,7 @@ def _advice(agent: AgentInfo, need: SetupNeed) -> str:
 
 
 @dataclass(frozen=True)
-class _Surroundings:
+class _JobSurroundings:
     """What the sandboxes of a job have, as far as it is known before they start."""
 
     environment: Mapping[str, Any]
@@ -168,13 +168,13 @@ class _Surroundings:
 
     def _image_may_hold(self, task: Path, thing: str) -> bool:
         """Whether the image of a task has it, or might: by a line of its Dockerfile, or as a service's."""
-        from terminalbench.sandbox.base import HOST
         from terminalbench.sandbox.compose.project import COMPOSE
         from terminalbench.sandbox.errors import Refused
         from terminalbench.sandbox.image.build import define
         from terminalbench.sandbox.image.needs import docker_image, image_to_use, says_host_base
         from terminalbench.sandbox.image.steps import BuildSource
         from terminalbench.sandbox.image.table import ImageTable
+        from terminalbench.sandbox.root_filesystem import HOST
 
         folder, kwargs = task / "environment", self.environment.get("kwargs") or {}
         name = thing.partition(">=")[0]
@@ -213,8 +213,8 @@ def _on_host(thing: str) -> bool:
 
 
 def _base_holds(base: str, name: str) -> bool:
-    from terminalbench.sandbox.base import IMAGE, SCRATCH
     from terminalbench.sandbox.images.store import ImageStore
+    from terminalbench.sandbox.root_filesystem import IMAGE, SCRATCH
 
     if base == SCRATCH:
         return False

@@ -34,17 +34,18 @@ from harbor.models.trajectories import (
 from pydantic import Field
 
 from terminalbench.harbor.agent_watch import current_watch
-from terminalbench.harbor.agents.chat import in_thread, provider_error
-from terminalbench.harbor.agents.dialogue import Call, Dialogue, Limits, Message
+from terminalbench.harbor.agents.chat import provider_error
+from terminalbench.harbor.agents.dialogue import Dialogue, DialogueCall, DialogueLimits, Message
 from terminalbench.harbor.agents.shell_tools import TOOLS, ShellTools
-from terminalbench.harbor.attempts import ATTEMPT
+from terminalbench.harbor.attempt_numbers import ATTEMPT
 from terminalbench.json_files import write_json
-from terminalbench.llm.ask import Patience
-from terminalbench.llm.local.lease import Lease, lease
+from terminalbench.llm.ask import RetryPatience
+from terminalbench.llm.local.lease import ServerLease, lease
 from terminalbench.llm.local.spec import is_local, parse_local
-from terminalbench.llm.model import RETRYABLE, Fault, ModelError, count_text
+from terminalbench.llm.model import RETRYABLE, ModelError, ModelFault, count_text
 from terminalbench.llm.ollama_server import WINDOW, ChatReply, OllamaServer, ServedModel, server_url
 from terminalbench.version import __version__
+from terminalbench.workflow.apart import in_thread
 
 _ANSWER = 4096
 _SYSTEM = """\
@@ -99,10 +100,10 @@ class OllamaAgent(BaseAgent):
     def __init__(self, logs_dir: Path, *args: Any, **kwargs: Any) -> None:
         super().__init__(logs_dir, *args, **kwargs)
         self._stop = Event()
-        self._lease: Lease | None = None
+        self._lease: ServerLease | None = None
         self._served: ServedModel | None = None
         self._record: _Record | None = None
-        self._patience = Patience(tries=self.options.tries)
+        self._patience = RetryPatience(tries=self.options.tries)
 
     @staticmethod
     @override
@@ -188,7 +189,7 @@ class OllamaAgent(BaseAgent):
             system=_SYSTEM.format(command_sec=options.command_sec),
             instruction=instruction,
             tools=TOOLS,
-            limits=Limits(self._window - self._answer, options.max_turns, options.max_tokens, options.max_sec),
+            limits=DialogueLimits(self._window - self._answer, options.max_turns, options.max_tokens, options.max_sec),
             count=count_text,
             native=native,
         )
@@ -205,14 +206,14 @@ class OllamaAgent(BaseAgent):
             try:
                 return await self._patiently(lambda body=body: self._server.chat(body, self._stop))
             except ModelError as error:
-                no_tools = error.fault is Fault.BAD_REQUEST and "does not support tools" in error.what
+                no_tools = error.fault is ModelFault.BAD_REQUEST and "does not support tools" in error.what
                 if no_tools and dialogue.native:
                     dialogue.without_tools()
-                elif error.fault is not Fault.TOO_LONG or not dialogue.too_long():
+                elif error.fault is not ModelFault.TOO_LONG or not dialogue.too_long():
                     raise
             sent = dialogue.request()
             if sent is None:
-                raise ModelError(Fault.TOO_LONG, "what is left of the conversation exceeds the context window")
+                raise ModelError(ModelFault.TOO_LONG, "what is left of the conversation exceeds the context window")
 
     def _body(self, dialogue: Dialogue, messages: list[Message] | None) -> dict[str, Any]:
         options: dict[str, Any] = {"num_ctx": self._window, "num_predict": self._answer, "seed": self._seed}
@@ -270,7 +271,7 @@ class _Record:
         self.metadata: dict[str, Any] = {}
         self._steps = [Step(step_id=1, timestamp=_now(), source="user", message=instruction)]
 
-    def heard(self, reply: ChatReply, calls: list[Call]) -> None:
+    def heard(self, reply: ChatReply, calls: list[DialogueCall]) -> None:
         """An answer of the model."""
         used, context = reply.usage, self._context
         step = Step(
@@ -293,7 +294,7 @@ class _Record:
         context.n_input_tokens = _sum(context.n_input_tokens, used.input_tokens, first=first)
         context.n_output_tokens = _sum(context.n_output_tokens, used.output_tokens, first=first)
 
-    def answered(self, call: Call, output: str) -> None:
+    def answered(self, call: DialogueCall, output: str) -> None:
         """The result of one of its calls."""
         step = self._steps[-1]
         result = ObservationResult(source_call_id=call.id, content=output)

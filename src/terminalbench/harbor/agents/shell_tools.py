@@ -4,7 +4,7 @@ import shlex
 
 from harbor.environments.base import BaseEnvironment
 
-from terminalbench.harbor.agents.dialogue import Call, Tool
+from terminalbench.harbor.agents.dialogue import DialogueCall, Tool
 
 _LARGEST_FILE = 64_000
 _KILL_SEC = 5
@@ -31,7 +31,7 @@ class ShellTools:
         self._command_sec = command_sec
         self._half = output_chars // 2
 
-    async def perform(self, call: Call) -> str:
+    async def perform(self, call: DialogueCall) -> str:
         """What a call gives."""
         if call.problem is not None:
             return f"Error: {call.problem}. Nothing was run."

@@ -37,7 +37,7 @@ from harbor.models.trial.paths import TrialPaths
 
 from terminalbench.harbor.agents.simulated_draws import (
     AttemptBook,
-    Claim,
+    AttemptClaim,
     Identity,
     Luck,
     SimulatedOptions,
@@ -46,7 +46,7 @@ from terminalbench.harbor.agents.simulated_draws import (
     probability_for,
     taught,
 )
-from terminalbench.harbor.attempts import ATTEMPT, first_wave
+from terminalbench.harbor.attempt_numbers import ATTEMPT, first_wave
 from terminalbench.json_files import write_json
 from terminalbench.version import __version__
 
@@ -78,7 +78,7 @@ class SimulatedAgent(BaseAgent):
 
     def __init__(self, logs_dir: Path, *args: Any, **kwargs: Any) -> None:
         super().__init__(logs_dir, *args, **kwargs)
-        self._claim: Claim | None = None
+        self._claim: AttemptClaim | None = None
         self._solver: OracleAgent | None = None
 
     @staticmethod
@@ -111,13 +111,13 @@ class SimulatedAgent(BaseAgent):
             "intended": "crash" if luck.crash_step else "solve" if luck.solves else "fail",
             "cost_is_simulated": True,
         }
-        tape = _Tape(self, model, instruction, context)
+        tape = _StepRecorder(self, model, instruction, context)
         try:
             await self._act(environment, luck, tape)
         finally:
             tape.save()
 
-    async def _act(self, environment: BaseEnvironment, luck: Luck, tape: "_Tape") -> None:
+    async def _act(self, environment: BaseEnvironment, luck: Luck, tape: "_StepRecorder") -> None:
         for number in range(1, luck.steps + 1):
             await asyncio.sleep(luck.delay_sec / luck.steps)
             if number == luck.crash_step:
@@ -145,14 +145,14 @@ class SimulatedAgent(BaseAgent):
         text = printed.read_text(errors="replace")[-4000:] if printed.exists() else ""
         return f"exit {status.read_text().strip() if status.exists() else 0}\n{text}"
 
-    def _claimed(self, task: Task, model: str) -> Claim:
+    def _claimed(self, task: Task, model: str) -> AttemptClaim:
         """This trial's attempt: claimed once, also when a task has several steps."""
         if self._claim is None:
             trial_dir, cell = self.logs_dir.parent, cell_of(task.name, model, self.options)
             self._claim = self._book(trial_dir.parent).claim(cell, trial_dir.name)
             if told := self.extra_env.get(ATTEMPT):
                 before = self._ran_before(trial_dir.parent, cell, int(told))
-                self._claim = Claim(int(told), self._claim.retry + before)
+                self._claim = AttemptClaim(int(told), self._claim.retry + before)
         return self._claim
 
     def _book(self, job_dir: Path) -> AttemptBook:
@@ -167,7 +167,7 @@ class SimulatedAgent(BaseAgent):
         return sum(self._book(folder).finished(cell, attempt) for folder in waves)
 
 
-class _Tape:
+class _StepRecorder:
     """Records steps in the trajectory and in Harbor's context."""
 
     def __init__(self, agent: SimulatedAgent, model: str, instruction: str, context: AgentContext) -> None:

@@ -124,7 +124,7 @@ def draw(options: SimulatedOptions, identity: Identity, chance: float) -> Luck:
     )
 
 
-class Claim(NamedTuple):
+class AttemptClaim(NamedTuple):
     """Which attempt at its task a trial is, from 1, and how often Harbor has tried this trial before."""
 
     attempt: int
@@ -138,20 +138,20 @@ class AttemptBook:
     """
 
     def __init__(self, job_dir: Path) -> None:
-        self._trials: dict[str, dict[str, Claim]] = {}
+        self._trials: dict[str, dict[str, AttemptClaim]] = {}
         for result in sorted(job_dir.glob("*/result.json")):
             match _kept_metadata(result):
                 case {"simulated": True, "cell": str(cell), "attempt": int(attempt), "retry": int(retry)}:
-                    self._trials.setdefault(cell, {})[result.parent.name] = Claim(attempt, retry)
+                    self._trials.setdefault(cell, {})[result.parent.name] = AttemptClaim(attempt, retry)
 
-    def claim(self, cell: str, trial: str) -> Claim:
+    def claim(self, cell: str, trial: str) -> AttemptClaim:
         """The number of `trial`, which begins now."""
         trials = self._trials.setdefault(cell, {})
         if trial in trials:
-            trials[trial] = Claim(trials[trial].attempt, trials[trial].retry + 1)
+            trials[trial] = AttemptClaim(trials[trial].attempt, trials[trial].retry + 1)
         else:
             taken = {claim.attempt for claim in trials.values()}
-            trials[trial] = Claim(next(n for n in range(1, len(taken) + 2) if n not in taken), 0)
+            trials[trial] = AttemptClaim(next(n for n in range(1, len(taken) + 2) if n not in taken), 0)
         return trials[trial]
 
     def finished(self, cell: str, attempt: int) -> int:

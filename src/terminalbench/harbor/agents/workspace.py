@@ -21,7 +21,7 @@ from terminalbench.errors import TbenchError
 from terminalbench.files import write_bytes
 from terminalbench.harbor.verifier import EnvironmentBrokenError
 from terminalbench.workflow import tree as scripts
-from terminalbench.workflow.model import Ran
+from terminalbench.workflow.model import CommandRun
 
 Changes = Mapping[str, bytes | None]
 _GIT_SEC = 900
@@ -52,7 +52,7 @@ class TrialWorkspace:
         self._environment = environment
         self._folder = tempfile.TemporaryDirectory(prefix="tbench-workspace-", ignore_cleanup_errors=True)
         self._archive = Path(self._folder.name) / "base.tar"
-        self._base: dict[str, scripts.Entry] = {}
+        self._base: dict[str, scripts.TreeEntry] = {}
         self._places: dict[str, tuple[int, int]] = {}
         self._patched = False
 
@@ -110,7 +110,7 @@ class TrialWorkspace:
                     found[path] = archive.read(place[1])
         return found
 
-    async def run(self, command: Sequence[str], *, timeout_sec: float, files: Changes | None = None) -> Ran:
+    async def run(self, command: Sequence[str], *, timeout_sec: float, files: Changes | None = None) -> CommandRun:
         """Run a command on the base with `files` over it. What it leaves running is ended; then the tree is reset."""
         if files:
             await self._script(scripts.checkout(self.tree), scripts.attempt(files, self._base))
@@ -122,7 +122,7 @@ class TrialWorkspace:
         finally:
             await self._script(scripts.reset(self.tree))
 
-    async def _ran(self, command: Sequence[str], timeout_sec: float) -> Ran:
+    async def _ran(self, command: Sequence[str], timeout_sec: float) -> CommandRun:
         out, err = f"{self.tree.keep}/out", f"{self.tree.keep}/err"
         inner = shlex.quote(scripts.inside(self.tree, command))
         # `timeout` leads a process group, whose stragglers must not write into the tree of the next attempt.
@@ -134,7 +134,7 @@ class TrialWorkspace:
         limit = int(timeout_sec) + _KILL_SEC + _GRACE_SEC
         done = await self._environment.exec(script, cwd=self.tree.root, timeout_sec=limit)
         stopped = done.return_code in (124, 137)  # at its limit, or killed because it would not stop
-        return Ran(None if stopped else done.return_code, done.stdout or "", done.stderr or "")
+        return CommandRun(None if stopped else done.return_code, done.stdout or "", done.stderr or "")
 
     async def diff(self, files: Changes) -> str:
         """What git says has changed when `files` are written over the base. Where that is no text: a binary patch."""
@@ -182,9 +182,9 @@ class TrialWorkspace:
             raise EnvironmentBrokenError(f"what the workflow's tests did has destroyed its git folder: {said}")
         raise WorkspaceError(f"git failed in the environment (exit {ran.code}): {said}")
 
-    async def _exec(self, script: str) -> Ran:
+    async def _exec(self, script: str) -> CommandRun:
         done = await self._environment.exec(script, cwd="/", timeout_sec=_GIT_SEC)
-        return Ran(done.return_code, done.stdout or "", done.stderr or "")
+        return CommandRun(done.return_code, done.stdout or "", done.stderr or "")
 
 
 def _said(*texts: str | None) -> str:

@@ -17,7 +17,7 @@ DECLARED = "declared"
 """The source of a likely cost that the experiment file declares."""
 
 
-class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+class TrialRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a trial may not start: never, or not before what it `waits_for`."""
 
     reason: str
@@ -30,7 +30,7 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.waits_for is None
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownCost(msgspec.Struct, frozen=True):
     """What tries cost whose cost is known. `trials` are those among them that say what a trial costs.
 
     One that broke before it cost anything says nothing.
@@ -39,12 +39,12 @@ class Known(msgspec.Struct, frozen=True):
     trials: int = 0
     usd: float = 0.0
 
-    def and_one(self, usd: float, *, measured: bool = True) -> "Known":
+    def and_one(self, usd: float, *, measured: bool = True) -> "KnownCost":
         """With one try more."""
-        return Known(self.trials + (measured or usd > 0), self.usd + usd)
+        return KnownCost(self.trials + (measured or usd > 0), self.usd + usd)
 
 
-class Likely(msgspec.Struct, frozen=True, omit_defaults=True):
+class LikelyCost(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a trial of a profile probably costs before one of the batch has said so, and who says it."""
 
     usd: float
@@ -75,10 +75,10 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
     turn: Turn = Turn.NOW
     to_start: int = 0
     running: dict[str, float] = {}
-    known: Known = Known()
+    known: KnownCost = KnownCost()
     unknown: int = 0
-    likely: Likely | None = None
-    closed: Refusal | None = None
+    likely: LikelyCost | None = None
+    closed: TrialRefusal | None = None
 
     @property
     def price_usd(self) -> float | None:

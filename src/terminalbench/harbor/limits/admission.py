@@ -14,7 +14,7 @@ import msgspec
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.harbor.limits.control import Control, ControlFile
-from terminalbench.harbor.limits.gate import Gate, GateState, Refusal
+from terminalbench.harbor.limits.gate import Gate, GateState, TrialRefusal
 from terminalbench.harbor.limits.pacing import draw, retry_at
 from terminalbench.records.event import WaitKind
 from terminalbench.records.values import stamp
@@ -42,11 +42,11 @@ class Wait:
         return POLL_SEC if self.until is None else max(0.01, min(POLL_SEC, self.until - now))
 
 
-class Door(Protocol):
+class AdmissionPort(Protocol):
     """What lets the trials of one Harbor process in: `Admission`, or where its files are elsewhere, who asks it."""
 
     def now(self) -> float: ...
-    def ask(self, trial: str, lane: str) -> Wait | Refusal | None: ...
+    def ask(self, trial: str, lane: str) -> Wait | TrialRefusal | None: ...
     def withdraw(self, trial: str) -> None: ...
     def settle(self, trial: str, cost_usd: float | None, *, measured: bool = False, again: bool = False) -> None: ...
     def left(self, trial: str) -> None: ...
@@ -77,7 +77,7 @@ class Admission:
         """The time by the gate's clock, as it was last read."""
         return self._clock.now()
 
-    def ask(self, trial: str, lane: str) -> Wait | Refusal | None:
+    def ask(self, trial: str, lane: str) -> Wait | TrialRefusal | None:
         """Let a trial in (None), or say what it waits for, or why it may never start.
 
         Where gate or orders cannot be read, it is let in, and the error is raised to be told.
@@ -107,7 +107,7 @@ class Admission:
             self._give_back(trial)
         self.left(trial)
         if stopped is not None:
-            return Refusal(stopped, ExclusionKind.STOPPED)
+            return TrialRefusal(stopped, ExclusionKind.STOPPED)
         if refusal is None or refusal.waits_for is None:
             return refusal
         return Wait(refusal.waits_for, refusal.reason)

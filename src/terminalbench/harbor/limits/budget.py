@@ -13,8 +13,8 @@ from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.harbor.limits.accounts import (
     SMALL_USD,
     Account,
-    Known,
-    Refusal,
+    KnownCost,
+    TrialRefusal,
     Turn,
     exceeded,
     fair_shares,
@@ -96,26 +96,28 @@ class GateState(msgspec.Struct, omit_defaults=True):
         """What was spent, in words."""
         return spent_words(self.known_usd, self.unknown, self.spent_usd - self.known_usd)
 
-    def refusal(self, profile: str, now: float) -> Refusal | None:
+    def refusal(self, profile: str, now: float) -> TrialRefusal | None:
         """Why a trial of this profile may not start, for now or for good; None when it may."""
         if self.deadline is not None and now >= self.deadline:
             whose = f"of the shared gate {self.shared}" if self.shared else "(run.run_timeout_sec)"
-            return Refusal(f"the deadline {whose} has passed", ExclusionKind.DEADLINE)
+            return TrialRefusal(f"the deadline {whose} has passed", ExclusionKind.DEADLINE)
         if self.budget_usd is None or profile in self.free:
             return None
-        return _Question(self, profile, self.budget_usd).refusal()
+        return _BudgetQuestion(self, profile, self.budget_usd).refusal()
 
-    def why_closed(self, profile: str, now: float) -> Refusal | None:
+    def why_closed(self, profile: str, now: float) -> TrialRefusal | None:
         """Why no trial of this profile starts any more, or None while one may, now or when others have ended."""
         refusal = self.refusal(profile, now)
         return refusal if refusal is not None and refusal.final else None
 
-    def why_shut(self, now: float) -> Refusal | None:
+    def why_shut(self, now: float) -> TrialRefusal | None:
         """Why nothing starts any more, whatever the profile: the deadline, or a budget that is spent."""
         if self.deadline is not None and now >= self.deadline:
             return self.refusal("", now)
         spent = self.budget_usd is not None and self.spent_usd >= self.budget_usd - SMALL_USD
-        return Refusal(f"{self.budget_name} is used up ({self.spent_said})", ExclusionKind.BUDGET) if spent else None
+        return (
+            TrialRefusal(f"{self.budget_name} is used up ({self.spent_said})", ExclusionKind.BUDGET) if spent else None
+        )
 
     def hold_usd(self, profile: str) -> float:
         """What a trial that starts now holds until it ends: its probable cost; of an unknown one no more than fits."""
@@ -126,14 +128,14 @@ class GateState(msgspec.Struct, omit_defaults=True):
             return price
         if self.budget_usd is None:
             return self.guess_usd
-        return min(self.guess_usd, _Question(self, profile, self.budget_usd).room_usd)
+        return min(self.guess_usd, _BudgetQuestion(self, profile, self.budget_usd).room_usd)
 
     def affords(self, profile: str) -> int | None:
         """How many more trials of a profile its share has room for; None: no limit, or its cost is not known."""
         price = self.account(profile).price_usd
         if self.budget_usd is None or profile in self.free or not price:
             return None
-        question = _Question(self, profile, self.budget_usd)
+        question = _BudgetQuestion(self, profile, self.budget_usd)
         return int(max(0.0, question.room_usd + SMALL_USD) / price)
 
     def let_in_at(self, trial: str, lane: str) -> float:
@@ -142,7 +144,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
         return start_at(found, draw(self.seed, lane, found.level, trial))
 
 
-class _Question:
+class _BudgetQuestion:
     """Whether one more trial of `profile` may start, beside all that the accounts hold and want."""
 
     def __init__(self, state: GateState, profile: str, budget_usd: float) -> None:
@@ -200,11 +202,11 @@ class _Question:
         """What the profile may use now, at most."""
         return max(self._room(self.profile), self._unclaimed(self.profile), 0.0)
 
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> TrialRefusal | None:
         own, name = self.own, self.profile
         if own.price_usd is None and own.running:
             said = f"no trial of {name} has told its cost yet: one at a time until one does"
-            return Refusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
+            return TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
         fits = self.left > -SMALL_USD and own.fits(self._room(name))
         if fits or next(self._left_overs(), None) == name:
             return None
@@ -212,7 +214,7 @@ class _Question:
             return self._used_up()
         if own.running:
             said = f"running trials hold the rest of {self.state.budget_name}"
-            return Refusal(said, ExclusionKind.BUDGET, WaitKind.BUDGET)
+            return TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.BUDGET)
         first = next(self._left_overs(), None)
         wanting = [key for key, claim in self.claims.items() if claim > SMALL_USD or key == first]
         later = [key for key in wanting if self.accounts[key].turn is Turn.LATER]
@@ -222,7 +224,7 @@ class _Question:
         if not others:
             return self._used_up()
         said = f"{name} has used its share of {self.state.budget_name}; waiting for what {_names(others)} may leave"
-        return Refusal(said, ExclusionKind.BUDGET, WaitKind.SHARE)
+        return TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.SHARE)
 
     def _may_leave(self, key: str, first: str | None) -> bool:
         """Whether another may give something back, or has to be let in first."""
@@ -235,16 +237,16 @@ class _Question:
         source = f" ({likely})" if likely is not None and not self.own.known.trials else ""
         return f"; another trial probably costs {dollars(price)}{source}"
 
-    def _used_up(self) -> Refusal:
+    def _used_up(self) -> TrialRefusal:
         left = self.budget_usd - self.state.spent_usd > SMALL_USD
         said = f"{self.state.budget_name} is used up ({self.state.spent_said}{self._another() if left else ''})"
-        return Refusal(said, ExclusionKind.BUDGET)
+        return TrialRefusal(said, ExclusionKind.BUDGET)
 
-    def _share_used_up(self, later: list[str]) -> Refusal:
+    def _share_used_up(self, later: list[str]) -> TrialRefusal:
         own = self.own
         spent = spent_words(own.known.usd, own.unknown, own.spent_usd(self.guess) - own.known.usd)
         said = f"the share of {self.profile} in {self.state.budget_name} is used up ({spent}"
-        return Refusal(f"{said}{self._another()}); the rest is kept for {_names(later)}", ExclusionKind.BUDGET)
+        return TrialRefusal(f"{said}{self._another()}); the rest is kept for {_names(later)}", ExclusionKind.BUDGET)
 
 
 def _names(keys: list[str]) -> str:
@@ -254,18 +256,18 @@ def _names(keys: list[str]) -> str:
     return " and ".join([", ".join(named)] * bool(own) + ["other batches"] * (len(own) < len(keys)))
 
 
-class Share(msgspec.Struct, frozen=True, omit_defaults=True):
+class BatchShare(msgspec.Struct, frozen=True, omit_defaults=True):
     """One batch of a shared gate: the account of each profile. The other fields are those of an earlier version."""
 
     accounts: dict[str, Account] = {}
     spent_usd: float = 0.0
     reserved_usd: float = 0.0
-    known: Known = Known()
+    known: KnownCost = KnownCost()
 
     def seen(self, *, runs: bool) -> dict[str, Account]:
         """The accounts as another batch sees them; one that `runs` no more gives nothing back."""
         if not self.accounts and self.spent_usd + self.reserved_usd:
-            return {"": Account(Turn.OVER, known=Known(self.known.trials, self.spent_usd + self.reserved_usd))}
+            return {"": Account(Turn.OVER, known=KnownCost(self.known.trials, self.spent_usd + self.reserved_usd))}
         if not runs:
             return {key: account.cut_off() for key, account in self.accounts.items()}
         # Those in line there do not wait for a place that we hold.
@@ -283,7 +285,7 @@ class SharedState(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True
     deadline: float | None = None
     lanes: dict[str, Lane] = {}
     clock: SharedClock = msgspec.field(default_factory=SharedClock.here)
-    batches: dict[str, Share] = {}
+    batches: dict[str, BatchShare] = {}
 
     def seen_by(self, batch: str, own: GateState, runs: Callable[[str], bool]) -> GateState:
         """All batches together as one state, for a trial of one of them; `runs` says which others run."""

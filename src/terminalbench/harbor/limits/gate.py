@@ -15,7 +15,15 @@ from terminalbench.decode import NOT_DECODED, convert, decode
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
-from terminalbench.harbor.limits.budget import Account, GateState, Known, Refusal, Share, SharedState, Turn
+from terminalbench.harbor.limits.budget import (
+    Account,
+    BatchShare,
+    GateState,
+    KnownCost,
+    SharedState,
+    TrialRefusal,
+    Turn,
+)
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.pacing import Lane, eased, pressed
 from terminalbench.json_files import encode_line, write_json
@@ -58,8 +66,8 @@ def change_account(path: Path, payer: str, change: Callable[[Account], Account])
     """Change what one that is no batch holds and has spent of a shared gate, as a model that reflects on a night."""
     with changing(path):
         state = _shared_state(path)
-        known = state.batches.get(payer, Share()).accounts.get("", Account(Turn.OVER))
-        state.batches = {**state.batches, payer: Share({"": change(known)})}
+        known = state.batches.get(payer, BatchShare()).accounts.get("", Account(Turn.OVER))
+        state.batches = {**state.batches, payer: BatchShare({"": change(known)})}
         write_json(path, state)
 
 
@@ -95,7 +103,7 @@ def _shared_state(path: Path) -> SharedState:
 class _EarlierState(msgspec.Struct):
     """What the gate of a batch held before each profile had an account."""
 
-    costs: dict[str, Known] = {}
+    costs: dict[str, KnownCost] = {}
     priced: int = 0
 
     def accounts(self) -> dict[str, Account]:
@@ -159,7 +167,7 @@ class Gate:
             if self._name in shared.batches and not self.path.exists():  # a batch that was deleted had its name
                 gone = f"{self._name} (deleted {sum(name.startswith(self._name) for name in shared.batches)})"
                 shared.batches = {**shared.batches, gone: shared.batches[self._name]}
-            shared.batches = {**shared.batches, self._name: Share(state.accounts)}
+            shared.batches = {**shared.batches, self._name: BatchShare(state.accounts)}
             write_json(self.path, state)
             write_json(self.shared, shared)
 
@@ -188,19 +196,19 @@ class Gate:
         """The states that have to let a trial in: that of the batch, and that of all batches together."""
         return [own] if shared is None else [own, self.all_batches(own, shared)]
 
-    def refusal(self, profile: str, now: float | None = None) -> Refusal | None:
+    def refusal(self, profile: str, now: float | None = None) -> TrialRefusal | None:
         """Why a trial of a profile may not start now, by this gate and by the shared one; None when it may."""
         own = self._own()
         moment = own.clock.now() if now is None else now
         states = self._states(own, None if self.shared is None else _shared_state(self.shared))
         return next((found for state in states if (found := state.refusal(profile, moment)) is not None), None)
 
-    def why_closed(self, profile: str) -> Refusal | None:
+    def why_closed(self, profile: str) -> TrialRefusal | None:
         """Why nothing of a profile starts any more, or None while something may, now or later."""
         refusal = self.refusal(profile)
         return refusal if refusal is not None and refusal.final else None
 
-    def enter(self, trial: str, profile: str, now: float | None = None) -> Refusal | None:
+    def enter(self, trial: str, profile: str, now: float | None = None) -> TrialRefusal | None:
         """Hold the likely cost of a trial that wants to start; or why it may not."""
         refusal = self.refusal(profile, now)
         if (refusal is None and not self._limited) or (refusal is not None and not refusal.final):
@@ -225,7 +233,7 @@ class Gate:
         seen.shared = self.shared.name if self.shared is not None else None
         return seen
 
-    def why_none(self, own: GateState, profiles: Iterable[str]) -> Refusal | None:
+    def why_none(self, own: GateState, profiles: Iterable[str]) -> TrialRefusal | None:
         """Why no trial of these profiles could start if the batch joined its shared gate now; None when one could."""
         if self.shared is None:
             return None
@@ -313,5 +321,5 @@ class Gate:
             found = _Open(self._own(), shared)
             yield found
             write_json(self.path, found.own)
-            shared.batches = {**shared.batches, self._name: Share(found.own.accounts)}
+            shared.batches = {**shared.batches, self._name: BatchShare(found.own.accounts)}
             write_json(self.shared, shared)

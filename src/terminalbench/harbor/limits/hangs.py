@@ -56,7 +56,7 @@ class Hang(msgspec.Struct, frozen=True, omit_defaults=True):
     died: bool = False
 
 
-class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+class HoldReason(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a trial was not let in; `cancelled`, in files of older versions, stands for that kind."""
 
     reason: str
@@ -93,7 +93,7 @@ def leave_word(trial_dir: Path, reason: str, *, started: bool) -> None:
     if started:
         write_json(trial_dir / HUNG, Hang("cancelled", f"cancelled: {reason}", asked=True))
     else:
-        write_json(trial_dir / HELD, Held(f"cancelled: {reason}", ExclusionKind.CANCELLED))
+        write_json(trial_dir / HELD, HoldReason(f"cancelled: {reason}", ExclusionKind.CANCELLED))
 
 
 _SPOKEN = {
@@ -183,8 +183,13 @@ def phase_limits(task: dict[str, Any], config: Any, grace_sec: float = GRACE_SEC
         "environment": build + setup + grace_sec,
         "agent": agent + grace_sec,
         "collect": grace_sec,
-        "verifier": verifier + build + grace_sec,
+        "verifier": 2 * verifier + build + grace_sec,  # tests that run out of time run once more, without the work
     }
+
+
+def verifier_sec(task: dict[str, Any], config: Any) -> float:
+    """How long the verifier of a task without steps may take."""
+    return _limit(config.verifier, {}, task, "verifier", _VERIFIER_SEC) * _factor(config, "verifier")
 
 
 def _limit(given: Any, step: dict[str, Any], task: dict[str, Any], name: str, default: float) -> float:

@@ -19,7 +19,7 @@ ASKS = 2
 
 
 @dataclass
-class _Running:
+class _RunningPhase:
     limits: dict[str, float]
     task: "asyncio.Task[object] | None"
     phase: str = ""
@@ -29,7 +29,7 @@ class _Running:
 
 
 @dataclass(frozen=True)
-class Overdue:
+class OverduePhase:
     """A phase that has just passed its limit."""
 
     trial: str
@@ -43,11 +43,11 @@ class PhaseWatch:
 
     clock: Callable[[], float]
     insist_sec: float = INSIST_SEC
-    _running: dict[str, _Running] = field(default_factory=dict)
+    _running: dict[str, _RunningPhase] = field(default_factory=dict)
 
     def started(self, trial: str, limits: dict[str, float], task: "asyncio.Task[object] | None") -> None:
         """A trial has started; `task` is what runs it."""
-        self._running[trial] = _Running(limits, task, since=self.clock())
+        self._running[trial] = _RunningPhase(limits, task, since=self.clock())
 
     def phase(self, trial: str, name: str) -> None:
         """A trial has entered a phase; one that is being ended stays in the phase that hung."""
@@ -70,14 +70,14 @@ class PhaseWatch:
             if trial != but:
                 running.since += seconds
 
-    def overdue(self) -> list[Overdue]:
+    def overdue(self) -> list[OverduePhase]:
         """The phases that have passed their limit. Their trials are not yet asked to end."""
         now = self.clock()
         found = []
         for trial, running in list(self._running.items()):
             limit = running.limits.get(running.phase)
             if limit is not None and running.asked_at is None and now - running.since > limit:
-                found.append(Overdue(trial, running.phase, limit))
+                found.append(OverduePhase(trial, running.phase, limit))
         return found
 
     def ask(self, trial: str) -> "asyncio.Task[object] | None":

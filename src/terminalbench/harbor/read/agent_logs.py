@@ -16,7 +16,7 @@ import msgspec
 
 from terminalbench.files import is_plain
 from terminalbench.harbor.read import claude_stream, provider_wait
-from terminalbench.harbor.read.claude_stream import ResultEvent, Stream
+from terminalbench.harbor.read.claude_stream import ClaudeStream, ResultEvent
 from terminalbench.harbor.read.result_file import HarborResult
 from terminalbench.harbor.read.seen import read_seen
 from terminalbench.harbor.read.session_start import SessionStart, codex_start, cursor_start, from_trajectory
@@ -47,7 +47,7 @@ class FinalMetrics(msgspec.Struct, frozen=True):
     extra: dict[str, Any] | None = None
 
 
-class _ToolCall(msgspec.Struct, gc=False):
+class _LoggedToolCall(msgspec.Struct, gc=False):
     function_name: str | None = None
 
 
@@ -58,14 +58,14 @@ class _Metrics(msgspec.Struct, gc=False):
     cost_usd: float | None = None
 
 
-class _Step(msgspec.Struct, gc=False):
+class _LoggedStep(msgspec.Struct, gc=False):
     source: str | None = None
-    tool_calls: list[_ToolCall] | None = None
+    tool_calls: list[_LoggedToolCall] | None = None
     metrics: _Metrics | None = None
 
 
 class _Subagent(msgspec.Struct, gc=False):
-    steps: list[_Step] = []
+    steps: list[_LoggedStep] = []
 
 
 class _TrajectoryAgent(msgspec.Struct, gc=False):
@@ -74,8 +74,8 @@ class _TrajectoryAgent(msgspec.Struct, gc=False):
     tool_definitions: Any = None
 
 
-class _Trajectory(msgspec.Struct, gc=False):
-    steps: list[_Step]
+class _LoggedTrajectory(msgspec.Struct, gc=False):
+    steps: list[_LoggedStep]
     agent: _TrajectoryAgent | None = None
     final_metrics: FinalMetrics | None = None
     subagent_trajectories: list[_Subagent] | None = None
@@ -97,7 +97,7 @@ class TrajectorySummary:
 
 def summarize(path: Path) -> TrajectorySummary | None:
     """The summary of the trajectory at `path`; None when there is none that can be read."""
-    document: _Trajectory | None = decode_plain(path, _Trajectory, SIZE_LIMIT)
+    document: _LoggedTrajectory | None = decode_plain(path, _LoggedTrajectory, SIZE_LIMIT)
     if document is None:
         return None
     steps = [step for part in (document, *(document.subagent_trajectories or ())) for step in part.steps]
@@ -109,7 +109,7 @@ def summarize(path: Path) -> TrajectorySummary | None:
     return TrajectorySummary(None if untold else called, _totals(document.final_metrics, steps), start, own)
 
 
-def _totals(told: FinalMetrics | None, steps: list[_Step]) -> FinalMetrics | None:
+def _totals(told: FinalMetrics | None, steps: list[_LoggedStep]) -> FinalMetrics | None:
     """The totals that the agent wrote; those of its steps where it was cut off before it could write any."""
     if told is not None and (told.total_prompt_tokens or told.total_completion_tokens or told.total_cost_usd):
         return told
@@ -125,13 +125,13 @@ def _totals(told: FinalMetrics | None, steps: list[_Step]) -> FinalMetrics | Non
 
 
 @dataclass(frozen=True)
-class Evidence:
+class LogEvidence:
     """What the logs of an agent tell of how it ended, for `outcome.classify`.
 
     `session` is the last word of a Claude Code session. `acted` is whether a model answered the agent or it called a
     tool; None: nothing tells. `unanswered`: it asked its model and had no answer of any kind. `program_hung`: a program
     of the agent's ran when the tests were out of time, as the verifier has noted. `unreached`: it tried to reach its
-    model, and never did, as the sandbox has noted.
+    model, and never did, as the sandbox has noted. `tests_hung`: the tests did not end on its work, and did without it.
     """
 
     session: ResultEvent | None = None
@@ -140,6 +140,7 @@ class Evidence:
     unanswered: bool = False
     program_hung: bool = False
     unreached: bool = False
+    tests_hung: bool = False
 
 
 class AgentLogs:
@@ -152,11 +153,11 @@ class AgentLogs:
 
     def __init__(self, trial_dir: Path, result: HarborResult | None, agent: str | None, client: str | None) -> None:
         self.folders = _agent_folders(trial_dir, result)
-        self.by_folder: list[Stream | None] = [
+        self.by_folder: list[ClaudeStream | None] = [
             claude_stream.read_stream(f"{folder}/{claude_stream.FILE_NAME}") if client == claude_stream.SOURCE else None
             for folder in self.folders
         ]
-        self.streams: list[Stream] = [stream for stream in self.by_folder if stream is not None]
+        self.streams: list[ClaudeStream] = [stream for stream in self.by_folder if stream is not None]
         self._is_codex = agent == provider_wait.CODEX
         self._own_start = _OWN_START.get(agent or "")
         self.trajectory_paths = [path for folder in self.folders if is_plain(path := folder / TRAJECTORY)]
@@ -192,14 +193,14 @@ class AgentLogs:
             told = [found for folder in self.folders if (found := provider_wait.read_codex(folder)) is not None]
         return provider_wait.added([one.told() for one in told])
 
-    def evidence(self, result: HarborResult) -> Evidence:
+    def evidence(self, result: HarborResult) -> LogEvidence:
         """What there is to know of how the agent ended. Trajectories are decoded only after an error."""
         errors = [result.exception_info, *(step.exception_info for step in result.step_results or ())]
         broken = any(errors) or (self.session is not None and self.session.is_error)
         acted = self._acted(result) if broken else None
         silent = self.streams[-1].unanswered if self.streams else self.seen.unanswered
         # A stream that an agent has cut back to its beginning is not believed: whatever else tells of an answer counts.
-        return Evidence(self.session, self.wait, acted, silent and acted is False)
+        return LogEvidence(self.session, self.wait, acted, silent and acted is False)
 
     def _acted(self, result: HarborResult) -> bool | None:
         """Any sign of an answer or a call is one; else who would have seen one says that there was none."""

@@ -31,7 +31,7 @@ _SYNTHETIC = "<synthetic>"
 _SUBAGENTS = frozenset({"Task", "Agent"})
 
 
-class Tokens(msgspec.Struct, frozen=True):
+class StreamTokens(msgspec.Struct, frozen=True):
     """`usage` of a message or of a result."""
 
     input_tokens: int | None = None
@@ -59,7 +59,7 @@ class ResultEvent(msgspec.Struct, frozen=True):
     api_error_status: int | None = None
     terminal_reason: str | None = None
     total_cost_usd: float | None = None
-    usage: Tokens | None = None
+    usage: StreamTokens | None = None
     model_usage: dict[str, ModelTokens] = msgspec.field(default_factory=dict, name="modelUsage")
     permission_denials: list[Any] = []
     result: str | None = None
@@ -71,7 +71,7 @@ class ResultEvent(msgspec.Struct, frozen=True):
         return self.is_error and (self.api_error_status is not None or self.terminal_reason == "api_error")
 
 
-class Stream:
+class ClaudeStream:
     """What a session's stream says. `calls` is None when the stream is too long to be counted.
 
     `late_hooks` are hooks that the CLI gave up because they did not end in time. `answers` counts messages of a model,
@@ -86,8 +86,8 @@ class Stream:
         self.calls: Counter[str] | None = Counter()
         self.hooks: Counter[str] = Counter()
         self.late_hooks: Counter[str] = Counter()
-        self.messages: dict[str, Tokens] = {}
-        self.cut: list[tuple[str, Tokens]] = []
+        self.messages: dict[str, StreamTokens] = {}
+        self.cut: list[tuple[str, StreamTokens]] = []
         self.unreached = 0
         self.answers = 0
         self.refusals = Refusals()
@@ -110,27 +110,27 @@ class Stream:
         return self.init is not None and not (self.answers or self.refusals.count or self.open_hooks)
 
 
-class _Block(msgspec.Struct):
+class _StreamBlock(msgspec.Struct):
     type: str | None = None
     id: str | None = None
     name: str | None = None
     tool_use_id: str | None = None
 
 
-class _Message(msgspec.Struct):
+class _StreamMessage(msgspec.Struct):
     id: str | None = None
     model: str | None = None
-    usage: Tokens | None = None
-    content: list[_Block] | str | None = None
+    usage: StreamTokens | None = None
+    content: list[_StreamBlock] | str | None = None
 
 
-class _Event(msgspec.Struct):
+class _StreamEvent(msgspec.Struct):
     type: str | None = None
     subtype: str | None = None
     hook_id: str | None = None
     hook_event: str | None = None
     outcome: str | None = None
-    message: _Message | None = None
+    message: _StreamMessage | None = None
     error_status: int | None = None
     retry_delay_ms: float | None = None
 
@@ -138,16 +138,16 @@ class _Event(msgspec.Struct):
 _MARK = re.compile(
     rb'"type":\s?"(?:assistant|result|user)"|"subtype":\s?"(?:init|hook_started|hook_response|api_retry)"'
 )
-_event = decoder(_Event)
+_event = decoder(_StreamEvent)
 _result = decoder(ResultEvent)
 
 
-def read_stream(path: str | Path) -> Stream | None:
+def read_stream(path: str | Path) -> ClaudeStream | None:
     """What the stream at `path` says; None when there is no such file. Lines that are not events are passed over."""
     with open_plain(path) as stream:
         if stream is None:
             return None
-        found = Stream()
+        found = ClaudeStream()
         try:
             size = os.fstat(stream.fileno()).st_size
             for line in _marked_lines(stream, min(size, SCAN_LIMIT)):
@@ -190,7 +190,7 @@ def _marked(data: bytes) -> Iterator[bytes]:
         yield data[start:done]
 
 
-def _take(found: Stream, line: bytes) -> None:
+def _take(found: ClaudeStream, line: bytes) -> None:
     try:
         event = _event.decode(line)
         if event.type == "result":
@@ -218,7 +218,7 @@ def _take(found: Stream, line: bytes) -> None:
         return
 
 
-def _take_message(found: Stream, message: _Message | None) -> None:
+def _take_message(found: ClaudeStream, message: _StreamMessage | None) -> None:
     if message is None:
         return
     if message.model != _SYNTHETIC:
@@ -236,6 +236,6 @@ def _take_message(found: Stream, message: _Message | None) -> None:
                 found.calls[block.name] += 1
 
 
-def _take_results(found: Stream, message: _Message | None) -> None:
+def _take_results(found: ClaudeStream, message: _StreamMessage | None) -> None:
     for block in message.content if message is not None and isinstance(message.content, list) else []:
         found.open_calls.pop(block.tool_use_id or "", None)

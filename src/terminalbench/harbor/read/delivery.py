@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.harbor.read.claude_stream import Stream
+from terminalbench.harbor.read.claude_stream import ClaudeStream
 from terminalbench.harbor.read.result_file import AgentConfig
 from terminalbench.harbor.read.session_start import (
     SessionStart,
@@ -78,7 +78,7 @@ def read_lessons(trial_dir: Path) -> LessonsDelivery | None:
 def deliver(
     config: AgentConfig,
     notes: Sequence[DeliveryNote],
-    streams: Sequence[Stream],
+    streams: Sequence[ClaudeStream],
     starts: Sequence[SessionStart],
     calls: Counter[str] | None,
     lessons: LessonsDelivery | None = None,

@@ -16,7 +16,7 @@ _SIZE_LIMIT = 16 << 20
 _MOST_HOSTS = 100
 
 
-class _Line(msgspec.Struct):
+class _EgressLine(msgspec.Struct):
     phase: str = ""
     host: str = ""
     up: int = 0
@@ -31,10 +31,10 @@ class _Line(msgspec.Struct):
     upstreams: list[str] | None = None
 
 
-def _lines(trial_dir: Path) -> Iterator[_Line]:
+def _lines(trial_dir: Path) -> Iterator[_EgressLine]:
     for text in (read_plain(f"{trial_dir}/{FILE}", _SIZE_LIMIT) or b"").splitlines():
         try:
-            yield decode(text, _Line)
+            yield decode(text, _EgressLine)
         except NOT_DECODED:  # its last line, of a relay that was killed
             continue
 
@@ -71,7 +71,7 @@ def read_egress(trial_dir: Path) -> Egress | None:
     )
 
 
-def _host(line: _Line) -> str:
+def _host(line: _EgressLine) -> str:
     """The host; of a connection to a bare address the name that its TLS client asked for."""
     try:
         ip_address(line.host)
@@ -80,7 +80,7 @@ def _host(line: _Line) -> str:
     return line.tls or line.host
 
 
-def _added(known: Contact, line: _Line) -> Contact:
+def _added(known: Contact, line: _EgressLine) -> Contact:
     if line.refused is not None:
         why = known.why if line.refused in known.why else [*known.why, line.refused]
         return msgspec.structs.replace(known, refused=known.refused + max(1, line.times), why=why)

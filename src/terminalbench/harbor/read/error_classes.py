@@ -59,6 +59,7 @@ OTHER_EXCEPTIONS = _by_name(
     cancelled        CancelledError KeyboardInterrupt
     environment      SandboxNetworkError WorkspaceError
     environment_broken  EnvironmentBrokenError
+    guard            GuardFaultError
     unknown          WorkflowBrokenError
     """
 )

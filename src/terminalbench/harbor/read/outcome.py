@@ -26,7 +26,7 @@ from terminalbench import registry
 from terminalbench.decode import decode
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.limits.hangs import Hang
-from terminalbench.harbor.read.agent_logs import Evidence
+from terminalbench.harbor.read.agent_logs import LogEvidence
 from terminalbench.harbor.read.claude_stream import ResultEvent
 from terminalbench.harbor.read.error_classes import (
     BY_PHASE,
@@ -59,6 +59,10 @@ _LATE = {
     "AgentTimeoutError": "the agent",
     "VerifierTimeoutError": "the verifier",
 }
+_WHY_HUNG = {
+    ErrorClass.ENVIRONMENT_BROKEN: ": it waited for a program of the agent's",
+    ErrorClass.TESTS_HUNG: "; without the agent's work, the same tests ended",
+}
 _LIMITS = frozenset({"error_max_turns", "error_max_budget_usd"})
 _LIMIT_REASONS = frozenset({"max_turns", "max_budget", "prompt_too_long"})
 _API_MESSAGE = re.compile(r'"(?:message|result)":\s?"((?:[^"\\]|\\.)*)"')
@@ -70,7 +74,7 @@ _STATUS = {
 }
 
 
-class Ending(msgspec.Struct, frozen=True):
+class TrialEnding(msgspec.Struct, frozen=True):
     """The end of a trial. `phase` is where the error happened, if there was one.
 
     `status` is the HTTP status of a provider that the agent waited for until its time ran out.
@@ -88,22 +92,22 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 def classify(
-    result: Any, evidence: Evidence | None = None, hang: Hang | None = None, secrets: Secrets = NONE
-) -> Ending:
+    result: Any, evidence: LogEvidence | None = None, hang: Hang | None = None, secrets: Secrets = NONE
+) -> TrialEnding:
     """How the trial of `result` (a decoded `result.json`, a dict, or Harbor's `TrialResult`) ended.
 
     `evidence` is what the agent's logs tell: Claude Code may report an error that never became an exception. `hang` is
     the note of a trial that we ended. `secrets` are taken out of the message.
     """
     trial = from_result(result)
-    told = evidence or Evidence()
+    told = evidence or LogEvidence()
     session = told.session
     rewards = _numbers(trial.verifier_result.rewards if trial.verifier_result else None)
     reward = _verdict(trial, rewards)
     error, phase = _exception(trial)
     kind = error.exception_type if error else None
-    hung = told.program_hung and kind == "VerifierTimeoutError"
-    found, message = _class_of(error, phase, hung=hung), _message(error, secrets, hung=hung)
+    hung = _why_hung(told) if kind == "VerifierTimeoutError" else None
+    found, message = _class_of(error, phase, hung), _message(error, secrets, hung)
     if hang is not None and hang.died and found is ErrorClass.CANCELLED:
         phase, kind, message = "agent" if trial.agent_timings else "agent_setup", "HarborDied", hang.reason
         found = PHASES[phase]
@@ -142,7 +146,7 @@ def classify(
         outcome = Outcome.FAILED  # in whatever phase: no verdict is to come
     if outcome is Outcome.ERRORED and (found is None or found.of_profile):
         found, phase, message = ErrorClass.VERIFIER, "verifier", _no_verdict(trial, rewards)
-    return Ending(
+    return TrialEnding(
         outcome=outcome,
         agent_status=AgentStatus.TIMED_OUT if timed_out else _agent_status(trial, found, phase),
         reward=reward,
@@ -158,7 +162,7 @@ def classify(
 _SILENCE = "silence"
 
 
-def _outage(told: Evidence) -> str | None:
+def _outage(told: LogEvidence) -> str | None:
     """The last status of a provider that gave no answer until the agent's time ran out; None when it did."""
     if told.wait is not None and told.wait.at_end:
         return told.wait.last
@@ -180,7 +184,7 @@ def _outage_message(wait: ProviderWait | None, status: str, secrets: Secrets) ->
 
 
 def _by_deeds(
-    trial: HarborResult, told: Evidence, error: ExceptionInfo | None, found: ErrorClass | None
+    trial: HarborResult, told: LogEvidence, error: ExceptionInfo | None, found: ErrorClass | None
 ) -> ErrorClass | None:
     """The class of an error of the agent's phase, by what the agent had done before it."""
     if found is ErrorClass.AGENT_CRASH and told.unreached:
@@ -194,7 +198,7 @@ def _by_deeds(
     return used_up_class(error.exception_type, error.exception_message, found) or found
 
 
-def _acted(trial: HarborResult, told: Evidence, error: ExceptionInfo | None) -> bool:
+def _acted(trial: HarborResult, told: LogEvidence, error: ExceptionInfo | None) -> bool:
     """Whether the agent had an answer of its model, or called a tool, before it crashed. A command had: it ran."""
     if told.acted is not None:
         return told.acted
@@ -246,10 +250,17 @@ def _phase(trial: HarborResult, error: ExceptionInfo) -> str:
     return "environment" if _started(trial.environment_setup) else "setup"
 
 
-def _class_of(error: ExceptionInfo | None, phase: str | None, *, hung: bool) -> ErrorClass | None:
-    """The class of an exception; `hung`: that of the verifier, which waited for a program of the agent's."""
-    if hung:
+def _why_hung(told: LogEvidence) -> ErrorClass | None:
+    """Whether it is the agent's doing that the tests did not end, and how."""
+    if told.program_hung:
         return ErrorClass.ENVIRONMENT_BROKEN
+    return ErrorClass.TESTS_HUNG if told.tests_hung else None
+
+
+def _class_of(error: ExceptionInfo | None, phase: str | None, hung: ErrorClass | None) -> ErrorClass | None:
+    """The class of an exception; `hung`: that of tests that did not end for what the agent did."""
+    if hung is not None:
+        return hung
     return error_class(error.exception_type, error.exception_message, phase or "") if error else None
 
 
@@ -288,7 +299,7 @@ def _outcome(trial: HarborResult, reward: float | None, found: ErrorClass | None
         return Outcome.TIMED_OUT
     if found is ErrorClass.CANCELLED:
         return Outcome.CANCELLED
-    if found is ErrorClass.ENVIRONMENT_BROKEN:
+    if found in (ErrorClass.ENVIRONMENT_BROKEN, ErrorClass.TESTS_HUNG):
         return Outcome.FAILED  # by the agent, so that no verdict could be given
     if of_profile and phase == "agent" and not _started(_last_run(trial).verifier):
         return Outcome.FAILED  # Harbor asks no verifier after most exceptions: the profile did not pass all the same
@@ -328,14 +339,14 @@ def _no_verdict(trial: HarborResult, rewards: dict[str, float]) -> str:
     return "the verifier left no numeric reward"
 
 
-def _message(error: ExceptionInfo | None, secrets: Secrets, *, hung: bool = False) -> str | None:
+def _message(error: ExceptionInfo | None, secrets: Secrets, hung: ErrorClass | None = None) -> str | None:
     """What an exception says in one line: of a failed command, its exit code and its last words."""
     if error is None:
         return None
     limit = _TIMED_OUT.search(error.exception_message)
     if limit is not None and error.exception_type in _LATE:
         late = f"{_LATE[error.exception_type]} did not end within {duration(float(limit[1]))}"
-        return f"{late}: it waited for a program of the agent's" if hung else late
+        return f"{late}{_WHY_HUNG[hung]}" if hung is not None else late
     head, printed, output = error.exception_message.partition("\nstdout: ")
     if not (printed and head.startswith("Command failed (exit ")):
         return secrets.one_line(_api_words(error.exception_message)) or None

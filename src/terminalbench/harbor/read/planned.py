@@ -7,14 +7,14 @@ import msgspec
 
 from terminalbench.experiments.agents import recorded
 from terminalbench.experiments.tables import ProfilePrice
-from terminalbench.harbor.read.usage import Declared
+from terminalbench.harbor.read.usage import DeclaredPrice
 from terminalbench.json_files import decode_plain
 
 PLANNED = "planned.json"
 _SIZE_LIMIT = 1 << 20
 
 
-class Planned(msgspec.Struct, frozen=True, omit_defaults=True):
+class PlannedTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     """The price that the profile of the trial declares, which attempt at its task the trial is, and its `client_of`."""
 
     price: ProfilePrice | None = None
@@ -23,17 +23,17 @@ class Planned(msgspec.Struct, frozen=True, omit_defaults=True):
     started_at: datetime | None = None
 
     @property
-    def prices(self) -> Declared | None:
+    def prices(self) -> DeclaredPrice | None:
         """What prices the tokens of the trial; None: the recorded price table."""
-        return None if self.price is None else Declared(self.price)
+        return None if self.price is None else DeclaredPrice(self.price)
 
 
-def read_planned(trial_dir: Path) -> Planned:
+def read_planned(trial_dir: Path) -> PlannedTrial:
     """The note in a trial folder; empty where there is none."""
-    return decode_plain(f"{trial_dir}/{PLANNED}", Planned, _SIZE_LIMIT) or Planned()
+    return decode_plain(f"{trial_dir}/{PLANNED}", PlannedTrial, _SIZE_LIMIT) or PlannedTrial()
 
 
-def client_of(name: str | None, import_path: str | None, planned: Planned | None = None) -> str | None:
+def client_of(name: str | None, import_path: str | None, planned: PlannedTrial | None = None) -> str | None:
     """Whose logs tell what an agent did and used; None: of no client, so only what reached Harbor is believed.
 
     As the record of its class says (`usage`), which is kept beside the trial because only the run surely finds the

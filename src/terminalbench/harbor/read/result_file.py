@@ -79,7 +79,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     provider: str | None = None
 
 
-class AgentInfo(msgspec.Struct, frozen=True):
+class HarborAgentInfo(msgspec.Struct, frozen=True):
     """Which agent ran."""
 
     name: str
@@ -210,7 +210,7 @@ class HarborResult(msgspec.Struct, frozen=True):
     source: str | None = None
     task_checksum: str | None = None
     config: TrialConfig = TrialConfig()
-    agent_info: AgentInfo | None = None
+    agent_info: HarborAgentInfo | None = None
     agent_result: AgentContext | None = None
     verifier_result: VerifierResult | None = None
     exception_info: ExceptionInfo | None = None

@@ -28,13 +28,13 @@ import msgspec
 from terminalbench.decode import NOT_DECODED
 from terminalbench.experiments.agents import recorded
 from terminalbench.files import is_plain, read_plain
-from terminalbench.harbor.limits.hangs import HELD, Held, read_hang
+from terminalbench.harbor.limits.hangs import HELD, HoldReason, read_hang
 from terminalbench.harbor.read import usage as usage_sources
-from terminalbench.harbor.read.agent_logs import AgentLogs, Evidence
+from terminalbench.harbor.read.agent_logs import AgentLogs, LogEvidence
 from terminalbench.harbor.read.delivery import deliver, read_lessons, read_notes
 from terminalbench.harbor.read.egress import never_reached, read_egress
-from terminalbench.harbor.read.outcome import Ending, classify
-from terminalbench.harbor.read.planned import Planned, client_of, read_planned
+from terminalbench.harbor.read.outcome import TrialEnding, classify
+from terminalbench.harbor.read.planned import PlannedTrial, client_of, read_planned
 from terminalbench.harbor.read.result_file import (
     AgentConfig,
     ExceptionInfo,
@@ -175,7 +175,7 @@ def finished_folders(job_dir: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
     """
     for folder in trial_dirs(job_dir):
         data = read_plain(folder / RESULT, _RESULT_LIMIT)
-        held = decode_plain(folder / HELD, Held, _SMALL_LIMIT) if data is None else None
+        held = decode_plain(folder / HELD, HoldReason, _SMALL_LIMIT) if data is None else None
         died = _died(folder) if data is None else None
         try:
             result = decode(data) if data is not None else died
@@ -193,7 +193,7 @@ def finished_folders(job_dir: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
 class LiveEnding(msgspec.Struct, frozen=True):
     """How a trial that has just ended did end, what it used, and how it waited for its provider."""
 
-    ending: Ending
+    ending: TrialEnding
     usage: Usage
     wait: ProviderWait | None = None
 
@@ -268,15 +268,16 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
 
 
-def _evidence(trial_dir: Path, logs: AgentLogs, result: HarborResult, safety: SafetyNote | None) -> Evidence:
+def _evidence(trial_dir: Path, logs: AgentLogs, result: HarborResult, safety: SafetyNote | None) -> LogEvidence:
     return replace(
         logs.evidence(result),
         program_hung=safety is not None and safety.program_hung,
+        tests_hung=safety is not None and safety.untouched_ended is True,
         unreached=result.exception_info is not None and never_reached(trial_dir),
     )
 
 
-def _client(result: HarborResult, planned: Planned) -> str | None:
+def _client(result: HarborResult, planned: PlannedTrial) -> str | None:
     return client_of(result.agent, result.config.agent.import_path, planned)
 
 
@@ -298,7 +299,7 @@ def _no_result(trial_dir: Path) -> tuple[ReadState, str]:
         return ReadState.UNREADABLE, "no such folder"
     if (trial_dir / RESULT).exists() or (trial_dir / RESULT).is_symlink():
         return ReadState.UNREADABLE, f"{RESULT} cannot be read as a plain file"
-    held = decode_plain(trial_dir / HELD, Held, _SMALL_LIMIT)
+    held = decode_plain(trial_dir / HELD, HoldReason, _SMALL_LIMIT)
     if held is not None:
         return ReadState.HELD, held.reason
     return ReadState.UNFINISHED, f"no {RESULT}: running, or interrupted"

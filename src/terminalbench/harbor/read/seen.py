@@ -11,7 +11,7 @@ SEEN = "seen.json"
 _SIZE_LIMIT = 1 << 20
 
 
-class Seen(msgspec.Struct, frozen=True, omit_defaults=True):
+class HostActivity(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an agent did on the host; None: it does not work from the host, so nothing could be seen.
 
     `commands` are those it ran in its environment; `asked`, `answers` and `wait` are of the models that it calls by
@@ -31,6 +31,6 @@ class Seen(msgspec.Struct, frozen=True, omit_defaults=True):
         return bool(self.asked) and not self.answers and not (self.wait and self.wait.refused)
 
 
-def read_seen(trial_dir: Path) -> Seen:
+def read_seen(trial_dir: Path) -> HostActivity:
     """The note in a trial folder; empty where there is none."""
-    return decode_plain(f"{trial_dir}/{SEEN}", Seen, _SIZE_LIMIT) or Seen()
+    return decode_plain(f"{trial_dir}/{SEEN}", HostActivity, _SIZE_LIMIT) or HostActivity()

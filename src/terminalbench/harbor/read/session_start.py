@@ -60,7 +60,7 @@ class _Init(msgspec.Struct):
     agents: Any = None
 
 
-class _Line(msgspec.Struct):
+class _SessionLine(msgspec.Struct):
     type: Any = None
     payload: Any = None
 
@@ -116,7 +116,7 @@ def codex_start(folder: Path) -> SessionStart | None:
     for name in islice(_newest(day, folders=False), _MOST_ROLLOUTS):
         told: dict[str, dict[str, Any]] = {}
         for data in _head_lines(day / name):
-            event = _decoded(data, _Line)
+            event = _decoded(data, _SessionLine)
             if event is not None and isinstance(event.type, str) and isinstance(event.payload, dict):
                 told.setdefault(event.type, event.payload)
         meta, turn = told.get("session_meta", {}), told.get("turn_context", {})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.harbor.read.claude_stream import Stream
+from terminalbench.harbor.read.claude_stream import ClaudeStream
 from terminalbench.harbor.read.delivery import not_connected
 from terminalbench.harbor.read.egress import solution_hosts
 from terminalbench.json_files import decode_plain
@@ -38,6 +38,14 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     `test_config` names what the patch of an instance changes of how tests are run and reported.
     `program_hung`: the tests ended without a verdict while a program of the agent's, which they ran, was running.
     `program_unconfined`: they would have kept such programs from the reward, and this machine has no means to.
+    `programs_confined` counts the programs of the work that the tests ran out of the reward's reach, None where nobody
+    saw to that; `programs_free` those that could not be kept from it.
+    `outlived` counts the processes that ran on when the tests had ended and could have written the reward.
+    `reward_changed`: the reward became another after that. `traps` are files of the work that would run as code of the
+    tests, or change how they run, by what they are (`sandbox.engine.traps`).
+    `untouched_ended`: the tests ran out of time, and the same tests ended in that time without the agent's work; None
+    where that was not tried, or could not be seen. `tests_cut_short`: there is a pass, and pytest did not come to its
+    end; `tests_contradict`: there is one, and pytest told of failures.
     """
 
     mode: str
@@ -53,6 +61,14 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     test_config: list[str] = []
     program_hung: bool = False
     program_unconfined: bool = False
+    programs_confined: int | None = None
+    programs_free: int = 0
+    outlived: int = 0
+    reward_changed: bool = False
+    traps: dict[str, list[str]] = {}
+    untouched_ended: bool | None = None
+    tests_cut_short: bool = False
+    tests_contradict: bool = False
 
     @property
     def tampering(self) -> list[str]:
@@ -63,8 +79,12 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
             "logs_moved": self.logs_moved,
             "system": bool(self.system_flagged),
             "environment": self.environment_broken is not None,
+            "reward_changed": self.reward_changed,
+            "outlived": self.outlived > 0,
+            "tests_cut_short": self.tests_cut_short,
+            "tests_contradict": self.tests_contradict,
         }
-        return [name for name, yes in found.items() if yes]
+        return [*(name for name, yes in found.items() if yes), *sorted(self.traps)]
 
     def merged(self, later: "SafetyNote") -> "SafetyNote":
         """This note and that of a later step as one."""
@@ -82,6 +102,14 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
             test_config=sorted({*self.test_config, *later.test_config}),
             program_hung=self.program_hung or later.program_hung,
             program_unconfined=self.program_unconfined or later.program_unconfined,
+            programs_confined=total(count for count in (self.programs_confined, later.programs_confined)),
+            programs_free=self.programs_free + later.programs_free,
+            outlived=self.outlived + later.outlived,
+            reward_changed=self.reward_changed or later.reward_changed,
+            traps={**self.traps, **later.traps},
+            untouched_ended=later.untouched_ended,
+            tests_cut_short=self.tests_cut_short or later.tests_cut_short,
+            tests_contradict=self.tests_contradict or later.tests_contradict,
         )
 
 
@@ -92,7 +120,7 @@ def read_safety(trial_dir: Path) -> SafetyNote | None:
 
 def suspect(
     trial: Trial,
-    streams: Sequence[Stream],
+    streams: Sequence[ClaudeStream],
     safety: SafetyNote | None,
     *,
     uses_model: bool,
@@ -124,7 +152,7 @@ def suspect(
     reasons += [f"mcp_not_connected:{name}" for name in not_connected(trial.delivery)]
     if safety is not None and safety.system == AGENT_SYSTEM:
         reasons.append("verifier_system:agent")
-    if safety is not None and safety.program_unconfined:
+    if safety is not None and (safety.program_unconfined or safety.programs_free):
         reasons.append("program_unconfined")
     reasons += [f"{TAMPERING}{name}" for name in (safety.tampering if safety else ())]
     reasons += [f"test_config:{kind}" for kind in (safety.test_config if safety else ())]

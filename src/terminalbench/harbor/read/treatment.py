@@ -37,13 +37,13 @@ _NO_TREATMENT = {
 """Fields of environment and verifier that change nothing an agent sees or a verdict depends on."""
 
 
-class _Result(msgspec.Struct):
+class _ConfiguredTrial(msgspec.Struct):
     config: dict[str, Any]
 
 
 def read_treatment(trial_dir: Path) -> dict[str, Any] | None:
     """The content of a trial's profile, from its result, else from its configuration; None when neither can be read."""
-    result = decode_plain(trial_dir / "result.json", _Result, _RESULT_LIMIT)
+    result = decode_plain(trial_dir / "result.json", _ConfiguredTrial, _RESULT_LIMIT)
     config = result.config if result is not None else decode_plain(trial_dir / "config.json", dict, _SMALL_LIMIT)
     if config is None:
         return None

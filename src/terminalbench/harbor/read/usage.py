@@ -26,7 +26,7 @@ from msgspec import structs
 from terminalbench.decode import decode
 from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.harbor.read.agent_logs import FinalMetrics
-from terminalbench.harbor.read.claude_stream import SOURCE, ModelTokens, Stream, Tokens
+from terminalbench.harbor.read.claude_stream import SOURCE, ClaudeStream, ModelTokens, StreamTokens
 from terminalbench.harbor.read.result_file import AgentContext
 from terminalbench.records.trial import Usage
 
@@ -35,7 +35,7 @@ _DATE = re.compile(r"[-@](?:20\d{2}-?\d{2}-?\d{2}|\d{4})$")
 _SAME_SELLER = {"google": "gemini", "moonshotai": "moonshot", "x-ai": "xai", "z-ai": "zai", "mistralai": "mistral"}
 
 
-class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """USD per million tokens. Cached tokens without a price of their own cost as much as fresh ones."""
 
     provider: str
@@ -51,14 +51,14 @@ class PriceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: str
     origin: str
     unit: str
-    models: dict[str, Price]
+    models: dict[str, ModelPrice]
 
     @property
     def source(self) -> str:
         """What `Usage.cost_source` says of a cost computed from this table."""
         return f"prices:{self.version}"
 
-    def find(self, model: str) -> Price | None:
+    def find(self, model: str) -> ModelPrice | None:
         """The price of `model`, given bare or as "provider/model"; never that of another seller's namesake."""
         seller, slash, rest = model.strip().lower().rpartition("/")
         price = self.models.get(rest) or self.models.get(_DATE.sub("", rest))
@@ -74,7 +74,7 @@ class PriceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredPrice:
     """The price that a profile declares, in the place of a price table: it holds for every model of a trial."""
 
     price: ProfilePrice
@@ -85,7 +85,7 @@ class Declared:
         return _cost(self.price, usage)
 
 
-def _cost(price: Price | ProfilePrice, usage: Usage) -> float | None:
+def _cost(price: ModelPrice | ProfilePrice, usage: Usage) -> float | None:
     if usage.input_tokens is None or usage.output_tokens is None:
         return None
     read = price.input if price.cache_read is None else price.cache_read
@@ -105,7 +105,7 @@ def price_table() -> PriceTable:
     return decode(files(__package__).joinpath("prices.json").read_bytes(), PriceTable)
 
 
-def from_stream(stream: Stream, prices: PriceTable | Declared) -> Usage | None:
+def from_stream(stream: ClaudeStream, prices: PriceTable | DeclaredPrice) -> Usage | None:
     """What a finished Claude Code session says it used; None when it never said."""
     result = stream.result
     if result is None or (result.usage is None and not result.model_usage):
@@ -115,7 +115,7 @@ def from_stream(stream: Stream, prices: PriceTable | Declared) -> Usage | None:
         parts = [_model_usage(name, tokens, prices) for name, tokens in whole.items()]
         return _add(parts, f"{SOURCE}:cut" if was_cut else SOURCE)
     # Nothing was answered, or an old CLI: `usage` is all there is. A total of 0 for no model is not an invention.
-    told = structs.asdict(result.usage or Tokens())
+    told = structs.asdict(result.usage or StreamTokens())
     basis = None if result.total_cost_usd else "list"
     tokens = ModelTokens(**told, cost_usd=result.total_cost_usd, cost_basis=basis)
     model = stream.init.model if stream.init is not None else None
@@ -125,7 +125,7 @@ def from_stream(stream: Stream, prices: PriceTable | Declared) -> Usage | None:
 _SENT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
-def _without_cut(stream: Stream, told: dict[str, ModelTokens]) -> tuple[dict[str, ModelTokens], bool]:
+def _without_cut(stream: ClaudeStream, told: dict[str, ModelTokens]) -> tuple[dict[str, ModelTokens], bool]:
     """What a session tells without the answers that were cut off, and whether there were any.
 
     A cut answer that the CLI has counted is more than all answers that came, by what its repetition sent.
@@ -145,11 +145,11 @@ def _without_cut(stream: Stream, told: dict[str, ModelTokens]) -> tuple[dict[str
     return found, was_cut
 
 
-def _sum(tokens: Iterable[Tokens | ModelTokens], name: str) -> int:
+def _sum(tokens: Iterable[StreamTokens | ModelTokens], name: str) -> int:
     return sum(_sane(getattr(one, name)) or 0 for one in tokens)
 
 
-def partial(streams: Iterable[Stream]) -> Usage | None:
+def partial(streams: Iterable[ClaudeStream]) -> Usage | None:
     """What unfinished Claude Code sessions had sent when they stopped. Output is not known before the end."""
     sent = [_fresh(tokens) for stream in streams for tokens in stream.messages.values()]
     used = _add(sent, f"{SOURCE}:partial")
@@ -180,9 +180,9 @@ def from_metrics(metrics: Iterable[FinalMetrics]) -> Usage | None:
 def best(
     model: str | None,
     contexts: Sequence[AgentContext],
-    streams: Sequence[Stream | None],
+    streams: Sequence[ClaudeStream | None],
     metrics: Sequence[FinalMetrics],
-    prices: PriceTable | Declared | None = None,
+    prices: PriceTable | DeclaredPrice | None = None,
     traced: Callable[[], Usage | None] = lambda: None,
 ) -> Usage:
     """The usage of a trial from the best of its sources; `streams` has one entry for each run of the agent.
@@ -197,7 +197,7 @@ def best(
     else:
         told = _told(contexts, metrics) or partial(filter(None, streams)) or traced()
         used = _priced(told or Usage(), model, table)
-    if isinstance(table, Declared) and table.price.free:
+    if isinstance(table, DeclaredPrice) and table.price.free:
         return structs.replace(used, cost_usd=0.0, cost_source=table.source)
     return used
 
@@ -212,7 +212,7 @@ def _told(contexts: Sequence[AgentContext], metrics: Sequence[FinalMetrics]) -> 
     return structs.replace(usage, input_tokens=counted.input_tokens, cache_write_tokens=counted.cache_write_tokens)
 
 
-def _priced(usage: Usage, model: str | None, prices: PriceTable | Declared) -> Usage:
+def _priced(usage: Usage, model: str | None, prices: PriceTable | DeclaredPrice) -> Usage:
     """With the cost that its source knows, else with that of its tokens, where there is a price."""
     if usage.cost_usd is not None:
         return structs.replace(usage, cost_source=usage.source)
@@ -220,7 +220,7 @@ def _priced(usage: Usage, model: str | None, prices: PriceTable | Declared) -> U
     return usage if cost is None else structs.replace(usage, cost_usd=cost, cost_source=prices.source)
 
 
-def _model_usage(name: str, tokens: ModelTokens, prices: PriceTable | Declared) -> Usage:
+def _model_usage(name: str, tokens: ModelTokens, prices: PriceTable | DeclaredPrice) -> Usage:
     """One model's share of a session. Older CLIs do not say on what a cost is based, and price any model they do not
     know like one they do."""
     basis = tokens.cost_basis
@@ -229,7 +229,7 @@ def _model_usage(name: str, tokens: ModelTokens, prices: PriceTable | Declared) 
     return _priced(usage, name, prices)
 
 
-def _fresh(tokens: Tokens | ModelTokens) -> Usage:
+def _fresh(tokens: StreamTokens | ModelTokens) -> Usage:
     return Usage(
         _sane(tokens.input_tokens),
         _sane(tokens.cache_read_input_tokens),

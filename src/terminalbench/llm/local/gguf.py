@@ -8,7 +8,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from terminalbench.llm.model import Fault, ModelError
+from terminalbench.llm.model import ModelError, ModelFault
 
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -54,16 +54,18 @@ def read_model_file(path: Path) -> ModelFile:
             raise _NotGguf(f"its last {missing:,} bytes are missing")
     except FileNotFoundError:
         raise ModelError(
-            Fault.NOT_FOUND, f"there is no model file {path}", hint="name a .gguf file, as in local:models/qwen.gguf"
+            ModelFault.NOT_FOUND,
+            f"there is no model file {path}",
+            hint="name a .gguf file, as in local:models/qwen.gguf",
         ) from None
     except IsADirectoryError:
-        raise ModelError(Fault.NOT_FOUND, f"{path} is a folder", hint="name the .gguf file in it") from None
+        raise ModelError(ModelFault.NOT_FOUND, f"{path} is a folder", hint="name the .gguf file in it") from None
     except OSError as error:
         what = f"{path} cannot be read: {error.strerror}"
-        raise ModelError(Fault.NOT_FOUND, what, hint="let this user read it") from None
+        raise ModelError(ModelFault.NOT_FOUND, what, hint="let this user read it") from None
     except (_NotGguf, struct.error, UnicodeDecodeError) as error:
         raise ModelError(
-            Fault.MISSING,
+            ModelFault.MISSING,
             f"{path} is no whole GGUF file: {error}",
             hint="fetch it again; its size or digest is on the page it came from",
         ) from None

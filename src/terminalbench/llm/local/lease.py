@@ -32,7 +32,7 @@ from terminalbench.llm.local.digest import file_digest
 from terminalbench.llm.local.gguf import ModelFile, read_model_file
 from terminalbench.llm.local.sizing import Sizing, sizing, window_of
 from terminalbench.llm.local.spec import LocalSpec
-from terminalbench.llm.model import Fault, ModelError
+from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.locks import start_ticks
 from terminalbench.modes import make_own_folder
 from terminalbench.text.numbers import duration
@@ -56,7 +56,7 @@ _FAMILIES = ("GGML_", "CUDA_", "OMP_", "LC_")
 """Variables of a server: no key, and no mark of the job whose process happened to be the first."""
 
 
-class Order(msgspec.Struct, frozen=True):
+class ServerOrder(msgspec.Struct, frozen=True):
     """What a server is started with."""
 
     path: str
@@ -72,13 +72,13 @@ class Order(msgspec.Struct, frozen=True):
     threads: int
 
 
-class Served(msgspec.Struct, frozen=True):
+class ServerAccess(msgspec.Struct, frozen=True):
     """A server that answers who has its `token`, which no representation of it holds."""
 
     url: str
     pid: int
     ticks: int | None
-    order: Order
+    order: ServerOrder
     token: str
 
     def __repr__(self) -> str:
@@ -86,10 +86,10 @@ class Served(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Lease:
+class ServerLease:
     """The right to a server, until it is closed or its process ends."""
 
-    served: Served
+    served: ServerAccess
     users: FileIO
 
     @property
@@ -116,13 +116,13 @@ def check_engine() -> None:
     """Raises `ModelError` when what runs a model file is not installed. It is not loaded."""
     if find_spec(ENGINE) is None:
         raise ModelError(
-            Fault.MISSING,
+            ModelFault.MISSING,
             "local: models need the extra local-model, which is not installed",
             hint='pip install "terminalbench[local-model]"',
         )
 
 
-def lease(spec: LocalSpec) -> Lease:
+def lease(spec: LocalSpec) -> ServerLease:
     """A server of this model: the one that runs, or a new one. Raises `ModelError`."""
     model = read_model_file(spec.path)
     check_engine()
@@ -133,16 +133,18 @@ def lease(spec: LocalSpec) -> Lease:
         return _joined(spec, model, digest, window)
     except OSError as error:
         what = f"{spec.path.name} cannot be served from {tempfile.gettempdir()}: {error.strerror or error}"
-        raise ModelError(Fault.MISSING, what, hint="make room there, or set TMPDIR to a folder that has some") from None
+        raise ModelError(
+            ModelFault.MISSING, what, hint="make room there, or set TMPDIR to a folder that has some"
+        ) from None
 
 
 def _check_digest(spec: LocalSpec, digest: str) -> None:
     if spec.digest is not None and not digest.startswith(spec.digest):
         what = f"{spec.path} is another file: its digest is {digest[:12]}, the run began with {spec.digest[:12]}"
-        raise ModelError(Fault.MISSING, what, hint="put the old one back, or begin another run")
+        raise ModelError(ModelFault.MISSING, what, hint="put the old one back, or begin another run")
 
 
-def _joined(spec: LocalSpec, model: ModelFile, digest: str, window: int) -> Lease:
+def _joined(spec: LocalSpec, model: ModelFile, digest: str, window: int) -> ServerLease:
     folder = models_folder() / f"{digest[:16]}-{window}"
     for other in folder.parent.glob("*-*/start.lock"):
         if other.parent != folder:
@@ -156,7 +158,7 @@ def _joined(spec: LocalSpec, model: ModelFile, digest: str, window: int) -> Leas
         except BaseException:
             users.close()
             raise
-    return Lease(served, users)
+    return ServerLease(served, users)
 
 
 def _lock(folder: Path, until: float, spec: LocalSpec) -> FileIO:
@@ -209,9 +211,9 @@ def models_folder() -> Path:
     return folder
 
 
-def running(folder: Path) -> Served | None:
+def running(folder: Path) -> ServerAccess | None:
     """The server of a folder, if there is one. Raises `ModelError` for one that runs and does not answer."""
-    served: Served | None = decode_plain(folder / "server.json", Served, 1 << 16)
+    served: ServerAccess | None = decode_plain(folder / "server.json", ServerAccess, 1 << 16)
     if served is None or start_ticks(served.pid) != served.ticks or served.ticks is None:
         return None
     until = time.monotonic() + _HEALTH_SEC
@@ -222,7 +224,7 @@ def running(folder: Path) -> Served | None:
             return None
         time.sleep(_STEP_SEC)
     what = f"the server of {served.order.name} (process {served.pid}) does not answer at {served.url}"
-    raise ModelError(Fault.SERVER, what, hint=f"kill {served.pid}, and try again")
+    raise ModelError(ModelFault.SERVER, what, hint=f"kill {served.pid}, and try again")
 
 
 def answers(url: str) -> bool:
@@ -240,13 +242,13 @@ def _take(file: FileIO, kind: int, until: float, spec: LocalSpec) -> None:
         except OSError:
             if time.monotonic() > until:
                 what = f"another process has been starting {spec} for {duration(START_SEC)}"
-                raise ModelError(Fault.TIMEOUT, what) from None
+                raise ModelError(ModelFault.TIMEOUT, what) from None
             time.sleep(_STEP_SEC)
         else:
             return
 
 
-def _start(folder: Path, model: ModelFile, digest: str, window: int, until: float) -> Served:
+def _start(folder: Path, model: ModelFile, digest: str, window: int, until: float) -> ServerAccess:
     size = sizing(model, window, _cores(), _free_bytes())
     told, log = folder / "server.json", folder / "server.log"
     told.unlink(missing_ok=True)
@@ -258,12 +260,12 @@ def _start(folder: Path, model: ModelFile, digest: str, window: int, until: floa
             env=_environment(),
         )  # fmt: skip
     while process.poll() is None:
-        if (served := decode_plain(told, Served, 1 << 16)) is not None:
+        if (served := decode_plain(told, ServerAccess, 1 << 16)) is not None:
             return served
         if time.monotonic() > until:
             process.kill()
             process.wait()
-            raise ModelError(Fault.TIMEOUT, f"{model.path.name} was not loaded within {duration(START_SEC)}")
+            raise ModelError(ModelFault.TIMEOUT, f"{model.path.name} was not loaded within {duration(START_SEC)}")
         time.sleep(_STEP_SEC)
     raise _failed(model, process.returncode, tail_plain(log, _LOG_BYTES) or "")
 
@@ -272,19 +274,19 @@ def _failed(model: ModelFile, code: int, log: str) -> ModelError:
     """What a server that did not come up has said last."""
     if code in _KILLED:
         said, hint = _KILLED[code]
-        return ModelError(Fault.MISSING, f"{model.path} cannot be served: {said}", hint=hint)
+        return ModelError(ModelFault.MISSING, f"{model.path} cannot be served: {said}", hint=hint)
     lines = [_STAMP.sub("", line).strip() for line in log.splitlines() if line.strip()]
     told = [line for line in lines if "error" in line.lower() or "fail" in line.lower()] or lines[-1:]
     said = told[0][:300] if told else f"it ended with code {code}"
     return ModelError(
-        Fault.MISSING,
+        ModelFault.MISSING,
         f"{model.path} cannot be served: {said}",
         hint="fetch the file again, or take one that this version of llama.cpp knows",
     )
 
 
-def _order(model: ModelFile, digest: str, size: Sizing) -> Order:
-    return Order(
+def _order(model: ModelFile, digest: str, size: Sizing) -> ServerOrder:
+    return ServerOrder(
         path=str(model.path.resolve()), name=model.name, digest=digest, architecture=model.architecture,
         context_tokens=model.context_tokens, size=model.size, tools=model.tools, quantization=model.quantization,
         window=size.window, slots=size.slots, threads=size.threads,

@@ -8,11 +8,11 @@ from typing import override
 import msgspec
 
 from terminalbench.llm.local.gguf import read_model_file
-from terminalbench.llm.local.lease import Lease, Order, check_engine
+from terminalbench.llm.local.lease import ServerLease, ServerOrder, check_engine
 from terminalbench.llm.local.lease import lease as take_lease
 from terminalbench.llm.local.sizing import window_of
 from terminalbench.llm.local.spec import PREFIX, parse_local
-from terminalbench.llm.model import OUTPUT_TOKENS, Fault, Message, ModelError, Options, Price, Reply, Schema
+from terminalbench.llm.model import OUTPUT_TOKENS, Message, ModelError, ModelFault, Options, Reply, Schema, TokenPrice
 from terminalbench.llm.ollama import OllamaModel
 from terminalbench.llm.ollama_server import OllamaServer
 
@@ -27,7 +27,7 @@ class LocalModel(OllamaModel):
         super().__init__(name, options)
         self.spec = parse_local(name)
         self.name = f"{PREFIX}{name}"
-        self._lease: Lease | None = None
+        self._lease: ServerLease | None = None
         self._starting = Lock()
 
     @override
@@ -45,8 +45,8 @@ class LocalModel(OllamaModel):
         return msgspec.structs.replace(reply, usage=usage)
 
     @override
-    def price(self) -> Price:
-        return Price(0.0, 0.0, "local")
+    def price(self) -> TokenPrice:
+        return TokenPrice(0.0, 0.0, "local")
 
     @override
     def context_tokens(self) -> int | None:
@@ -57,7 +57,7 @@ class LocalModel(OllamaModel):
             return None
 
     @property
-    def lease(self) -> Lease:
+    def lease(self) -> ServerLease:
         """Its share of the server, which is started if it does not run."""
         with self._starting:
             if self._lease is None:
@@ -82,12 +82,12 @@ class LocalModel(OllamaModel):
         return self.lease.served.order.window
 
 
-def _own_words(error: ModelError, served: Order) -> ModelError:
+def _own_words(error: ModelError, served: ServerOrder) -> ModelError:
     """What the server refused, as it concerns who named the file."""
     what = _OLLAMA.sub("", error.what)
     if _NO_FORM in what:  # the model's doing, for which llama.cpp says 500
-        return ModelError(Fault.BAD_ANSWER, f"{served.name}: {what}")
-    if error.fault is not Fault.TOO_LONG:
+        return ModelError(ModelFault.BAD_ANSWER, f"{served.name}: {what}")
+    if error.fault is not ModelFault.TOO_LONG:
         return ModelError(error.fault, f"{served.name}: {what}", hint=error.hint)
     hint = f"its own window is {served.context_tokens}: say local:FILE,num_ctx=N"
     more = hint if served.context_tokens > served.window else "give it less to read, or take a model with a larger one"

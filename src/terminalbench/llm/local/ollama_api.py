@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from terminalbench.llm.local.lease import Order
+from terminalbench.llm.local.lease import ServerOrder
 
 _OPTIONS = {
     "num_predict": "max_tokens", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p",
@@ -19,21 +19,21 @@ def now() -> str:
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
-def listed(order: Order) -> dict[str, Any]:
+def listed(order: ServerOrder) -> dict[str, Any]:
     """The model as `/api/tags` and `/api/ps` list it."""
     name = f"{order.name}:latest"
     entry = {"name": name, "model": name, "modified_at": now(), "size": order.size, "digest": order.digest}
     return {**entry, "details": _details(order), "context_length": order.window, "size_vram": 0}
 
 
-def shown(order: Order) -> dict[str, Any]:
+def shown(order: ServerOrder) -> dict[str, Any]:
     """The model as `/api/show` tells of it. Its window is the one that it is served with."""
     info = {"general.architecture": order.architecture, f"{order.architecture}.context_length": order.window}
     capabilities = ["completion", *(["tools"] if order.tools else [])]
     return {"details": _details(order), "model_info": info, "capabilities": capabilities}
 
 
-def question(body: Mapping[str, Any], order: Order) -> dict[str, Any]:
+def question(body: Mapping[str, Any], order: ServerOrder) -> dict[str, Any]:
     """A body of `/api/chat` as OpenAI's. Raises `ValueError`: it cannot be asked so."""
     options = body.get("options")
     options = options if isinstance(options, Mapping) else {}
@@ -52,7 +52,7 @@ def question(body: Mapping[str, Any], order: Order) -> dict[str, Any]:
     return asked
 
 
-def answer(said: Mapping[str, Any], order: Order) -> dict[str, Any]:
+def answer(said: Mapping[str, Any], order: ServerOrder) -> dict[str, Any]:
     """A whole answer of llama.cpp as that of `/api/chat`."""
     choice = said["choices"][0]
     message = choice["message"]
@@ -65,7 +65,7 @@ def answer(said: Mapping[str, Any], order: Order) -> dict[str, Any]:
     return {**ending(said, choice.get("finish_reason"), order), "message": shown}
 
 
-def piece(delta: Mapping[str, Any], order: Order) -> dict[str, Any]:
+def piece(delta: Mapping[str, Any], order: ServerOrder) -> dict[str, Any]:
     """A part of a streamed answer."""
     message = {"role": "assistant", "content": delta.get("content") or ""}
     if delta.get("reasoning_content"):
@@ -73,7 +73,7 @@ def piece(delta: Mapping[str, Any], order: Order) -> dict[str, Any]:
     return {"model": order.name, "created_at": now(), "message": message, "done": False}
 
 
-def ending(said: Mapping[str, Any], reason: str | None, order: Order) -> dict[str, Any]:
+def ending(said: Mapping[str, Any], reason: str | None, order: ServerOrder) -> dict[str, Any]:
     """The last words of an answer: why it ended, and what it took, in tokens and nanoseconds."""
     usage, timings = said.get("usage") or {}, said.get("timings") or {}
     read, written = (int(1e6 * (timings.get(name) or 0)) for name in ("prompt_ms", "predicted_ms"))
@@ -85,7 +85,7 @@ def ending(said: Mapping[str, Any], reason: str | None, order: Order) -> dict[st
     }  # fmt: skip
 
 
-def _details(order: Order) -> dict[str, Any]:
+def _details(order: ServerOrder) -> dict[str, Any]:
     family = order.architecture
     told = {"format": "gguf", "family": family, "families": [family]}
     return told | ({"quantization_level": order.quantization} if order.quantization else {})

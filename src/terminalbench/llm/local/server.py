@@ -16,8 +16,8 @@ from threading import Thread
 from typing import Any
 
 from terminalbench.json_files import read_json, write_json
-from terminalbench.llm.local.front import Front
-from terminalbench.llm.local.lease import ENGINE, Order, Served, is_there, remove_unused
+from terminalbench.llm.local.http_proxy import LlamaProxy
+from terminalbench.llm.local.lease import ENGINE, ServerAccess, ServerOrder, is_there, remove_unused
 from terminalbench.locks import start_ticks
 
 _LOOK_SEC = 0.5
@@ -29,12 +29,12 @@ _WARNINGS = 2
 
 def main(folder: Path) -> None:
     """Serve until nobody uses it any more."""
-    order: Order = read_json(folder / "order.json", Order)
+    order: ServerOrder = read_json(folder / "order.json", ServerOrder)
     Thread(target=_end_with_users, args=(folder,), daemon=True).start()
     token = secrets.token_urlsafe(32)
     engine = _engine(order, token)
-    front = Front(order, engine.listening_address, token)
-    write_json(folder / "server.json", Served(front.url, os.getpid(), start_ticks(os.getpid()), order, token))
+    front = LlamaProxy(order, engine.listening_address, token)
+    write_json(folder / "server.json", ServerAccess(front.url, os.getpid(), start_ticks(os.getpid()), order, token))
     front.serve_forever()
 
 
@@ -59,7 +59,7 @@ def _end_with_users(folder: Path) -> None:
             time.sleep(_LOOK_SEC)
 
 
-def _engine(order: Order, token: str) -> Any:
+def _engine(order: ServerOrder, token: str) -> Any:
     xllamacpp: Any = import_module(ENGINE)
     wanted = xllamacpp.CommonParams()
     wanted.model.path = order.path

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from terminalbench.llm.local.gguf import ModelFile
-from terminalbench.llm.model import Fault, ModelError
+from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.llm.ollama_server import WINDOW
 
 MOST_SLOTS = 8
@@ -26,7 +26,7 @@ def window_of(model: ModelFile, wanted: int | None) -> int:
         return min(model.context_tokens, WINDOW)
     if wanted > model.context_tokens:
         what = f"num_ctx is {wanted}, the window of {model.path.name} is {model.context_tokens}"
-        raise ModelError(Fault.MISSING, what, hint=f"say num_ctx={model.context_tokens} or less")
+        raise ModelError(ModelFault.MISSING, what, hint=f"say num_ctx={model.context_tokens} or less")
     return wanted
 
 
@@ -42,5 +42,5 @@ def sizing(model: ModelFile, window: int, cores: int, free_bytes: int | None) ->
         fits = max(0, left) // max(1, model.kv_bytes) // 1024 * 1024
         hint = f"say num_ctx={fits}" if fits >= 1024 else "take a smaller or more quantized model, or free memory"
         what = f"{model.path.name} with a window of {window} tokens needs {needed} MB; {free_bytes >> 20} MB are free"
-        raise ModelError(Fault.MISSING, what, hint=hint)
+        raise ModelError(ModelFault.MISSING, what, hint=hint)
     return Sizing(window, min(slots, left // each), cores)

@@ -11,7 +11,7 @@ _WIDTH = 400.0
 
 
 @dataclass(frozen=True)
-class Part:
+class BarPart:
     """A piece of a bar."""
 
     name: str
@@ -24,7 +24,7 @@ class Bar:
     """A bar and its pieces; `note` stands at its end."""
 
     label: str
-    parts: tuple[Part, ...]
+    parts: tuple[BarPart, ...]
     note: str = ""
 
 

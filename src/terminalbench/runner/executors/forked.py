@@ -25,7 +25,7 @@ from typing import Any, Self
 import msgspec
 
 from terminalbench.runner.environment import process_environment
-from terminalbench.runner.executors.loaded import FAILED, HEAD, REFUSED, Asked, exactly
+from terminalbench.runner.executors.loaded import FAILED, HEAD, REFUSED, ForkRequest, exactly
 from terminalbench.runner.executors.socket_folder import make_socket_folder, remove, socket_in
 
 ADDRESS = "TBENCH_LOADED_HARBOR"
@@ -37,7 +37,7 @@ _ANSWER_SEC = 60.0
 _MOST_STARTS = 3
 
 
-class Forked:
+class ForkedProcess:
     """What the callers of `spawn` use of `subprocess.Popen`, of a process that is not our child."""
 
     def __init__(self, pid: int, told: int, files: Mapping[str, int], connection: socket.socket) -> None:
@@ -95,7 +95,7 @@ class Forked:
         return bytes(found["stdout"]), bytes(found["stderr"])
 
 
-def fork(argv: list[str], env: Mapping[str, str], number: int, **files: Any) -> Forked | None:
+def fork(argv: list[str], env: Mapping[str, str], number: int, **files: Any) -> ForkedProcess | None:
     """Start `argv` by the loaded process; None where an ordinary process has to be started instead.
 
     `files` are its standard files, and perhaps its folder (`cwd`), as `subprocess` has them.
@@ -112,7 +112,9 @@ def fork(argv: list[str], env: Mapping[str, str], number: int, **files: Any) -> 
         told, tell = os.pipe()
         opened.callback(os.close, tell)
         open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        data = msgspec.json.encode(Asked(argv, dict(env), str(files.get("cwd") or Path.cwd()), int(number), open_files))
+        data = msgspec.json.encode(
+            ForkRequest(argv, dict(env), str(files.get("cwd") or Path.cwd()), int(number), open_files)
+        )
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [*theirs, tell]))
         try:
             connection.connect(address)
@@ -123,7 +125,7 @@ def fork(argv: list[str], env: Mapping[str, str], number: int, **files: Any) -> 
         except (OSError, EOFError) as error:
             pid, failed = FAILED, f"it does not answer ({error})"
     if pid not in (REFUSED, FAILED):
-        return Forked(pid, told, ours, connection)
+        return ForkedProcess(pid, told, ours, connection)
     connection.close()
     for handle in (told, *ours.values()):
         os.close(handle)

@@ -6,7 +6,7 @@ session, files, folder, environment, umask, limits, signals, `sys.argv` and `sys
 it is refused, and who asked starts an ordinary process. See `forked` for the other side.
 
 This process has one thread and keeps nothing of those that it has forked. When it dies they are killed; when the
-process that asked for one ends, that one gets the signal it was asked for with, and has a guard as it has with `tie`.
+process that asked for one ends, that one gets the signal it was asked for with, and has a guard as with `death_signal`.
 """
 
 import array
@@ -33,7 +33,7 @@ import msgspec
 from terminalbench.decode import decode
 from terminalbench.harbor.load import load
 from terminalbench.modes import child_umask
-from terminalbench.runner.executors import tie
+from terminalbench.runner.executors import death_signal
 from terminalbench.runner.executors.python_path import add_folders, added_folders, why_not_added
 from terminalbench.runner.executors.socket_folder import remove
 
@@ -48,7 +48,7 @@ _NO_BYTECODE, _PATH = "PYTHONDONTWRITEBYTECODE", "PYTHONPATH"
 _PREFIXES = ("PYTHON", "HARBOR_", "LITELLM_", "LC_", "SSL_CERT_")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ForkRequest(msgspec.Struct, frozen=True):
     """A process that is asked for. Its standard files, and where its end is told, come as descriptors."""
 
     argv: list[str]
@@ -58,7 +58,7 @@ class Asked(msgspec.Struct, frozen=True):
     open_files: int
 
 
-def why_not(asked: Asked, own: Mapping[str, str]) -> str | None:
+def why_not(asked: ForkRequest, own: Mapping[str, str]) -> str | None:
     """Why a fork would not be what a fresh process is: its program, or variables that are read while modules load."""
     if asked.argv[1:2] != ["-m"] and Path(asked.argv[0]).name != "harbor":
         return "neither Harbor nor a module"
@@ -80,7 +80,7 @@ class _Child:
     signal: int
 
 
-class _Server:
+class _ForkServer:
     def __init__(self, listener: socket.socket, owner: int) -> None:
         self.listener, self.owner, self.env = listener, os.pidfd_open(owner), dict(os.environ)
         self.running: dict[int, _Child] = {}
@@ -190,14 +190,14 @@ def _credentials(client: socket.socket) -> tuple[int, int, int]:
     return pid, user, group
 
 
-def _receive(client: socket.socket) -> tuple[Asked, list[int]] | None:
+def _receive(client: socket.socket) -> tuple[ForkRequest, list[int]] | None:
     """A request with its descriptors; None when the other side has ended."""
     descriptors: list[int] = []
     try:
         head, rights, _, _ = client.recvmsg(HEAD.size, socket.CMSG_SPACE(16))
         descriptors = [number for right in rights for number in array.array("i", right[2])]
         data = exactly(client, HEAD.unpack(head)[0]) if len(head) == HEAD.size else b""
-        return decode(data, Asked), descriptors
+        return decode(data, ForkRequest), descriptors
     except (OSError, EOFError, msgspec.DecodeError):
         for descriptor in descriptors:
             os.close(descriptor)
@@ -215,7 +215,7 @@ def exactly(source: socket.socket, size: int) -> bytes:
     return data
 
 
-def _become(asked: Asked, descriptors: list[int], asker: int, parent: int) -> Callable[[], Any]:
+def _become(asked: ForkRequest, descriptors: list[int], asker: int, parent: int) -> Callable[[], Any]:
     """Make this forked process what a fresh one would be; returns its program."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGQUIT):
@@ -239,9 +239,9 @@ def _become(asked: Asked, descriptors: list[int], asker: int, parent: int) -> Ca
     os.environ.update(asked.env)
     if asked.signal != signal.SIGKILL:
         mark = os.urandom(16).hex()
-        tie.guard(asker, mark)
-        os.environ[tie.MARK] = mark
-    os.environ.pop(tie.ORPHANED, None)
+        death_signal.guard(asker, mark)
+        os.environ[death_signal.MARK] = mark
+    os.environ.pop(death_signal.ORPHANED, None)
     sys.dont_write_bytecode = bool(asked.env.get(_NO_BYTECODE))
     program, *arguments = asked.argv
     sys.argv = [Path(program).name, *arguments]
@@ -278,4 +278,4 @@ if __name__ == "__main__":
     gc.collect()
     gc.freeze()  # a forked process would copy each page that a collection looks at
     gc.enable()
-    _run(_Server(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])).serve())
+    _run(_ForkServer(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])).serve())

@@ -19,9 +19,9 @@ from terminalbench.live.processes import Worker
 from terminalbench.locks import start_ticks
 from terminalbench.modes import child_umask, make_file, make_folder
 from terminalbench.runner.environment import FIXED
-from terminalbench.runner.executors import tie
+from terminalbench.runner.executors import death_signal
 from terminalbench.runner.executors.base import JobRun
-from terminalbench.runner.executors.forked import Forked, fork
+from terminalbench.runner.executors.forked import ForkedProcess, fork
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import duration
 
@@ -30,12 +30,12 @@ def tied(argv: list[str], number: int = signal.SIGKILL) -> list[str]:
     """The command that runs `argv` as a process that gets a signal when this one dies. Only Linux can do that."""
     if sys.platform != "linux":
         return argv
-    return [sys.executable, "-I", "-S", tie.__file__, str(os.getpid()), str(int(number)), *argv]
+    return [sys.executable, "-I", "-S", death_signal.__file__, str(os.getpid()), str(int(number)), *argv]
 
 
 def spawn(
     argv: list[str], env: Mapping[str, str], number: int = signal.SIGKILL, **files: Any
-) -> subprocess.Popen[bytes] | Forked:
+) -> subprocess.Popen[bytes] | ForkedProcess:
     """Start `argv` as a tied process in a group of its own; `files` are its standard files, and perhaps its folder.
 
     Where a process has loaded Harbor for us, it is forked from that one.
@@ -67,7 +67,7 @@ class LocalExecutor:
     """Runs jobs on this machine. A recorded pid counts only with the start time that was recorded with it."""
 
     def __init__(self) -> None:
-        self._children: dict[int, subprocess.Popen[bytes] | Forked] = {}
+        self._children: dict[int, subprocess.Popen[bytes] | ForkedProcess] = {}
 
     def start(self, job: JobRun) -> Worker:
         """Start Harbor with its output in the job's log."""

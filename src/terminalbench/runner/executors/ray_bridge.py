@@ -32,21 +32,21 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.files import write_text
 from terminalbench.json_files import read_json
 from terminalbench.runner.executors.base import NO_ROOM, NODE_FENCED, NODE_LOST, NODE_UNFIT
-from terminalbench.runner.executors.ray_home import Home
+from terminalbench.runner.executors.ray_inbox import JobInbox
 from terminalbench.runner.executors.ray_messages import (
     HOW_TO_JOIN,
-    Began,
-    Ended,
-    Join,
-    Joined,
+    ClusterReady,
+    ClusterRefusal,
+    JobEnd,
+    JobStart,
+    JoinRequest,
     News,
     Order,
-    Refused,
-    Start,
-    Stop,
+    StartOrder,
+    StopOrder,
 )
-from terminalbench.runner.executors.ray_needs import local_tasks
 from terminalbench.runner.executors.ray_node import LEASE_SEC, NodeJob
+from terminalbench.runner.executors.ray_payload import local_tasks
 from terminalbench.version import __version__
 
 SLOTS = ("sandboxes", "models")
@@ -76,11 +76,11 @@ def say(news: News) -> None:
 
 def refuse(what: str, hint: str) -> NoReturn:
     """Tell why there is no cluster, and end."""
-    say(Refused(what, hint))
+    say(ClusterRefusal(what, hint))
     os._exit(2)
 
 
-def join(order: Join) -> None:
+def join(order: JoinRequest) -> None:
     """Join the cluster, or make one; ends the process when that takes too long or cannot be."""
     where = (
         f"no Ray cluster can be joined at {order.address}" if order.address else "no Ray cluster can be started here"
@@ -118,7 +118,7 @@ def _try(address: str | None) -> str | None:
     return None
 
 
-def watch(address: str, jobs: "Jobs") -> None:
+def watch(address: str, jobs: "ClusterJobs") -> None:
     """End this process when its cluster is gone, or is another one by now: what it asks would never be answered.
 
     A head that was started anew does not know the node that we joined. Jobs that wait are told which nodes there are.
@@ -147,7 +147,7 @@ def watch(address: str, jobs: "Jobs") -> None:
     refuse(gone, hint)
 
 
-def needs(order: Join, trials: int) -> dict[str, Any]:
+def needs(order: JoinRequest, trials: int) -> dict[str, Any]:
     """What a job of so many trials at once takes of its node."""
     declared = ray.cluster_resources()
     return {
@@ -157,7 +157,7 @@ def needs(order: Join, trials: int) -> dict[str, Any]:
     }
 
 
-def why_no_room(order: Join, trials: int, nodes: Sequence[Mapping[str, float]]) -> str | None:
+def why_no_room(order: JoinRequest, trials: int, nodes: Sequence[Mapping[str, float]]) -> str | None:
     """Return why a job of so many trials at once fits no node, of these resources; None when it fits one."""
     asked = needs(order, trials)
     wanted = {"CPU": asked["num_cpus"], "memory": asked["memory"] or 0, **asked["resources"]}
@@ -169,7 +169,7 @@ def why_no_room(order: Join, trials: int, nodes: Sequence[Mapping[str, float]]) 
     return f"{trials} trials at once take {wanted[short]:g}{unit}, and no node has more than {most[short]:g}"
 
 
-def check_room(order: Join) -> None:
+def check_room(order: JoinRequest) -> None:
     """Refuse a job that fits no node: it would wait for ever."""
     why = why_no_room(order, order.trials, [node["Resources"] for node in ray.nodes() if node["Alive"]])
     if why is not None:
@@ -195,11 +195,11 @@ class NodeLease:
 
 
 @dataclass
-class Jobs:
+class ClusterJobs:
     """The jobs of the runner: each has an actor on some node, and a thread here that follows it."""
 
-    order: Join
-    waiting: dict[str, Start] = field(default_factory=dict)
+    order: JoinRequest
+    waiting: dict[str, StartOrder] = field(default_factory=dict)
     homeless_since: dict[str, float] = field(default_factory=dict)
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     batches: set[Batch] = field(default_factory=set)
@@ -208,7 +208,7 @@ class Jobs:
     stopped: dict[str, bool] = field(default_factory=dict)
     made_of: Any = field(default_factory=lambda: ray.remote(NodeJob))
 
-    def start(self, start: Start) -> None:
+    def start(self, start: StartOrder) -> None:
         """Place it, as soon as there is room."""
         asked = needs(self.order, start.trials)
         batch = Batch(Path(start.folder).parent.parent)
@@ -245,7 +245,7 @@ class Jobs:
         """Tell the end of a job, once: what is heard of it later does not count."""
         self.waiting.pop(name, None)
         if self.actors.pop(name, None) is not None:
-            say(Ended(name, code, said))
+            say(JobEnd(name, code, said))
 
     def stop(self, name: str, now: bool) -> None:
         """Stop it; one that has not begun is taken back."""
@@ -268,13 +268,13 @@ class Jobs:
         for batch in self.batches:
             batch.place.unlink(missing_ok=True)
 
-    def _follow(self, start: Start, actor: Any) -> None:
+    def _follow(self, start: StartOrder, actor: Any) -> None:
         said, home, unfenced = "", None, False
         try:
             host = ray.get(actor.host.remote(__version__))
             self.began.add(start.name)
             self.waiting.pop(start.name, None)
-            say(Began(start.name, host))
+            say(JobStart(start.name, host))
             if start.name in self.stopped:
                 actor.stop.remote(self.stopped[start.name])
             job, batch = start.job(), Batch(Path(start.folder).parent.parent)
@@ -284,7 +284,7 @@ class Jobs:
                 code = ray.get(actor.run.remote(job))
             else:
                 plan = read_json(batch.plan_json, Plan)
-                home = Home(job, batch, plan, lambda name, *given: ray.get(getattr(actor, name).remote(*given)))
+                home = JobInbox(job, batch, plan, lambda name, *given: ray.get(getattr(actor, name).remote(*given)))
                 code = home.run(self.token, host)
         except RayTaskError as error:
             code, said = NODE_UNFIT, str(error.cause).splitlines()[0]
@@ -314,20 +314,20 @@ class Jobs:
 def main() -> None:
     """Join, then do what is said, to the end of the input."""
     lines = iter(sys.stdin.buffer)
-    order = decode(next(lines), Join)
+    order = decode(next(lines), JoinRequest)
     join(order)
     check_room(order)
-    jobs = Jobs(order)
+    jobs = ClusterJobs(order)
     signal.signal(signal.SIGINT, lambda _number, _frame: threading.Thread(target=jobs.stop_all).start())
     threading.Thread(target=jobs.renew, name="lease", daemon=True).start()
-    say(Joined(sum(node["Alive"] for node in ray.nodes())))
+    say(ClusterReady(sum(node["Alive"] for node in ray.nodes())))
     if order.address is not None:
         threading.Thread(target=watch, args=(order.address, jobs), name="head", daemon=True).start()
     for line in lines:
         told = decode(line, Order)
-        if isinstance(told, Start):
+        if isinstance(told, StartOrder):
             jobs.start(told)
-        elif isinstance(told, Stop):
+        elif isinstance(told, StopOrder):
             jobs.stop(told.name, told.now)
     jobs.leave()
     ray.shutdown()

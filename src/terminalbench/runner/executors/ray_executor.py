@@ -30,20 +30,20 @@ from terminalbench.live.processes import Worker
 from terminalbench.locks import start_ticks
 from terminalbench.modes import make_folder
 from terminalbench.runner.environment import process_environment
-from terminalbench.runner.executors import tie
+from terminalbench.runner.executors import death_signal
 from terminalbench.runner.executors.base import CLUSTER_GONE, NODE_FENCED, NODE_LOST, JobRun
 from terminalbench.runner.executors.local import LocalExecutor, tied
 from terminalbench.runner.executors.ray_messages import (
     HOW_TO_JOIN,
-    Began,
-    Ended,
-    Join,
-    Joined,
+    ClusterReady,
+    ClusterRefusal,
+    JobEnd,
+    JobStart,
+    JoinRequest,
     News,
     Order,
-    Refused,
-    Start,
-    Stop,
+    StartOrder,
+    StopOrder,
 )
 from terminalbench.runner.executors.ray_node import LEASE_SEC
 
@@ -64,14 +64,14 @@ class _JobConfig(msgspec.Struct):
     n_concurrent_trials: int = HARBOR_PARALLEL
 
 
-class Bridge:
+class ClusterBridge:
     """The process that speaks with the cluster. A thread takes what it says."""
 
-    def __init__(self, join: Join) -> None:
-        self.joined: Joined | None = None
-        self.refused: Refused | None = None
+    def __init__(self, join: JoinRequest) -> None:
+        self.joined: ClusterReady | None = None
+        self.refused: ClusterRefusal | None = None
         self.began: set[str] = set()
-        self.ended: dict[str, Ended] = {}
+        self.ended: dict[str, JobEnd] = {}
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  it is read when the process has ended
         passed = {name: value for name, value in os.environ.items() if name.startswith("RAY_") and name != ADDRESS}
         self.process: subprocess.Popen[bytes] = subprocess.Popen(
@@ -108,7 +108,9 @@ class Bridge:
             self._changed.wait_for(lambda: self.joined or self._over, max(0.0, deadline - time.monotonic()))
         if self.joined is None:
             self.end()
-            said = self.refused or Refused(self._last_words() or f"no answer within {seconds:g} s", "tbench validate")
+            said = self.refused or ClusterRefusal(
+                self._last_words() or f"no answer within {seconds:g} s", "tbench validate"
+            )
             raise UserError(said.what, where="run.executor", hint=said.hint)
 
     def end(self) -> None:
@@ -131,11 +133,11 @@ class Bridge:
             except NOT_DECODED:
                 continue  # a library that prints
             with self._changed:
-                if isinstance(news, Joined):
+                if isinstance(news, ClusterReady):
                     self.joined = news
-                elif isinstance(news, Refused):
+                elif isinstance(news, ClusterRefusal):
                     self.refused = news
-                elif isinstance(news, Began):
+                elif isinstance(news, JobStart):
                     self.began.add(news.name)
                 else:
                     self.ended[news.name] = news
@@ -153,14 +155,14 @@ class Bridge:
 class RayExecutor:
     """Runs jobs on a Ray cluster, by one bridge at a time."""
 
-    afterlife_sec = LEASE_SEC + tie.ORPHAN_SEC + 2 * tie.LEFT_SEC
+    afterlife_sec = LEASE_SEC + death_signal.ORPHAN_SEC + 2 * death_signal.LEFT_SEC
 
     def __init__(self) -> None:
         self._local = LocalExecutor()
-        self._bridge: Bridge | None = None
+        self._bridge: ClusterBridge | None = None
         self._settings = RunTable(executor="ray")
         self._logs: dict[str, Path] = {}
-        self._bridges: dict[str, Bridge] = {}
+        self._bridges: dict[str, ClusterBridge] = {}
 
     def ready(self, settings: RunTable) -> None:
         """Join the cluster, if no bridge has."""
@@ -174,7 +176,7 @@ class RayExecutor:
         if (why := join.obstacle()) is not None:
             what = f"no Ray cluster can be joined at {join.address}: {why}"
             raise UserError(what, where="run.executor", hint=HOW_TO_JOIN)
-        self._bridge = Bridge(join)
+        self._bridge = ClusterBridge(join)
         self._bridge.await_cluster(JOIN_SEC + _LOAD_SEC if self._address else _LOCAL_SEC + _LOAD_SEC)
 
     def wave_trials(self, settings: RunTable) -> int:
@@ -189,7 +191,7 @@ class RayExecutor:
         self._logs[job.name] = job.log
         config = decode_plain(Path(job.argv[job.argv.index("-c") + 1]), _JobConfig, _CONFIG_LIMIT) or _JobConfig()
         trials = config.n_concurrent_trials
-        bridge.say(Start(job.name, job.profile, job.argv, job.env, str(job.folder), str(job.log), trials))
+        bridge.say(StartOrder(job.name, job.profile, job.argv, job.env, str(job.folder), str(job.log), trials))
         return Worker(
             job=job.name,
             profile=job.profile,
@@ -225,7 +227,7 @@ class RayExecutor:
         if bridge is None:
             self._local.stop(worker, now=now)
         elif worker.job not in bridge.ended:
-            bridge.say(Stop(worker.job, now))
+            bridge.say(StopOrder(worker.job, now))
 
     def alive(self, worker: Worker) -> bool:
         """Whether it has not ended; for a job of another process, whether its bridge is there."""
@@ -246,10 +248,10 @@ class RayExecutor:
             self._bridge.end()
             self._bridge = None
 
-    def _current(self) -> Bridge:
+    def _current(self) -> ClusterBridge:
         """Return the bridge: another one where it had joined and is gone, not where it could not join."""
         if self._bridge is None or (self._bridge.joined is not None and not self._bridge.alive):
-            self._bridge = Bridge(self._join(AGAIN_SEC, again=True))
+            self._bridge = ClusterBridge(self._join(AGAIN_SEC, again=True))
         return self._bridge
 
     @property
@@ -257,16 +259,16 @@ class RayExecutor:
         table = self._settings.ray or RayTable()
         return table.address or os.environ.get(ADDRESS) or None
 
-    def _join(self, patience_sec: float, *, again: bool = False) -> Join:
+    def _join(self, patience_sec: float, *, again: bool = False) -> JoinRequest:
         table = self._settings.ray or RayTable()
         at_once = self._settings.parallel or HARBOR_PARALLEL
         taken = (table.cpus_per_trial, table.memory_mb_per_trial)
-        return Join(self._address, *taken, at_once, patience_sec, again)
+        return JoinRequest(self._address, *taken, at_once, patience_sec, again)
 
 
-def _fate(bridge: Bridge, job: str) -> Ended:
+def _fate(bridge: ClusterBridge, job: str) -> JobEnd:
     """Return how a job ended whose bridge is gone and has not said so."""
     said = bridge.refused.what if bridge.refused is not None else "the Ray cluster is gone"
     if bridge.joined is None:
-        return Ended(job, CLUSTER_GONE, said)
-    return Ended(job, NODE_LOST if job in bridge.began else NODE_FENCED, said)
+        return JobEnd(job, CLUSTER_GONE, said)
+    return JobEnd(job, NODE_LOST if job in bridge.began else NODE_FENCED, said)

@@ -16,7 +16,7 @@ _SETTINGS = 4
 """What a server of HTTP/2 sends first, as the head of a Ray cluster does: a frame of this type, of no stream."""
 
 
-class Join(msgspec.Struct, tag=True, frozen=True):
+class JoinRequest(msgspec.Struct, tag="Join", frozen=True):
     """The first line: which cluster, what a trial takes of a node, and for how long to try: `again` and again, or once.
 
     Without an address it is one of its own.
@@ -46,7 +46,7 @@ class Join(msgspec.Struct, tag=True, frozen=True):
             return getattr(error, "strerror", None) or str(error)
 
 
-class Start(msgspec.Struct, tag=True, frozen=True):
+class StartOrder(msgspec.Struct, tag="Start", frozen=True):
     """A job, with `trials` at once."""
 
     name: str
@@ -62,34 +62,34 @@ class Start(msgspec.Struct, tag=True, frozen=True):
         return JobRun(self.name, self.profile, self.argv, self.env, Path(self.folder), Path(self.log))
 
 
-class Stop(msgspec.Struct, tag=True, frozen=True):
+class StopOrder(msgspec.Struct, tag="Stop", frozen=True):
     """Interrupt a job, or end it at once."""
 
     name: str
     now: bool
 
 
-class Joined(msgspec.Struct, tag=True, frozen=True):
+class ClusterReady(msgspec.Struct, tag="Joined", frozen=True):
     """The cluster is there."""
 
     nodes: int
 
 
-class Refused(msgspec.Struct, tag=True, frozen=True):
+class ClusterRefusal(msgspec.Struct, tag="Refused", frozen=True):
     """The cluster cannot be used, and why; the bridge ends."""
 
     what: str
     hint: str
 
 
-class Began(msgspec.Struct, tag=True, frozen=True):
+class JobStart(msgspec.Struct, tag="Began", frozen=True):
     """A job has found a node."""
 
     name: str
     host: str
 
 
-class Ended(msgspec.Struct, tag=True, frozen=True):
+class JobEnd(msgspec.Struct, tag="Ended", frozen=True):
     """A job has ended, as `Executor.poll` tells it. `said` is for its log."""
 
     name: str
@@ -97,8 +97,8 @@ class Ended(msgspec.Struct, tag=True, frozen=True):
     said: str = ""
 
 
-type Order = Join | Start | Stop
-type News = Joined | Refused | Began | Ended
+type Order = JoinRequest | StartOrder | StopOrder
+type News = ClusterReady | ClusterRefusal | JobStart | JobEnd
 
 
 def _encrypted() -> bool:

@@ -10,9 +10,9 @@ from terminalbench.errors import TbenchError
 from terminalbench.harbor.jobs import harbor_program
 from terminalbench.runner.executors.base import JobRun
 from terminalbench.runner.executors.local import LocalExecutor
-from terminalbench.runner.executors.ray_apart import Outbox, Questions
-from terminalbench.runner.executors.ray_needs import PROJECT, SOCKET
-from terminalbench.runner.executors.ray_place import Place
+from terminalbench.runner.executors.ray_outbox import Outbox, Questions
+from terminalbench.runner.executors.ray_payload import PROJECT, SOCKET
+from terminalbench.runner.executors.ray_scratch import JobScratch
 from terminalbench.runner.executors.ray_wire import entries
 from terminalbench.version import __version__
 
@@ -28,7 +28,7 @@ class NodeJob:
         self._local = LocalExecutor()
         self._stop: threading.Event = threading.Event()
         self._now = False
-        self._place: Place | None = None
+        self._place: JobScratch | None = None
         self._outbox: Outbox | None = None
         self.renew()
 
@@ -72,7 +72,7 @@ class NodeJob:
 
     def place(self, batch: str) -> str:
         """Make a place for a job that does not see the runner's disk; its folder."""
-        self._place = Place(batch)
+        self._place = JobScratch(batch)
         return str(self._place.folder)
 
     def lacking(self, needed: bytes) -> list[str]:
@@ -113,13 +113,13 @@ class NodeJob:
         threading.Thread(target=work, name="job", daemon=True).start()
 
     def exchange(self, replies: bytes) -> bytes:
-        """Answers for the job, for what it has to say; see `ray_apart`."""
+        """Answers for the job, for what it has to say; see `ray_outbox`."""
         if self._outbox is None:
             raise TbenchError("the job has not begun")
         return self._outbox.exchange(replies)
 
     @property
-    def _there(self) -> Place:
+    def _there(self) -> JobScratch:
         if self._place is None:
             raise TbenchError("the job has no place")
         return self._place

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from terminalbench.harbor.limits.elsewhere import Question, Reply
+from terminalbench.harbor.limits.remote_gate import RemoteCall, RemoteReply
 
 CHUNK_BYTES = 2 << 20
 """How much is sent at once."""
@@ -18,7 +18,7 @@ FOLDER_ENTRIES = 200_000
 """The same, of files and folders in it."""
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class PayloadEntry(msgspec.Struct, frozen=True, array_like=True):
     """A file (by the digest of its content), a link or a folder that a job needs, by its path below the job's place."""
 
     path: str
@@ -28,34 +28,34 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     link: str | None = None
 
 
-class Asked(msgspec.Struct, tag=True, frozen=True):
+class GateQuestion(msgspec.Struct, tag="Asked", frozen=True):
     """A question to the gate of the batch."""
 
     id: int
-    question: Question
+    question: RemoteCall
 
 
-class Answered(msgspec.Struct, frozen=True):
+class GateAnswer(msgspec.Struct, frozen=True):
     """The answer to it."""
 
     id: int
-    reply: Reply
+    reply: RemoteReply
 
 
-class Printed(msgspec.Struct, tag=True, frozen=True):
+class HarborOutput(msgspec.Struct, tag="Printed", frozen=True):
     """What Harbor printed, or what went wrong with its events."""
 
     file: Literal["log", "errors"]
     data: bytes
 
 
-class Told(msgspec.Struct, tag=True, frozen=True):
+class EventLine(msgspec.Struct, tag="Told", frozen=True):
     """A line of events."""
 
     line: bytes
 
 
-class Live(msgspec.Struct, tag=True, frozen=True):
+class LiveLogPiece(msgspec.Struct, tag="Live", frozen=True):
     """A piece of a log of a trial that runs."""
 
     trial: str
@@ -64,14 +64,14 @@ class Live(msgspec.Struct, tag=True, frozen=True):
     data: bytes
 
 
-class Opened(msgspec.Struct, tag=True, frozen=True):
+class FolderStart(msgspec.Struct, tag="Opened", frozen=True):
     """From here on a folder comes: that of a trial, or of a try of it that was set aside."""
 
     kind: Literal["trial", "try"]
     name: str
 
 
-class Piece(msgspec.Struct, tag=True, frozen=True):
+class FolderPiece(msgspec.Struct, tag="Piece", frozen=True):
     """A part of what is in it: the next bytes of a file, a link, or a folder. Names are what the system has."""
 
     path: bytes
@@ -81,7 +81,7 @@ class Piece(msgspec.Struct, tag=True, frozen=True):
     more: bool = False
 
 
-class Closed(msgspec.Struct, tag=True, frozen=True):
+class FolderEnd(msgspec.Struct, tag="Closed", frozen=True):
     """The folder is whole, but for so many files that could not be sent."""
 
     missing: int = 0
@@ -94,17 +94,27 @@ class JobFile(msgspec.Struct, tag=True, frozen=True):
     data: bytes
 
 
-class Done(msgspec.Struct, tag=True, frozen=True):
+class HarborExit(msgspec.Struct, tag="Done", frozen=True):
     """All was sent. The exit code of Harbor."""
 
     code: int
 
 
-type Message = Asked | Printed | Told | Live | Opened | Piece | Closed | JobFile | Done
+type Message = (
+    GateQuestion
+    | HarborOutput
+    | EventLine
+    | LiveLogPiece
+    | FolderStart
+    | FolderPiece
+    | FolderEnd
+    | JobFile
+    | HarborExit
+)
 
 messages = msgspec.msgpack.Decoder(list[Message])
 """What a node has sent."""
-answers = msgspec.msgpack.Decoder(list[Answered])
+answers = msgspec.msgpack.Decoder(list[GateAnswer])
 """What it is answered."""
-entries = msgspec.msgpack.Decoder(list[Entry])
+entries = msgspec.msgpack.Decoder(list[PayloadEntry])
 """What a job needs."""

@@ -14,7 +14,7 @@ _NEEDED = re.compile(r"\$\{(\w+)(:?)\?([^}]*)\}")
 _CORRECT = "correct the file"
 
 
-class Table(dict[str, Any]):
+class ComposeMapping(dict[str, Any]):
     """A mapping that knows the line of each of its keys."""
 
     def __init__(self, line: int) -> None:
@@ -27,7 +27,7 @@ class Table(dict[str, Any]):
         return self.lines.get(key, self.line)
 
 
-def read_document(path: Path, variables: Mapping[str, str]) -> Table:
+def read_document(path: Path, variables: Mapping[str, str]) -> ComposeMapping:
     """Return what a compose file says; one that is no YAML, or no table, is refused."""
     import yaml
 
@@ -43,7 +43,7 @@ def read_document(path: Path, variables: Mapping[str, str]) -> Table:
         problem = getattr(error, "problem", None) or str(error)
         raise Refused(f"no YAML: {problem}", where=place, hint=_CORRECT) from None
     found = _Converter(str(path), variables).plain(node) if node is not None else None
-    if not isinstance(found, Table):
+    if not isinstance(found, ComposeMapping):
         raise Refused("no table of services", where=str(path), hint=_CORRECT)
     return found
 
@@ -72,7 +72,7 @@ class _Converter:
             return None if empty else self._filled(node.value, node.start_mark.line + 1)
         if node.id == "sequence":
             return [self.plain(one) for one in node.value]
-        table = Table(node.start_mark.line + 1)
+        table = ComposeMapping(node.start_mark.line + 1)
         merged: list[Any] = []
         for key, value in node.value:
             place = f"{self._where}:{key.start_mark.line + 1}"
@@ -87,7 +87,7 @@ class _Converter:
                 table[str(key.value)] = self.plain(value)
                 table.lines[str(key.value)] = key.start_mark.line + 1
         for other in merged:
-            if isinstance(other, Table):
+            if isinstance(other, ComposeMapping):
                 for key, value in other.items():
                     if key not in table:
                         table[key], table.lines[key] = value, other.line_of(key)

@@ -10,7 +10,7 @@ from typing import Any
 
 from terminalbench.errors import did_you_mean
 from terminalbench.sandbox.compose import COMPOSE, MAIN
-from terminalbench.sandbox.compose.document import Table, read_document
+from terminalbench.sandbox.compose.document import ComposeMapping, read_document
 from terminalbench.sandbox.errors import DOCKER_HINT, Refused
 from terminalbench.sandbox.image.steps import BuildSource, nanoseconds, platform_arguments
 from terminalbench.sandbox.images.manifest import HealthCheck
@@ -166,16 +166,16 @@ def read_project(folder: Path, env: Mapping[str, str]) -> Project:
             if key not in known:
                 raise Refused(f'there is no key "{key}"', where=place, hint=did_you_mean(key, known))
             raise Refused(f"{key} in a compose file", where=place)
-    services = document.get("services") or Table(1)
-    if not isinstance(services, Table):
+    services = document.get("services") or ComposeMapping(1)
+    if not isinstance(services, ComposeMapping):
         raise Refused("services is no table", where=f"{path}:{document.line_of('services')}", hint=_CORRECT)
     found: dict[str, Service] = {}
     for name, told in services.items():
         where = f"{path}:{services.line_of(name)}"
-        if not _NAME.fullmatch(name) or not isinstance(told, Table | None):
+        if not _NAME.fullmatch(name) or not isinstance(told, ComposeMapping | None):
             raise Refused(f'the service "{name}" is no table with a plain name', where=where, hint=_CORRECT)
         reader = _ServiceReader(
-            folder, str(path), name, told if told is not None else Table(0), services.line_of(name), variables
+            folder, str(path), name, told if told is not None else ComposeMapping(0), services.line_of(name), variables
         )
         if not reader.is_optional():
             found[name] = reader.read()
@@ -218,13 +218,13 @@ def _assignments(path: Path, where: str) -> Iterator[tuple[str, str]]:
             yield name.strip(), value[1:-1] if quoted else value.partition(" #")[0].strip()
 
 
-def _internal(document: Table, where: str) -> frozenset[str]:
+def _internal(document: ComposeMapping, where: str) -> frozenset[str]:
     """The networks without a way out."""
     found = set()
     networks = document.get("networks")
-    networks = networks if isinstance(networks, Table) else Table(0)
+    networks = networks if isinstance(networks, ComposeMapping) else ComposeMapping(0)
     for name, told in networks.items():
-        table = told if isinstance(told, Table) else Table(networks.line_of(name))
+        table = told if isinstance(told, ComposeMapping) else ComposeMapping(networks.line_of(name))
         if _true(table.get("external")):
             raise Refused(f"the network {name} of elsewhere (external)", where=f"{where}:{table.line_of('external')}")
         if _true(table.get("internal")):
@@ -232,16 +232,16 @@ def _internal(document: Table, where: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _check_volumes(document: Table, services: Mapping[str, Service], where: str) -> None:
+def _check_volumes(document: ComposeMapping, services: Mapping[str, Service], where: str) -> None:
     volumes = document.get("volumes")
-    known = volumes if isinstance(volumes, Table) else ()
+    known = volumes if isinstance(volumes, ComposeMapping) else ()
     for service in services.values():
         for mount in service.mounts:
             if mount.volume is not None and mount.volume not in known:
                 what = f"the volume {mount.volume} of the service {service.name} is not declared"
                 raise Refused(what, where=service.where, hint=f"add it to volumes: of {where}")
-    for name, told in volumes.items() if isinstance(volumes, Table) else ():
-        for key in told if isinstance(told, Table) else ():
+    for name, told in volumes.items() if isinstance(volumes, ComposeMapping) else ():
+        for key in told if isinstance(told, ComposeMapping) else ():
             harmless = key in ("name", "labels") or (key == "driver" and told[key] == "local")
             if not harmless and _true(told[key] if isinstance(told[key], str) else "true"):
                 raise Refused(f"{key} of the volume {name}", where=f"{where}:{told.line_of(key)}")
@@ -284,7 +284,7 @@ class _ServiceReader:
     """Reads one service."""
 
     def __init__(
-        self, folder: Path, path: str, name: str, told: Table, line: int, variables: Mapping[str, str]
+        self, folder: Path, path: str, name: str, told: ComposeMapping, line: int, variables: Mapping[str, str]
     ) -> None:
         self._folder, self._path, self._name, self._told, self._line = folder, path, name, told, line
         self._variables = variables
@@ -393,7 +393,9 @@ class _ServiceReader:
         value = self._told.get("build")
         if value is None:
             return None
-        table = Table(0) if isinstance(value, str) else self._table("build", value, {*_BUILD, *_BUILD_UNSUPPORTED})
+        table = (
+            ComposeMapping(0) if isinstance(value, str) else self._table("build", value, {*_BUILD, *_BUILD_UNSUPPORTED})
+        )
         if isinstance(value, str):
             table["context"] = value
         for key in table:
@@ -415,7 +417,7 @@ class _ServiceReader:
 
     def _assigned(self, key: str, value: Any) -> dict[str, str]:
         """A table of variables, or a list of assignments; a name without a value has that of the file's variables."""
-        if isinstance(value, Table):
+        if isinstance(value, ComposeMapping):
             pairs = [(name, text if isinstance(text, str) else None) for name, text in value.items()]
         else:
             told = [text.partition("=") for text in self._texts(key, value)]
@@ -426,8 +428,8 @@ class _ServiceReader:
     def _env(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for one in _listed(self._told.get("env_file")):
-            name = one.get("path", "") if isinstance(one, Table) else str(one)
-            needed = not (isinstance(one, Table) and one.get("required") == "false")
+            name = one.get("path", "") if isinstance(one, ComposeMapping) else str(one)
+            needed = not (isinstance(one, ComposeMapping) and one.get("required") == "false")
             path = self._inside("env_file", name)
             if needed or path.is_file():
                 found |= dict(_assignments(path, self._place("env_file")))
@@ -435,7 +437,7 @@ class _ServiceReader:
 
     def _needs(self) -> dict[str, str]:
         value = self._told.get("depends_on")
-        if not isinstance(value, Table):
+        if not isinstance(value, ComposeMapping):
             return dict.fromkeys(self._texts("depends_on", self._told.get("depends_on")), STARTED)
         found = {}
         for name, told in value.items():
@@ -461,7 +463,7 @@ class _ServiceReader:
         times = [self._time(table, key) for key in ("interval", "timeout", "start_period")]
         return HealthCheck(words, *times, int(self._number("healthcheck", table.get("retries")) or 0))
 
-    def _time(self, table: Table, key: str) -> int:
+    def _time(self, table: ComposeMapping, key: str) -> int:
         text = str(table.get(key) or "")
         found = nanoseconds(text)
         if text and not found and text.strip("0.nusmh"):
@@ -471,7 +473,7 @@ class _ServiceReader:
 
     def _mounts(self) -> Iterator[ServiceMount]:
         for one in _listed(self._told.get("volumes")):
-            mount = self._long_mount(one) if isinstance(one, Table) else self._short_mount(str(one))
+            mount = self._long_mount(one) if isinstance(one, ComposeMapping) else self._short_mount(str(one))
             if mount is not None:
                 yield mount
         for text in self._texts("tmpfs", self._told.get("tmpfs")):
@@ -484,7 +486,7 @@ class _ServiceReader:
         modes = parts[2].split(",") if len(parts) > 2 else []
         return self._mount(parts[0], parts[1], read_only="ro" in modes)
 
-    def _long_mount(self, told: Table) -> ServiceMount | None:
+    def _long_mount(self, told: ComposeMapping) -> ServiceMount | None:
         kind, target, read_only = (
             told.get("type") or "volume",
             str(told.get("target") or ""),
@@ -522,12 +524,12 @@ class _ServiceReader:
             raise self._refused("restart", f"restart: {self._text('restart')}", _CORRECT)
         return value, int(tries) if tries else None
 
-    def _table(self, key: str, value: Any, known: Collection[str], line: int | None = None) -> Table:
+    def _table(self, key: str, value: Any, known: Collection[str], line: int | None = None) -> ComposeMapping:
         """A table with these keys and no others."""
         if value is None:
-            return Table(0)
+            return ComposeMapping(0)
         place = line if line is not None else self._told.line_of(key)
-        if not isinstance(value, Table):
+        if not isinstance(value, ComposeMapping):
             raise Refused(f"{key} is no table (service {self._name})", where=f"{self._path}:{place}", hint=_CORRECT)
         for name in value:
             if name not in known and not name.startswith("x-"):
@@ -545,10 +547,10 @@ class _ServiceReader:
         aliases = {text.partition(":")[2] for text in self._texts("links", self._told.get("links")) if ":" in text}
         if aliases:
             raise self._refused("links", "links with other names", "give the service aliases in networks")
-        if not isinstance(value, Table):
+        if not isinstance(value, ComposeMapping):
             return frozenset(self._texts("networks", self._told.get("networks")) or ["default"]), set()
         for told in value.values():
-            table = told if isinstance(told, Table) else Table(0)
+            table = told if isinstance(told, ComposeMapping) else ComposeMapping(0)
             for key in table.keys() - {"aliases", "priority"}:
                 raise Refused(f"{key} of a network (service {self._name})", where=f"{self._path}:{table.line_of(key)}")
             aliases |= set(self._texts("networks", table.get("aliases")))
@@ -558,7 +560,7 @@ class _ServiceReader:
         value = self._told.get("extra_hosts")
         pairs = (
             value.items()
-            if isinstance(value, Table)
+            if isinstance(value, ComposeMapping)
             else (
                 re.split("[:=]", one, maxsplit=1) for one in self._texts("extra_hosts", self._told.get("extra_hosts"))
             )
@@ -577,7 +579,7 @@ class _ServiceReader:
             raise self._refused("deploy", "several replicas of a service")
         resources = self._table("deploy", table.get("resources"), ("limits", "reservations"))
         reserved = resources.get("reservations")
-        if isinstance(reserved, Table) and reserved.get("devices"):
+        if isinstance(reserved, ComposeMapping) and reserved.get("devices"):
             raise self._refused("deploy", "devices of this machine")
         limits = self._table("deploy", resources.get("limits"), ("memory", "cpus", "pids", "devices"))
         return {

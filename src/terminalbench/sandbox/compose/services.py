@@ -19,20 +19,20 @@ from typing import BinaryIO
 import msgspec
 
 from terminalbench.sandbox import cache, helper, transfer
-from terminalbench.sandbox.answers import Counts, Finished
+from terminalbench.sandbox.answers import CommandResult, LimitCounts
 from terminalbench.sandbox.certificates import Certificates
 from terminalbench.sandbox.compose import MAIN
 from terminalbench.sandbox.compose.project import COMPLETED, HEALTHY, RESTARTS, Project, Service, volume_of
 from terminalbench.sandbox.errors import SandboxError
-from terminalbench.sandbox.image.build import Built
+from terminalbench.sandbox.image.build import BuiltImage
 from terminalbench.sandbox.images.manifest import HealthCheck
-from terminalbench.sandbox.network.client import Way
-from terminalbench.sandbox.network.policy import Policy
-from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, MEGABYTE, Bind, Plan, Seat, limits_for, seat_address
+from terminalbench.sandbox.network.client import EgressWay
+from terminalbench.sandbox.network.policy import EgressPolicy
+from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, MEGABYTE, Bind, SandboxPlan, Seat, limits_for, seat_address
 from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.system import is_system
 
-Check = Callable[[Sequence[str], float], Awaitable[Finished]]
+Check = Callable[[Sequence[str], float], Awaitable[CommandResult]]
 """Runs a command, within so many seconds."""
 
 LOGS = "services"
@@ -52,7 +52,7 @@ _WAITS = re.compile(r"(?:(?:/bin/)?(?:ba)?sh -l?c )?(?:exec )?(?:sleep infinity|
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ServiceSurroundings:
     """What a trial gives to its services: where its files are, where writes go, whose certificates are trusted.
 
     `way` makes the way out of another sandbox; None where there is none. `note` is called with what should be known.
@@ -62,35 +62,35 @@ class Surroundings:
     scratch: str
     storage_mb: int
     certificates: Certificates
-    way: Callable[[], Way | None]
+    way: Callable[[], EgressWay | None]
     note: Callable[[str], None]
 
 
 @dataclass
-class _Running:
+class _RunningService:
     """A service that was started: its sandbox, the command that it is, and how that ended."""
 
     service: Service
     sandbox: Sandbox
     work: asyncio.Task[None] | None = None
-    log: "_Log | None" = None
+    log: "_ServiceLog | None" = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     exit_code: int | None = None
     healthy: bool = False
     began: float = 0.0
-    seen: Counts = field(default_factory=Counts)
+    seen: LimitCounts = field(default_factory=LimitCounts)
 
 
 class TrialServices:
     """The services of one trial and the network that they share with its main sandbox."""
 
-    def __init__(self, project: Project, built: Mapping[str, Built], given: Surroundings) -> None:
+    def __init__(self, project: Project, built: Mapping[str, BuiltImage], given: ServiceSurroundings) -> None:
         self._project, self._built, self._given = project, built, given
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningService] = {}
         self._hub: int | None = None
         self._volumes: dict[str, Path] = {}
         self._mounted: list[Path] = []
-        self._claimed: cache.Claimed | None = None
+        self._claimed: cache.ClaimedFolder | None = None
 
     # Life
 
@@ -184,7 +184,7 @@ class TrialServices:
         if (problem := await unhealthy(check, run, asyncio.Event())) is not None:
             raise SandboxError(f"the service {MAIN} {problem} ({self._project.main.where})")
 
-    async def enter(self, policy: Policy, phase: str) -> None:
+    async def enter(self, policy: EgressPolicy, phase: str) -> None:
         """Another phase of the trial."""
         for one in self._running.values():
             await one.sandbox.enter(policy, phase)
@@ -228,7 +228,7 @@ class TrialServices:
         env: Mapping[str, str] | None = None,
         user: str | None = None,
         timeout_sec: float | None = None,
-    ) -> Finished:
+    ) -> CommandResult:
         """Run a command in a service."""
         sandbox, service, built = self.sandbox(name), self._project.services[name], self._built[name]
         return await sandbox.run(
@@ -265,7 +265,7 @@ class TrialServices:
         limits = limits_for(service.memory_mb, None, service.cpus, scratch=given.scratch)
         if service.processes is not None:
             limits = dataclasses.replace(limits, processes=service.processes)
-        plan = Plan(
+        plan = SandboxPlan(
             built.base,
             limits,
             layers=built.layers,
@@ -277,17 +277,17 @@ class TrialServices:
             seat=self.seat(service.name),
             holds=built.locks,
         )
-        log = _Log(given.trial_dir / LOGS / f"{service.name}.log")
-        running = _Running(service, await Sandbox.start(plan), log=log, began=time.monotonic())
+        log = _ServiceLog(given.trial_dir / LOGS / f"{service.name}.log")
+        running = _RunningService(service, await Sandbox.start(plan), log=log, began=time.monotonic())
         self._running[service.name] = running
         await self._fill(service, running.sandbox)
         if service.workdir is not None:
             await running.sandbox.put(service.workdir, _empty)
         running.work = asyncio.create_task(self._work(running, argv))
 
-    async def _work(self, running: _Running, argv: Sequence[str]) -> None:
+    async def _work(self, running: _RunningService, argv: Sequence[str]) -> None:
         """Run the command of a service, again where its file says so; write down what it writes."""
-        service, log = running.service, running.log or _Log(Path(os.devnull))
+        service, log = running.service, running.log or _ServiceLog(Path(os.devnull))
         tries = 0
         while True:
             config = self._built[service.name].config
@@ -315,7 +315,7 @@ class TrialServices:
                 return
             await asyncio.sleep(_RESTART_SEC)
 
-    async def _end_rest(self, running: _Running) -> str:
+    async def _end_rest(self, running: _RunningService) -> str:
         """End what the command of a service has left, as with a container; which limits it had reached."""
         try:
             await running.sandbox.kill_processes()
@@ -349,17 +349,17 @@ class TrialServices:
         if not running.ended.is_set():
             await self._healthy(running)
 
-    def _check_of(self, running: _Running) -> HealthCheck | None:
+    def _check_of(self, running: _RunningService) -> HealthCheck | None:
         check = running.service.health or self._built[running.service.name].config.health
         return check if check is not None and check.test and check.test[0] != "NONE" else None
 
-    async def _healthy(self, running: _Running) -> None:
+    async def _healthy(self, running: _RunningService) -> None:
         check = self._check_of(running)
         if running.healthy or check is None:
             return
         name = running.service.name
 
-        async def run(argv: Sequence[str], timeout_sec: float) -> Finished:
+        async def run(argv: Sequence[str], timeout_sec: float) -> CommandResult:
             return await self.run(name, argv, timeout_sec=timeout_sec)
 
         problem = await unhealthy(check, run, running.ended)
@@ -367,7 +367,7 @@ class TrialServices:
             raise self._failed(running, problem)
         running.healthy = True
 
-    def _failed(self, running: _Running, what: str) -> SandboxError:
+    def _failed(self, running: _RunningService, what: str) -> SandboxError:
         log = running.log
         last = log.last() if log is not None else ""
         place = f"; all that it wrote: {log.path}" if log is not None and log.path.is_file() else ""
@@ -396,7 +396,7 @@ class TrialServices:
     async def _seed_from(self, service: Service, name: str, folder: Path, target: str) -> bool:
         built = self._built[service.name]
         limits = limits_for(None, None, None, scratch=self._given.scratch)
-        plan = Plan(built.base, limits, layers=built.layers, scratch=self._given.scratch)
+        plan = SandboxPlan(built.base, limits, layers=built.layers, scratch=self._given.scratch)
         with_it = dataclasses.replace(plan, binds=(Bind(str(folder), target),))
         if name.startswith("/"):  # of the project
             if Path(name).exists():
@@ -419,7 +419,7 @@ class TrialServices:
 
 
 @contextlib.asynccontextmanager
-async def _opened(plan: Plan) -> AsyncGenerator[Sandbox]:
+async def _opened(plan: SandboxPlan) -> AsyncGenerator[Sandbox]:
     """A sandbox for as long as it takes."""
     sandbox = await Sandbox.start(plan)
     try:
@@ -435,7 +435,7 @@ async def _copy(source: Path, sandbox: Sandbox, target: str) -> None:
         await sandbox.put(target, transfer.pack_file(source), rename=source.name)
 
 
-def with_settings(built: Built, main: Service) -> Built:
+def with_settings(built: BuiltImage, main: Service) -> BuiltImage:
     """Return the image of `main` with what its compose file says about commands there."""
     config = built.config
     command = main.command or ()
@@ -484,7 +484,7 @@ async def unhealthy(check: HealthCheck, run: Check, ended: asyncio.Event) -> str
             await asyncio.wait_for(ended.wait(), min(interval, _LOOK_SEC))
 
 
-class _Log:
+class _ServiceLog:
     """What a service writes, in a file of its trial; the rest of very much is left out."""
 
     def __init__(self, path: Path) -> None:

@@ -18,7 +18,7 @@ _PERIOD_USEC = 100_000
 _Mount = tuple[set[str] | None, str, str]
 
 
-class Limits(NamedTuple):
+class GroupLimits(NamedTuple):
     """What a sandbox may use. `memory_bytes` counts processes; files in a memory scratch come on top."""
 
     memory_bytes: int
@@ -27,7 +27,7 @@ class Limits(NamedTuple):
     cpus: float | None
 
 
-class Group:
+class ControlGroup:
     """One control group of a sandbox: a folder per hierarchy."""
 
     def __init__(self, version: int = 0, folders: dict[str, str] | None = None) -> None:
@@ -95,26 +95,26 @@ class Group:
         return True
 
 
-def create(name: str, limits: Limits) -> Group:
+def create(name: str, limits: GroupLimits) -> ControlGroup:
     """A group called `name` with these limits; one without folders when this machine lets us make none."""
     mounts, own = _mounts(), _own_groups()
     for make in (_create_v2, _create_v1):
         group = make(name, limits, mounts, own)
         if group.folders:
             return group
-    return Group()
+    return ControlGroup()
 
 
-def _create_v2(name: str, limits: Limits, mounts: list[_Mount], own: dict[str, str]) -> Group:
+def _create_v2(name: str, limits: GroupLimits, mounts: list[_Mount], own: dict[str, str]) -> ControlGroup:
     base = _v2_parent(mounts, own)
     if not base:
-        return Group()
+        return ControlGroup()
     folder = f"{base}/{name}"
     try:
         os.mkdir(folder)
     except OSError:
-        return Group()
-    group = Group(2, dict.fromkeys(_handed_down(base), folder))
+        return ControlGroup()
+    group = ControlGroup(2, dict.fromkeys(_handed_down(base), folder))
     settings = {
         "memory.max": str(limits.memory_bytes + limits.scratch_bytes),
         "memory.swap.max": "0",
@@ -125,12 +125,12 @@ def _create_v2(name: str, limits: Limits, mounts: list[_Mount], own: dict[str, s
     for key, value in settings.items():
         if key.split(".")[0] in group.folders and not _write(f"{folder}/{key}", value) and key != "memory.swap.max":
             group.remove(0)
-            return Group()
+            return ControlGroup()
     return group
 
 
-def _create_v1(name: str, limits: Limits, mounts: list[_Mount], own: dict[str, str]) -> Group:
-    group = Group(1)
+def _create_v1(name: str, limits: GroupLimits, mounts: list[_Mount], own: dict[str, str]) -> ControlGroup:
+    group = ControlGroup(1)
     settings = {
         "memory": {"memory.limit_in_bytes": str(limits.memory_bytes + limits.scratch_bytes)},
         "pids": {"pids.max": str(limits.processes)},

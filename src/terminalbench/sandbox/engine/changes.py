@@ -41,7 +41,7 @@ _PIPS_OWN = ("pip*", "wheel", "easy_install*")
 _KNOWN_PTH = ("distutils-precedence.pth", "*-nspkg.pth")
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """One file: what was done to it, and whether that is held against the agent."""
 
     kind: str
@@ -62,47 +62,48 @@ def listed(run_dir: str, mounts: list[dict[str, Any]], etc: dict[str, str]) -> d
 
     `etc` are files that every sandbox gets: changed where they say something else by now.
     """
-    found: list[Change] = []
+    found: list[FileChange] = []
     programs = functools.cache(lambda: _programs(mounts))  # thousands of names, which are seldom needed
     records = _records(run_dir, mounts)
     for number, mount in enumerate(mounts):
         layers = [*mount["lower"], *([mount["host"]] if mount.get("host") else [])]
         folder, at = views.upper(run_dir, views.AGENT, number), f"{mount['at']}/" if mount["at"] else ""
         found += _of_overlay(folder, at, layers, programs, records)
-    etc_now = {f"etc/{name}": _read(f"{views.upper(run_dir, views.AGENT, 0)}/etc/{name}") for name in etc}
+    etc_now = {f"etc/{name}": read_start(f"{views.upper(run_dir, views.AGENT, 0)}/etc/{name}") for name in etc}
     ours = {path for path, text in etc_now.items() if text == etc[path.removeprefix("etc/")].encode()}
     found = [one._replace(kind="changed") if one.path in etc_now else one for one in found if one.path not in ours]
     found.sort(key=lambda change: (not change.flagged, change.path))
-    told = [{"kind": one.kind, "path": _text(f"/{one.path}"), "flagged": one.flagged} for one in found[:MOST_LISTED]]
+    told = [{"kind": one.kind, "path": text_of(f"/{one.path}"), "flagged": one.flagged} for one in found[:MOST_LISTED]]
     return {"changes": told, "more": max(0, len(found) - MOST_LISTED), "flagged": sum(one.flagged for one in found)}
 
 
-def _text(path: str) -> str:
+def text_of(path: str) -> str:
     """A name that any text file can hold: bytes that are no text are written as such."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _of_overlay(
     folder: str, at: str, layers: list[str], programs: Callable[[], set[str]], records: _Records
-) -> Iterator[Change]:
-    for name, status in _walk(folder):
+) -> Iterator[FileChange]:
+    for name, status in walk(folder):
         path = f"{at}{name}"
         if path.split("/")[0] in _OTHERS or "__pycache__" in path or path.endswith(".pyc"):
             continue
-        base = _in_layers(layers, name)
+        base = in_layers(layers, name)
         if views.is_removal(status):
             if base is not None:
-                yield Change("removed", path, _replaces(path, None, records))
+                yield FileChange("removed", path, _replaces(path, None, records))
         elif stat.S_ISDIR(status.st_mode):
             if base is not None and _is_opaque(f"{folder}/{name}"):
-                yield Change("replaced", path, not _matches(path, _BOOKS))
+                yield FileChange("replaced", path, not _matches(path, _BOOKS))
         elif base is None:
-            yield Change("added", path, _runs_unasked(f"{folder}/{name}", path, programs, records))
+            yield FileChange("added", path, _runs_unasked(f"{folder}/{name}", path, programs, records))
         elif not _same(f"{folder}/{name}", status, base):
-            yield Change("changed", path, _replaces(path, f"{folder}/{name}", records))
+            yield FileChange("changed", path, _replaces(path, f"{folder}/{name}", records))
 
 
-def _walk(root: str) -> Iterator[tuple[str, os.stat_result]]:
+def walk(root: str, left_out: tuple[str, ...] = ()) -> Iterator[tuple[str, os.stat_result]]:
+    """The files and folders below `root`, as far as they can be looked at; nothing of folders with names `left_out`."""
     seen, folders = 0, [""]
     while folders and seen < _MOST_SEEN:
         below = folders.pop()
@@ -112,11 +113,11 @@ def _walk(root: str) -> Iterator[tuple[str, os.stat_result]]:
                 status = os.lstat(f"{root}/{path}")
                 seen += 1
                 yield path, status
-                if stat.S_ISDIR(status.st_mode):
+                if stat.S_ISDIR(status.st_mode) and name not in left_out:
                     folders.append(path)
 
 
-def _in_layers(layers: list[str], name: str) -> str | None:
+def in_layers(layers: list[str], name: str) -> str | None:
     """Where the layers have this name; None where they do not."""
     for layer in layers:
         try:
@@ -196,7 +197,7 @@ def _runs_unasked(file: str, path: str, programs: Callable[[], set[str]], record
 
 
 def _imports(file: str) -> bool:
-    return any(line.startswith((b"import ", b"import\t")) for line in _read(file).splitlines())
+    return any(line.startswith((b"import ", b"import\t")) for line in read_start(file).splitlines())
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:
@@ -222,7 +223,9 @@ def _records(run_dir: str, mounts: list[dict[str, Any]]) -> _Records:
     info = f"{views.upper(run_dir, views.AGENT, 0)}/var/lib/dpkg/info"
     with contextlib.suppress(OSError):
         for name in os.listdir(info)[:_MOST_SEEN]:
-            text = _read(f"{info}/{name}").decode("utf-8", "replace") if name.endswith((".list", ".md5sums")) else ""
+            text = (
+                read_start(f"{info}/{name}").decode("utf-8", "replace") if name.endswith((".list", ".md5sums")) else ""
+            )
             if name.endswith(".list"):
                 records.names.update(_plain(line.strip("/")) for line in text.splitlines())
             for line in text.splitlines() if name.endswith(".md5sums") else ():
@@ -231,17 +234,17 @@ def _records(run_dir: str, mounts: list[dict[str, Any]]) -> _Records:
     for number, mount in enumerate(mounts):
         at = f"{mount['at']}/" if mount["at"] else ""
         folder = views.upper(run_dir, views.AGENT, number)
-        for name, status in _walk(folder):
+        for name, status in walk(folder):
             if name.endswith(".dist-info/RECORD") and stat.S_ISREG(status.st_mode):
                 site = f"{at}{name}".rsplit("/", 2)[0]
                 records.pip[site] = ""
-                for line in _read(f"{folder}/{name}").decode("utf-8", "replace").splitlines():
+                for line in read_start(f"{folder}/{name}").decode("utf-8", "replace").splitlines():
                     path, _, rest = line.partition(",sha256=")
                     records.pip[os.path.normpath(f"{site}/{path}")] = rest.partition(",")[0]
     return records
 
 
-def _read(path: str) -> bytes:
+def read_start(path: str) -> bytes:
     """The start of a regular file; nothing where it is none."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -230,7 +230,7 @@ def _add(archive: tarfile.TarFile, path: str, name: str, *, room: int | None) ->
         with os.fdopen(handle, "rb") as source:
             if room is not None and member.size > room:
                 return None
-            archive.addfile(member, _Exactly(source, member.size))
+            archive.addfile(member, _SizedReader(source, member.size))
     elif member.type in (tarfile.DIRTYPE, tarfile.SYMTYPE):
         archive.addfile(member)
     return member.size
@@ -261,7 +261,7 @@ def _look(path: str, name: str, *, follow: bool) -> tuple[tarfile.TarInfo, int |
     return member, handle
 
 
-class _Exactly:
+class _SizedReader:
     """A file's first `size` bytes: padded if it shrinks while it is read, cut if it grows."""
 
     def __init__(self, source: Any, size: int) -> None:

@@ -23,6 +23,8 @@ from terminalbench.sandbox.engine import ids, inside, kernel, proc, root, wire
 _START_PATIENCE_SEC = 30
 _END_PATIENCE_SEC = 60  # thousands of processes on a busy machine have to run to end
 _LOOK_SEC = 0.001
+_MADE = b"made"
+_WORD = 8
 
 
 class Generation(NamedTuple):
@@ -59,19 +61,21 @@ def start(request: dict[str, Any], view: str) -> Generation:
     ours.settimeout(_START_PATIENCE_SEC)
     pidfd = None
     try:
-        if ours.recv(8) != b"made":
-            raise OSError(0, _complaint(ours))
+        said = ours.recv(_WORD)
+        if said != _MADE:  # it is the beginning of why not
+            raise OSError(_complaint(ours, said))
         ids.write_identity_maps(child)
         ours.send(b"go")
         data = b""
         while chunk := os.read(info_read, 4096):
             data += chunk
         if b'"child-pid":' not in data:
-            raise OSError(0, _complaint(ours))
+            raise OSError(_complaint(ours))
         pid = int(data.split(b'"child-pid":')[1].split(b",")[0].strip(b" }\n"))
-        pidfd = os.pidfd_open(pid)
-        if not _is_in_place(pid, pidfd):
-            raise OSError(0, _complaint(ours))
+        with contextlib.suppress(ProcessLookupError):  # it has ended by now, and says why
+            pidfd = os.pidfd_open(pid)
+        if pidfd is None or not _is_in_place(pid, pidfd):
+            raise OSError(_complaint(ours))
         return Generation(child, pidfd, hold_write)
     except BaseException:
         end(child)
@@ -95,9 +99,8 @@ def _is_in_place(pid: int, pidfd: int) -> bool:
     return False
 
 
-def _complaint(channel: socket.socket) -> str:
-    """What the child wrote before it gave up."""
-    data = b""
+def _complaint(channel: socket.socket, data: bytes = b"") -> str:
+    """What the child wrote before it gave up, which begins with what was read of it already."""
     with contextlib.suppress(OSError):
         while chunk := channel.recv(4096):
             data += chunk
@@ -109,10 +112,10 @@ def _become_bwrap(request: dict[str, Any], view: str, channel: socket.socket, ho
     try:
         inside.default_signals()
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # the guardian may have gone first
-        os.unshare(os.CLONE_NEWNS)
+        kernel.unshare(os.CLONE_NEWNS)
         folder = root.mount_overlays(request, view)
-        os.unshare(os.CLONE_NEWUSER)
-        channel.send(b"made")
+        kernel.unshare(os.CLONE_NEWUSER)
+        channel.send(_MADE)
         if channel.recv(8) != b"go":
             os._exit(1)
         with contextlib.suppress(OSError):  # no user namespace below this one; the seccomp filter says the same

@@ -22,22 +22,24 @@ from typing import Any
 from terminalbench.sandbox.engine import (
     cgroups,
     changes,
+    exec_server,
     generation,
     inside,
     kernel,
     lan,
     net,
     pasta,
-    porter,
     proc,
     root,
     run,
     sockets,
+    traps,
     views,
     wire,
 )
 from terminalbench.sandbox.engine.generation import Generation
-from terminalbench.sandbox.engine.watch import Meters, Watch
+from terminalbench.sandbox.engine.overseer import Overseer
+from terminalbench.sandbox.engine.watch import Meters, SandboxWatch
 
 _NOTE = "groups"
 _METER_PATIENCE_SEC = 2.0
@@ -51,10 +53,14 @@ def guard(request: dict[str, Any], reply: socket.socket, handles: list[int], pro
     os.setsid()
     kernel.set_name("tbench-guardian")
     kernel.hide_memory()
-    limits = cgroups.Limits(**request["limits"])
+    limits = cgroups.GroupLimits(**request["limits"])
     # Files in a memory scratch are memory of the group too.
     grouped = limits if request["scratch"] == "memory" else limits._replace(scratch_bytes=0)
-    group = cgroups.create(f"{cgroups.PREFIX}{request['name']}", grouped) if request["use_groups"] else cgroups.Group()
+    group = (
+        cgroups.create(f"{cgroups.PREFIX}{request['name']}", grouped)
+        if request["use_groups"]
+        else cgroups.ControlGroup()
+    )
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     guarded = None
     try:
@@ -63,7 +69,7 @@ def guard(request: dict[str, Any], reply: socket.socket, handles: list[int], pro
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
         scratch = root.make_scratch(request)
         sandbox = _describe(request, group, limits, scratch)
-        guarded = _Guarded(request, group, limits, sandbox, program, handles)
+        guarded = _GuardedSandbox(request, group, limits, sandbox, program, handles)
         if program:  # as `inside.confine` installs them
             guarded.filters = proc.filters("self") + 1 + ("memory" not in group.folders) + (request["ids"] == "one")
         opened, way = guarded.bring_up(views.AGENT)
@@ -79,14 +85,14 @@ def guard(request: dict[str, Any], reply: socket.socket, handles: list[int], pro
         _take_down(guarded.generation if guarded is not None else None, group, request["run_dir"])
 
 
-class _Guarded:
+class _GuardedSandbox:
     """A sandbox and its running generation; none while the next one is brought up, or if that failed."""
 
     def __init__(
         self,
         request: dict[str, Any],
-        group: cgroups.Group,
-        limits: cgroups.Limits,
+        group: cgroups.ControlGroup,
+        limits: cgroups.GroupLimits,
         sandbox: dict[str, Any],
         program: bytes,
         handles: list[int],
@@ -94,13 +100,14 @@ class _Guarded:
         self._request, self._group, self._limits, self._handles = request, group, limits, handles
         self._sandbox, self._program = sandbox, program
         disk = [*request["measure"], *([f"{request['run_dir']}/s"] if sandbox["scratch"] == "disk" else [])]
-        self._watch = Watch(-1, None, group, limits, disk)  # follows the first generation
+        self._watch = SandboxWatch(-1, None, group, limits, disk)  # follows the first generation
         self.generation: Generation | None = None
         self.counts_sockets = True
         self.filters = sys.maxsize
         self._view = views.AGENT
-        self._porter: porter.Porter | None = None
+        self._porter: exec_server.Porter | None = None
         self._pasta: pasta.Pasta | None = None
+        self._overseer: Overseer | None = None
         self._open = request["network"] is not None and request["network"]["open"]
 
     def bring_up(self, view: str) -> tuple[tuple[int, ...], str]:
@@ -108,7 +115,7 @@ class _Guarded:
 
         Handles of its first process, of the porter's door and of its network's sockets; and which way that has.
         """
-        self._porter = porter.start(self._group, self._sandbox, self._program)  # joins the group meanwhile
+        self._porter = exec_server.start(self._group, self._sandbox, self._program)  # joins the group meanwhile
         self.generation = started = generation.start(self._request, view)
         self._view = view
         grouped = self._group.folders.keys()
@@ -155,16 +162,18 @@ class _Guarded:
                 poll.register(handle, select.POLLIN)
             ready = dict(poll.poll(self._watch.interval_sec * 1000))
             if handles[0] in ready:
-                message, _ = wire.receive(reply)
+                message, given = wire.receive(reply)
                 if message is None:
                     return
-                self._answer(reply, message)
+                self._answer(reply, message, given)
+                for handle in given:
+                    os.close(handle)
             elif ready:  # the sandbox has ended, or pasta: what a trial without its network does says nothing
                 return
             else:
                 self._watch.check()
 
-    def _answer(self, reply: socket.socket, message: dict[str, Any]) -> None:
+    def _answer(self, reply: socket.socket, message: dict[str, Any], given: list[int]) -> None:
         answer: dict[str, Any] = {"number": message["number"]}
         handles: tuple[int, ...] = ()
         if message["do"] == "kill" and self.generation is not None:
@@ -172,7 +181,16 @@ class _Guarded:
                 0 if self._is_idle() else run.kill(self.generation.pidfd, message["which"], message["root"])
             )
         elif message["do"] == "marked" and self.generation is not None:
-            answer["marked"] = inside.visit(self.generation.pidfd, lambda: proc.marked(self.filters))
+            usual = self.filters + (self._overseer is not None)
+            answer["marked"] = inside.visit(self.generation.pidfd, lambda: proc.marked(usual))
+        elif message["do"] == "oversee" and self.generation is not None:
+            self._overseer = Overseer()
+            try:
+                self._overseer.start(given[0], self.generation.pidfd, message, self.filters + 1)
+            except OSError as error:  # no room for another process: the tests cannot go on, and the caller raises
+                answer["error"] = f"the tests cannot be overseen: {error}"
+        elif message["do"] == "overseen" and self._overseer is not None:
+            answer["confined"], answer["free"] = self._overseer.counts()
         elif message["do"] == "network":
             try:
                 self._switch(open=message["open"])
@@ -205,10 +223,10 @@ class _Guarded:
 
         Handles of the first process, of what is told, and the others of `bring_up`; and which way the network has.
         """
-        old, self.generation = self.generation, None
+        old, self.generation, self._overseer = self.generation, None, None
         self.close_pasta()
         if old is not None and not old.end():
-            raise OSError(0, "some of its processes would not end")
+            raise OSError("some of its processes would not end")
         self.end_porter()  # it has told how they ended
         told: dict[str, Any] = {}
         request, view = self._request, message["view"]
@@ -221,18 +239,21 @@ class _Guarded:
         if view == views.VERIFIER:
             told = changes.listed(request["run_dir"], request["mounts"], request["etc"])
             told["left"] = views.left_in(request["run_dir"], message["expected"])
+            told["traps"] = traps.remove_and_list(request["run_dir"], request["mounts"], **message["traps"])
         views.clear_way(request["run_dir"], view, [bind["target"] for bind in request["binds"]])
         (pidfd, *handles), way = self.bring_up(view)
         return (pidfd, wire.memory_file(json.dumps(told).encode()), *handles), way
 
 
-def _note_groups(run_dir: str, group: cgroups.Group) -> None:
+def _note_groups(run_dir: str, group: cgroups.ControlGroup) -> None:
     """So that the collector, which finds the folder after a crash, can remove the groups too."""
     with open(f"{run_dir}/{_NOTE}", "w", encoding="utf-8") as stream:
         stream.write("".join(f"{folder}\n" for folder in sorted(set(group.folders.values()))))
 
 
-def _describe(request: dict[str, Any], group: cgroups.Group, limits: cgroups.Limits, scratch: str) -> dict[str, Any]:
+def _describe(
+    request: dict[str, Any], group: cgroups.ControlGroup, limits: cgroups.GroupLimits, scratch: str
+) -> dict[str, Any]:
     """What each later command needs to know of the sandbox."""
     rlimits = {}
     if "pids" not in group.folders:
@@ -255,7 +276,7 @@ def _describe(request: dict[str, Any], group: cgroups.Group, limits: cgroups.Lim
     }
 
 
-def _limits_by(group: cgroups.Group, *, counts_sockets: bool) -> dict[str, str]:
+def _limits_by(group: cgroups.ControlGroup, *, counts_sockets: bool) -> dict[str, str]:
     kind = f"cgroup{group.version}"
     watched = {"memory": "watch" if counts_sockets else "watch, without sockets", "pids": "watch", "cpu": "affinity"}
     return {name: kind if name in group.folders else other for name, other in watched.items()}
@@ -271,13 +292,13 @@ def _open_meters(pidfd: int) -> Meters:
 
     _, handles = inside.handed_out(look)
     if len(handles) != 2:
-        raise OSError(0, "cannot watch the sandbox's processes")
+        raise OSError("cannot watch the sandbox's processes")
     channel = socket.socket(fileno=handles[1])
     channel.settimeout(_METER_PATIENCE_SEC)
     return Meters(handles[0], channel)
 
 
-def _take_down(running: Generation | None, group: cgroups.Group, run_dir: str) -> None:
+def _take_down(running: Generation | None, group: cgroups.ControlGroup, run_dir: str) -> None:
     if running is not None:
         running.end()
     root.drop_scratch(run_dir)

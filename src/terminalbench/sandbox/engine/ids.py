@@ -6,6 +6,7 @@ As root every id of the host exists in the sandbox under its own number. An ordi
 
 # ruff: noqa: PTH123
 
+import errno
 import os
 import signal
 import stat
@@ -34,7 +35,7 @@ def enter_user_namespace() -> str:
         _unshare_with(commands)
         kind = "range"
     else:
-        os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNS)
+        kernel.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNS)
         kernel.write("/proc/self/setgroups", "deny")
         kernel.write("/proc/self/uid_map", f"0 {uid} 1")
         kernel.write("/proc/self/gid_map", f"0 {gid} 1")
@@ -95,7 +96,8 @@ def _unshare_with(commands: list[list[str]]) -> None:
     if child == 0:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.close(go)
-        os.read(ready, 1)
+        if not os.read(ready, 1):  # there is no new namespace
+            os._exit(1)
         for command in commands:
             argv = [part.format(pid=pid) for part in command]
             tool = os.posix_spawn(argv[0], argv, {})
@@ -104,16 +106,16 @@ def _unshare_with(commands: list[list[str]]) -> None:
         os._exit(0)
     os.close(ready)
     before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNS)
+    kernel.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNS)
     os.write(go, b"x")
     os.close(go)
     _, status = os.waitpid(child, 0)
     signal.signal(signal.SIGCHLD, before)
     if status != 0:
-        raise OSError(0, "newuidmap or newgidmap refused the ids of /etc/subuid and /etc/subgid")
+        raise OSError(errno.EPERM, "newuidmap or newgidmap refused the ids of /etc/subuid and /etc/subgid")
 
 
-class Account(NamedTuple):
+class UserAccount(NamedTuple):
     """Who a command runs as."""
 
     uid: int
@@ -123,7 +125,7 @@ class Account(NamedTuple):
     name: str
 
 
-def find_account(user: str) -> Account:
+def find_account(user: str) -> UserAccount:
     """The account that `user` (name or id, optionally `:group`) names in the sandbox's own files.
 
     Parsed by hand: the C library would load name-service modules from the sandbox.
@@ -153,4 +155,4 @@ def find_account(user: str) -> Account:
         if not wanted_group.isdigit():
             raise LookupError(f"no group {wanted_group} in the sandbox's /etc/group")
         gid = int(wanted_group)
-    return Account(uid, gid, tuple(sorted({gid, *groups})), home, name)
+    return UserAccount(uid, gid, tuple(sorted({gid, *groups})), home, name)

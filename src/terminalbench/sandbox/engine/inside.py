@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from terminalbench.sandbox.engine import kernel, proc, seccomp, wire
-from terminalbench.sandbox.engine.ids import Account
+from terminalbench.sandbox.engine.ids import UserAccount
 
 _SPACES = os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWIPC | os.CLONE_NEWUTS
 _MAX_OPEN_FILES = 1 << 16
@@ -130,7 +130,7 @@ def limit(sandbox: dict[str, Any]) -> None:
         os.sched_setaffinity(0, sandbox["processors"])
 
 
-def become(account: Account, sandbox: dict[str, Any]) -> None:
+def become(account: UserAccount, sandbox: dict[str, Any]) -> None:
     """Become `account` with its limits and Docker's capabilities at most. What is given up cannot be had again.
 
     Where there is one user only, every account has root's files, but not its capabilities.

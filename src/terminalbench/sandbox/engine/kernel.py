@@ -63,12 +63,22 @@ class _FilterProgram(ctypes.Structure):
 
 
 def write(path: str, text: str) -> None:
-    """Write to a file of the kernel in one call; raises OSError when it refuses."""
+    """Write to a file of the kernel in one call; raises OSError, which names the file, when it refuses."""
     handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(handle, text.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
     finally:
         os.close(handle)
+
+
+def unshare(flags: int) -> None:
+    """unshare(2); the error names it, since its number alone says "No space left on device" of a limit."""
+    try:
+        os.unshare(flags)
+    except OSError as error:
+        raise OSError(error.errno, f"unshare {flags:#x}: {error.strerror}") from None
 
 
 def _check(result: int, what: str) -> None:

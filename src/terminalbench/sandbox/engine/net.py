@@ -32,7 +32,7 @@ def open_way(pidfd: int, wanted: dict[str, Any] | None) -> tuple[str, list[int]]
     data, handles = inside.handed_out(lambda reply: _visit(pidfd, wanted, reply))
     said = data.decode("utf-8", "replace")
     if said not in WAYS:
-        raise OSError(0, f"the sandbox's network cannot be prepared: {said or 'no answer'}")
+        raise OSError(f"the sandbox's network cannot be prepared: {said or 'no answer'}")
     return said, handles
 
 

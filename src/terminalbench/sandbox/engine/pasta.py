@@ -49,7 +49,7 @@ def start(pidfd: int, wanted: dict[str, Any]) -> Pasta:
             return running
         running.end()
         said = os.pread(complaint, 4096, 0).decode("utf-8", "replace").strip().splitlines()
-        raise OSError(0, f"pasta gives the sandbox no network: {said[-1] if said else 'it does not answer'}")
+        raise OSError(f"pasta gives the sandbox no network: {said[-1] if said else 'it does not answer'}")
     finally:
         os.close(complaint)
 
@@ -107,7 +107,7 @@ def _forked(command: list[str], complaint: int) -> Pasta:
         _, handles = wire.take(ours, 1)
     if not handles:
         os.waitpid(keeper, 0)
-        raise OSError(0, "no process namespace for pasta")
+        raise OSError("no process namespace for pasta")
     return Pasta(handles[0], keeper)
 
 

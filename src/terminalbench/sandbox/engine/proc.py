@@ -11,7 +11,7 @@ from typing import NamedTuple
 _WIDE_SPACE_BYTES = 2 << 30  # its tables take a five-hundredth of it at most
 
 
-class Process(NamedTuple):
+class ProcessStat(NamedTuple):
     """A live process: its parent, its session, and when it started, which tells it from another with its number."""
 
     parent: int
@@ -19,7 +19,7 @@ class Process(NamedTuple):
     started: int
 
 
-def processes() -> dict[int, Process]:
+def processes() -> dict[int, ProcessStat]:
     """Every live process of the sandbox by its pid. Asks the sandbox's own /proc.
 
     One whose first thread has ended is alive for as long as another of its threads is.
@@ -31,7 +31,7 @@ def processes() -> dict[int, Process]:
         data = read(f"/proc/{name}/stat")
         fields = data.rpartition(b")")[2].split()
         if len(fields) > 19 and (fields[0] not in (b"Z", b"X") or int(fields[17]) > 1):
-            found[int(name)] = Process(int(fields[1]), int(fields[3]), int(fields[19]))
+            found[int(name)] = ProcessStat(int(fields[1]), int(fields[3]), int(fields[19]))
     return found
 
 
@@ -105,6 +105,14 @@ def largest_process(*, patient: bool) -> int | None:
     page = resource.getpagesize()
     sizes = {pid: m[1] * page + table_bytes(f"/proc/{pid}", m[0] * page) for pid, m in found.items() if m}
     return max(sizes, key=lambda pid: sizes[pid], default=None)
+
+
+def program(pid: int) -> str:
+    """The program that a process runs; empty once it is gone."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
 
 
 def filters(pid: str | int) -> int:

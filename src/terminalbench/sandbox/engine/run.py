@@ -7,9 +7,10 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from terminalbench.sandbox.engine import ids, inside, proc, wire
+from terminalbench.sandbox.engine import ids, inside, notices, overseer, proc, wire
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CANNOT_RUN = 126
@@ -19,7 +20,7 @@ NOT_FOUND = 127
 def run(request: dict[str, Any], reply: socket.socket, streams: list[int], sandbox: dict[str, Any]) -> None:
     """Say which process this is, already inside the sandbox, and turn it into the command `argv`. Does not return.
 
-    Descriptors: standard output, standard error.
+    Descriptors: standard output, standard error. If it is to be overseen, the listener of its calls is handed out.
     """
     code = CANNOT_RUN
     try:
@@ -32,11 +33,14 @@ def run(request: dict[str, Any], reply: socket.socket, streams: list[int], sandb
         for handle in (1, 2) if account.uid else ():  # so that the command may open /dev/stdout, as under Docker
             with contextlib.suppress(OSError):  # not a pipe of ours: the command can write to it, only not reopen it
                 os.fchown(handle, account.uid, account.gid)
-        home = _new_home(request["homes"], account) if request["homes"] else account.home
+        folders = overseer.CACHES if request["oversee"] else ()
+        home = _new_home(request["homes"], account, folders) if request["homes"] else account.home
         # A working folder such as /proc/self/fd/9 must not lead back out: no descriptor may be left.
-        inside.close_others()
+        inside.close_others(*((reply.fileno(),) if request["oversee"] else ()))
         inside.become(account, sandbox)
         os.chdir(request["cwd"])
+        if request["oversee"]:
+            _hand_out_listener(reply, {"own_home": home, "home": account.home})
         environment = {"PATH": DEFAULT_PATH, "HOME": home, **request["env"]}
         code = NOT_FOUND
         _execute(request["argv"], environment)
@@ -48,13 +52,22 @@ def run(request: dict[str, Any], reply: socket.socket, streams: list[int], sandb
         os._exit(code)
 
 
-def _new_home(homes: str, account: ids.Account) -> str:
-    """A home of this user that no agent has written to."""
+def _hand_out_listener(reply: socket.socket, homes: dict[str, str]) -> None:
+    """Have some calls of this process wait for who is told of it; where that cannot be, they are made as ever."""
+    with contextlib.suppress(OSError):
+        listener = notices.listen(overseer.watched())
+        wire.send(reply, {"root": os.getpid(), "homes": homes}, (listener,))
+        os.close(listener)
+
+
+def _new_home(homes: str, account: ids.UserAccount, folders: Sequence[str]) -> str:
+    """A home of this user that no agent has written to, with these folders."""
     os.makedirs(homes, 0o755, exist_ok=True)
     home = f"{homes}/{account.uid}"
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(home, 0o700)
-        os.chown(home, account.uid, account.gid)
+    for path in (home, *(f"{home}/{name}" for name in folders)):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+            os.chown(path, account.uid, account.gid)
     return home
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from terminalbench.sandbox.engine import guardian, inside, kernel, lan, porter, seccomp, unpack, wire
+from terminalbench.sandbox.engine import exec_server, guardian, inside, kernel, lan, seccomp, unpack, wire
 
 Operation = Callable[[dict[str, Any], socket.socket, list[int], bytes], None]
 
@@ -96,8 +96,9 @@ _OPERATIONS: dict[str, Operation] = {
     "start": guardian.guard,
     "mount": _mount_memory,
     "remove": _remove,
-    "run": porter.once,
-    "transfer": porter.once,
+    "run": exec_server.once,
+    "test": exec_server.once,
+    "transfer": exec_server.once,
     "unmount": _unmount,
     "unpack": unpack.unpack,
 }

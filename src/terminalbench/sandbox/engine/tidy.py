@@ -15,7 +15,22 @@ from terminalbench.sandbox.engine import ids
 _NAMED = 50
 _OF_THE_MACHINE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EIO)
 _MOST_HOPS = 40
-_SYSTEM = ("proc", "sys", "dev", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "boot", "run")
+_SYSTEM = (
+    "proc",
+    "sys",
+    "dev",
+    "usr",
+    "bin",
+    "sbin",
+    "lib",
+    "lib32",
+    "lib64",
+    "libx32",
+    "etc",
+    "boot",
+    "run",
+    ".tbench",
+)
 
 
 def prepare(request: dict[str, Any]) -> dict[str, Any]:

@@ -27,14 +27,14 @@ _ORDINARY = 0o755
 _OF_OVERLAYS = (b"trusted.overlay.", b"user.overlay.")
 
 
-class Below(NamedTuple):
+class LowerLayers(NamedTuple):
     """Something of the layers below: its status, and the folders of the layers that have a part in it."""
 
     status: os.stat_result
     roots: tuple[bytes, ...]
 
 
-class Unpacking:
+class LayerUnpacking:
     """One layer on its way into its folder."""
 
     def __init__(self, folder: str, lower: list[str], *, private: bool, keep_free: int, most_entries: int) -> None:
@@ -160,7 +160,7 @@ class Unpacking:
             raise BadArchive(f"{os.fsdecode(place)} of the layer is not a folder")
         return None
 
-    def _below(self, place: bytes, parent: bytes) -> Below | None:
+    def _below(self, place: bytes, parent: bytes) -> LowerLayers | None:
         """Return what the layers below hold at a place whose parent is known; None when they hold nothing."""
         roots: list[bytes] = []
         first: os.stat_result | None = None
@@ -177,7 +177,7 @@ class Unpacking:
             roots.append(root)
             if not stat.S_ISDIR(status.st_mode) or self._is_opaque(root + b"/" + place):
                 break
-        return Below(first, tuple(roots)) if first is not None else None
+        return LowerLayers(first, tuple(roots)) if first is not None else None
 
     def _roots(self, place: bytes) -> tuple[bytes, ...]:
         """Return the layers below that have a part in a folder."""
@@ -259,7 +259,7 @@ class Unpacking:
         self._describe(place, member)
         return 0
 
-    _MAKERS: ClassVar[dict[bytes, Callable[["Unpacking", bytes, Member, TarStream], int]]] = {
+    _MAKERS: ClassVar[dict[bytes, Callable[["LayerUnpacking", bytes, Member, TarStream], int]]] = {
         b"0": _file,
         b"7": _file,
         b"1": _hard_link,
@@ -386,7 +386,7 @@ def unpack(request: dict[str, Any], reply: socket.socket, descriptors: list[int]
     """Unpack the tar stream of a descriptor; an operation of the helper."""
     kernel.set_name("tbench-unpack")
     os.umask(0)
-    work = Unpacking(
+    work = LayerUnpacking(
         request["folder"],
         request["lower"],
         private=request["ids"] != "all",

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from terminalbench.sandbox.engine import inside, proc, sockets, wire
-from terminalbench.sandbox.engine.cgroups import Group, Limits
+from terminalbench.sandbox.engine.cgroups import ControlGroup, GroupLimits
 
 _DISK_INTERVAL_SEC = 0.5
 _SHARED_INTERVAL_SEC = 0.5
@@ -44,7 +44,7 @@ class Meters(NamedTuple):
         self.sockets.close()
 
 
-class _Found(NamedTuple):
+class _SandboxUse(NamedTuple):
     """What a sandbox uses, in bytes: memory of its processes, what they share, what the kernel holds for them."""
 
     own: int = 0
@@ -54,7 +54,7 @@ class _Found(NamedTuple):
     threads: int = 0
 
 
-class Watch:
+class SandboxWatch:
     """Measures one sandbox and ends what goes beyond its limits: the largest process, or all of them.
 
     `meters` are given where there is no control group; `disk` are the folders it fills.
@@ -62,7 +62,9 @@ class Watch:
 
     interval_sec = 0.1
 
-    def __init__(self, pidfd: int, meters: Meters | None, group: Group, limits: Limits, disk: list[str]) -> None:
+    def __init__(
+        self, pidfd: int, meters: Meters | None, group: ControlGroup, limits: GroupLimits, disk: list[str]
+    ) -> None:
         self._pidfd, self._group, self._limits, self._disk = pidfd, group, limits, disk
         self._meters, self._count_threads = meters, False
         self._held = self._held_rounds = 0
@@ -95,7 +97,7 @@ class Watch:
 
     def check(self) -> None:
         """Measure once and act."""
-        memory, found = self._group.memory_used(), _Found()
+        memory, found = self._group.memory_used(), _SandboxUse()
         if self._meters is not None:
             found = self._scan(self._meters)
             if memory is None:
@@ -194,7 +196,7 @@ class Watch:
         folder = self._meters.proc
         return sum(_shared_bytes(folder, name) for name in os.listdir(folder) if name.isdigit()) > room
 
-    def _scan(self, meters: Meters) -> _Found:
+    def _scan(self, meters: Meters) -> _SandboxUse:
         own = shared = count = threads = 0
         if time.monotonic() >= self._next_held_check:
             self._next_held_check = time.monotonic() + _HELD_INTERVAL_SEC
@@ -208,7 +210,7 @@ class Watch:
             if pages := proc.memory(name, meters.proc):
                 own += (pages[1] - pages[2]) * _PAGE + proc.table_bytes(name, pages[0] * _PAGE, meters.proc)
                 shared += pages[2] * _PAGE
-        return _Found(own, shared, self._held, count, threads)
+        return _SandboxUse(own, shared, self._held, count, threads)
 
 
 def _shared_bytes(folder: int, name: str) -> int:

@@ -20,11 +20,10 @@ import msgspec
 
 from terminalbench.json_files import read_json, write_json
 from terminalbench.sandbox import cache, helper, transfer
-from terminalbench.sandbox.base import HOST, Base, open_base
 from terminalbench.sandbox.certificates import Certificates
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.image.builder import StepRunner
-from terminalbench.sandbox.image.context import Context
+from terminalbench.sandbox.image.context import BuildContext
 from terminalbench.sandbox.image.layers import LayerNote, publish_layer, read_note
 from terminalbench.sandbox.image.steps import (
     BuildSource,
@@ -39,9 +38,10 @@ from terminalbench.sandbox.image.steps import (
 )
 from terminalbench.sandbox.image.table import ImageTable, normalized, settings_of_base
 from terminalbench.sandbox.images.manifest import ImageConfig
-from terminalbench.sandbox.locking import exclusive
-from terminalbench.sandbox.network.client import Way
-from terminalbench.sandbox.plan import Bind, Limits, Plan
+from terminalbench.sandbox.locking import exclusive, to_its_end
+from terminalbench.sandbox.network.client import EgressWay
+from terminalbench.sandbox.plan import Bind, SandboxLimits, SandboxPlan
+from terminalbench.sandbox.root_filesystem import HOST, RootFilesystem, open_base
 from terminalbench.sandbox.session import Sandbox
 
 VERSION = 3
@@ -64,7 +64,7 @@ class Definition:
     """
 
     recipe: Recipe
-    context: Context
+    context: BuildContext
     bases: dict[str, str]
     names: dict[str, str]
 
@@ -83,10 +83,10 @@ class Definition:
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltImage:
     """A built image: its base, its layers from the top down, its settings. Open `locks` keep the layers."""
 
-    base: Base
+    base: RootFilesystem
     layers: tuple[Path, ...]
     config: ImageConfig
     locks: tuple[int, ...]
@@ -99,13 +99,13 @@ class Built:
 
 
 @dataclass
-class Builds:
+class BuildSettings:
     """How builds are made: within which limits, anew or not, in which network, and how many at once.
 
     A failure since `since` is not tried again. `tell` is called with the instruction that is about to be carried out.
     """
 
-    limits: Limits
+    limits: SandboxLimits
     force: bool = False
     host_network: bool = False
     certificates: Certificates = field(default_factory=Certificates)
@@ -121,13 +121,13 @@ def define(source: BuildSource, table: ImageTable) -> Definition:
     lines = recipe.images()
     bases = {image: table.base_for(image, where=f"{recipe.where}:{line}") for image, line in lines.items()}
     names = {base: table.stand_in(image) for image, base in bases.items()}
-    return Definition(recipe, Context(source.folder), bases, names)
+    return Definition(recipe, BuildContext(source.folder), bases, names)
 
 
-async def build(definition: Definition, how: Builds, seconds: float | None = None) -> Built:
+async def build(definition: Definition, how: BuildSettings, seconds: float | None = None) -> BuiltImage:
     """The image of this definition on this machine; what is not there of it is built now, within so many seconds."""
     server = helper.running() or await asyncio.to_thread(helper.helper)
-    done: dict[int, Built] = {}
+    done: dict[int, BuiltImage] = {}
     left = [seconds] if seconds is not None else []
     try:
         for stage in definition.recipe.needed():
@@ -141,13 +141,13 @@ async def build(definition: Definition, how: Builds, seconds: float | None = Non
 @dataclass
 class _StageBuild:
     definition: Definition
-    how: Builds
+    how: BuildSettings
     ids: str
-    done: dict[int, Built]
+    done: dict[int, BuiltImage]
     left: list[float]
     """The seconds that are left, if they are limited."""
 
-    async def build(self, stage: Stage) -> Built:
+    async def build(self, stage: Stage) -> BuiltImage:
         start = await self._start(stage)
         reader = StageReader(self.definition.recipe, start.config)
         steps: list[Step] = [*self._before(start, stage), *reader.read(stage)]
@@ -155,7 +155,7 @@ class _StageBuild:
         try:
             for part in segments(steps):
                 key = self._key(key, part)
-                lower = Built(start.base, tuple(layers), start.config, (), key)
+                lower = BuiltImage(start.base, tuple(layers), start.config, (), key)
                 folder, lock = await self._layer(part, lower)
                 layers.insert(0, folder)
                 locks.append(lock)
@@ -166,16 +166,16 @@ class _StageBuild:
             for lock in locks:
                 os.close(lock)
             raise
-        return Built(start.base, tuple(layers), reader.config(self.definition.image), tuple(locks), key)
+        return BuiltImage(start.base, tuple(layers), reader.config(self.definition.image), tuple(locks), key)
 
-    async def _start(self, stage: Stage) -> Built:
+    async def _start(self, stage: Stage) -> BuiltImage:
         """What a stage starts from."""
         if stage.parent is not None:
             parent = self.done[stage.parent]
-            return Built(parent.base, parent.layers, parent.config, tuple(map(os.dup, parent.locks)), parent.key)
+            return BuiltImage(parent.base, parent.layers, parent.config, tuple(map(os.dup, parent.locks)), parent.key)
         return await self._image(stage.image)
 
-    async def _image(self, image: str) -> Built:
+    async def _image(self, image: str) -> BuiltImage:
         name = self.definition.bases[image]
         base = await asyncio.to_thread(open_base, name, self.ids)
         if base.name == HOST and _is_python(image) and not base.has_program("python3"):
@@ -183,9 +183,9 @@ class _StageBuild:
             raise Refused(f"{image} stands for the host, which has no python3", where=where)
         settings = await asyncio.to_thread(settings_of_base, name, image)
         parts = [VERSION, base.name, base.fingerprint, self.ids, self.how.certificates.kind]
-        return Built(base, (), settings, (), hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32])
+        return BuiltImage(base, (), settings, (), hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32])
 
-    def _before(self, start: Built, stage: Stage) -> list[Step]:
+    def _before(self, start: BuiltImage, stage: Stage) -> list[Step]:
         """What an image may be taken to have and its base lacks: its working folder; of a python image, `python`."""
         if stage.parent is not None:
             return []
@@ -218,7 +218,7 @@ class _StageBuild:
         stage = self.definition.recipe.stage(name)
         return self.done[stage.number].key if stage is not None else self.definition.bases[name]
 
-    async def _layer(self, part: Sequence[Step], lower: Built) -> tuple[Path, int]:
+    async def _layer(self, part: Sequence[Step], lower: BuiltImage) -> tuple[Path, int]:
         """The folder of a layer, held; it is built if it is not there, or if that is forced."""
         folder = cache.root() / "layers" / lower.key
         folder.parent.mkdir(exist_ok=True)
@@ -248,7 +248,7 @@ class _StageBuild:
             raise SandboxError(f"the layer {folder} vanished while it was published")
         return folder, lock
 
-    async def _build_in_time(self, part: Sequence[Step], lower: Built, folder: Path) -> None:
+    async def _build_in_time(self, part: Sequence[Step], lower: BuiltImage, folder: Path) -> None:
         began = time.monotonic()
         try:
             async with asyncio.timeout(self.left[0] if self.left else None):
@@ -260,7 +260,7 @@ class _StageBuild:
         finally:
             self.left[:] = [left - (time.monotonic() - began) for left in self.left]
 
-    async def _build(self, part: Sequence[Step], lower: Built, folder: Path) -> None:
+    async def _build(self, part: Sequence[Step], lower: BuiltImage, folder: Path) -> None:
         if (full := cache.no_room()) is not None:
             raise SandboxError(f"{self.definition.recipe.where} cannot be built: {full}")
         began = time.monotonic()
@@ -290,22 +290,27 @@ class _StageBuild:
             text = next((step.text for step in reversed(part) if not isinstance(step, FolderStep)), "WORKDIR")
             took = round(time.monotonic() - began, 3)
             note = LayerNote(self.definition.image, text[:400], _now(), took, lower.base.name)
-            await asyncio.to_thread(publish_layer, claimed.folder, folder.name, note)
+            await to_its_end(lambda: publish_layer(claimed.folder, folder.name, note))
             log.unlink(missing_ok=True)
         finally:
             await asyncio.to_thread(cache.release, claimed)
 
     def _plan(
-        self, lower: Built, binds: tuple[Bind, ...] = (), *, building: Path | None = None, holds: tuple[int, ...] = ()
-    ) -> Plan:
-        return Plan(
+        self,
+        lower: BuiltImage,
+        binds: tuple[Bind, ...] = (),
+        *,
+        building: Path | None = None,
+        holds: tuple[int, ...] = (),
+    ) -> SandboxPlan:
+        return SandboxPlan(
             lower.base,
             self.how.limits,
             layers=lower.layers,
             building=building,
             scratch="disk",
             binds=(*self.how.certificates.binds, *binds),
-            way=None if self.how.host_network or building is None else Way(phase="build"),
+            way=None if self.how.host_network or building is None else EgressWay(phase="build"),
             host_network=self.how.host_network and building is not None,
             holds=holds,
         )
@@ -381,7 +386,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def built_at(built: Built) -> str | None:
+def built_at(built: BuiltImage) -> str | None:
     """Return when the youngest of its layers was built; None where it has none of its own."""
     notes = map(read_note, built.layers)
     return max((note.built_at for note in notes if note is not None), default=None)

@@ -19,12 +19,12 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from terminalbench.sandbox import cache
-from terminalbench.sandbox.answers import Finished
+from terminalbench.sandbox.answers import CommandResult
 from terminalbench.sandbox.errors import Refused, SandboxError
-from terminalbench.sandbox.image.context import Context, Entry, archive_entries, write_entries
+from terminalbench.sandbox.image.context import BuildContext, CopyEntry, archive_entries, write_entries
 from terminalbench.sandbox.image.dockerfile import is_address
 from terminalbench.sandbox.image.steps import CopyStep, FolderStep, RunStep, Step
-from terminalbench.sandbox.network.addresses import Place, place_of
+from terminalbench.sandbox.network.addresses import AddressPlace, place_of
 from terminalbench.sandbox.network.policy import CLOSED, OPEN
 from terminalbench.sandbox.session import Sandbox
 
@@ -44,7 +44,7 @@ class StepRunner:
     """Carries out steps in a sandbox. All that commands print goes to `log`."""
 
     sandbox: Sandbox
-    context: Context
+    context: BuildContext
     where: str
     open_origin: OpenOrigin
     log: Path
@@ -67,7 +67,7 @@ class StepRunner:
     async def _run(self, step: RunStep) -> None:
         argv = list(step.argv)
         if step.script is not None:
-            entry = [Entry(_SCRIPT, step.script.encode())]
+            entry = [CopyEntry(_SCRIPT, step.script.encode())]
             await self.sandbox.put("/", lambda stream: write_entries(stream, entry, owner=(0, 0), mode=0o755))
             argv = [f"/{_SCRIPT}"]
         if self.sandbox.link is not None:
@@ -84,7 +84,7 @@ class StepRunner:
         if step.script is not None:
             await self.sandbox.run(["rm", "-f", f"/{_SCRIPT}"], env=step.env)
 
-    async def _logged(self, argv: list[str], step: RunStep) -> Finished:
+    async def _logged(self, argv: list[str], step: RunStep) -> CommandResult:
         """Run a command with what it prints in the log."""
         self.log.parent.mkdir(exist_ok=True, mode=0o700)
         with self.log.open("a", encoding="utf-8", errors="surrogateescape") as log:
@@ -111,11 +111,11 @@ class StepRunner:
             return
         for source in step.sources:
             if source in step.documents:
-                await self._put(step, [Entry(source.removeprefix("<<"), step.documents[source].encode())], owner)
+                await self._put(step, [CopyEntry(source.removeprefix("<<"), step.documents[source].encode())], owner)
             elif step.unpacks and is_address(source):
                 async with _fetched(source, step.checksum, self._place(step)) as file:
                     name = PurePosixPath(unquote(urlsplit(source).path)).name or "index.html"
-                    await self._put(step, [Entry(name, file)], owner, mode=step.mode or 0o600)
+                    await self._put(step, [CopyEntry(name, file)], owner, mode=step.mode or 0o600)
             else:
                 await self._copy_of_context(step, source, owner)
 
@@ -128,15 +128,15 @@ class StepRunner:
                 with archive:
                     await self.sandbox.put(step.target, partial(_repack, archive, owner=owner or (0, 0)))
             elif real.is_dir():
-                entries = [Entry(name, entry) for name, entry in self.context.below(real)]
+                entries = [CopyEntry(name, entry) for name, entry in self.context.below(real)]
                 await self._put(step, entries, owner, several=True)
             else:
-                await self._put(step, [Entry(path.name, real)], owner, several=len(found) > 1)
+                await self._put(step, [CopyEntry(path.name, real)], owner, several=len(found) > 1)
 
     async def _put(
         self,
         step: CopyStep,
-        entries: list[Entry],
+        entries: list[CopyEntry],
         owner: tuple[int, int] | None,
         *,
         several: bool = False,
@@ -247,7 +247,7 @@ def _check_address(host: str, where: str) -> None:
         found = {ip_address(str(one[4][0]).partition("%")[0]) for one in socket.getaddrinfo(host, None)}
     except OSError:  # a proxy may know it
         return
-    if any(place_of(address) is not Place.PUBLIC for address in found):
+    if any(place_of(address) is not AddressPlace.PUBLIC for address in found):
         raise Refused(f"ADD of {host}, which is no public address", where=where, hint="copy the file into the folder")
 
 

@@ -18,14 +18,14 @@ _digests: dict[tuple[str, str], str] = {}
 
 
 @dataclass(frozen=True)
-class Entry:
+class CopyEntry:
     """One thing to copy: its path in the image (relative to /), and a file of the context or its content."""
 
     target: str
     source: Path | bytes
 
 
-class Context:
+class BuildContext:
     """The files a Dockerfile may copy."""
 
     def __init__(self, folder: Path) -> None:
@@ -140,7 +140,7 @@ def _rule(pattern: str) -> re.Pattern[str]:
     return re.compile(f"{result}(?:/.*)?", re.DOTALL)
 
 
-def write_entries(stream: BinaryIO, entries: list[Entry], *, owner: tuple[int, int], mode: int | None) -> None:
+def write_entries(stream: BinaryIO, entries: list[CopyEntry], *, owner: tuple[int, int], mode: int | None) -> None:
     """Pack entries into a tar stream, all owned by `owner`."""
     with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:
         for entry in entries:

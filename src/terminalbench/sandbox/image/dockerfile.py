@@ -80,7 +80,7 @@ class Instruction:
 
 
 @dataclass
-class _Reader:
+class _DockerfileReader:
     lines: list[str]
     escape: str = "\\"
     at: int = 0
@@ -89,7 +89,7 @@ class _Reader:
 
 def parse(text: str, where: str = "Dockerfile") -> list[Instruction]:
     """The instructions of a Dockerfile; one that the sandbox cannot honour is refused with its line."""
-    reader = _Reader(text.replace("\r\n", "\n").split("\n"))
+    reader = _DockerfileReader(text.replace("\r\n", "\n").split("\n"))
     for match in itertools.takewhile(bool, map(_DIRECTIVE.match, reader.lines)):
         if match is not None and match[1].lower() == "escape":
             reader.escape = match[2]
@@ -99,7 +99,7 @@ def parse(text: str, where: str = "Dockerfile") -> list[Instruction]:
     return reader.found
 
 
-def _read_instruction(reader: _Reader, where: str) -> None:
+def _read_instruction(reader: _DockerfileReader, where: str) -> None:
     start, logical = reader.at + 1, ""
     while reader.at < len(reader.lines):
         line = reader.lines[reader.at]
@@ -125,14 +125,14 @@ def _read_instruction(reader: _Reader, where: str) -> None:
     reader.found.append(Instruction(start, name, value, tuple(flags), heredocs, raw))
 
 
-def _documents(reader: _Reader, name: str, found: list[str]) -> Iterator[str]:
+def _documents(reader: _DockerfileReader, name: str, found: list[str]) -> Iterator[str]:
     """The words that may begin a here-document; of a command also `<< EOF`, if a line ends it."""
     for word, after in zip(found, [*found[1:], ""], strict=True):
         spaced = name == "RUN" and _SPACED.match(word) is not None
         yield f"{word}{after}" if spaced and after.strip("\"'") in reader.lines[reader.at :] else word
 
 
-def _read_heredocs(reader: _Reader, name: str, value: str, where: str) -> tuple[tuple[Heredoc, ...], str]:
+def _read_heredocs(reader: _DockerfileReader, name: str, value: str, where: str) -> tuple[tuple[Heredoc, ...], str]:
     if name not in ("RUN", "COPY", "ADD") or "<<" not in value or value.startswith("["):
         return (), ""
     found, raw = [], []

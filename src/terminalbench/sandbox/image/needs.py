@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from terminalbench.frozen import frozen
-from terminalbench.sandbox.base import HOST, IMAGE, SCRATCH, rootfs
 from terminalbench.sandbox.compose import COMPOSE, MAIN
 from terminalbench.sandbox.errors import Refused
 from terminalbench.sandbox.image.dockerfile import fill
 from terminalbench.sandbox.image.steps import BuildSource, StageReader
 from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.images.manifest import ImageConfig
+from terminalbench.sandbox.root_filesystem import HOST, IMAGE, SCRATCH, rootfs
 
 if TYPE_CHECKING:
     from terminalbench.sandbox.image.build import Definition

@@ -18,7 +18,7 @@ from terminalbench.decode import decode
 from terminalbench.errors import TbenchError
 from terminalbench.sandbox.cache import collect_once
 from terminalbench.sandbox.certificates import Certificates
-from terminalbench.sandbox.image.build import Builds, build, built_at, define
+from terminalbench.sandbox.image.build import BuildSettings, build, built_at, define
 from terminalbench.sandbox.image.needs import compose_env, image_sources, says_host_base
 from terminalbench.sandbox.image.requests import ImageReport, PrepareReport, PrepareRequest, PrepareStep, TaskBuild
 from terminalbench.sandbox.image.table import ImageTable, ways_out
@@ -47,7 +47,7 @@ def prepare(request: PrepareRequest, tell: Tell) -> PrepareReport:
         return PrepareReport(images)
     collect_once()
     table = {**request.pins, **pins}
-    built, failed = asyncio.run(_Building(request, table, tell).all())
+    built, failed = asyncio.run(_TaskBuilds(request, table, tell).all())
     return PrepareReport(images, built, failed)
 
 
@@ -104,7 +104,7 @@ class _Pulls:
         self._tell(f"fetching {names}: {done >> 20} of {whole >> 20} MB")
 
 
-class _Building:
+class _TaskBuilds:
     """Builds the images of tasks side by side, and tells how far it is."""
 
     def __init__(self, request: PrepareRequest, pins: dict[str, str], tell: Tell) -> None:
@@ -113,7 +113,7 @@ class _Building:
 
     async def all(self) -> tuple[dict[str, str | None], dict[str, str]]:
         limits = limits_for(None, _LEAST_STORAGE_MB, None, scratch="disk")
-        how = Builds(
+        how = BuildSettings(
             limits,
             force=self._request.force,
             host_network=self._request.host_network,

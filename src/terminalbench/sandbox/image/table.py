@@ -5,9 +5,9 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 
 from terminalbench.frozen import frozen
-from terminalbench.sandbox.base import HOST, IMAGE, SCRATCH
 from terminalbench.sandbox.errors import DOCKER_HINT, Refused
 from terminalbench.sandbox.images.manifest import ImageConfig
+from terminalbench.sandbox.root_filesystem import HOST, IMAGE, SCRATCH
 
 STOOD_FOR = ("debian:*", "ubuntu:*", "python:3*")
 """Images whose everyday commands (sh, coreutils, python3, ...) the host's system folders have too."""

@@ -106,7 +106,7 @@ class _Files(Protocol):
 
 
 @dataclass(frozen=True)
-class _Folder:
+class _ArchiveFolder:
     path: Path
 
     def read(self, name: str) -> bytes | None:
@@ -143,7 +143,7 @@ class _Tar:
         return self.archive.extractfile(member) if member is not None and member.isreg() else None  # ty: ignore[invalid-return-type]
 
 
-class _Saved(msgspec.Struct, rename="pascal"):
+class _SavedImage(msgspec.Struct, rename="pascal"):
     config: str
     layers: list[str]
     repo_tags: list[str] | None = None
@@ -206,7 +206,7 @@ class ArchiveSource:
 
     def _saved(self) -> SourcedImage:
         try:
-            told = decode(self.files.read("manifest.json") or b"", list[_Saved])
+            told = decode(self.files.read("manifest.json") or b"", list[_SavedImage])
         except NOT_DECODED:
             hint = "give an OCI layout, an archive of docker save, or a folder with a root file system"
             raise ImageError(ImageFault.UNSUPPORTED, f"{self.name} is no image that is known", hint=hint) from None
@@ -238,12 +238,12 @@ class ArchiveSource:
         return Descriptor(digest, size)
 
 
-class _Named(Descriptor, frozen=True, rename="camel"):
+class _AnnotatedDescriptor(Descriptor, frozen=True, rename="camel"):
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class _Index(msgspec.Struct):
-    manifests: list[_Named] = msgspec.field(default_factory=list)
+    manifests: list[_AnnotatedDescriptor] = msgspec.field(default_factory=list)
 
 
 def _blob(digest: str) -> str:
@@ -288,7 +288,7 @@ def open_source(place: Path, tag: str | None, work: Path) -> Generator[ImageSour
     """Open a folder or an archive that holds an image; `work` is a file that may be written meanwhile."""
     if place.is_dir():
         if (place / "index.json").is_file() or (place / "manifest.json").is_file():
-            yield ArchiveSource(str(place), _Folder(place), tag)
+            yield ArchiveSource(str(place), _ArchiveFolder(place), tag)
             return
         if not os.path.lexists(place / "bin" / "sh") and not os.path.lexists(place / "usr/bin/sh"):
             raise Refused(

@@ -55,7 +55,7 @@ def unpack_layer(blob: Path, folder: Path, lower: list[str], name: str, keep_fre
         raise
     finally:
         os.close(read)
-    feeding = _Feeding(blob, write)
+    feeding = _LayerFeed(blob, write)
     feeding.start()
     with reply:
         reply.setblocking(True)
@@ -75,7 +75,7 @@ def _of_answer(answer: dict[str, Any]) -> UnpackedLayer:
     return UnpackedLayer(diff_id="", skipped=tuple(answer["skipped"]), **told)
 
 
-class _Feeding(Thread):
+class _LayerFeed(Thread):
     """Writes the archive of a layer, decompressed, into a pipe, and hashes it."""
 
     def __init__(self, blob: Path, into: int) -> None:

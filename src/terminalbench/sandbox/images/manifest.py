@@ -50,7 +50,7 @@ class HealthCheck(msgspec.Struct, frozen=True, rename="pascal"):
     retries: int = 0
 
 
-class _Settings(msgspec.Struct, frozen=True, rename="pascal"):
+class _ImageSettings(msgspec.Struct, frozen=True, rename="pascal"):
     env: list[str] | None = None
     working_dir: str | None = None
     user: str | None = None
@@ -70,7 +70,7 @@ class ConfigFile(msgspec.Struct, frozen=True):
     architecture: str = ""
     os: str = ""
     variant: str = ""
-    config: _Settings | None = None
+    config: _ImageSettings | None = None
     rootfs: _RootFs = _RootFs()
     created: str | None = None
 
@@ -130,7 +130,7 @@ def check_image(manifest: Manifest, config: ConfigFile, name: str) -> None:
 
 def settings_of(config: ConfigFile, name: str) -> ImageConfig:
     """Return what a configuration says about commands."""
-    told = config.config or _Settings()
+    told = config.config or _ImageSettings()
     env = dict(entry.partition("=")[::2] for entry in told.env or ())
     return ImageConfig(
         name,

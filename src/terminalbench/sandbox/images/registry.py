@@ -45,7 +45,7 @@ class _Token(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Document:
+class RegistryDocument:
     """A manifest or an index as the registry has it."""
 
     digest: str
@@ -76,7 +76,7 @@ class RegistryClient:
         for client in self._clients.values():
             client.close()
 
-    def manifest(self, wanted: str | None = None) -> Document:
+    def manifest(self, wanted: str | None = None) -> RegistryDocument:
         """Return the manifest or index of a tag or digest, the image's own unless another is wanted."""
         asked = wanted or self.reference.wanted
         accepted = ", ".join((*MANIFESTS, *INDEXES))
@@ -87,7 +87,7 @@ class RegistryClient:
             raise ImageError(
                 ImageFault.DAMAGED, f"{self.reference}: the registry gave {digest} for {asked}", hint=_AGAIN
             )
-        return Document(digest, data)
+        return RegistryDocument(digest, data)
 
     def blob(self, digest: str, size: int, into: BinaryIO, done: int, told: Callable[[int], None]) -> None:
         """Write the bytes of a blob from `done` on; a cut connection is continued. They are checked by the caller."""

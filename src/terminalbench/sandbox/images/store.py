@@ -93,7 +93,7 @@ Tell = Callable[[PullProgress], None]
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PruneResult:
     """What was removed: names, layers that no image has any more with their bytes, and images by their digests."""
 
     images: tuple[str, ...]
@@ -252,7 +252,9 @@ class ImageStore:
 
     # Removing
 
-    def prune(self, names: list[str] | None = None, *, unused_days: float | None = None, dry: bool = False) -> Pruned:
+    def prune(
+        self, names: list[str] | None = None, *, unused_days: float | None = None, dry: bool = False
+    ) -> PruneResult:
         """Remove images by name, or those not used for so many days, and layers that no image has any more.
 
         What a process uses stays.
@@ -278,7 +280,7 @@ class ImageStore:
                 helper.helper().ask({"op": "remove", "paths": [str(one) for one in chains]})
                 for file in (self.root / "blobs").iterdir():
                     file.unlink(missing_ok=True)
-        return Pruned(tuple(told), len(chains), freed, tuple(image.digest for image in removed))
+        return PruneResult(tuple(told), len(chains), freed, tuple(image.digest for image in removed))
 
     def _unwanted(
         self, image: ImageRecord, known: list[NameRecord], names: list[str] | None, days: float | None

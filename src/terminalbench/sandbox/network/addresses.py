@@ -9,7 +9,7 @@ from pathlib import Path
 Address = IPv4Address | IPv6Address
 
 
-class Place(StrEnum):
+class AddressPlace(StrEnum):
     """Where an address is, as seen from here."""
 
     MACHINE = "this_machine"
@@ -60,14 +60,14 @@ def unwrapped(address: Address) -> Address:
     return address
 
 
-def place_of(address: Address) -> Place:
+def place_of(address: Address) -> AddressPlace:
     """Where an address is."""
     address = unwrapped(address)
     if any(address in network for network in _MACHINE if network.version == address.version) or _is_own(address):
-        return Place.MACHINE
+        return AddressPlace.MACHINE
     if any(address in network for network in _PRIVATE if network.version == address.version):
-        return Place.PRIVATE
-    return Place.PUBLIC
+        return AddressPlace.PRIVATE
+    return AddressPlace.PUBLIC
 
 
 def not_public() -> list[tuple[str, str]]:

@@ -15,8 +15,8 @@ from terminalbench.sandbox.attendant import Attendant
 from terminalbench.sandbox.engine import wire
 from terminalbench.sandbox.errors import SandboxNetworkError
 from terminalbench.sandbox.network import addresses
-from terminalbench.sandbox.network.box import RELAY_ADDRESS
-from terminalbench.sandbox.network.policy import OPEN, Policy
+from terminalbench.sandbox.network.egress_proxy import RELAY_ADDRESS
+from terminalbench.sandbox.network.policy import OPEN, EgressPolicy
 
 MOST_FORWARDS = 8
 _PATIENCE_SEC = 10.0
@@ -29,7 +29,7 @@ class _RelayGone(Exception):
 
 
 @dataclass(frozen=True)
-class Way:
+class EgressWay:
     """The way out that a sandbox gets: its first policy, the places of this machine shown inside, its log file.
 
     A forward is the address inside, and the host and port that it stands for.
@@ -38,7 +38,7 @@ class Way:
     `redirect` and `static` (names with fixed addresses, taken as public) are for tests; no file of a user sets them.
     """
 
-    policy: Policy = OPEN
+    policy: EgressPolicy = OPEN
     phase: str = "setup"
     forwards: tuple[tuple[str, str, int], ...] = ()
     log: Path | None = None
@@ -98,7 +98,7 @@ def _retire(server: Relay) -> None:
             _current = None
 
 
-async def connect(way: Way, kind: str, sockets: list[int]) -> "Link":
+async def connect(way: EgressWay, kind: str, sockets: list[int]) -> "Link":
     """Return the way of a sandbox once the relay serves the `sockets` that were made inside.
 
     A relay that is gone by then is replaced, once.
@@ -114,7 +114,7 @@ async def connect(way: Way, kind: str, sockets: list[int]) -> "Link":
         raise SandboxNetworkError(f"the relay of the sandboxes' network is gone, twice in a row: {error}") from error
 
 
-async def _connect(server: Relay, way: Way, kind: str, sockets: list[int]) -> "Link":
+async def _connect(server: Relay, way: EgressWay, kind: str, sockets: list[int]) -> "Link":
     link = Link(server, way, kind, sockets)
     try:
         await link.served()
@@ -127,7 +127,7 @@ async def _connect(server: Relay, way: Way, kind: str, sockets: list[int]) -> "L
 class Link:
     """The open way of one sandbox."""
 
-    def __init__(self, server: Relay, way: Way, kind: str, sockets: list[int]) -> None:
+    def __init__(self, server: Relay, way: EgressWay, kind: str, sockets: list[int]) -> None:
         """Hand the `sockets` that were made inside to the relay, which says when it serves them."""
         self.kind = kind
         self.gone = False
@@ -202,7 +202,7 @@ class Link:
         if answer is None:
             raise _RelayGone(_ENDED)
 
-    async def enter(self, policy: Policy, phase: str) -> None:
+    async def enter(self, policy: EgressPolicy, phase: str) -> None:
         """A new phase; when this returns, connections that it does not allow are cut."""
         await self._ask({"policy": policy.plain(), "phase": phase})
 

@@ -6,10 +6,10 @@ from enum import StrEnum
 from ipaddress import ip_network
 from typing import Any
 
-from terminalbench.sandbox.network.addresses import Address, Place, literal
+from terminalbench.sandbox.network.addresses import Address, AddressPlace, literal
 
 
-class Refusal(StrEnum):
+class ConnectionRefusal(StrEnum):
     """Why a connection was refused."""
 
     NO_NETWORK = "no_network"
@@ -22,13 +22,13 @@ class Refusal(StrEnum):
 
 
 SAID = {
-    Refusal.NO_NETWORK: "there is no network in this phase",
-    Refusal.NOT_LISTED: "the host is not on the list of this phase",
-    Refusal.MACHINE: "it is an address of the machine that runs the trial",
-    Refusal.PRIVATE: "it is an address of a private network",
-    Refusal.TLS_NAME: "the TLS name is another than the host that was asked for",
-    Refusal.TOO_MANY: "there are too many connections or names",
-    Refusal.SHAPE: "the request is not understood",
+    ConnectionRefusal.NO_NETWORK: "there is no network in this phase",
+    ConnectionRefusal.NOT_LISTED: "the host is not on the list of this phase",
+    ConnectionRefusal.MACHINE: "it is an address of the machine that runs the trial",
+    ConnectionRefusal.PRIVATE: "it is an address of a private network",
+    ConnectionRefusal.TLS_NAME: "the TLS name is another than the host that was asked for",
+    ConnectionRefusal.TOO_MANY: "there are too many connections or names",
+    ConnectionRefusal.SHAPE: "the request is not understood",
 }
 
 
@@ -40,7 +40,7 @@ def canonical(host: str) -> str:
 
 
 @dataclass(frozen=True)
-class Policy:
+class EgressPolicy:
     """What is allowed in a phase.
 
     A host has to be on each of `lists`: names, `*.name`, addresses, networks. Without a list any public host will do.
@@ -51,25 +51,29 @@ class Policy:
     lists: tuple[tuple[str, ...], ...] = ()
     endpoints: frozenset[tuple[str, int]] = frozenset()
 
-    def narrowed(self, other: "Policy") -> "Policy":
+    def narrowed(self, other: "EgressPolicy") -> "EgressPolicy":
         """What both allow; the endpoints stay those of this one."""
         return replace(self, closed=self.closed or other.closed, lists=(*self.lists, *other.lists))
 
-    def refuses(self, host: str, port: int | None) -> Refusal | None:
+    def refuses(self, host: str, port: int | None) -> ConnectionRefusal | None:
         """Why a host must not be looked up or reached, by its canonical name; without a port, any port will do."""
         if self.closed:
-            return Refusal.NO_NETWORK
+            return ConnectionRefusal.NO_NETWORK
         if self.is_endpoint(host, port) or all(_listed(host, hosts) for hosts in self.lists):
             return None
-        return Refusal.NOT_LISTED
+        return ConnectionRefusal.NOT_LISTED
 
-    def refuses_place(self, host: str, port: int, place: Place) -> Refusal | None:
+    def refuses_place(self, host: str, port: int, place: AddressPlace) -> ConnectionRefusal | None:
         """Why an address of `host` must not be connected to, although the name may."""
-        if place is Place.PUBLIC or self.is_endpoint(host, port):
+        if place is AddressPlace.PUBLIC or self.is_endpoint(host, port):
             return None
-        if place is Place.PRIVATE and self.lists and all(_listed(host, hosts, exactly=True) for hosts in self.lists):
+        if (
+            place is AddressPlace.PRIVATE
+            and self.lists
+            and all(_listed(host, hosts, exactly=True) for hosts in self.lists)
+        ):
             return None
-        return Refusal(place.value)
+        return ConnectionRefusal(place.value)
 
     def is_endpoint(self, host: str, port: int | None) -> bool:
         """Whether the profile itself declares it."""
@@ -80,14 +84,14 @@ class Policy:
         return {"closed": self.closed, "lists": self.lists, "endpoints": sorted(self.endpoints)}
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> "Policy":
+    def of(cls, plain: dict[str, Any]) -> "EgressPolicy":
         """The policy of a message."""
         endpoints = frozenset((host, port) for host, port in plain["endpoints"])
         return cls(plain["closed"], tuple(tuple(hosts) for hosts in plain["lists"]), endpoints)
 
 
-OPEN = Policy()
-CLOSED = Policy(closed=True)
+OPEN = EgressPolicy()
+CLOSED = EgressPolicy(closed=True)
 
 
 def _listed(host: str, hosts: tuple[str, ...], *, exactly: bool = False) -> bool:

@@ -15,9 +15,9 @@ import sys
 from typing import Any
 
 from terminalbench.sandbox.engine import kernel, wire
-from terminalbench.sandbox.network.box import Box
 from terminalbench.sandbox.network.egress import EgressLog
-from terminalbench.sandbox.network.policy import Policy
+from terminalbench.sandbox.network.egress_proxy import ProxiedSandbox
+from terminalbench.sandbox.network.policy import EgressPolicy
 from terminalbench.sandbox.network.upstream import Upstream
 
 
@@ -70,7 +70,7 @@ async def _keep(about: dict[str, Any], handles: list[int], upstream: Upstream) -
     log = EgressLog(rest.pop(0)) if about["logged"] else EgressLog(None)
     with socket.socket(fileno=link) as channel:
         channel.setblocking(False)
-        box = Box(about, [socket.socket(fileno=handle) for handle in rest], log, upstream)
+        box = ProxiedSandbox(about, [socket.socket(fileno=handle) for handle in rest], log, upstream)
         try:
             wire.send(channel, {"done": True})
             while True:
@@ -79,11 +79,11 @@ async def _keep(about: dict[str, Any], handles: list[int], upstream: Upstream) -
                     break
                 if "policy" in message:
                     about |= message
-                    box.enter(Policy.of(message["policy"]), message["phase"])
+                    box.enter(EgressPolicy.of(message["policy"]), message["phase"])
                 elif "way" in message:
                     about |= message
                     await box.close()
-                    box = Box(about, [socket.socket(fileno=handle) for handle in handles], log, upstream)
+                    box = ProxiedSandbox(about, [socket.socket(fileno=handle) for handle in handles], log, upstream)
                 else:
                     await box.close()
                     log.close()

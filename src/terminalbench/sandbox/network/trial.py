@@ -22,16 +22,16 @@ from weakref import WeakSet
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 
 from terminalbench.sandbox.errors import Refused
-from terminalbench.sandbox.network.addresses import Place, literal, place_of
-from terminalbench.sandbox.network.client import MOST_FORWARDS, Way
+from terminalbench.sandbox.network.addresses import AddressPlace, literal, place_of
+from terminalbench.sandbox.network.client import MOST_FORWARDS, EgressWay
 from terminalbench.sandbox.network.egress import FILE
-from terminalbench.sandbox.network.policy import CLOSED, OPEN, Policy, canonical
+from terminalbench.sandbox.network.policy import CLOSED, OPEN, EgressPolicy, canonical
 
 PHASES = ("setup", "agent", "verifier")
 HOST_NETWORK = "host"
 PASTA = "pasta"
 _MODEL_ONLY = "model-only"
-_WORDS = {"public": OPEN, "none": CLOSED, _MODEL_ONLY: Policy(lists=((),))}
+_WORDS = {"public": OPEN, "none": CLOSED, _MODEL_ONLY: EgressPolicy(lists=((),))}
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PORTS = {"http": 80, "https": 443}
 _UPSTREAMS = {
@@ -50,17 +50,17 @@ _live: "WeakSet[TrialNetwork]" = WeakSet()
 
 
 @dataclass(frozen=True)
-class Settings:
+class NetworkSettings:
     """What a job says of the network of its sandboxes."""
 
     host: bool = False
-    phases: Mapping[str, Policy] = field(default_factory=dict)
+    phases: Mapping[str, EgressPolicy] = field(default_factory=dict)
     model: frozenset[tuple[str, int]] = frozenset()
     declared: frozenset[tuple[str, int]] = frozenset()
     model_hosts: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, given: Mapping[str, Any] | str | None) -> "Settings":
+    def read(cls, given: Mapping[str, Any] | str | None) -> "NetworkSettings":
         """The settings of an environment's option `network`; what cannot be understood is refused."""
         if given == HOST_NETWORK:
             return cls(host=True)
@@ -78,7 +78,7 @@ class Settings:
             phases[phase] = _policy(value, phase)
         return cls(False, phases, model, declared, hosts)
 
-    def policy(self, phase: str, asked: NetworkPolicy) -> Policy:
+    def policy(self, phase: str, asked: NetworkPolicy) -> EgressPolicy:
         """What is allowed in a phase, if the task asks for this."""
         own, task = self.phases.get(phase, OPEN), task_policy(asked)
         if phase == "verifier" and any(own.lists):
@@ -86,23 +86,23 @@ class Settings:
         both = (*own.lists, *task.lists)
         # The model is reached whatever else may be; other addresses of the profile only where everything public is.
         endpoints = self.model if own.lists else self.model | self.declared
-        return Policy(own.closed or task.closed, tuple((*hosts, *self.model_hosts) for hosts in both), endpoints)
+        return EgressPolicy(own.closed or task.closed, tuple((*hosts, *self.model_hosts) for hosts in both), endpoints)
 
 
-def task_policy(asked: NetworkPolicy) -> Policy:
+def task_policy(asked: NetworkPolicy) -> EgressPolicy:
     """What a task asks for, in our words."""
     if asked.network_mode == NetworkMode.NO_NETWORK:
         return CLOSED
     if asked.network_mode == NetworkMode.ALLOWLIST:
-        return Policy(lists=(tuple(asked.allowed_hosts),))
+        return EgressPolicy(lists=(tuple(asked.allowed_hosts),))
     return OPEN
 
 
-def _policy(value: Any, phase: str) -> Policy:
+def _policy(value: Any, phase: str) -> EgressPolicy:
     if isinstance(value, str) and value in _WORDS:
         return _WORDS[value]
     if isinstance(value, list | tuple) and all(isinstance(host, str) for host in value):
-        return Policy(lists=(tuple(host.lower() for host in value),))
+        return EgressPolicy(lists=(tuple(host.lower() for host in value),))
     raise Refused(f"network.{phase} = {value!r}", hint=f"use {', '.join(_WORDS)}, or a list of hosts")
 
 
@@ -143,7 +143,7 @@ def upstreams(metadata: Mapping[str, Any]) -> list[str]:
 def _is_private(host: str) -> bool:
     """Whether it is an address of a private network, or of this machine without being its loopback."""
     address = literal(host)
-    return address is not None and not address.is_loopback and place_of(address) is not Place.PUBLIC
+    return address is not None and not address.is_loopback and place_of(address) is not AddressPlace.PUBLIC
 
 
 class TrialNetwork:
@@ -154,12 +154,13 @@ class TrialNetwork:
     """
 
     def __init__(self, given: Mapping[str, Any] | str | None, trial_dir: Path, asked: Sequence[NetworkPolicy]) -> None:
-        self.settings = Settings.read(given)
-        self.enter_by: Callable[[Policy, str], Awaitable[None]] | None = None
+        self.settings = NetworkSettings.read(given)
+        self.enter_by: Callable[[EgressPolicy, str], Awaitable[None]] | None = None
         self.before_phase: Callable[[], Awaitable[None]] | None = None
         self._pasta: str | None = None
         self._upstreams: list[str] | None = None
         self._trial_dir, self._phase, self._asked, self._all = trial_dir, PHASES[0], asked[0], tuple(asked)
+        self._place = trial_dir.resolve()
         _live.add(self)
 
     @property
@@ -167,7 +168,7 @@ class TrialNetwork:
         """Whether commands use the host's own network, where the task allows any."""
         return self.settings.host and self._asked.network_mode == NetworkMode.PUBLIC
 
-    def way(self) -> Way | None:
+    def way(self) -> EgressWay | None:
         """The way out of the sandbox; None when it never has one."""
         if self.settings.host:
             self._note({"network": HOST_NETWORK})  # what is reached cannot be seen
@@ -179,13 +180,13 @@ class TrialNetwork:
         if all(policy.closed for policy in self._policies()):
             return None
         self._note(*([{"network": PASTA}] if self._pasta is not None else []))  # the relay sees the forwards only
-        return Way(self._policy(), self._phase, self._forwards(), self._trial_dir / FILE, self._pasta)
+        return EgressWay(self._policy(), self._phase, self._forwards(), self._trial_dir / FILE, self._pasta)
 
-    def another_way(self) -> Way | None:
+    def another_way(self) -> EgressWay | None:
         """The way out of another sandbox of the trial, in which nothing of this machine is shown."""
         if self.settings.host or all(policy.closed for policy in self._policies()):
             return None
-        return Way(self._policy(), self._phase, log=self._trial_dir / FILE)
+        return EgressWay(self._policy(), self._phase, log=self._trial_dir / FILE)
 
     def _note(self, *notes: dict[str, Any]) -> None:
         """Say in the log what it is to be read with. A trial with two environments has one log."""
@@ -193,11 +194,11 @@ class TrialNetwork:
         with self._trial_dir.joinpath(FILE).open("a", encoding="utf-8") as log:
             log.writelines(json.dumps(note, separators=(",", ":")) + "\n" for note in (*of_task, *notes))
 
-    def _policies(self) -> list[Policy]:
+    def _policies(self) -> list[EgressPolicy]:
         """Every policy that the sandbox may come to have."""
         return [self.settings.policy(phase, one) for one in self._all for phase in PHASES]
 
-    def _policy(self) -> Policy:
+    def _policy(self) -> EgressPolicy:
         return self.settings.policy(self._phase, self._asked)
 
     def _forwards(self) -> tuple[tuple[str, str, int], ...]:
@@ -263,9 +264,9 @@ class TrialNetwork:
             raise Refused(f"{what}: {_TUN}, which pasta needs, is not open to this user", where=where, hint=_NO_PASTA)
         self._pasta = program
 
-    def belongs_to(self, trial_dir: Path) -> bool:
-        """Whether it is the network of that trial."""
-        return self._trial_dir.resolve() == trial_dir.resolve()
+    def belongs_to(self, place: Path) -> bool:
+        """Whether it is the network of the trial in that folder, which is resolved."""
+        return self._place == place
 
     async def _tell(self) -> None:
         if self.enter_by is not None:
@@ -279,5 +280,6 @@ def phases_are_told(by: str) -> None:
 
 async def enter_phase(trial_dir: Path, phase: str) -> None:
     """Tell the sandboxes of a trial, if it runs in some of ours, that a phase begins."""
-    for network in [one for one in _live if one.belongs_to(trial_dir)]:
+    place = trial_dir.resolve()
+    for network in [one for one in _live if one.belongs_to(place)]:
         await network.enter(phase)

@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Callable
 
-from terminalbench.sandbox.network.policy import Refusal
+from terminalbench.sandbox.network.policy import ConnectionRefusal
 from terminalbench.sandbox.network.tls import Hello
 from terminalbench.sandbox.network.upstream import RefusedError
 
@@ -90,8 +90,8 @@ class Tunnel:
                 while chunk and not hello.add(chunk):
                     chunk = await self._loop.sock_recv(source, _CHUNK)
         except TimeoutError:
-            raise RefusedError(Refusal.SHAPE) from None
+            raise RefusedError(ConnectionRefusal.SHAPE) from None
         self.server_name = hello.server_name()
         if self._name is not None and self.server_name is not None and self.server_name != self._name:
-            raise RefusedError(Refusal.TLS_NAME)
+            raise RefusedError(ConnectionRefusal.TLS_NAME)
         return hello.data

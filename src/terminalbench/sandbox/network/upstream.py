@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from terminalbench.sandbox.network.addresses import Address, literal, place_of
-from terminalbench.sandbox.network.policy import Policy, Refusal
+from terminalbench.sandbox.network.policy import ConnectionRefusal, EgressPolicy
 
 CONNECT_SEC = 20.0
 LOOKUP_SEC = 20.0
@@ -20,7 +20,7 @@ _LONGEST_ANSWER = 1 << 14
 class RefusedError(Exception):
     """The policy refuses a host, or each of its addresses."""
 
-    def __init__(self, why: Refusal) -> None:
+    def __init__(self, why: ConnectionRefusal) -> None:
         super().__init__(why)
         self.why = why
 
@@ -82,7 +82,7 @@ class Upstream:
         found = await asyncio.wait_for(asyncio.shield(work), LOOKUP_SEC)
         return [address for text in found if (address := literal(text)) is not None]
 
-    async def judged(self, policy: Policy, host: str, port: int, static: dict[str, str]) -> list[Address]:
+    async def judged(self, policy: EgressPolicy, host: str, port: int, static: dict[str, str]) -> list[Address]:
         """The addresses of a host that may be connected to; raises `RefusedError` when none may."""
         if why := policy.refuses(host, port):
             raise RefusedError(why)
@@ -96,7 +96,7 @@ class Upstream:
         return allowed
 
     async def connect(
-        self, policy: Policy, host: str, port: int, static: dict[str, str], proxies: Proxies
+        self, policy: EgressPolicy, host: str, port: int, static: dict[str, str], proxies: Proxies
     ) -> socket.socket:
         """A connection to a host that the policy allows; the addresses that were judged are the ones connected to.
 

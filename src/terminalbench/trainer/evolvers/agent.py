@@ -17,21 +17,21 @@ from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
 from terminalbench.records.values import known_total
 from terminalbench.trainer.analyzer import clusters
-from terminalbench.trainer.batches import EDITOR, Batches, Part
+from terminalbench.trainer.batches import EDITOR, BatchPart, TrainingBatches
 from terminalbench.trainer.budget import EVOLVER_SHARE, agent_usd
 from terminalbench.trainer.environments import open_environment
 from terminalbench.trainer.evolvers.edit_task import read_edit, write_edit_task
 from terminalbench.trainer.evolvers.protocol import Proposal, SearchStopped
 from terminalbench.trainer.evolvers.reflect import FIRST_SHARE, SHOWN_CLUSTERS, question
 from terminalbench.trainer.evolvers.search import Search
-from terminalbench.trainer.explore import Measure, spread
-from terminalbench.trainer.journal import Asked, Refused
+from terminalbench.trainer.halving import AttemptPlan, spread
+from terminalbench.trainer.journal import ModelSpend, RefusedChange
 
 _BUDGET_OPTION = "max_budget_usd"
 """What Claude Code calls the most that a run of it may cost."""
 
 
-class Agent:
+class AgentEvolver:
     """Proposes what a coding agent has made of the champion."""
 
     def propose(self, search: Search) -> Iterator[Proposal]:
@@ -48,7 +48,7 @@ class Agent:
         try:
             change = read_edit(written, parent)
         except UserError as error:
-            search.refused.append(Refused(reason=f"an edit by {_name(search)}", why=error.what))
+            search.refused.append(RefusedChange(reason=f"an edit by {_name(search)}", why=error.what))
             return
         yield Proposal(change, source=_name(search), evidence=tuple(t for one in found for t in one.trials))
 
@@ -61,13 +61,13 @@ def _name(search: Search) -> str:
 def _edited(search: Search, place: Path) -> Path:
     """Where what the agent has written is, once its batch is over; what it cost is told to the night."""
     environment = open_environment(str(place.relative_to(search.plan.root)), search.plan.root)
-    batches = Batches(replace(search.plan, environment=environment), limits=search.limits, steps=search.steps)
+    batches = TrainingBatches(replace(search.plan, environment=environment), limits=search.limits, steps=search.steps)
     usd = _most_usd(search)
     tables = {EDITOR: _capped(search.plan.table.evolver.profile or {}, usd)}
-    view = batches.measured(Part(search.night, "agent", tables, Measure(environment.tasks, 1), usd))
+    view = batches.measured(BatchPart(search.night, "agent", tables, AttemptPlan(environment.tasks, 1), usd))
     rows = rows_of([view])
     costs = [row.cost_usd for row in rows if row.trial is not None]
-    search.asked = Asked(
+    search.asked = ModelSpend(
         model=_name(search),
         questions=len(costs),
         cost_usd=known_total(costs),

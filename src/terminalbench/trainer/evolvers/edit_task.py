@@ -17,7 +17,7 @@ import tomlkit
 from terminalbench.errors import UserError
 from terminalbench.files import write_text
 from terminalbench.trainer.sections import sections_of
-from terminalbench.trainer.variants import Change, Made
+from terminalbench.trainer.variants import Change, ResolvedProfile
 
 TASK = "edit-profile"
 PROMPT, OPTIONS, REASON, LISTED = "prompt.md", "options.toml", "reason.md", "files.txt"
@@ -72,7 +72,7 @@ echo 1 > /logs/verifier/reward.txt
 """
 
 
-def write_edit_task(folder: Path, parent: Made, failures: str) -> Path:
+def write_edit_task(folder: Path, parent: ResolvedProfile, failures: str) -> Path:
     """Write the task below `folder`, a dataset of one; the folder of the task."""
     task = folder / TASK
     prompt = parent.profile.prompt
@@ -91,7 +91,7 @@ def write_edit_task(folder: Path, parent: Made, failures: str) -> Path:
     return task
 
 
-def read_edit(verifier: Path, parent: Made) -> Change:
+def read_edit(verifier: Path, parent: ResolvedProfile) -> Change:
     """The change that came back in the verifier's folder. Raises UserError for anything but edits of its files."""
     named = _read(verifier / LISTED, LISTED).splitlines()
     if others := sorted({name.removeprefix("./") for name in named} - {*FILES}):

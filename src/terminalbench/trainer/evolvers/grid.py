@@ -21,7 +21,7 @@ DRAWS = 10
 """Draws for each candidate: many are of what was tried before, where there are few values."""
 
 
-class Grid:
+class GridEvolver:
     """Proposes values of the options in `evolver.ranges`. Raises UserError without Optuna."""
 
     def __init__(self) -> None:

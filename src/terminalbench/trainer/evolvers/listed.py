@@ -7,7 +7,7 @@ from terminalbench.trainer.evolvers.protocol import Proposal
 from terminalbench.trainer.evolvers.search import Search
 
 
-class Listed:
+class ListedEvolver:
     """Proposes the plan's variants that were not tried before and that the champion does not have already."""
 
     def propose(self, search: Search) -> Iterator[Proposal]:

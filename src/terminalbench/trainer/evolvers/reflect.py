@@ -9,16 +9,16 @@ from typing import Annotated
 import msgspec
 
 from terminalbench.analytics.judge.material import clean, fit
-from terminalbench.archivist.attempts import Attempt, Shown, readable
+from terminalbench.archivist.attempts import EvidenceTrial, ReadableTrial, readable
 from terminalbench.archivist.guard_feedback import told
 from terminalbench.errors import UserError
 from terminalbench.llm.model import Message, count_text, schema_of
 from terminalbench.text.numbers import percent, plural
 from terminalbench.trainer.analyzer import Cluster, clusters
-from terminalbench.trainer.evolvers.asking import Asking
+from terminalbench.trainer.evolvers.asking import SearchModel
 from terminalbench.trainer.evolvers.protocol import Proposal
 from terminalbench.trainer.evolvers.search import Search
-from terminalbench.trainer.explore import spread
+from terminalbench.trainer.halving import spread
 from terminalbench.trainer.sections import LONGEST
 from terminalbench.trainer.variants import Change
 
@@ -48,7 +48,7 @@ class Section(msgspec.Struct, frozen=True):
     text: Annotated[str, msgspec.Meta(max_length=LONGEST)]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PromptRevision(msgspec.Struct, frozen=True):
     """All that a model answers."""
 
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=400)]
@@ -56,7 +56,7 @@ class Answer(msgspec.Struct, frozen=True):
     clusters: Annotated[list[str], msgspec.Meta(max_length=10)] = []
 
 
-class Reflect:
+class ReflectEvolver:
     """Proposes one change a night."""
 
     def propose(self, search: Search) -> Iterator[Proposal]:
@@ -72,7 +72,7 @@ class Reflect:
             return
         shown = found[:SHOWN_CLUSTERS]
         asked = [Message("system", SYSTEM), Message("user", question(search, shown))]
-        answer: Answer = Asking.of(search).ask(asked, schema_of(Answer, "change"))
+        answer: PromptRevision = SearchModel.of(search).ask(asked, schema_of(PromptRevision, "change"))
         meant = [one for number, one in enumerate(shown, start=1) if f"C{number}" in answer.clusters] or shown
         sections = {section.title.strip(): section.text for section in answer.sections}
         yield Proposal(
@@ -117,12 +117,12 @@ def _cluster(number: int, one: Cluster, room: int) -> str:
     return "\n".join([head + advice, *filter(None, texts)])
 
 
-def shown_attempt(attempt: Attempt, room: int) -> str:
+def shown_attempt(attempt: EvidenceTrial, room: int) -> str:
     """What a model is shown of an attempt, in at most so many tokens; nothing where it left no trajectory."""
     return "".join(_shown(one, room) for one in readable([attempt]))
 
 
-def _shown(one: Shown, room: int) -> str:
+def _shown(one: ReadableTrial, room: int) -> str:
     secrets = one.attempt.trial.files.secrets
     guards = clean(told(one.attempt.refusals), secrets)
     steps = fit(one.material.steps, max(room // 2, room - count_text(guards)), count_text)

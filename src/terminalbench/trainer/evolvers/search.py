@@ -17,7 +17,7 @@ import msgspec
 
 from terminalbench import registry
 from terminalbench.analytics.model import Row
-from terminalbench.archivist.attempts import Attempt
+from terminalbench.archivist.attempts import EvidenceTrial
 from terminalbench.decode import convert
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.experiment import Task
@@ -25,17 +25,17 @@ from terminalbench.json_files import append_jsonl, read_log
 from terminalbench.text.foreign import printable
 from terminalbench.trainer.analyzer import attempts_on
 from terminalbench.trainer.evolvers.protocol import Evolver, Proposal, SearchStopped
-from terminalbench.trainer.explore import Measure
-from terminalbench.trainer.journal import Asked, NightEntry, Refused
+from terminalbench.trainer.halving import AttemptPlan
+from terminalbench.trainer.journal import ModelSpend, NightEntry, RefusedChange
 from terminalbench.trainer.leakage import refuse_reason
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import TrainingPlan
 from terminalbench.trainer.sections import sections_of
-from terminalbench.trainer.steps import Steps
-from terminalbench.trainer.variants import Made, changed, resolved
+from terminalbench.trainer.steps import TrialCounter
+from terminalbench.trainer.variants import ResolvedProfile, changed, resolved
 
-type Run = Callable[[str, Mapping[str, Mapping[str, Any]], Measure[Task]], Sequence[Row]]
+type Run = Callable[[str, Mapping[str, Mapping[str, Any]], AttemptPlan[Task]], Sequence[Row]]
 """Runs the batch of a part of the night, by its name: profiles by id, each attempting what the measure says."""
 
 
@@ -43,7 +43,7 @@ NAMED = 12
 """Trials that a variant names as its evidence."""
 
 
-class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+class _StoredValue(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
     value: Any = None
     begun: bool = False
@@ -68,15 +68,15 @@ class Search:
     results: Path = Path()
     earlier: Callable[[], list[Row]] = list
     limits: NightLimits | None = None
-    steps: Steps | None = None
+    steps: TrialCounter | None = None
     tonight: list[Row] = field(default_factory=list)
     spent: int = 0
     taken: dict[str, str] = field(default_factory=dict)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedChange] = field(default_factory=list)
     stopped: str | None = None
-    asked: Asked | None = None
+    asked: ModelSpend | None = None
     _batches: int = 0
-    _made: dict[str, Made] = field(default_factory=dict)
+    _made: dict[str, ResolvedProfile] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -117,7 +117,7 @@ class Search:
         """Profiles that a search has explored before; the champion is not among them."""
         return self.known | {one.id for night in self.before for one in night.explored if one.id != self.champion}
 
-    def made(self, profile: str | None = None) -> Made:
+    def made(self, profile: str | None = None) -> ResolvedProfile:
         """A profile of the lineage; the champion."""
         name = profile or self.champion
         if name not in self._made:
@@ -130,26 +130,28 @@ class Search:
         prompt = self.made().profile.prompt
         return sections_of(prompt.text) if prompt is not None else {}
 
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[EvidenceTrial]:
         """The champion's measured trials on train, as files: how they ended, and why."""
         return attempts_on(self.results, self.rows, self.champion)
 
     def once[T](self, key: str, kind: type[T], make: Callable[[], T]) -> T:
         """What `make` returns, as JSON has it; asked for the same key again in this night, what it returned before."""
         log = self.folder / "search.jsonl"
-        for kept in read_log(log, _Kept):
+        for kept in read_log(log, _StoredValue):
             if kept.key == key and not kept.begun:
                 return convert(kept.value, kind)
-        append_jsonl(log, _Kept(key, begun=True), durable=True)
+        append_jsonl(log, _StoredValue(key, begun=True), durable=True)
         value = make()
-        append_jsonl(log, _Kept(key, value), durable=True)
+        append_jsonl(log, _StoredValue(key, value), durable=True)
         return value
 
     def lost(self, key: str) -> int:
         """How often `once` was begun for a key and killed before there was a value; what that cost is not known."""
-        return max(0, sum(kept.key == key and kept.begun for kept in read_log(self.folder / "search.jsonl", _Kept)) - 1)
+        return max(
+            0, sum(kept.key == key and kept.begun for kept in read_log(self.folder / "search.jsonl", _StoredValue)) - 1
+        )
 
-    def check(self, proposal: Proposal, at: str) -> Made:
+    def check(self, proposal: Proposal, at: str) -> ResolvedProfile:
         """The profile that a proposal makes. Raises UserError where it makes none, none that is allowed, or no new
         one.
         """
@@ -166,7 +168,7 @@ class Search:
             made = self.check(proposal, name)
         except UserError as error:
             why = "; ".join(error.lines())
-            self.refused.append(Refused(reason=proposal.change.reason, why=why))
+            self.refused.append(RefusedChange(reason=proposal.change.reason, why=why))
             return None
         source = f"{name} in {self.plan.table.slug}" + (f": {proposal.source}" if proposal.source else "")
         self.store.add(
@@ -185,7 +187,7 @@ class Search:
         Raises SearchStopped when the search has not so many left.
         """
         names = dict.fromkeys(profiles)
-        measure = Measure(tuple(tasks), attempts)
+        measure = AttemptPlan(tuple(tasks), attempts)
         if outside := {task.id for task in tasks} - {task.id for task in self.train}:
             raise UserError(f"not on train: {len(outside)} of the tasks", where=self.plan.table.slug)
         needed = len(names) * measure.trials

@@ -7,6 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from terminalbench import registry
+from terminalbench.workflow.apart import run_guard
 from terminalbench.workflow.guards.result import shown
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult
 from terminalbench.workflow.signatures import signature
@@ -28,7 +29,8 @@ class CompositeGuard:
             guard = registry.resolve("guards", spec)()
             options = context.options.get("options", {}).get(spec, {})
             began = time.monotonic()
-            result = await guard.check(artifact, msgspec.structs.replace(context, options=options))
+            own = msgspec.structs.replace(context, options=options)
+            result = await run_guard(spec, guard, artifact, own, None)
             results.append(msgspec.structs.replace(result, duration_sec=time.monotonic() - began))
             if result.fatal:
                 break

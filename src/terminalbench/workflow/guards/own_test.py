@@ -14,7 +14,7 @@ from terminalbench.workflow.languages import Language, Repository
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind, Workspace
 from terminalbench.workflow.patches import changes, path_problem
 from terminalbench.workflow.runners.go import test_names
-from terminalbench.workflow.runners.report import Case, Report, Verdict
+from terminalbench.workflow.runners.report import Case, CaseReport, CaseVerdict
 from terminalbench.workflow.runners.run import run_test
 
 TIMEOUT_SEC = 300.0
@@ -27,7 +27,7 @@ _DECLARES: Mapping[Language, re.Pattern[str]] = {
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedTest:
     """A written test with the path it goes to, or why it cannot go there."""
 
     path: str
@@ -35,11 +35,11 @@ class Placed:
     problem: str = ""
 
 
-async def placed(test: WrittenTest, repository: Repository, workspace: Workspace) -> Placed:
+async def placed(test: WrittenTest, repository: Repository, workspace: Workspace) -> PlacedTest:
     """Where the test goes: the path it names, else where language and repository expect a test with this code."""
     path = test.path.strip() or repository.place(test.code, _near(test.code, repository)) or ""
     if not path:
-        return Placed("", test.code, "it cannot be known where the test belongs: name its `path`")
+        return PlacedTest("", test.code, "it cannot be known where the test belongs: name its `path`")
     problem = path_problem(path, frozenset(repository.files))
     if problem is None and path in repository.files:
         problem = f"`{path}` exists already: write a new file, tests of the repository are left alone"
@@ -49,7 +49,7 @@ async def placed(test: WrittenTest, repository: Repository, workspace: Workspace
     if problem is not None and test.path.strip():
         usual = repository.place(test.code, _near(test.code, repository))
         problem = f"{problem.rstrip(chr(46))}. The usual place is `{usual}`." if usual else problem
-    return Placed(path, test.code, problem or "")
+    return PlacedTest(path, test.code, problem or "")
 
 
 async def _other_package(path: str, test: WrittenTest, repository: Repository, workspace: Workspace) -> str | None:
@@ -78,7 +78,7 @@ def _near(code: str, repository: Repository) -> list[str]:
     return [path for _, path in scored[:_NEAR]]
 
 
-class TestSyntaxGuard:
+class OwnTestSyntaxGuard:
     """A test can be found, parses, and declares at least one test."""
 
     name = "test_syntax"
@@ -117,14 +117,14 @@ def _no_language(guard: str) -> GuardResult:
     )
 
 
-def _declares(test: Placed) -> bool:
+def _declares(test: PlacedTest) -> bool:
     language = languages.of_file(test.path)
     if language is Language.GO:
         return bool(test_names(test.code))
     return language is not None and _DECLARES[language].search(test.code) is not None
 
 
-class TestRedGuard:
+class OwnTestRedGuard:
     """A test fails on the unchanged repository, by an assertion, twice."""
 
     name = "test_red"
@@ -156,16 +156,16 @@ class TestRedGuard:
         return passed(self.name)
 
 
-def _failing(report: Report) -> set[str]:
-    return {case.id for case in report.of(Verdict.FAILED)}
+def _failing(report: CaseReport) -> set[str]:
+    return {case.id for case in report.of(CaseVerdict.FAILED)}
 
 
-def _not_red(guard: str, report: Report, limit: float) -> GuardResult | None:
+def _not_red(guard: str, report: CaseReport, limit: float) -> GuardResult | None:
     """Why a run on the unchanged repository is no red test; None when it is one."""
     unusable = _unusable(guard, report, limit)
     if unusable is not None:
         return unusable
-    raised = report.of(Verdict.RAISED, Verdict.BROKEN)
+    raised = report.of(CaseVerdict.RAISED, CaseVerdict.BROKEN)
     if raised:
         said = (
             "The test must fail by an assertion on the unchanged repository, but it ends by another error. Assert "
@@ -173,14 +173,14 @@ def _not_red(guard: str, report: Report, limit: float) -> GuardResult | None:
             f"exception into a failed assertion.\n{_told(raised)}"
         )
         return rejected(guard, said, _errors(raised))
-    if not report.of(Verdict.FAILED):
+    if not report.of(CaseVerdict.FAILED):
         counted = plural(len(report.cases), "test")
         said = f"The test does not show the problem: {counted} ran on the unchanged repository, and none failed."
         return rejected(guard, said, ("passes before the patch",))
     return None
 
 
-class TestGreenGuard:
+class OwnTestGreenGuard:
     """The workflow's own test passes with the patch."""
 
     name = "test_green"
@@ -212,7 +212,7 @@ class TestGreenGuard:
         unusable = _unusable(self.name, report, limit)
         if unusable is not None:
             return unusable
-        failing = report.of(Verdict.FAILED, Verdict.RAISED, Verdict.BROKEN)
+        failing = report.of(CaseVerdict.FAILED, CaseVerdict.RAISED, CaseVerdict.BROKEN)
         if not failing:
             return rejected(self.name, "No test ran with the patch: all were skipped.", ("all skipped",))
         counted = plural(len(failing), "test")
@@ -220,7 +220,7 @@ class TestGreenGuard:
         return rejected(self.name, said, _errors(failing))
 
 
-def _unusable(guard: str, report: Report, limit: float) -> GuardResult | None:
+def _unusable(guard: str, report: CaseReport, limit: float) -> GuardResult | None:
     """The rejection of a run in which no test could be judged."""
     if report.missing:
         said = f"Tests cannot be run here: {report.missing} is not there.\n{report.output}"

@@ -9,7 +9,7 @@ from terminalbench.workflow.generators import Patch, WrittenTest
 from terminalbench.workflow.guards.own_test import placed
 from terminalbench.workflow.guards.result import answer, listed, passed, rejected, unmade
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind
-from terminalbench.workflow.patches import Changes, changes
+from terminalbench.workflow.patches import PatchedFiles, changes
 
 _IGNORED_SEC = 60.0
 
@@ -45,7 +45,7 @@ class PatchGuard:
             return _flawed(self.name, "After the patch these files do not parse:", checked.flaws, made, found)
         return passed(self.name, "\n".join(checked.notes))
 
-    async def _forbidden(self, made: Changes, context: GuardContext) -> list[str]:
+    async def _forbidden(self, made: PatchedFiles, context: GuardContext) -> list[str]:
         """What a patch may not touch: tests where they are kept, the workflow's own test, and what git ignores."""
         problems = []
         if context.options.get("keep_tests", False):
@@ -93,7 +93,7 @@ class LintGuard:
         return passed(self.name, "\n".join(checked.notes))
 
 
-def _flawed(guard: str, title: str, flaws: Sequence[checks.Flaw], made: Changes, patch: Patch) -> GuardResult:
+def _flawed(guard: str, title: str, flaws: Sequence[checks.FileFlaw], made: PatchedFiles, patch: Patch) -> GuardResult:
     """A rejection that shows each objection with its line, which the model wrote and cannot number."""
     lines = []
     for flaw in flaws:

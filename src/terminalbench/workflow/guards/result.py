@@ -8,7 +8,7 @@ import msgspec
 from terminalbench.text.foreign import cut, visible
 from terminalbench.workflow.generators import answer_of
 from terminalbench.workflow.model import Artifact, GuardResult
-from terminalbench.workflow.patches import Problem
+from terminalbench.workflow.patches import EditProblem
 from terminalbench.workflow.signatures import signature
 
 FEEDBACK_CHARS = 3000
@@ -35,7 +35,7 @@ def answer(guard: str, artifact: Artifact) -> Any:
         return rejected(guard, f"The answer is not of the form that was asked for: {error}", ("form", str(error)))
 
 
-def unmade(guard: str, problems: Sequence[Problem]) -> GuardResult:
+def unmade(guard: str, problems: Sequence[EditProblem]) -> GuardResult:
     """The rejection of a patch whose edits cannot be made."""
     said = listed([problem.what for problem in problems], most=5)
     return rejected(guard, said, [f"{one.flaw} {one.path} {one.detail}" for one in problems])

@@ -7,9 +7,9 @@ import msgspec
 
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.workflow.languages import Repository, Runner
-from terminalbench.workflow.model import Ran
+from terminalbench.workflow.model import CommandRun
 from terminalbench.workflow.programs import program
-from terminalbench.workflow.runners.report import MARK, Case, Report, Verdict, broken, marked
+from terminalbench.workflow.runners.report import MARK, Case, CaseReport, CaseVerdict, broken, marked
 
 _MISSING = 69
 _SCRIPT = f"""root=$(pwd); cd -- "./$1" || exit {_MISSING}
@@ -64,20 +64,20 @@ def command(repository: Repository, path: str, runner: Runner) -> list[str]:
     return [*words, "node", inner, program("node_reporter.mjs"), *_node_flags(repository, folder)]
 
 
-def read(ran: Ran, runner: Runner, path: str) -> Report:
+def read(ran: CommandRun, runner: Runner, path: str) -> CaseReport:
     """What became of the tests."""
     output, told = marked(ran)
     if ran.code is None:
-        return Report(late=True, output=output)
+        return CaseReport(late=True, output=output)
     if told is None:
         missing = ran.stderr.strip() or str(runner) if ran.code == _MISSING else ""
-        return Report(missing=missing, broken=broken(output), output=output)
+        return CaseReport(missing=missing, broken=broken(output), output=output)
     try:
         if runner is Runner.NODE:
             return _node(told, path, output)
         return _mocha(told, path, output) if runner is Runner.MOCHA else _jest(told, output)
     except (*NOT_DECODED, KeyError, TypeError, AttributeError, ValueError):
-        return Report(broken=broken(output) or f"the test run ended with exit code {ran.code}", output=output)
+        return CaseReport(broken=broken(output) or f"the test run ended with exit code {ran.code}", output=output)
 
 
 def _node_flags(repository: Repository, folder: str) -> list[str]:
@@ -97,7 +97,7 @@ def _node_flags(repository: Repository, folder: str) -> list[str]:
     return flags
 
 
-class _Ended(msgspec.Struct):
+class _NodeTestEnd(msgspec.Struct):
     name: str = ""
     file: str = ""
     suite: bool = False
@@ -111,8 +111,8 @@ class _Ended(msgspec.Struct):
     printed: str = ""
 
 
-def _node(told: str, path: str, output: str) -> Report:
-    events = [decode(line, _Ended) for line in told.splitlines() if line.strip()]
+def _node(told: str, path: str, output: str) -> CaseReport:
+    events = [decode(line, _NodeTestEnd) for line in told.splitlines() if line.strip()]
     printed = "".join(event.printed for event in events)
     output = "\n".join(filter(None, (output, printed)))[-6000:]
     cases, whole = [], []
@@ -123,14 +123,16 @@ def _node(told: str, path: str, output: str) -> Report:
             whole.append(event)
             continue
         verdict = _verdict(event.error, str(event.code or ""), event.message)
-        verdict = Verdict.SKIPPED if event.skipped else Verdict.PASSED if event.passed else verdict
+        verdict = CaseVerdict.SKIPPED if event.skipped else CaseVerdict.PASSED if event.passed else verdict
         cases.append(Case(f"{path}::{event.name}", verdict, event.error, event.message.strip(), event.where))
-    stopped = any(not event.passed for event in whole) and not any(case.verdict is not Verdict.PASSED for case in cases)
+    stopped = any(not event.passed for event in whole) and not any(
+        case.verdict is not CaseVerdict.PASSED for case in cases
+    )
     why = broken(output) or "the test file could not be run" if stopped else ""
-    return Report(tuple(cases), broken=why or _none(cases), output=output)
+    return CaseReport(tuple(cases), broken=why or _none(cases), output=output)
 
 
-def _jest(told: str, output: str) -> Report:
+def _jest(told: str, output: str) -> CaseReport:
     """The report of jest, which vitest writes too."""
     document = decode(told)
     cases, why = [], []
@@ -144,15 +146,15 @@ def _jest(told: str, output: str) -> Report:
             said = messages[0] if messages else ""
             error, code, message = _parsed(said)
             verdict = {
-                "passed": Verdict.PASSED,
+                "passed": CaseVerdict.PASSED,
                 "failed": _verdict(error, code, message),
-            }.get(str(test.get("status")), Verdict.SKIPPED)
+            }.get(str(test.get("status")), CaseVerdict.SKIPPED)
             name = test.get("fullName") or test.get("title") or ""
             cases.append(Case(str(name), verdict, error, message if said else ""))
-    return Report(tuple(cases), broken="\n".join(why) or _none(cases), output=output)
+    return CaseReport(tuple(cases), broken="\n".join(why) or _none(cases), output=output)
 
 
-def _mocha(told: str, path: str, output: str) -> Report:
+def _mocha(told: str, path: str, output: str) -> CaseReport:
     document = decode(told)
     pending = {one.get("fullTitle") for one in document.get("pending") or []}
     cases = []
@@ -163,11 +165,13 @@ def _mocha(told: str, path: str, output: str) -> Report:
         fault = test.get("err") or {}
         said = _COLOUR.sub("", str(fault.get("message") or ""))
         error, code = str(fault.get("name") or _parsed(str(fault.get("stack") or ""))[0]), str(fault.get("code") or "")
-        verdict = _verdict(error, code, said) if fault else Verdict.SKIPPED if title in pending else Verdict.PASSED
+        verdict = (
+            _verdict(error, code, said) if fault else CaseVerdict.SKIPPED if title in pending else CaseVerdict.PASSED
+        )
         cases.append(Case(title, verdict, error if fault else "", said))
     hooks = [one for one in document.get("failures") or [] if "hook" in str(one.get("title"))]
     why = "\n".join(f"{one['fullTitle']}: {(one.get('err') or {}).get('message')}" for one in hooks)
-    return Report(tuple(cases), broken=why or _none(cases), output=output)
+    return CaseReport(tuple(cases), broken=why or _none(cases), output=output)
 
 
 def _none(cases: list[Case]) -> str:
@@ -181,13 +185,13 @@ def _parsed(said: str) -> tuple[str, str, str]:
     return (found["error"], found["code"] or "", found["message"].strip()) if found else ("Error", "", text.strip())
 
 
-def _verdict(error: str, code: str, message: str) -> Verdict:
+def _verdict(error: str, code: str, message: str) -> CaseVerdict:
     if (
         "AssertionError" in error
         or code == "ERR_ASSERTION"
         or (error in ("Error", "JestAssertionError") and "expect(" in message)
     ):
-        return Verdict.FAILED
+        return CaseVerdict.FAILED
     if code in ("MODULE_NOT_FOUND", "ERR_MODULE_NOT_FOUND") or error == "SyntaxError":
-        return Verdict.BROKEN
-    return Verdict.RAISED
+        return CaseVerdict.BROKEN
+    return CaseVerdict.RAISED

@@ -7,9 +7,9 @@ import msgspec
 
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.workflow.languages import Runner
-from terminalbench.workflow.model import Ran
+from terminalbench.workflow.model import CommandRun
 from terminalbench.workflow.programs import program
-from terminalbench.workflow.runners.report import MARK, Case, Report, Verdict, broken, marked
+from terminalbench.workflow.runners.report import MARK, Case, CaseReport, CaseVerdict, broken, marked
 
 PYTHON = (
     'py=; for one in python python3; do if "$one" -c "import sys; sys.exit(sys.version_info < (3, 6))" 2>/dev/null; '
@@ -30,7 +30,7 @@ _SCRIPT = (
 _NEEDS_PYTEST = re.compile(r"^\s*(?:import|from)\s+pytest\b", re.MULTILINE)
 
 
-class _Told(msgspec.Struct):
+class _PythonReport(msgspec.Struct):
     cases: list[dict[str, Any]]
     broken: list[str]
 
@@ -41,22 +41,23 @@ def command(path: str, code: str, runner: Runner) -> list[str]:
     return ["sh", "-c", _SCRIPT, "sh", path, word, program("python_tests.py")]
 
 
-def read(ran: Ran) -> Report:
+def read(ran: CommandRun) -> CaseReport:
     """What became of the tests."""
     output, told = marked(ran)
     if ran.code is None:
-        return Report(late=True, output=output)
+        return CaseReport(late=True, output=output)
     if ran.code == 127 and told is None:
-        return Report(missing="Python 3", output=output)
+        return CaseReport(missing="Python 3", output=output)
     try:
-        found = decode(told or "", _Told)
+        found = decode(told or "", _PythonReport)
         cases = tuple(
-            Case(one["id"], Verdict(one["verdict"]), one["error"], one["message"], one["where"]) for one in found.cases
+            Case(one["id"], CaseVerdict(one["verdict"]), one["error"], one["message"], one["where"])
+            for one in found.cases
         )
     except (*NOT_DECODED, KeyError, ValueError):
-        return Report(broken=broken(output) or f"the test run ended with exit code {ran.code}", output=output)
-    stopped = [case for case in cases if case.verdict is Verdict.BROKEN]
+        return CaseReport(broken=broken(output) or f"the test run ended with exit code {ran.code}", output=output)
+    stopped = [case for case in cases if case.verdict is CaseVerdict.BROKEN]
     why = "\n".join(found.broken) or "\n".join(f"{case.error}: {case.message}" for case in stopped)
     if not why and not cases:
         why = "no test was found in the file"
-    return Report(cases, broken=why, output=output)
+    return CaseReport(cases, broken=why, output=output)

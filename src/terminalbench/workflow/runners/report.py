@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from terminalbench.workflow.model import Ran
+from terminalbench.workflow.model import CommandRun
 
 MARK = "::report-of-the-tests::"
 """What follows it on stdout was written by a runner, not by the tests."""
 OUTPUT_CHARS = 6000
 
 
-class Verdict(StrEnum):
+class CaseVerdict(StrEnum):
     """How a test ended. Only `failed` is a failed assertion; `broken` is an import or a compilation that failed."""
 
     PASSED = "passed"
@@ -26,14 +26,14 @@ class Case:
     """One test: what it is called, how it ended, and of what."""
 
     id: str
-    verdict: Verdict
+    verdict: CaseVerdict
     error: str = ""
     message: str = ""
     where: str = ""
 
 
 @dataclass(frozen=True)
-class Report:
+class CaseReport:
     """The tests of one file. `broken` says why none could be read; `missing` what is not installed here.
 
     `late`: stopped at the time limit.
@@ -45,7 +45,7 @@ class Report:
     late: bool = False
     output: str = ""
 
-    def of(self, *verdicts: Verdict) -> list[Case]:
+    def of(self, *verdicts: CaseVerdict) -> list[Case]:
         """The tests that ended in one of these ways."""
         return [case for case in self.cases if case.verdict in verdicts]
 
@@ -56,11 +56,11 @@ class Report:
             not self.broken
             and not self.missing
             and not self.late
-            and {case.verdict for case in self.cases} - {Verdict.SKIPPED} == {Verdict.PASSED}
+            and {case.verdict for case in self.cases} - {CaseVerdict.SKIPPED} == {CaseVerdict.PASSED}
         )
 
 
-def marked(ran: Ran) -> tuple[str, str | None]:
+def marked(ran: CommandRun) -> tuple[str, str | None]:
     """What a run printed before the mark, and what stands after it; None without a mark."""
     before, mark, after = ran.stdout.rpartition(MARK)
     output = before if mark else ran.stdout

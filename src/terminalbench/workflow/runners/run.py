@@ -5,19 +5,19 @@ from dataclasses import replace
 
 from terminalbench.workflow import checks
 from terminalbench.workflow.languages import Language, Repository, Runner, of_file
-from terminalbench.workflow.model import Ran, Workspace
+from terminalbench.workflow.model import CommandRun, Workspace
 from terminalbench.workflow.runners import go, node, python
-from terminalbench.workflow.runners.report import Report
+from terminalbench.workflow.runners.report import CaseReport
 
 
 async def run_test(
     workspace: Workspace, repository: Repository, path: str, files: Mapping[str, bytes | None], timeout_sec: float
-) -> Report:
+) -> CaseReport:
     """Run the test at `path`, which is one of `files`, on the base tree with `files` written over it."""
     code = (files.get(path) or b"").decode(errors="replace")
     runner = repository.runner(path)
     if runner is None:
-        return Report(missing=f"a runner for tests like {path}")
+        return CaseReport(missing=f"a runner for tests like {path}")
     ran = await workspace.run(_command(repository, path, code, runner), timeout_sec=timeout_sec, files=files)
     report = _read(ran, runner, path)
     if runner is Runner.VITEST and report.broken:  # it names no place of a syntax error
@@ -27,7 +27,7 @@ async def run_test(
     return report
 
 
-def _read(ran: Ran, runner: Runner, path: str) -> Report:
+def _read(ran: CommandRun, runner: Runner, path: str) -> CaseReport:
     match of_file(path):
         case Language.PYTHON:
             return python.read(ran)

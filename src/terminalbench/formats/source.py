@@ -1,0 +1,135 @@
+"""The files of a source: found, bounded in size, decoded once. A reader asks these, never the disk."""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from terminalbench.decode import NOT_DECODED, decode
+from terminalbench.errors import UserError
+from terminalbench.files import open_plain, read_plain
+from terminalbench.text.numbers import plural
+
+LIMIT = 1 << 29
+"""Bytes of one file; what is larger is refused, for it is read as a whole."""
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".eval", ".xml")
+_HEAD = 1 << 16
+_DEEPEST = 12
+_MOST_FILES = 100_000
+GENERIC = {"results", "result", "report", "eval_results", "eval-results", "output", "junit", "data", "predictions",
+           "preds", "summary", "test-results", "results_summary", "index", "scores"}  # fmt: skip
+"""Names that say nothing of what is in a file: the folder's does."""
+
+
+class SourceFile:
+    """One file of a source. `json` and `lines` are decoded when they are first asked for."""
+
+    def __init__(self, path: Path, root: Path, *, alone: bool = False) -> None:
+        self.path = path
+        self.root = root
+        self.alone = alone
+
+    @cached_property
+    def head(self) -> bytes:
+        """Its first bytes, by which a format knows its own."""
+        with open_plain(self.path) as stream:
+            if stream is None:
+                raise UserError("is no plain file that may be read", where=str(self.path))
+            return stream.read(_HEAD) or b""
+
+    @cached_property
+    def data(self) -> bytes:
+        """All of it."""
+        found = read_plain(self.path, LIMIT)
+        if found is None:
+            raise UserError(f"cannot be read, or is larger than {LIMIT >> 20} MB", where=str(self.path))
+        return found
+
+    @cached_property
+    def text(self) -> str:
+        """All of it as text: UTF-8 or UTF-16, with or without a mark at its beginning."""
+        encoding = "utf-16" if self.data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        try:
+            return self.data.decode(encoding)
+        except UnicodeDecodeError as error:
+            hint = "save it as UTF-8"
+            raise UserError(f"is not UTF-8 text: byte {error.start}", where=str(self.path), hint=hint) from None
+
+    @cached_property
+    def json(self) -> Any:
+        """Its JSON value, None where it holds none; NaN is taken, as Python's writers leave it."""
+        if self.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+            return None
+        return parsed(self.data.removeprefix(b"\xef\xbb\xbf"))
+
+    @cached_property
+    def first_line(self) -> Any:
+        """The value of its first line, where that is a JSON object: JSONL is recognised by it."""
+        line = self.head.lstrip(b"\xef\xbb\xbf \t\r\n").split(b"\n", 1)[0]
+        found = parsed(line) if line.lstrip()[:1] == b"{" else None
+        return found if isinstance(found, dict) else None
+
+    @property
+    def label(self) -> str:
+        """What a profile is called that only its file names: the file, or its folder where that name says nothing."""
+        stem = self.path.name.split(".json")[0] if self.path.name.endswith(".json") else self.path.stem
+        return self.path.parent.name or stem if stem.lower() in GENERIC else stem
+
+
+def parsed(data: bytes) -> Any:
+    """A JSON value of bytes, None where they hold none."""
+    try:
+        return decode(data)
+    except NOT_DECODED:
+        pass
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def source_files(path: Path) -> list[SourceFile]:
+    """The files of a source that may hold results: itself, or those in a folder, by name; links are not followed."""
+    if not path.exists():
+        raise UserError("there is no such file or folder", where=str(path))
+    if not path.is_dir():
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UserError("is neither a file nor a folder", where=str(path))
+        return [SourceFile(path.resolve(), path.resolve().parent, alone=True)]
+    found = [SourceFile(file, path.resolve()) for file in _walk(path.resolve(), 0)]
+    if len(found) > _MOST_FILES:
+        raise UserError(f"holds more than {plural(_MOST_FILES, 'file')}", where=str(path), hint="name a folder in it")
+    return found
+
+
+def _walk(folder: Path, depth: int) -> Iterator[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in listed:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_file(follow_symlinks=False) and entry.name.lower().endswith(ENDINGS):
+            yield folder / entry.name
+        elif entry.is_dir(follow_symlinks=False) and depth < _DEEPEST:
+            yield from _walk(folder / entry.name, depth + 1)
+
+
+def digest_of(files: Sequence[Path], root: Path) -> str:
+    """What changes when one of the files does, wherever the source lies: a digest of their names in it and contents."""
+    whole = hashlib.sha256()
+    for file in sorted(files):
+        name = file.relative_to(root).as_posix() if len(files) > 1 and file.is_relative_to(root) else file.suffix
+        whole.update(f"{name}\0".encode(errors="surrogateescape"))
+        with open_plain(file) as stream:
+            if stream is None:
+                continue
+            while chunk := stream.read(1 << 20):
+                whole.update(chunk)
+    return whole.hexdigest()

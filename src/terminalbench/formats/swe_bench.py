@@ -1,0 +1,129 @@
+"""SWE-bench: the report of a run, and the report.json of each instance. SWE-Bench Pro: eval_results.json.
+
+A patch that is empty or was not applied is a failure, as the benchmark counts it; an instance whose evaluation broke
+(`error_ids`) has no verdict, and one that was not submitted did not run. Predictions with a verdict are a table.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from terminalbench.errors import UserError
+from terminalbench.formats.row import RowReader, table_of
+from terminalbench.formats.source import SourceFile
+
+DATASET = "swe-bench"
+DATASET_PRO = "swe-bench-pro"
+_REPORT = "resolved_ids"
+_OLD = "resolved"
+_OLD_LISTS = ("generated", "with_logs", "applied")
+_SIGNS = ("patch_exists", "patch_successfully_applied", "patch_is_None", "tests_status")
+_INSTANCE = re.compile(r"^(instance_)?[\w.-]+__[\w.-]+$")
+
+
+class SweBenchFormat:
+    """Reports of SWE-bench's harness, of a run or of its instances."""
+
+    def recognises(self, file: SourceFile) -> bool:
+        """By its lists of instances, or by an instance's `resolved` beside what became of its patch."""
+        found = file.json
+        if not isinstance(found, dict):
+            return False
+        return isinstance(found.get(_REPORT), list) or _is_old(found) or bool(_instances(found))
+
+    def read(self, files: Sequence[SourceFile], reader: RowReader) -> None:
+        """A report of a run is a profile; reports of instances are of the folder that their model has."""
+        reader.guessed = True
+        for file in files:
+            found = file.json
+            if isinstance(found.get(_REPORT), list):
+                _read_run(file, found, reader)
+            elif _is_old(found):
+                _read_old(file, found, reader)
+            else:
+                profile = file.path.parent.parent.name if file.path.name == "report.json" else file.label
+                for name, one in _instances(found).items():
+                    reader.add(name, profile, DATASET, passed=one["resolved"])
+
+
+class SweBenchProFormat:
+    """The file of SWE-Bench Pro's evaluator: each instance and whether it was resolved."""
+
+    def recognises(self, file: SourceFile) -> bool:
+        """By truths alone, under names of instances."""
+        found = file.json
+        if not isinstance(found, dict) or not found:
+            return False
+        named = sum(_INSTANCE.match(name) is not None for name in found)
+        return named > len(found) / 2 and sum(isinstance(value, bool) for value in found.values()) > len(found) / 2
+
+    def read(self, files: Sequence[SourceFile], reader: RowReader) -> None:
+        """Each file is a profile, called as its folder."""
+        reader.guessed = True
+        for file in files:
+            for name, value in file.json.items():
+                if isinstance(value, bool):
+                    reader.add(name, file.label, DATASET_PRO, passed=value)
+                else:
+                    reader.reject("the verdict is neither true nor false")
+
+
+def _instances(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The instances of a report that tells of each one whether it was resolved."""
+    named = {name: table_of(one) for name, one in found.items()}
+    return {
+        name: one
+        for name, one in named.items()
+        if isinstance(one.get("resolved"), bool) and any(sign in one for sign in _SIGNS)
+    }
+
+
+def _ids(found: Mapping[str, Any], name: str) -> list[Any]:
+    value = found.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _read_run(file: SourceFile, found: Mapping[str, Any], reader: RowReader) -> None:
+    resolved = set(map(str, _ids(found, _REPORT)))
+    errors = set(map(str, _ids(found, "error_ids"))) - resolved
+    failed = [*_ids(found, "unresolved_ids"), *_ids(found, "empty_patch_ids"), *_ids(found, "completed_ids")]
+    idle = [*_ids(found, "incomplete_ids"), *_ids(found, "infra_failure_ids"), *_ids(found, "ambiguous_failure_ids")]
+    if not failed and not errors:
+        raise UserError(
+            "lists the resolved instances alone: which others were tried is not told",
+            where=str(file.path),
+            hint="name the folder of its report.json files",
+        )
+    for name in dict.fromkeys(map(str, [*_ids(found, _REPORT), *failed])):
+        if name not in errors:
+            reader.add(name, file.label, DATASET, passed=name in resolved)
+    for name in sorted(errors):
+        reader.add(name, file.label, DATASET, error="the evaluation of the instance broke", error_type="error_ids")
+    known = {*resolved, *errors, *map(str, failed)}
+    for name in dict.fromkeys(map(str, idle)):
+        if name not in known:
+            reader.add(name, file.label, DATASET, not_run=True)
+
+
+def _is_old(found: Mapping[str, Any]) -> bool:
+    return isinstance(found.get(_OLD), list) and ("no_generation" in found or "no_logs" in found)
+
+
+def _read_old(file: SourceFile, found: Mapping[str, Any], reader: RowReader) -> None:
+    """The lists that older reports have; one without those of what was tried tells only what was resolved."""
+    resolved = set(map(str, _ids(found, _OLD)))
+    tried = [name for which in _OLD_LISTS for name in _ids(found, which)]
+    if not tried:
+        raise UserError(
+            "lists the resolved instances alone: which others were tried is not told",
+            where=str(file.path),
+            hint="name the folder of its report.json files",
+        )
+    broke = {
+        str(name) for which in ("install_fail", "reset_failed", "no_logs") for name in _ids(found, which)
+    } - resolved
+    for name in dict.fromkeys(map(str, [*resolved, *_ids(found, "no_generation"), *tried])):
+        if name in broke:
+            reader.add(name, file.label, DATASET, error="the evaluation of the instance broke")
+        else:
+            reader.add(name, file.label, DATASET, passed=name in resolved)

@@ -1,0 +1,257 @@
+"""Tables: CSV, TSV, JSONL, a JSON list of objects, Parquet. A column is named by an option, or guessed and said."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from terminalbench.errors import UserError, did_you_mean
+from terminalbench.formats.row import RowReader, identifier, is_unknown, message, number, verdict
+from terminalbench.formats.source import LIMIT, SourceFile, parsed
+from terminalbench.text.numbers import some
+
+GUESSES: dict[str, tuple[str, ...]] = {
+    "task": ("task", "task_id", "task_name", "instance_id", "problem", "problem_id", "question_id", "sample_id", "test",
+             "test_name", "case", "id"),
+    "profile": ("profile", "agent_key", "config", "variant", "system", "arm", "model_name_or_path"),
+    "passed": ("passed", "pass", "success", "resolved", "is_resolved", "correct", "is_correct", "solved", "outcome",
+               "verdict", "status", "result"),
+    "reward": ("reward", "score", "accuracy"),
+    "attempt": ("attempt", "trial_number", "epoch", "repeat", "run", "seed"),
+    "dataset": ("dataset", "benchmark"),
+    "family": ("family", "category", "group", "repo"),
+    "agent": ("agent", "agent_name", "scaffold"),
+    "model": ("model", "model_name"),
+    "cost": ("cost", "cost_usd", "usd", "total_cost", "total_cost_usd", "price"),
+    "tokens": ("tokens", "total_tokens"),
+    "input_tokens": ("input_tokens", "prompt_tokens", "n_input_tokens"),
+    "output_tokens": ("output_tokens", "completion_tokens", "n_output_tokens"),
+    "cache_read_tokens": ("cache_read_tokens",),
+    "cache_write_tokens": ("cache_write_tokens",),
+    "seconds": ("seconds", "agent_sec", "wall_sec", "time_sec", "duration_sec", "elapsed_sec", "duration", "elapsed",
+                "time", "runtime", "latency"),
+    "error": ("error", "error_message", "exception", "reason"),
+    "error_type": ("error_type", "error_class", "exception_type"),
+    "started_at": ("started_at", "start_time"),
+    "finished_at": ("finished_at", "end_time"),
+    "superseded": ("superseded",),
+}  # fmt: skip
+"""What a row is made of, and the names its column may have, the likeliest first."""
+COLUMNS = tuple(GUESSES)
+_MAGIC = b"PAR1"
+_DELIMITERS = ",;\t|"
+_AMOUNTS = {"cost": "cost_usd", "seconds": "seconds"}
+_COUNTS = ("tokens", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_BAD_CELL = "passed is neither true nor false"
+
+
+class TableFormat:
+    """Rows with named columns; a task and a verdict or a reward are needed."""
+
+    def recognises(self, file: SourceFile) -> bool:
+        """A table is one whose columns tell the task and the verdict."""
+        if file.head[:4] == _MAGIC:
+            return True
+        if isinstance(file.json, dict):
+            return file.path.suffix.lower() in (".jsonl", ".ndjson")
+        if isinstance(file.json, list):
+            return any(isinstance(row, dict) and _enough(row) for row in file.json[:20])
+        if file.first_line is not None:
+            return True
+        if file.head[:1] in (b"{", b"[", b"<") or b"\0" in file.head[:100].replace(b"\0", b"", 50):
+            return False
+        first = file.head.replace(b"\0", b"").split(b"\n", 1)[0].decode("latin-1").lstrip("ï»¿ÿþ")
+        if file.alone:
+            return file.path.suffix.lower() in (".csv", ".tsv") or any(mark in first for mark in _DELIMITERS)
+        return _enough(dict.fromkeys(re.split(f"[{_DELIMITERS}]", first)))
+
+    def read(self, files: Sequence[SourceFile], reader: RowReader) -> None:
+        """Each row of each file is an attempt."""
+        for file in files:
+            _read_file(file, reader)
+
+
+def _enough(row: Mapping[str, Any]) -> bool:
+    """Whether the names of columns tell the task and the verdict."""
+    names = {_plain(str(name)) for name in row}
+    verdicts = {name for one in ("passed", "reward") for name in GUESSES[one]}
+    return bool(names & set(GUESSES["task"])) and bool(names & verdicts)
+
+
+def _read_file(file: SourceFile, reader: RowReader) -> None:
+    header, rows = _rows(file, reader)
+    names = _columns(file, header, reader)
+    named = names.get("profile") or names.get("agent") or names.get("model")
+    if named is None:
+        reader.guessed = True
+        if reader.options.profile is None:
+            reader.notes.append(f"{file.path.name} has no column for the profile: all of it is called {file.label}")
+    broke = 0
+    for row in rows:
+        broke += _add(file, row, names, reader)
+    if broke:
+        reader.notes.append(f"{broke} rows with an error and without a pass broke; they are not failures")
+
+
+def _add(file: SourceFile, row: Mapping[str, Any], names: Mapping[str, str], reader: RowReader) -> bool:
+    """Keep one row; whether an error makes of what its verdict calls failed an attempt that broke."""
+    cells = {key: row.get(name) for key, name in names.items()}
+    if all(is_unknown(value) for value in row.values()):
+        reader.reject("the row is empty")
+        return False
+    if verdict(cells.get("superseded")).passed:
+        reader.reject("a try that was superseded")
+        return False
+    said = verdict(cells.get("passed"))
+    passed = said.passed
+    if not said.read:
+        reader.reject(_BAD_CELL)
+        return False
+    error = message(cells.get("error")) or message(cells.get("error_type")) or said.error
+    broke = error is not None and passed is False and not _told_failed(cells.get("passed"))
+    attempt = _attempt(cells.get("attempt"), reader)
+    reader.add(
+        cells.get("task"),
+        _profile(cells, file),
+        str(cells.get("dataset") or ("swe-bench" if names.get("task") == "instance_id" else "table")),
+        passed=None if broke else passed,
+        reward=None if broke or is_unknown(cells.get("reward")) else cells.get("reward"),
+        attempt=attempt,
+        not_run=said.not_run or None,
+        family=identifier(cells.get("family")),
+        agent=identifier(cells.get("agent")),
+        model=identifier(cells.get("model")),
+        error=error if passed is not True and (broke or passed is None) else None,
+        error_type=identifier(cells.get("error_type")),
+        started_at=cells.get("started_at"),
+        finished_at=cells.get("finished_at"),
+        **{to: reader.amount(cells.get(key), key) for key, to in _AMOUNTS.items()},
+        **{key: reader.count(cells.get(key), key) for key in _COUNTS},
+    )
+    return broke
+
+
+def _told_failed(value: object) -> bool:
+    """Whether the verdict is the word failed of a column of outcomes, beside which an error is only its reason."""
+    return isinstance(value, str) and value.strip().lower() in ("failed", "passed")
+
+
+def _profile(cells: Mapping[str, Any], file: SourceFile) -> str:
+    own = identifier(cells.get("profile"))
+    parts = [part for part in (identifier(cells.get("agent")), identifier(cells.get("model"))) if part]
+    return own or "/".join(parts) or file.label
+
+
+def _attempt(value: object, reader: RowReader) -> int | None:
+    if is_unknown(value):
+        return None
+    found = number(value)
+    if found is None or found != int(found) or found < 0 or found > 1_000_000:
+        reader.unread["attempt"] += 1
+        return None
+    return int(found)
+
+
+def _columns(file: SourceFile, header: Sequence[str], reader: RowReader) -> dict[str, str]:
+    """Which column holds what: as the options say, else by its name; what was guessed and what is not used is noted."""
+    plain: dict[str, str] = {}
+    for name in header:
+        plain.setdefault(_plain(name), name)
+    found: dict[str, str] = {}
+    for key, name in reader.options.columns.items():
+        if key not in COLUMNS:
+            raise UserError(f'--column: a row has no "{key}"', hint=did_you_mean(key, COLUMNS))
+        if name and name not in header and _plain(name) not in plain:
+            raise UserError(f'has no column "{name}"', where=str(file.path), hint=did_you_mean(name, list(header)))
+        if name:
+            found[key] = name if name in header else plain[_plain(name)]
+    taken = set(found.values())
+    for key, guesses in GUESSES.items():
+        name = next((plain[one] for one in guesses if one in plain and plain[one] not in taken), None)
+        if key not in reader.options.columns and name is not None:
+            found[key] = name
+            taken.add(name)
+    twice = [name for name in taken if list(header).count(name) > 1]
+    if twice:
+        raise UserError(f"has the column {some(twice)} more than once", where=str(file.path))
+    if "task" not in found or not {"passed", "reward", "error"} & set(found):
+        missing = "for the task" if "task" not in found else "for passed or reward: none of its rows has a verdict"
+        hint = f"--column {'task' if 'task' not in found else 'passed'}=COLUMN; it has {some(list(header), 12)}"
+        raise UserError(f"has no column {missing}", where=str(file.path), hint=hint)
+    guessed = [f"{key} = {name}" for key, name in found.items() if key not in reader.options.columns and key != name]
+    unused = [name for name in header if name not in taken]
+    note = f"columns guessed: {', '.join(guessed)}" if guessed else ""
+    note += f"{'; ' if note and unused else ''}{f'columns not used: {some(unused, 8)}' if unused else ''}"
+    if note and note not in reader.notes:
+        reader.notes.append(note)
+    return found
+
+
+def _plain(name: str) -> str:
+    return "_".join(name.strip().lower().replace("-", " ").replace("_", " ").split())
+
+
+def _rows(file: SourceFile, reader: RowReader) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
+    """The names of the columns, and the rows."""
+    if file.head[:4] == _MAGIC:
+        return _parquet(file)
+    if isinstance(file.json, list | dict) or file.first_line is not None:
+        rows = list(_objects(file, reader))
+        return list(dict.fromkeys(name for row in rows for name in row)), iter(rows)
+    return _csv(file, reader)
+
+
+def _objects(file: SourceFile, reader: RowReader) -> Iterator[Mapping[str, Any]]:
+    values = (
+        file.json if isinstance(file.json, list) else (parsed(line) for line in file.data.splitlines() if line.strip())
+    )
+    for value in values:
+        if isinstance(value, dict):
+            yield value
+        else:
+            reader.reject("the line is no JSON object")
+
+
+def _csv(file: SourceFile, reader: RowReader) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
+    text = file.text
+    first = text.lstrip("\r\n").split("\n", 1)[0]
+    delimiter = max(_DELIMITERS, key=first.count) if any(mark in first for mark in _DELIMITERS) else ","
+    csv.field_size_limit(LIMIT)
+    table = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    try:
+        lines = [line for line in table if line]
+    except csv.Error as error:
+        raise UserError(f"is not CSV: {error}", where=f"{file.path}:{table.line_num}") from None
+    if not lines:
+        raise UserError("is empty", where=str(file.path))
+    header = [name.strip() for name in lines[0]]
+
+    def rows() -> Iterator[Mapping[str, Any]]:
+        for line in lines[1:]:
+            if len(line) != len(header):
+                reader.reject("the row has more or fewer fields than the header")
+                continue
+            yield dict(zip(header, (field.strip() for field in line), strict=True))
+
+    return header, rows()
+
+
+def _parquet(file: SourceFile) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
+    try:
+        library = import_module("pyarrow.parquet")
+    except ImportError:
+        hint = 'pip install "terminalbench[dataframes]", or save the table as CSV'
+        raise UserError("is Parquet, which needs pyarrow", where=str(file.path), hint=hint) from None
+    try:
+        table = library.ParquetFile(file.path)
+        header = list(table.schema_arrow.names)
+
+        def rows() -> Iterator[Mapping[str, Any]]:
+            for batch in table.iter_batches():
+                yield from batch.to_pylist()
+
+        return header, iter(list(rows()))
+    except Exception as error:  # noqa: BLE001  pyarrow has its own errors, and a broken file raises any of them
+        raise UserError(f"cannot be read as Parquet: {str(error)[:200]}", where=str(file.path)) from None

@@ -1,0 +1,115 @@
+"""Iterations of a night as files: `results.json` and `delta.json`, made from its batches at any time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.errors import TbenchError, UserError
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import write_bytes
+from terminalbench.index.queries import BatchView
+from terminalbench.index.views import open_view
+from terminalbench.json_files import encode_json, read_json
+from terminalbench.overnight.delta import delta
+from terminalbench.overnight.delta_model import Delta
+from terminalbench.overnight.episodes import episodes_of
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.iteration_results import IterationResults, measure
+from terminalbench.overnight.night import ITERATION_LABEL, ROLE_LABEL, RUN_LABEL, NightConfig, Role
+from terminalbench.records.episode import Episode
+
+
+@dataclass(frozen=True)
+class ProjectedIteration:
+    """An iteration as its files say it, and the episodes to record once it is over."""
+
+    results: IterationResults
+    delta: Delta
+    episodes: tuple[Episode, ...]
+
+
+class _NightPlanLabels(msgspec.Struct):
+    """Of a plan only its labels: there are many plans, and they are long."""
+
+    labels: dict[str, str] = {}
+
+
+def labelled(folder: NightFolder, run_id: str) -> dict[tuple[Role, int], Batch]:
+    """The batches of a night by what their labels say; of two alike the first counts."""
+    found: dict[tuple[Role, int], Batch] = {}
+    for batch in folder.batches():
+        try:
+            labels = read_json(batch.plan_json, _NightPlanLabels).labels
+        except (OSError, TbenchError):
+            continue
+        role, number = labels.get(ROLE_LABEL, ""), labels.get(ITERATION_LABEL, "")
+        if labels.get(RUN_LABEL) == run_id and role in list(Role) and number.isdecimal():
+            found.setdefault((Role(role), int(number)), batch)
+    return found
+
+
+def view_of(folder: NightFolder, batch: Batch) -> BatchView:
+    """A batch of a night as it is on disk now."""
+    return open_view(batch, folder.results_root)
+
+
+def project_iteration(folder: NightFolder, config: NightConfig, number: int) -> ProjectedIteration:
+    """Write `results.json` and `delta.json` of an iteration from its batch. Raises UserError when it has none.
+
+    Of those before it their `results.json` is taken, or made where it is missing.
+    """
+    batches = labelled(folder, config.run_id)
+    if (Role.ITERATION, number) not in batches:
+        raise UserError(f"iteration {number} has no batch yet", where=str(folder.folder))
+    results = measure(view_of(folder, batches[Role.ITERATION, number]), config, number)
+    keep(folder.results_json(number), results)
+    before = [
+        _read(folder.results_json(one)) or _projected(folder, config, one, batch)
+        for (role, one), batch in batches.items()
+        if role is Role.ITERATION and one < number
+    ]
+    return _with_delta(folder, config, results, before)
+
+
+def project_iterations(folder: NightFolder, config: NightConfig) -> list[ProjectedIteration]:
+    """All iterations that have a batch, in order, anew from their batches."""
+    found = sorted(
+        (number, batch) for (role, number), batch in labelled(folder, config.run_id).items() if role is Role.ITERATION
+    )
+    results: list[IterationResults] = [_projected(folder, config, number, batch) for number, batch in found]
+    return [_with_delta(folder, config, one, results[:place]) for place, one in enumerate(results)]
+
+
+def keep(path: Path, value: Any) -> None:
+    """Write a projection, unless the file says the same already."""
+    data = value if isinstance(value, bytes) else encode_json(value)
+    try:
+        if path.read_bytes() == data:
+            return
+    except OSError:
+        pass
+    write_bytes(path, data, durable=False)
+
+
+def _projected(folder: NightFolder, config: NightConfig, number: int, batch: Batch) -> IterationResults:
+    results = measure(view_of(folder, batch), config, number)
+    keep(folder.results_json(number), results)
+    return results
+
+
+def _with_delta(
+    folder: NightFolder, config: NightConfig, results: IterationResults, before: Iterable[IterationResults]
+) -> ProjectedIteration:
+    changes = delta(results, before, config.iterations)
+    keep(folder.delta_json(results.iteration), changes)
+    return ProjectedIteration(results, changes, episodes_of(folder, config, results))
+
+
+def _read(file: Path) -> IterationResults | None:
+    try:
+        return read_json(file, IterationResults)
+    except (OSError, TbenchError):
+        return None

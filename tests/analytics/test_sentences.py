@@ -1,0 +1,202 @@
+"""Every sentence of `compare` on random trees, read back and computed again from the outcomes alone."""
+
+import re
+from fractions import Fraction
+from itertools import product
+from random import Random
+from statistics import fmean, stdev
+
+import pytest
+
+from support.rows import Marks, rows, settings
+from terminalbench.analytics import stats
+from terminalbench.analytics.compare import compare
+from terminalbench.analytics.model import Comparison, Contrast
+from terminalbench.report.comparison import comparison_text
+
+TREES = 200
+HEAD = re.compile(
+    r"^(?P<new>\w+) vs (?P<old>\w+): (?P<gap>[+-][\d.]+) pt"
+    r"(?: \((?P<low>[+-][\d.]+) to (?P<high>[+-][\d.]+)\))?, (?P<wins>\d+) tasks? better, (?P<losses>\d+) worse"
+    r"(?:, p (?P<how>=|<) (?P<p>[\d.]+))?: (?P<verdict>better|worse|equivalent|inconclusive)(?P<rest>.*)$"
+)
+RESTS = (
+    r"",
+    r"; (?P<trials>\d+) trials? can only show gaps above (?P<gap>[\d.]+) pt",
+    r"; (?P<trials>\d+) trials? on (?P<tasks>\d+) tasks? can show no possible gap 4 times in 5",
+    r"; (?P<tasks>\d+) tasks? can never show a difference at this alpha",
+    r', because "(?P<verdict>\w+)" would not hold if (?P<which>.+?)(?P<less>, perhaps fewer,)? '
+    r"(?:went against it|favoured the same profile)",
+    r", because only (?P<share>[\d.]+) % of what (?P<profile>\w+) was to do was measured \(90.0 % wanted\)",
+    r", because only (?P<tasks>\d+) of (?P<of>\d+) tasks are the same under both \(90.0 % wanted\)",
+)
+
+
+def tree(seed: int) -> Marks:
+    """Random outcomes of two to four profiles, some of them lost."""
+    random = Random(seed)
+    tasks, attempts = random.randint(1, 10), random.randint(1, 3)
+    lost = random.choice([0.0, 0.0, 0.03, 0.08, 0.3])
+    found: dict[str, dict[str, str]] = {}
+    for name in "abcd"[: random.randint(2, 4)]:
+        rate = random.choice([0.05, 0.5, 0.95])
+        found[name] = {
+            f"t{task}": "".join(
+                random.choice("ETC.")
+                if random.random() < lost
+                else random.choice("+x")
+                if rate == 0.5
+                else "+"
+                if random.random() < rate
+                else "x"
+                for _ in range(attempts)
+            )
+            for task in range(tasks)
+        }
+    return found
+
+
+def measured(marks: Marks, new: str, old: str) -> dict[str, tuple[Fraction, Fraction]]:
+    """The pass rate of each task that both were measured on."""
+    sides = [
+        {task: [mark == "+" for mark in word if mark in "+x"] for task, word in marks[name].items()}
+        for name in (new, old)
+    ]
+    return {
+        task: (Fraction(sum(sides[0][task]), len(sides[0][task])), Fraction(sum(sides[1][task]), len(sides[1][task])))
+        for task in sides[0]
+        if sides[0][task] and sides[1][task]
+    }
+
+
+def exact_p(values: list[Fraction]) -> float:
+    """Over all signs, one by one, with what skewness adds."""
+    total = abs(sum(values))
+    flips = [
+        abs(sum(sign * value for sign, value in zip(signs, values, strict=True)))
+        for signs in product((1, -1), repeat=len(values))
+    ]
+    floats = [float(value) for value in values]
+    second = fmean(value**2 for value in floats)
+    if not total or not second:
+        return 1.0
+    mean_sign = 1 if sum(values) > 0 else -1
+    against = max(0.0, -mean_sign * fmean(value**3 for value in floats) / second**1.5)
+    x = float(total) / (len(values) * second) ** 0.5
+    added = (
+        against
+        * (2 * x * x + 1)
+        * 2.718281828459045 ** (-x * x / 2)
+        / (3 * (2 * 3.141592653589793 * len(values)) ** 0.5)
+    )
+    return min(1.0, sum(flip >= total for flip in flips) / len(flips) + added)
+
+
+@pytest.fixture(scope="module")
+def trees() -> list[tuple[Marks, Comparison]]:
+    """Each with its comparison of all profiles against the first."""
+    made = []
+    for seed in range(TREES):
+        marks = tree(seed)
+        pairs = tuple((name, "a") for name in list(marks)[1:])
+        made.append((marks, compare(rows(marks), settings(contrasts=pairs))))
+    return made
+
+
+def test_every_sentence_says_what_the_outcomes_say(trees: list[tuple[Marks, Comparison]]) -> None:
+    read = 0
+    for marks, comparison in trees:
+        ps: list[float | None] = []
+        for contrast in comparison.contrasts:
+            both = measured(marks, contrast.new, contrast.old)
+            ps.append(exact_p([new - old for new, old in both.values()]) if both else None)
+        for contrast, p in zip(comparison.contrasts, stats.holm(ps), strict=True):
+            both = measured(marks, contrast.new, contrast.old)
+            if not both:
+                assert contrast.sentence.endswith("inconclusive")
+                continue
+            said = HEAD.match(contrast.sentence)
+            assert said is not None, contrast.sentence
+            read += 1
+            values = [new - old for new, old in both.values()]
+            gap = 100 * float(sum(values) / len(values))
+            assert float(said["gap"]) == pytest.approx(gap, abs=0.051)
+            assert (int(said["wins"]), int(said["losses"])) == (sum(v > 0 for v in values), sum(v < 0 for v in values))
+            assert p is not None
+            _p_is(said, p)
+            if said["verdict"] in ("better", "worse"):
+                assert p <= 0.05 + 1e-9
+                assert (gap > 0) is (said["verdict"] == "better")
+                assert _survives(marks, contrast, comparison), contrast.sentence
+            _interval_holds(said, values, p, comparison)
+            _rest_holds(said["rest"], marks, contrast, len(both))
+    assert read > TREES
+
+
+def _p_is(said: re.Match[str], p: float) -> None:
+    if said["how"] == "<":
+        assert p < 0.001
+    else:
+        assert float(said["p"]) == pytest.approx(p, rel=0.06, abs=0.0006)
+
+
+def _interval_holds(said: re.Match[str], values: list[Fraction], p: float, comparison: Comparison) -> None:
+    """It is around the difference, not narrower than Student's at 95 %, and without zero only where p excludes it."""
+    if said["low"] is None:
+        assert len(values) == 1
+        return
+    low, high, gap = float(said["low"]), float(said["high"]), float(said["gap"])
+    assert low <= gap <= high
+    if not low <= 0 <= high:
+        assert p <= comparison.alpha + 1e-9
+    if len(set(values)) > 1:
+        half = 1.96 * 100 * stdev(map(float, values)) / len(values) ** 0.5
+        assert low <= max(gap - half, -100.0) + 0.06
+        assert high >= min(gap + half, 100.0) - 0.06
+
+
+def _survives(marks: Marks, contrast: Contrast, comparison: Comparison) -> bool:
+    """Whether the sign of the difference stays when every lost trial went against it."""
+    against = ("x", "+") if contrast.verdict == "better" else ("+", "x")
+    worst = {
+        name: {task: "".join(mark if mark in "+x" else put for mark in word) for task, word in marks[name].items()}
+        for name, put in ((contrast.new, against[0]), (contrast.old, against[1]))
+    }
+    both = measured(worst, contrast.new, contrast.old)
+    total = sum(new - old for new, old in both.values())
+    return total > 0 if contrast.verdict == "better" else total < 0
+
+
+def _rest_holds(rest: str, marks: Marks, contrast: Contrast, tasks: int) -> None:
+    """What stands after the verdict is one of the known claims, and true."""
+    found = next((said for pattern in RESTS if (said := re.fullmatch(pattern, rest))), None)
+    assert found is not None, rest
+    told = found.groupdict()
+    words = [word for name in (contrast.new, contrast.old) for word in marks[name].values()]
+    if told.get("tasks") is not None and told.get("of") is None:
+        assert int(told["tasks"]) == tasks
+    if told.get("gap") is not None:
+        old = contrast.estimate.old or 0.0
+        assert float(told["gap"]) <= 100 * max(old, 1 - old) + 0.05, "a gap that can exist"
+    if told.get("trials") is not None and not any(mark in "ETC." for word in words for mark in word):
+        assert int(told["trials"]) == sum(map(len, words))
+    if told.get("share") is not None:
+        own = "".join(marks[told["profile"]].values())
+        assert float(told["share"]) == pytest.approx(100 * sum(mark in "+x" for mark in own) / len(own), abs=0.051)
+
+
+def test_the_text_around_the_sentences_is_that_of_the_numbers(trees: list[tuple[Marks, Comparison]]) -> None:
+    for marks, comparison in trees[::4]:
+        text = " ".join(comparison_text(comparison, 100).split())
+        for contrast in comparison.contrasts:
+            assert " ".join(contrast.sentence.split()) in text
+        levels = {round(100 * c.estimate.interval.level, 2) for c in comparison.contrasts if c.estimate.interval}
+        for level in {min(levels), max(levels)} if levels else ():
+            assert f"{level:g} %" in text, "the levels that hold are said"
+        for profile in comparison.profiles:
+            words = marks[profile.profile].values()
+            whole = all(any(mark in "+x" for mark in word) for word in words)
+            assert bool(profile.pass_at) is whole
+            if whole:
+                rates = [fmean(mark == "+" for mark in word if mark in "+x") for word in words]
+                assert profile.pass_at[1] == pytest.approx(fmean(rates))

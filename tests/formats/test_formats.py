@@ -1,0 +1,391 @@
+"""Each format as its tool writes it: what is recognised, what the rows say, and what is not used of broken files."""
+
+import io
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import DATA
+from terminalbench.errors import UserError
+from terminalbench.formats.reader import ORDER, read_results
+from terminalbench.formats.row import ForeignResults, ReadOptions
+from terminalbench.harbor.read.foreign_row import trial_of
+from terminalbench.index.results import TRIALS
+from terminalbench.records.trial import Outcome
+
+PASSED, FAILED, ERRORED, NOT_RUN = Outcome.PASSED, Outcome.FAILED, Outcome.ERRORED, Outcome.NOT_RUN
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    def write(name: str, content: Any) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = content if isinstance(content, str | bytes) else json.dumps(content)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def outcomes(found: ForeignResults) -> dict[tuple[str, str, int | None], Outcome]:
+    return {(row.profile, row.task, row.attempt): trial_of(row, "j", "t", "i").outcome for row in found.rows}
+
+
+def trial(task: str, resolved: Any, mode: str = "unset", name: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"trial_name": name or f"{task}.1-of-1.run", "task_id": task, "is_resolved": resolved, "failure_mode": mode,
+            "total_input_tokens": 0, "total_output_tokens": 0, **more}  # fmt: skip
+
+
+CSV = """Task ID;model;Success;cost;Time;notes
+a;small;yes;0.5;10;x
+a;small;no;;20;x
+b;small;maybe;;;x
+;small;yes;;;x
+b;large;0.5;1;1;x
+b;large;1;-3;nan;x
+
+c;large;error;1;1;x
+short;row
+"""
+
+
+def test_a_table_with_names_of_its_own(written: Callable[..., Path]) -> None:
+    found = read_results(written("t.csv", CSV.replace(";", ",")))
+    assert outcomes(found) == {
+        ("small", "a", 1): PASSED,
+        ("small", "a", 2): FAILED,
+        ("large", "b", 1): PASSED,
+        ("large", "c", 1): ERRORED,
+    }
+    assert found.rejected == {
+        "passed is neither true nor false": 2,
+        "no task is told": 1,
+        "the row has more or fewer fields than the header": 1,
+    }
+    assert found.rows[0].cost_usd == 0.5
+    assert found.rows[0].seconds == 10
+    assert found.rows[1].cost_usd is None
+    assert "columns guessed: task = Task ID, passed = Success, seconds = Time; columns not used: notes" in found.notes
+    assert "1 value of cost cannot be read: unknown" in found.notes
+    assert outcomes(read_results(written("semicolons.csv", CSV))) == outcomes(found)
+    assert outcomes(read_results(written("wide.csv", CSV.encode("utf-16")))) == outcomes(found)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("true", PASSED), ("FALSE", FAILED), ("1", PASSED), ("0.0", FAILED), ("Resolved", PASSED), ("timeout", ERRORED),
+     ("", ERRORED), ("skipped", NOT_RUN), ("NaN", ERRORED)],
+)  # fmt: skip
+def test_a_word_for_passed(written: Callable[..., Path], value: str, expected: Outcome) -> None:
+    found = read_results(written("t.csv", f"task,passed,profile\na,{value},p\n"))
+    assert outcomes(found) == {("p", "a", 1): expected}
+
+
+def test_rewards_decide_where_no_verdict_is_told(written: Callable[..., Path]) -> None:
+    rows = [{"task": t, "score": s, "profile": "p"} for t, s in (("a", 1), ("b", 0.99), ("c", None))]
+    text = json.dumps([*rows, {"task": "d", "score": float("nan"), "profile": "p"}, {"task": "e", "score": "1e999"}])
+    found = read_results(written("t.json", text))
+    assert outcomes(found) == {
+        ("p", "a", 1): PASSED, ("p", "b", 1): FAILED, ("p", "c", 1): ERRORED, ("p", "d", 1): ERRORED,
+    }  # fmt: skip
+    assert found.rejected == {"the reward is not a finite number": 1}
+
+
+def test_an_error_beside_a_failure_broke_and_a_pass_with_one_passed(written: Callable[..., Path]) -> None:
+    text = "task,profile,passed,error\na,p,false,rate limit\nb,p,true,late warning\nc,p,failed,assertion 3\nd,p,0,\n"
+    found = read_results(written("t.csv", text))
+    assert list(outcomes(found).values()) == [ERRORED, PASSED, FAILED, FAILED]
+    left_out = read_results(written("t.csv", text), ReadOptions(columns={"error": ""}))
+    assert list(outcomes(left_out).values()) == [FAILED, PASSED, FAILED, FAILED]
+
+
+def test_attempts_are_told_or_counted(written: Callable[..., Path]) -> None:
+    rows = [("a", 2, 1), ("a", 1, 0), ("a", 2, 0), ("b", "x", 1)]
+    lines = [json.dumps({"task": t, "attempt": n, "passed": p, "profile": "p"}) for t, n, p in rows]
+    found = read_results(written("t.jsonl", "\n".join([*lines, "{torn", "[]"])))
+    assert outcomes(found) == {("p", "b", 1): PASSED, ("p", "a", 1): FAILED, ("p", "a", 2): PASSED}
+    assert found.rejected == {
+        "the line is no JSON object": 2,
+        "the same attempt at the same task was told before": 1,
+    }
+    assert "1 value of attempt cannot be read: unknown" in found.notes
+
+
+def test_columns_that_are_named(written: Callable[..., Path]) -> None:
+    path = written("t.csv", "what,who,ok\na,p,1\n")
+    with pytest.raises(UserError, match="no column for the task"):
+        read_results(path)
+    found = read_results(path, ReadOptions(columns={"task": "what", "profile": "who", "passed": "ok"}, dataset="mine"))
+    assert [(r.task, r.profile, r.dataset, r.passed) for r in found.rows] == [("a", "p", "mine", True)]
+    for columns in ({"task": "wat"}, {"tsk": "what"}):
+        with pytest.raises(UserError):
+            read_results(path, ReadOptions(columns=columns))
+
+
+def test_predictions_without_results_are_refused_and_those_with_results_are_read(written: Callable[..., Path]) -> None:
+    rows = [{"instance_id": "a__a-1", "model_name_or_path": "m", "model_patch": "diff"}]
+    with pytest.raises(UserError, match="none of its rows has a verdict"):
+        read_results(written("preds.jsonl", json.dumps(rows[0])))
+    found = read_results(written("preds.json", [{**rows[0], "resolved": True}]))
+    assert [(r.task, r.profile, r.dataset, r.passed) for r in found.rows] == [("a__a-1", "m", "swe-bench", True)]
+
+
+def test_parquet_and_our_own_export(written: Callable[..., Path], tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({"task": ["a", "b"], "profile": ["p", "p"], "passed": [True, None], "cost": [1.0, None]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    found = read_results(tmp_path / "t.parquet")
+    assert outcomes(found) == {("p", "a", 1): PASSED, ("p", "b", 1): ERRORED}
+    with pytest.raises(UserError, match="cannot be read as Parquet"):
+        read_results(written("broken.parquet", b"PAR1" + b"\0" * 40))
+    row: dict[str, Any] = dict.fromkeys(TRIALS, "")
+    row |= {"task": "a", "profile": "p", "outcome": "failed", "passed": "false", "reason": "", "superseded": "false"}
+    lines = [",".join(TRIALS), ",".join(row.values()), ",".join({**row, "superseded": "true"}.values())]
+    own = read_results(written("export.csv", "\n".join(lines)))
+    assert (outcomes(own), own.rejected) == ({("p", "a", 1): FAILED}, {"a try that was superseded": 1})
+
+
+def test_a_run_of_terminal_bench(written: Callable[..., Path], tmp_path: Path) -> None:
+    trials = [
+        trial("a", True, name="a.1-of-2.run", agent_started_at="2025-08-28T02:13:15+00:00", agent_ended_at="2025-08-28T02:14:15+00:00"),
+        trial("a", False, "agent_timeout", name="a.2-of-2.run", total_input_tokens=5, total_output_tokens=2),
+        trial("b", None, "test_timeout"),
+        trial("c", "yes"),
+    ]  # fmt: skip
+    written("run/results.json", {"id": "x", "results": trials, "n_resolved": 1, "pass_at_k": {"2": float("nan")}})
+    written(
+        "run/run_metadata.json",
+        {"agent_name": "oh", "model_name": "x/m", "dataset_name": "core", "dataset_version": "1"},
+    )
+    written("run/a/a.1-of-2.run/results.json", trials[0])
+    found = read_results(tmp_path / "run")
+    assert outcomes(found) == {("oh/m", "a", 1): PASSED, ("oh/m", "a", 2): FAILED, ("oh/m", "b", 1): ERRORED}
+    assert found.rejected == {"is_resolved is neither true, false nor null": 1}
+    first, second = found.rows[:2]
+    assert (first.dataset, first.seconds, first.input_tokens, second.input_tokens) == ("core@1", 60, None, 5)
+
+
+def test_a_leaderboard_of_terminal_bench(written: Callable[..., Path], tmp_path: Path) -> None:
+    for entry, passes in (("20250711_oh_sonnet", (True, False)), ("20250829_goose_opus", (True, True))):
+        for run, passed in enumerate(passes):
+            at = f"results/core@0.1.1/{entry}/2025-07-1{run}__10-00-00"
+            written(f"{at}/results.json", {"results": [trial("a", passed)]})
+    written(
+        "results/core@0.1.1/20250829_goose_opus/2025-08-20__09-00-00_results.json", {"results": [trial("a", False)]}
+    )
+    found = read_results(tmp_path / "results")
+    assert Counter((row.profile, row.dataset) for row in found.rows) == {
+        ("20250711_oh_sonnet", "core@0.1.1"): 2,
+        ("20250829_goose_opus", "core@0.1.1"): 3,
+    }
+    assert len(outcomes(found)) == 5, "runs of one trial each are attempts"
+
+
+def test_reports_of_swe_bench(written: Callable[..., Path], tmp_path: Path) -> None:
+    report = {
+        "total_instances": 6, "resolved_ids": ["d__d-1"], "unresolved_ids": ["d__d-2"], "empty_patch_ids": ["d__d-3"],
+        "error_ids": ["d__d-4"], "incomplete_ids": ["d__d-5"], "completed_ids": ["d__d-1", "d__d-2"], "schema_version": 2,
+    }  # fmt: skip
+    found = read_results(written("gpt.run1.json", report))
+    assert list(outcomes(found).items()) == [
+        (("gpt.run1", f"d__d-{n}", 1), o) for n, o in enumerate((PASSED, FAILED, FAILED, ERRORED, NOT_RUN), 1)
+    ]
+    for name, resolved in (("d__d-1", True), ("d__d-2", False)):
+        one = {name: {"patch_exists": True, "patch_successfully_applied": True, "resolved": resolved}}
+        written(f"logs/run_evaluation/r1/gpt/{name}/report.json", one)
+    assert outcomes(read_results(tmp_path / "logs")) == {("gpt", "d__d-1", 1): PASSED, ("gpt", "d__d-2", 1): FAILED}
+    for alone in ({"resolved_ids": ["d__d-1"]}, {"resolved": ["d__d-1"], "no_generation": []}):
+        with pytest.raises(UserError, match="resolved instances alone"):
+            read_results(written("alone.json", alone))
+
+
+def test_the_file_of_swe_bench_pro(written: Callable[..., Path], tmp_path: Path) -> None:
+    held = {"instance_a__b-1": True, "instance_a__b-2": False, "instance_a__b-3": None}
+    written("traj/gpt-5/eval_results.json", held)
+    written("traj/sonnet/eval_results.json", {**held, "instance_a__b-2": True})
+    found = read_results(tmp_path / "traj")
+    assert found.format == "swe-bench-pro"
+    assert Counter((r.profile, r.passed) for r in found.rows) == {
+        ("gpt-5", True): 1, ("gpt-5", False): 1, ("sonnet", True): 2,
+    }  # fmt: skip
+    assert found.rejected == {"the verdict is neither true nor false": 2}
+
+
+@pytest.mark.parametrize(("name", "passes"), [("one.eval", {"capital": 2, "sum": 1}), ("two.json", {"capital": 1})])
+def test_logs_of_inspect(name: str, passes: dict[str, int]) -> None:
+    """Written by inspect_ai itself: tests/data/inspect/make.py.txt."""
+    found = read_results(DATA / "inspect" / name)
+    assert found.format == "inspect"
+    assert Counter(row.task for row in found.rows if row.passed) == passes
+    assert Counter(row.attempt for row in found.rows) == {1: 3, 2: 3}
+    broken = [row for row in found.rows if row.task == "broken"]
+    assert {trial_of(row, "j", "t", "i").outcome for row in broken} == {ERRORED}
+    assert {row.error for row in broken} == {"RuntimeError('the tool server went away')"}
+    assert {(row.profile, row.dataset) for row in found.rows} == {(f"mockllm/{name.split('.')[0]}", "tiny")}
+
+
+def log(samples: list[Any], **header: Any) -> dict[str, Any]:
+    about = {"task": "t", "model": "m", "scorers": [{"name": "main"}]}
+    return {"version": 2, "status": "success", "eval": about, "samples": samples, **header}
+
+
+def test_scores_of_inspect(written: Callable[..., Path]) -> None:
+    def sample(number: int, value: Any, **more: Any) -> dict[str, Any]:
+        return {"id": number, "epoch": 1, "scores": {"side": {"value": 1}, "main": {"value": value}}, **more}
+
+    used = {"m": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 20, "input_tokens_cache_read": 8}}
+    samples = [sample(1, "C", model_usage=used), sample(2, "P"), sample(3, 1.0), sample(4, "N"), sample(5, {"a": 1}),
+               sample(6, True), {"id": 7, "epoch": 1}, "torn", sample(8, float("nan"))]  # fmt: skip
+    path = written("l.json", json.dumps(log(samples, status="cancelled")))
+    found = read_results(path)
+    assert {row.task: trial_of(row, "j", "t", "i").outcome for row in found.rows} == {
+        "1": PASSED, "2": FAILED, "3": PASSED, "4": FAILED, "6": PASSED, "7": ERRORED, "8": ERRORED,
+    }  # fmt: skip
+    assert found.rejected == {"the score is a table of several values": 1, "the sample is no table": 1}
+    assert trial_of(found.rows[0], "j", "t", "i").usage.total_tokens == 20
+    assert any("cancelled" in note for note in found.notes)
+    assert any("score main is the verdict; not used: side" in note for note in found.notes)
+    assert all(
+        row.reward == 1 for row in read_results(path, ReadOptions(columns={"passed": "side"})).rows if row.task in "12"
+    )
+
+
+def test_a_log_of_inspect_that_lies_about_its_size(
+    written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("terminalbench.formats.inspect_log._MEMBER", 1 << 16)
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("_journal/start.json", json.dumps(log([])))
+        archive.writestr("summaries.json", b"[" + b" " * (1 << 22) + b"]")
+    with pytest.raises(UserError, match=r"summaries\.json in it is larger than"):
+        read_results(written("bomb.eval", whole.getvalue()))
+    with pytest.raises(UserError, match="is a zip that cannot be read"):
+        read_results(written("torn.eval", whole.getvalue()[:-300]))
+
+
+def result(test: int, success: Any, provider: str = "openai:a", **more: Any) -> dict[str, Any]:
+    case = {"description": f"case {test}", "vars": {"q": f"v{test}"}}
+    return {"testIdx": test, "promptIdx": 0, "success": success, "score": float(success is True), "failureReason": 0 if success else 1,
+            "provider": {"id": provider, "label": ""}, "prompt": {"raw": "Say {{q}}", "label": "Say {{q}}"}, "vars": case["vars"],
+            "testCase": case, "latencyMs": 1500, "cost": 0.01, "tokenUsage": {"total": 30, "prompt": 10, "completion": 20}, **more}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_results_of_promptfoo(written: Callable[..., Path], wrapped: bool) -> None:
+    rows = [
+        result(0, True), result(1, False, error="expected x"), result(2, False, failureReason=2, error="429"),
+        result(0, True, "openai:b"), result(1, True, "openai:b"), result(0, False), result(1, "yes"), {"success": True},
+    ]  # fmt: skip
+    inner = {"version": 3, "results": rows, "stats": {}}
+    found = read_results(written("out.json", {"evalId": "e", "results": inner} if wrapped else inner))
+    assert outcomes(found) == {
+        ("openai:a", "case 0", 1): PASSED, ("openai:a", "case 0", 2): FAILED, ("openai:a", "case 1", 1): FAILED,
+        ("openai:a", "case 2", 1): ERRORED, ("openai:b", "case 0", 1): PASSED, ("openai:b", "case 1", 1): PASSED,
+    }  # fmt: skip
+    assert found.rejected == {"success is neither true nor false": 1, "the row tells neither success nor a provider": 1}
+    assert (found.rows[0].seconds, found.rows[0].tokens, found.rows[0].cost_usd) == (1.5, 30, 0.01)
+    lines = "\n".join(map(json.dumps, rows[:5]))
+    assert read_results(written("out.jsonl", lines)).format == "promptfoo"
+
+
+def test_two_prompts_of_a_provider_are_two_profiles(written: Callable[..., Path]) -> None:
+    rows = [result(0, True), result(0, False, promptIdx=1, prompt={"raw": "x" * 90, "label": "x" * 90})]
+    found = read_results(written("out.json", {"results": {"version": 3, "results": rows}}))
+    assert {row.profile for row in found.rows} == {"openai:a, Say {{q}}", "openai:a, prompt 2"}
+
+
+JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="{one}">
+<testcase classname="m.T" name="a" time="1.5"/><testcase classname="m.T" name="b"><failure message="no">x</failure></testcase>
+<testcase classname="m.T" name="c"><error>boom</error></testcase><testcase classname="m.T" name="d"><skipped/></testcase>
+</testsuite>{more}</testsuites>"""
+
+
+def test_junit(written: Callable[..., Path]) -> None:
+    found = read_results(written("base.xml", JUNIT.format(one="pytest", more="")))
+    assert outcomes(found) == {
+        ("base", "m.T::a", 1): PASSED, ("base", "m.T::b", 1): FAILED, ("base", "m.T::c", 1): ERRORED, ("base", "m.T::d", 1): NOT_RUN,
+    }  # fmt: skip
+    assert found.rows[2].error == "boom"
+    suites = '<testsuite name="new"><testcase classname="m.T" name="a"/></testsuite>'
+    by_suite = read_results(written("ours.xml", JUNIT.format(one="old", more=suites)))
+    assert {row.profile for row in by_suite.rows} == {"old", "new"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '<?xml version="1.0"?><!DOCTYPE t [<!ENTITY a "aaaa">]><testsuite><testcase name="&a;"/></testsuite>',
+            "document type",
+        ),
+        ('<!DOCTYPE t SYSTEM "file:///etc/passwd"><testsuite/>', "document type"),
+        ("<testsuite><testcase name='a'>", "is not XML"),
+        (f"<testsuite>{'<a>' * 60}", "elements deep"),
+        ("<testsuite/>", "holds no result"),
+    ],
+)
+def test_xml_that_is_not_taken(written: Callable[..., Path], text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        read_results(written("t.xml", text))
+
+
+ODD = {
+    "empty.csv": "", "header.csv": "task,passed\n", "prose.txt": "hello", "list.json": "[1, 2]", "other.json": '{"a": 1}',
+    "deep.json": "[" * 100_000, "torn.json": '{"results": [', "latin.csv": b"task,passed\n\xe9,1\n", "zero.csv": b"\0" * 500,
+    "zip.eval": b"PK\x03\x04rubbish", "all-bad.csv": "task,passed\na,maybe\n", "twice.csv": "task,task,passed\na,b,1\n",
+    "quote.csv": 'task,passed\n"a,1\n', "config.json": '{"eval": {"model": "m"}, "status": "x"}', "nan.json": '{"results": NaN}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_file_is_one_clear_message(written: Callable[..., Path], name: str) -> None:
+    with pytest.raises(UserError) as told:
+        read_results(written(name, ODD[name]))
+    assert told.value.where
+    assert name in told.value.where
+
+
+def test_names_are_made_fit_to_be_shown(written: Callable[..., Path]) -> None:
+    task, other = "x" * 300 + "1", "x" * 300 + "2"
+    rows = [{"task": t, "profile": "p\u001b[31m\n\ud800", "passed": True} for t in (task, other, "a\nb")]
+    found = read_results(written("t.json", json.dumps(rows)))
+    assert len({row.task for row in found.rows}) == 3
+    assert all(len(row.task) <= 200 and (row.task + row.profile).isprintable() for row in found.rows)
+
+
+def test_a_folder_of_several_formats_is_named_and_can_be_told(written: Callable[..., Path], tmp_path: Path) -> None:
+    written("d/a.csv", "task,passed\na,1\n")
+    written("d/b.xml", JUNIT.format(one="s", more=""))
+    written("d/notes.json", {"mine": 1})
+    with pytest.raises(UserError, match="1 file of table, 1 file of junit"):
+        read_results(tmp_path / "d")
+    assert read_results(tmp_path / "d", ReadOptions(format="junit")).format == "junit"
+    with pytest.raises(UserError, match="no result format is called"):
+        read_results(tmp_path / "d", ReadOptions(format="junitt"))
+    (tmp_path / "link.csv").symlink_to(tmp_path / "d" / "a.csv")
+    assert read_results(tmp_path / "link.csv").rows[0].task == "a"
+
+
+def test_a_format_of_a_package_is_asked_first(written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    from terminalbench import registry
+
+    class Mine:
+        def recognises(self, file: Any) -> bool:
+            return file.head.startswith(b"MINE")
+
+        def read(self, files: Any, reader: Any) -> None:
+            reader.add("a", "p", "d", passed=True)
+
+    monkeypatch.setitem(registry.BUILTIN["result formats"], "mine", f"{__name__}:MINE")
+    monkeypatch.setitem(globals(), "MINE", Mine)
+    assert read_results(written("x.csv", "MINE,task")).format == "mine"
+    assert {*ORDER, "mine"} == set(registry.names("result formats"))

@@ -1,0 +1,241 @@
+"""What the tests run of the agent's work is confined, without their help; honest programs do not notice."""
+
+import json
+from typing import Any
+
+import pytest
+
+from sandbox.driving import Box, Driver
+from sandbox.test_first_process import put
+
+REWARD = "/logs/verifier/reward.txt"
+
+
+def run_tests(box: Box, command: str) -> dict[str, Any]:
+    return box.do("tests", command=command)
+
+
+def judge(box: Box, program: str, *, by: str = "python3 /app/prog.py", then: str = "") -> dict[str, Any]:
+    """Run a program of the agent's in tests that find it wanting."""
+    box.out("mkdir -p /app")
+    put(box, "/app/prog.py", program)
+    box.do("hand")
+    put(box, "/tests/test.sh", f"{by}\n{then}\necho 0 > {REWARD}\n")
+    return run_tests(box, f"cd /app && bash /tests/test.sh; cat {REWARD}")
+
+
+ATTACKS = {
+    "writes": f"open('{REWARD}', 'w').write('1')",
+    "renames": f"import os; open('/app/r', 'w').write('1'); os.rename('/app/r', '{REWARD}')",
+    "links": f"import os; open('/app/r', 'w').write('1'); os.link('/app/r', '{REWARD}')",
+    "makes a folder": "import os; os.mkdir('/logs/verifier/reward.txt')",
+    "edits the script": "open('/tests/test.sh', 'a').write('echo 1 > /logs/verifier/reward.txt')",
+    "replaces a tool": "open('/usr/bin/cat', 'w').write('#!/bin/sh\\necho 1\\n')",
+    "changes a mode": "import os; os.chmod('/usr/bin/cat', 0)",
+    "changes the mode of an open file": "import os; os.fchmod(os.open('/usr/bin/cat', os.O_RDONLY), 0)",
+    "changes an owner": "import os; os.chown('/usr/bin/cat', 1, 1)",
+    "changes times": "import os; os.utime('/tests/test.sh', (0, 0))",
+    "sets an attribute": "import os; os.setxattr('/tests/test.sh', 'user.x', b'y')",
+    "goes by a link": "import os; os.symlink('/usr/bin', '/app/l'); os.chmod('/app/l/cat', 0)",
+    "goes by another folder": "import os; os.chdir('/usr/bin'); os.chmod('cat', 0)",
+    "goes by the root of another": "import os; os.chmod('/proc/self/root/usr/bin/cat', 0)",
+    "stops the tests": "import os, signal; os.kill(os.getppid(), signal.SIGSTOP)",
+    "traces the tests": "import ctypes, os; e = ctypes.CDLL(None, use_errno=True);"
+    " assert e.ptrace(16, os.getppid(), 0, 0) == 0",
+    "reaches into the tests": "import os; open(f'/proc/{os.getppid()}/mem', 'r+b')",
+    "writes to the tests' home": "import os; open(f'/.tbench/home/{os.getuid()}/.bashrc', 'w')",
+    "executes another": f"import os; os.execvp('bash', ['bash', '-c', 'echo 1 > {REWARD}'])",
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_program_of_the_work_changes_nothing_of_the_tests(box: Box, name: str) -> None:
+    before = box.out("stat -c %a:%U /usr/bin/cat")
+    done = judge(box, f"{ATTACKS[name]}\nprint('done')", then="stat -c %a:%U /usr/bin/cat; stat -c %Y /tests/test.sh")
+    if name != "changes an owner":  # with one user only, that is answered and not done
+        assert "done" not in done["out"], done
+    mode, time, reward = done["out"].split()[-3:]
+    assert (mode, reward) == (before, "0")
+    assert int(time) > 0
+    assert (done["confined"], done["free"]) == (1, 0)
+
+
+DAEMON = f"""
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for handle in range(3):
+            os.close(handle)
+        while True:
+            try:
+                if open('{REWARD}').read().strip() == '0':
+                    open('{REWARD}', 'w').write('1')
+            except OSError:
+                pass
+    os._exit(0)
+"""
+
+
+def test_what_outlives_the_tests_is_ended_and_has_not_written_the_reward(box: Box) -> None:
+    done = judge(box, DAEMON)
+    assert done["out"].strip() == "0"
+    assert (done["left"], done["confined"]) == (0, 1)
+    assert box.out("ps -e -o comm= | grep -c python || true") == "0"
+
+
+def test_code_in_the_tests_own_process_that_outlives_them_is_told(box: Box) -> None:
+    """The work that they import runs as they do: it is ended with them, and counted."""
+    put(box, "/app/prog.py", DAEMON.replace("'0'", "'never'"))
+    box.do("hand")
+    put(box, "/tests/check.py", "import sys\nsys.path.insert(0, '/app')\nimport prog\n")
+    done = run_tests(box, "python3 /tests/check.py; sleep 1000 >/dev/null 2>&1 &")
+    assert done["left"] >= 1, done  # what started it may be there for a moment, too
+    assert done["confined"] == 0
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        "python3 prog.py",
+        "./prog.py",
+        "python3 -m prog",
+        "python3 -c 'import sys; sys.path.insert(0, \"/app\"); import prog'",
+        "python3 -c 'import prog'",
+        "python3 -c 'import runpy; runpy.run_path(\"./prog.py\")'",
+        "bash -c 'cd /app; timeout 60 python3 prog.py'",
+        "sh -c ./prog.py",
+        "env PYTHONUNBUFFERED=1 nice ./prog.py",
+        "python3 -c 'import subprocess; subprocess.run([\"./prog.py\"])'",
+        'python3 -c \'import os; os.posix_spawn("./prog.py", ["prog"], os.environ); os.wait()\'',
+        "cp /app/prog.py /tmp/copy; chmod +x /tmp/copy; /tmp/copy",
+    ],
+)
+def test_however_the_tests_run_it(box: Box, by: str) -> None:
+    box.out("touch /app/prog.py; chmod +x /app/prog.py")
+    done = judge(box, f"#!/usr/bin/python3\nprint('ran', flush=True)\nopen('{REWARD}', 'w').write('1')", by=by)
+    assert done["out"].split() == ["ran", "0"], done
+    assert done["free"] == 0
+
+
+HONEST = {
+    "writes its work": ("open('/app/out', 'w').write('1'); open('/tmp/out', 'w').write('2 ')", "cat /app/out /tmp/out", "12"),
+    "changes its own files": (
+        "import os; open('/app/f', 'w'); os.chmod('/app/f', 0o640); os.utime('/app/f', (1, 2));"
+        " os.setxattr('/app/f', 'user.k', b'v'); os.symlink('f', '/app/s'); os.utime('/app/s', (3, 4), follow_symlinks=False);"
+        " h = os.open('/app/f', os.O_RDONLY); os.fchmod(h, 0o600); os.chown('/app/f', 0, 0);"
+        " d = os.open('/app', os.O_RDONLY); os.chmod('f', 0o644, dir_fd=d); print(os.getxattr('/app/f', 'user.k').decode())",
+        "stat -c %a:%Y /app/f",
+        "v 644:2",
+    ),
+    "moves between folders": (
+        "import os, shutil; os.makedirs('/app/a/b'); open('/app/a/x', 'w'); os.rename('/app/a/x', '/app/a/b/y');"
+        " shutil.copytree('/app/a', '/app/c'); shutil.move('/app/c', '/tmp/c')",
+        "ls /app/a/b /tmp/c/b",
+        "/app/a/b: y /tmp/c/b: y",
+    ),
+    "reads the tests' data": ("print(open('/tests/test.sh').read().count('prog'))", "", "1"),
+    "starts others": ("import subprocess; print(subprocess.run(['id', '-u'], capture_output=True, text=True).stdout)", "", "0"),
+    "listens": (
+        "import socket; s = socket.create_server(('127.0.0.1', 80)); c = socket.create_connection(s.getsockname()); print('heard')",
+        "",
+        "heard",
+    ),
+    "writes to its own home": (
+        "import pathlib; p = pathlib.Path.home() / '.prog' / 'x'; p.parent.mkdir(); p.write_text('c'); print(p)",
+        "cat /root/.prog/x; echo; ls -A $HOME | grep prog",
+        "/root/.prog/x c",
+    ),
+    "says that it runs": ("import os; open('/run/prog.pid', 'w').write('7'); os.chmod('/run/prog.pid', 0o600)", "cat /run/prog.pid; echo", "7"),
+    "changes an open file by its number": (
+        "import os; h = os.open('/app/f', os.O_CREAT | os.O_RDONLY); os.chmod(f'/proc/self/fd/{h}', 0o604)", "stat -c %a /app/f", "604",
+    ),
+    "fails": ("raise SystemExit(7)", "echo $?", "7"),
+    "prints much": ("print('x' * 100000)", "", "x" * 100000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_program_does_not_notice(box: Box, name: str) -> None:
+    program, then, expected = HONEST[name]
+    done = judge(box, program, then=then)
+    assert done["out"].split() == [*expected.split(), "0"], done
+    assert (done["confined"], done["free"]) == (1, 0)
+
+
+GIT = {
+    "monitor": "git config core.fsmonitor 'echo 1 > {reward}; touch /app/ran; false'",
+    "hook": "printf '#!/bin/sh\\necho 1 > {reward}; touch /app/ran\\n' > .git/hooks/post-index-change; chmod +x .git/hooks/*",
+    "filter": "echo '* filter=f' > .gitattributes; git config filter.f.clean 'touch /app/ran; echo 1 > {reward}; cat'",
+    "alias": "git config alias.st '!touch /app/ran; echo 1 > {reward}'",
+}
+
+
+@pytest.mark.parametrize("name", GIT)
+def test_what_the_works_git_runs_is_confined(box: Box, name: str) -> None:
+    box.out("mkdir -p /app && cd /app && git init -q . && echo x > f && git add f")
+    box.out(f"cd /app && {GIT[name].format(reward=REWARD)}; echo y >> f")
+    box.do("hand")
+    by = "st" if name == "alias" else "status"
+    done = run_tests(box, f"cd /app; echo 0 > {REWARD}; git {by} >/dev/null 2>&1; git add f; ls ran; cat {REWARD}")
+    assert done["out"].split() == ["ran", "0"], done
+    assert done["confined"] >= 1
+
+
+def test_builds_have_the_home_of_the_tests(box: Box) -> None:
+    """What the tests have installed there, and its caches, which they may write."""
+    box.out(
+        "mkdir -p /app; printf 'all:\\n\\techo c > $(HOME)/.cache/x && cat $(HOME)/.cache/x $(HOME)/own\\n' > /app/Makefile"
+    )
+    box.do("hand")
+    done = run_tests(box, "echo mine > ~/own; make -s -C /app; echo x > ~/.cache/y; cat ~/.cache/x")
+    assert done["out"].split() == ["c", "mine", "c"], done
+    assert done["confined"] == 1
+
+
+def test_the_tests_themselves_are_free(box: Box) -> None:
+    """They install, write the reward from any language, use gdb's calls, and run what they make of their own."""
+    put(box, "/app/data.txt", "data")
+    box.do("hand")
+    put(box, "/tests/check.py", f"import sys\nopen('{REWARD}', 'w').write(open(sys.argv[1]).read())\n")
+    done = run_tests(
+        box,
+        "cd /app; echo x > /etc/made; echo y > /usr/local/bin/z; chmod 700 /usr/local/bin/z; python3 /tests/check.py data.txt;"
+        f' cat {REWARD}; python3 -c \'open("/logs/verifier/a", "w").write("/app")\'; cat /logs/verifier/a /etc/made;'
+        " nothere; ./data.txt; cp data.txt /etc/copied; cat /etc/copied; stat -c %a /usr/local/bin/z; false",
+    )
+    assert done["out"].split() == ["data", "/appx", "data", "700"], done
+    assert done["code"] == 1
+    assert done["confined"] == 0
+
+
+def test_a_program_by_run_program_changes_no_mode_outside_its_work(box: Box) -> None:
+    program = """
+import os
+for path, mode in (('/usr/bin/grep', 0), ('/logs/verifier', 0), ('/tests', 0), ('/etc/passwd', 0), ('/app/own', 0o600)):
+    try:
+        os.chmod(path, mode)
+        print('changed', path)
+    except OSError as error:
+        print(error.errno)
+"""
+    put(box, "/app/own", "x")
+    put(box, "/app/prog.py", program)
+    run = json.loads(box.do("hand"))["run_program"]
+    done = run_tests(box, f"cd /app; {run} python3 /app/prog.py; stat -c %a /usr/bin/grep /logs/verifier /app/own")
+    lines = done["out"].split()
+    assert lines[-3:] == ["755", "755", "600"], done
+    assert [line for line in lines if line.startswith("/")] == ["/app/own"]
+
+
+def test_folders_of_the_system_in_the_work_stay_the_systems(driver: Driver) -> None:
+    """What the image's variables lead to, in a folder that is work otherwise."""
+    image = (
+        "FROM debian:12\nENV PATH=/opt/venv/bin:/usr/bin:/bin\nWORKDIR /app\nRUN mkdir -p /opt/venv/bin /opt/other\n"
+    )
+    box = driver.box(files={"Dockerfile": image})
+    put(box, "/app/prog.py", "import os\nfor f in ('/opt/venv/bin/x', '/opt/other/x', '/var/lib/x'):\n"
+        " try:\n  open(f, 'w'); print(f)\n except OSError: print('no')\n")  # fmt: skip
+    box.do("hand")
+    done = run_tests(box, "python3 /app/prog.py")
+    assert done["out"].split() == ["no", "/opt/other/x", "/var/lib/x"], done

@@ -1,0 +1,117 @@
+"""What in the work would run as code of the tests: found, told, and removed where no honest work has it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sandbox.driving import Box, Driver
+from sandbox.test_first_process import put
+from terminalbench.sandbox.engine import traps, views
+from terminalbench.sandbox.system import spoken_of
+
+BASE, MORE = "base", "more"
+
+
+def look(
+    tmp_path: Path, files: dict[str, str], task: str = "", *, executable: bool = True
+) -> list[tuple[str, str, bool]]:
+    """The traps in a work of these files; those in BASE are the image's."""
+    run, base = tmp_path / "run", tmp_path / "base"
+    root = Path(views.upper(str(run), views.VERIFIER, 0))
+    for folder in (root, base):
+        folder.mkdir(parents=True)
+    for name, text in files.items():
+        path = base / name.removeprefix("base:") if name.startswith("base:") else root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755 if executable else 0o644)
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "instruction.md").write_text(task)
+    spoken = spoken_of(tmp_path / "task")
+    found = traps.remove_and_list(str(run), [{"lower": [str(base)], "at": ""}], ["/app", *spoken.folders], spoken.traps)
+    for one in found:
+        assert (root / one["path"][1:]).exists() != one["removed"]
+    return [(one["kind"], one["path"], one["removed"]) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"app/pytest.py": ""}, [("shadowed_module", "/app/pytest.py", True)]),
+        ({"app/_pytest/__init__.py": ""}, [("shadowed_module", "/app/_pytest", True)]),
+        ({"app/json.py": "", "app/re/__init__.py": ""}, [
+            ("shadowed_module", "/app/json.py", False), ("shadowed_module", "/app/re", False)]),
+        ({"app/random.cpython-312-x86_64-linux-gnu.so": ""}, [
+            ("shadowed_module", "/app/random.cpython-312-x86_64-linux-gnu.so", False)]),
+        ({"app/sitecustomize.py": ""}, [("shadowed_module", "/app/sitecustomize.py", False)]),
+        ({"app/src/x.py": "import unittest\nunittest.TestCase.run = lambda *_: None\n"}, [
+            ("test_hooks", "/app/src/x.py", False)]),
+        ({"app/x.py": "setattr(unittest.case.TestCase, 'run', f)"}, [("test_hooks", "/app/x.py", False)]),
+        ({"app/conftest.py": "def pytest_runtest_makereport(item, call):\n  pass\n"}, [
+            ("test_hooks", "/app/conftest.py", False)]),
+        ({"app/lib.js": "globalThis.expect = () => ok"}, [("test_hooks", "/app/lib.js", False)]),
+        ({"base:app/x.py": "x = 1", "app/x.py": "import _pytest.runner"}, [("test_hooks", "/app/x.py", False)]),
+        ({"app/x.py": "open('/logs/verifier/reward.txt', 'w')"}, [("names_reward", "/app/x.py", False)]),
+        ({"app/.git/HEAD": "", "app/.git/config": "[core]\n\tfsmonitor = echo 1 > /x\n"}, [
+            ("git_config", "/app/.git/config", False)]),
+        ({"app/.git/HEAD": "", "app/.git/config": '[filter "x"] clean = evil\n'}, [("git_config", "/app/.git/config", False)]),
+        ({"app/.git/HEAD": "", "app/.git/config": '[alias]\nst = "!evil"\n'}, [("git_config", "/app/.git/config", False)]),
+        ({"base:app/.git/HEAD": "", "app/.git/hooks/post-checkout": ""}, [
+            ("git_config", "/app/.git/hooks/post-checkout", False)]),
+    ],
+)  # fmt: skip
+def test_a_trap_is_found(tmp_path: Path, files: dict[str, str], found: list[tuple[str, str, bool]]) -> None:
+    assert look(tmp_path, files) == found
+
+
+@pytest.mark.parametrize(
+    ("files", "task"),
+    [
+        ({"app/main.py": "import json, unittest\nclass T(unittest.TestCase):\n  def run_it(self): pass\n"}, ""),
+        ({"app/src/json.py": "", "app/pytest/notes.txt": "", "app/json.md": ""}, ""),
+        ({"app/queue.py": ""}, "Write the queue in /app/queue.py."),
+        ({"app/coverage/index.html": "", "app/test_x.py": "import pytest\n@pytest.fixture\ndef x(): pass\n"}, ""),
+        ({"base:app/json.py": "1", "app/json.py": "2"}, ""),
+        ({"base:app/x.py": "import _pytest", "app/x.py": "import _pytest\nx = 1"}, ""),
+        ({"app/node_modules/x/x.js": "globalThis.test = 1", "app/v/site-packages/_pytest/x.py": "import _pytest.x"}, ""),
+        ({"app/.git/HEAD": "", "app/.git/config": "[core]\n\tfsmonitor = true\n[user]\nname = x\n[alias]\nst = status\n"}, ""),
+        ({"app/.git/HEAD": "", "app/.git/config": '[filter "lfs"]\n\tclean = git-lfs clean -- %f\n'}, ""),
+        ({"app/.git/HEAD": "", "app/.git/hooks/pre-commit": "", "app/.git/config": "[core]\nhooksPath = h\n"}, "Add a git hook."),
+        ({"app/.git/HEAD": "", "app/.git/hooks/pre-commit.sample": "", "app/hooks/x": ""}, ""),
+        ({"app/save.sh": "cp x /logs/verifier/x"}, "Write your log to /logs/verifier/x."),
+    ],
+)  # fmt: skip
+def test_honest_work_has_none(tmp_path: Path, files: dict[str, str], task: str) -> None:
+    assert look(tmp_path, files, task) == []
+
+
+def test_a_folder_that_the_tests_go_to_is_looked_at_too(tmp_path: Path) -> None:
+    assert look(tmp_path, {"srv/x/json.py": ""}, "cd /srv/x && make") == [("shadowed_module", "/srv/x/json.py", False)]
+
+
+def test_very_many_and_very_large_files_are_no_obstacle(tmp_path: Path) -> None:
+    many = {f"app/{number}.py": "import _pytest.x" for number in range(200)}
+    assert len(look(tmp_path, {**many, "app/large.py": "x" * 10_000_000})) == 50
+
+
+def test_a_hidden_test_runner_is_removed_before_the_tests(box: Box) -> None:
+    """`python3 -m pytest` in the work is the image's own."""
+    box.out("mkdir -p /app")
+    put(box, "/app/pytest.py", "print('all passed')")
+    put(box, "/app/token.py", "x = 1")
+    handed = json.loads(box.do("hand"))
+    assert handed["traps"] == {"shadowed_module": ["/app/pytest.py", "/app/token.py"]}
+    assert "all passed" not in box.run("cd /app && python3 -m pytest --version")["stdout"]
+    assert box.out("ls /app") == "token.py"
+
+
+def test_so_it_is_on_an_image_of_its_own(driver: Driver) -> None:
+    image = (
+        "FROM debian:12\nWORKDIR /app\nRUN mkdir -p /app && echo 'x = 1' > /app/json.py && echo y > /app/unittest.py\n"
+    )
+    box = driver.box(files={"Dockerfile": image})
+    put(box, "/app/pluggy.py", "x")
+    put(box, "/app/json.py", "x = 2")
+    assert json.loads(box.do("hand"))["traps"] == {"shadowed_module": ["/app/pluggy.py"]}
+    assert box.out("ls /app").split() == ["json.py", "unittest.py"]

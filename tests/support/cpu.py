@@ -1,0 +1,63 @@
+"""What the tests of each folder take of the processors, with what they start: its children, and what is forked for it elsewhere.
+
+A process that a loaded one (`support.forks`) forked for a test is waited for there, which notes what it took beside the worker's
+number. What nobody waits for is not counted.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SHARED = "for many of them"
+"""What processes took that a worker ends last, as those that hold sandboxes for the tests of tests/sandbox."""
+
+
+def file_of(folder: str, worker: str) -> Path:
+    """Return the file in which loaded processes note what they forked for a worker took, a line of seconds each."""
+    return Path(folder) / f"cpu-{worker}"
+
+
+class Meter:
+    """The processor time of a worker and of all that it started, as far as it is known."""
+
+    def __init__(self, notes: Path) -> None:
+        self._notes, self._read, self._last = notes, 0, self._own()
+
+    def used(self) -> float:
+        """Return the seconds since this was asked last."""
+        now, elsewhere = self._own(), 0.0
+        if self._notes.exists():
+            with self._notes.open() as file:
+                file.seek(self._read)
+                elsewhere = sum(map(float, file.readlines()))
+                self._read = file.tell()
+        used, self._last = now - self._last + elsewhere, now
+        return used
+
+    @staticmethod
+    def _own() -> float:
+        return sum(os.times()[:4])
+
+
+@dataclass
+class Parts:
+    """The tests of each folder and their processor time."""
+
+    tests: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, item: Any, used: float) -> None:
+        """Count one test of pytest."""
+        name = "/".join(item.path.parent.relative_to(item.config.rootpath).parts[:2])
+        self.tests[name] += 1
+        self.seconds[name] += used
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each folder, the costliest first, and one for all."""
+        folders = sorted(self.seconds, key=self.seconds.__getitem__, reverse=True)
+        for name in folders:
+            yield f"{name:24}{self.tests[name]:6} tests{self.seconds[name]:8.1f} s"
+        yield f"{'all':24}{sum(self.tests.values()):6} tests{sum(self.seconds.values()):8.1f} s"

@@ -1,6 +1,7 @@
 """docs/workflows.md says what holds."""
 
 import re
+import sys
 import textwrap
 from pathlib import Path
 
@@ -45,17 +46,17 @@ def test_the_guard_of_the_page_is_one_and_its_step_is_checked(tmp_path: Path, mo
     blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^(?:    .*)?\n)+", page, re.MULTILINE)]
     code = next(block for block in blocks if "class SmallPatch" in block)
     step = next(block for block in blocks if "[steps.patch]" in block)
-    (tmp_path / "mypkg").mkdir()
-    (tmp_path / "mypkg" / "guards.py").write_text(code.strip() + "\n")
+    (tmp_path / "my_guards.py").write_text(code.strip() + "\n")
     monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("my_guards", None)
     workflow = from_texts({"file": f'name = "mine"\n{step}prompt = "Make it."\n'})
     assert workflow.steps["patch"].guard_timeout_sec == 600
     edits = [{"action": "modify", "path": "a.py", "search": "x", "replace": str(n)} for n in range(5)]
     model = ScriptedModel({Kind.PATCH: [{"edits": edits}] * 9})
-    one = msgspec.structs.replace(workflow.steps["patch"], guards=("mypkg.guards:SmallPatch",))
+    one = msgspec.structs.replace(workflow.steps["patch"], guards=("my_guards:SmallPatch",))
     bench = Bench(msgspec.structs.replace(workflow, steps={"patch": one}), model=model)
     bench.engine = Engine(
         bench.engine._workflow, bench.given, Ports(model=model, workspace=bench.files, sink=bench.sink)
     )
-    assert bench.run().guard == "mypkg.guards:SmallPatch"
+    assert bench.run().guard == "my_guards:SmallPatch"
     assert bench.of(TraceEventKind.GUARD)[0].feedback == "5 edits are too many: at most 4."

@@ -27,7 +27,7 @@ from terminalbench.analytics.labels import (
 )
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.records.trial import Finding
+from terminalbench.records.trial import Finding, Usage
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -129,8 +129,14 @@ def test_values_that_do_not_fit_are_refused(name: str, text: str, said: str) -> 
 
 
 def test_what_the_result_records_is_what_its_analyzer_finds(tmp_path: Path) -> None:
-    found = TrialAnalyzer().analyze(write_trial(tmp_path).files, None)
-    assert {finding.name for finding in found} == set(RECORDED)
+    files = write_trial(tmp_path).files
+    found = {finding.name: finding.value for finding in TrialAnalyzer().analyze(files, None)}
+    assert set(found) == set(RECORDED)
+    told = replace(files, usage=Usage(all_tokens=77))
+    assert {f.name: f.value for f in TrialAnalyzer().analyze(told, None)} == found | {
+        **dict.fromkeys(("input_tokens", "output_tokens", "cost_usd", "usage_source", "cost_source")),
+        "tokens": 77,
+    }
 
 
 def test_a_line_that_does_not_fit_is_counted_and_does_not_hold(tmp_path: Path) -> None:

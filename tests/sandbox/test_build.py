@@ -183,19 +183,20 @@ asyncio.run(main())
 
 
 def test_a_build_that_is_cancelled_while_its_layer_is_published_leaves_a_whole_one(driver: Driver, work: Path) -> None:
+    """No other test may build this layer: they share one cache, and what is there is not published again."""
     (work / "environment").mkdir()
-    (work / "environment" / "Dockerfile").write_text("FROM debian:12\nRUN date +%N > /built\n")
+    (work / "environment" / "Dockerfile").write_text("FROM debian:12\nRUN date +%N > /cancelled\n")
     code = f"""
-import asyncio, time
+import asyncio, threading
 from pathlib import Path
 from terminalbench.sandbox.image import build as building
 from terminalbench.sandbox.image.steps import BuildSource
 from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.plan import limits_for
-publish, began = building.publish_layer, []
+publish, began, go_on = building.publish_layer, [], threading.Event()
 def slowly(*args):
     began.append(1)
-    time.sleep(1)
+    go_on.wait()
     return publish(*args)
 building.publish_layer = slowly
 async def main():
@@ -205,9 +206,11 @@ async def main():
     while not began and not first.done():
         await asyncio.sleep(0.01)
     first.cancel()
+    await asyncio.wait([first], timeout=0.5)
+    go_on.set()
     await asyncio.wait([first])
     built = await building.build(definition, building.BuildSettings(limits))
-    print(len(began), first.cancelled(), (built.layers[0] / "0" / "built").read_text().strip().isdigit())
+    print(len(began), first.cancelled(), (built.layers[0] / "0" / "cancelled").read_text().strip().isdigit())
 asyncio.run(main())
 """
     command = driver.command(sys.executable, "-c", code)

@@ -14,6 +14,9 @@ from typing import Any
 SHARED = "for many of them"
 """What processes took that a worker ends last, as those that hold sandboxes for the tests of tests/sandbox."""
 
+NAMED = int(os.environ.get("TBENCH_TESTS_NAMED", "10"))
+"""How many of the costliest tests are named at the end."""
+
 
 def file_of(folder: str, worker: str) -> Path:
     """Return the file in which loaded processes note what they forked for a worker took, a line of seconds each."""
@@ -48,16 +51,20 @@ class Parts:
 
     tests: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    costly: list[tuple[float, str]] = field(default_factory=list)
+    """The tests that took most, the costliest first."""
 
     def add(self, item: Any, used: float) -> None:
         """Count one test of pytest."""
         name = "/".join(item.path.parent.relative_to(item.config.rootpath).parts[:2])
         self.tests[name] += 1
         self.seconds[name] += used
+        self.costly = sorted([*self.costly, (used, item.nodeid)], reverse=True)[:NAMED]
 
     def lines(self) -> Iterator[str]:
         """Yield a line for each folder, the costliest first, and one for all."""
         folders = sorted(self.seconds, key=self.seconds.__getitem__, reverse=True)
         for name in folders:
             yield f"{name:24}{self.tests[name]:6} tests{self.seconds[name]:8.1f} s"
+        yield from (f"  {used:8.1f} s  {name}" for used, name in self.costly)
         yield f"{'all':24}{sum(self.tests.values()):6} tests{sum(self.seconds.values()):8.1f} s"

@@ -50,8 +50,8 @@ LARGE = (
 COMMANDS = (
     "support.warm", "email.iterators", "email.message", "email.parser", "encodings.ascii", "html", "importlib.metadata._adapters",
     "importlib.resources.readers", "sqlite3", "tomllib", "uuid", "zipfile",
-    "terminalbench.cli.app", "terminalbench.cli.run", "terminalbench.cli.resume",
-    "terminalbench.cli.overnight", "terminalbench.cli.list", "terminalbench.lab.run", "terminalbench.cli.progress",
+    "terminalbench.cli.app", "terminalbench.cli.run", "terminalbench.cli.run",
+    "terminalbench.cli.overnight", "terminalbench.cli.trials", "terminalbench.lab.run", "terminalbench.cli.progress",
     "terminalbench.report.run_end", "terminalbench.runner.growth", "terminalbench.live.forecast",
 )  # fmt: skip
 """What `tbench` loads to run something."""

@@ -1,7 +1,7 @@
-"""The commands with their help lines, by what a person wants to do; each is `terminalbench.cli.<name>.command`.
+"""The commands with their help lines, by what a person wants to do, and the modules that they are in.
 
-A hyphen in the name of a command is an underscore in that of its module. A group is a module with its commands as
-`NAME_command`, or a package with a module for each.
+A command is `NAME_command` of its module, with `_` for a hyphen; a module with one command may call it `command`.
+A group is a module with all its commands, or a package with a module for each of its sections, in lower case.
 """
 
 SECTIONS = {
@@ -59,6 +59,23 @@ SECTIONS = {
         "completion": "Print the completion script of a shell.",
     },
 }
+
+MODULES = {
+    name: module
+    for module, names in {
+        "experiment_file": ("validate", "diff", "migrate", "schema"),
+        "run": ("resume",),
+        "live_run": ("status", "ctl", "kill"),
+        "report": ("view",),
+        "trials": ("list", "show", "label"),
+        "analyze": ("errors",),
+        "overnight": ("iterate",),
+        "tables": ("import", "export", "query"),
+        "upkeep": ("prune", "mirror", "index"),
+    }.items()
+    for name in names
+}
+"""The module of a command that is not called as it."""
 
 GROUPS = {
     "episodes": {
@@ -155,4 +172,4 @@ GROUPS = {
         },
     },
 }
-"""The groups among them, with their own commands: each is `terminalbench.cli.<group>.<name>.command`."""
+"""The groups among them, with their own commands."""

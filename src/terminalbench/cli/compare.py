@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from terminalbench.cli.completion import batch_names
 from terminalbench.cli.line import working
-from terminalbench.cli.names import batch_names
 from terminalbench.cli.options import PATH, json_option, reading_options, results_option, root_option
 from terminalbench.cli.output import print_json, text_width
 

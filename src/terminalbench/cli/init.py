@@ -5,7 +5,7 @@ from typing import override
 
 import click
 
-from terminalbench.cli.names import agents
+from terminalbench.cli.completion import agents
 from terminalbench.cli.options import PATH
 from terminalbench.errors import UserError
 from terminalbench.text.paths import typed

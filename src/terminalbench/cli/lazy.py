@@ -24,14 +24,25 @@ def _pipes_named() -> Generator[None]:
 
 
 class LazyCommandGroup(click.Group):
-    """A click group over sections of lazily loaded commands."""
+    """A click group over sections of lazily loaded commands.
+
+    Where the commands are: `commands.py` says it.
+    """
 
     def __init__(
-        self, *args: Any, sections: Mapping[str, Mapping[str, str]], package: str = "terminalbench.cli", **kwargs: Any
+        self,
+        *args: Any,
+        sections: Mapping[str, Mapping[str, str]],
+        package: str = "terminalbench.cli",
+        modules: Mapping[str, str] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.sections = sections
         self.package = package
+        self.modules = modules or {
+            name: title.lower().replace(" ", "_") for title, section in sections.items() for name in section
+        }
         self.names = [name for section in sections.values() for name in section]
 
     @override
@@ -55,12 +66,14 @@ class LazyCommandGroup(click.Group):
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command called `cmd_name`, imported now: `NAME_command` of a group's one module, or a module."""
+        """Return the command called `cmd_name`; its module is imported now."""
         if cmd_name not in self.names:
             return None
-        name = cmd_name.replace("-", "_")
-        own = getattr(import_module(self.package), f"{name}_command", None)
-        return own if own is not None else import_module(f"{self.package}.{name}").command
+        module, name = import_module(self.package), cmd_name.replace("-", "_")
+        if hasattr(module, "__path__"):
+            module = import_module(f"{self.package}.{self.modules.get(cmd_name, name)}")
+        own = getattr(module, f"{name}_command", None)
+        return own if own is not None else module.command
 
     @override
     def resolve_command(

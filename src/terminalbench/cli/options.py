@@ -9,7 +9,7 @@ from typing import Any, override
 
 import click
 
-from terminalbench.cli.names import names_of
+from terminalbench.cli.completion import names_of
 
 ListOptions = ("--tasks", "--profiles", "--targets")
 

@@ -1,4 +1,4 @@
-"""`tbench overnight`."""
+"""`tbench overnight` and `tbench iterate`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -148,7 +148,7 @@ def night_options(command: Callable[..., Any]) -> Any:
 @night_options
 @workers_option
 @_caps
-def command(resume: Path | None, watch: bool, as_json: bool, **asked: Any) -> int:
+def overnight_command(resume: Path | None, watch: bool, as_json: bool, **asked: Any) -> int:
     """Attempt a suite again and again, with several workers, and have a report in the morning.
 
     Each iteration is a batch in the folder of the night. A worker that hangs or dies is ended, and its batch goes on; a
@@ -170,3 +170,13 @@ def run_night(resume: Path | None, *, watch: bool, as_json: bool, learn: Path | 
     with NightTeller(quiet=as_json, watch=watch) as teller:
         ended = run_learning_night(request, learn, resume, teller.listener())
     return teller.show_end(ended, as_json=as_json)
+
+
+@click.command("iterate", cls=ListCommand)
+@night_options
+def iterate_command(resume: Path | None, watch: bool, as_json: bool, **asked: Any) -> int:
+    """Attempt a suite again and again, one iteration after the other: tbench overnight with one worker.
+
+    Exit code 0: everything was measured; 3: not everything; 1: nothing; 130: interrupted.
+    """
+    return run_night(resume, watch=watch, as_json=as_json, workers=1, command="iterate", **asked)

@@ -1,4 +1,4 @@
-"""`tbench run`."""
+"""`tbench run` and `tbench resume`."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.names import agents
+from terminalbench.cli.completion import agents, names_of
 from terminalbench.cli.options import (
     PATH,
     ListCommand,
@@ -23,7 +23,7 @@ from terminalbench.cli.options import (
     watch_option,
 )
 from terminalbench.cli.output import print_json
-from terminalbench.cli.select import BatchChoice
+from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import EXIT_FAILURE, EXIT_GATE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 from terminalbench.text.foreign import printable
 from terminalbench.text.paths import from_here, typed
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from terminalbench.lab.run import FinishedRun
     from terminalbench.lab.select import Target
     from terminalbench.report.run_end import ResumeWords
+
 
 _STARTED = "{trials} in batch {number} ({place})"
 _RESUMED = "going on with batch {number} ({place}): {trials} to run"
@@ -84,7 +85,7 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
 @watch_option
 @json_option
 @root_option
-def command(
+def run_command(
     experiment: Path | None,
     tasks: tuple[str, ...],
     profiles: tuple[str, ...],
@@ -264,3 +265,45 @@ def _detach() -> int:
     click.echo(f"running in the background: pid {started.pid}, batch {started.batch.folder}\nlog: {started.log}")
     click.echo("tbench status shows how far it is, tbench kill ends it")
     return EXIT_OK
+
+
+@click.command("resume", cls=ListCommand)
+@click.option("--attempts", type=click.IntRange(min=1), help="Add attempts until each task has this many.")
+@click.option(
+    "--retry-errors",
+    is_flag=False,
+    flag_value="all",
+    metavar="[CLASS]",
+    help="Run errored trials again: all that are the bench's fault, or one class. What a profile does (agent_crash, "
+    "...) is run again by name only, and its first verdict counts all the same.",
+)
+@click.option(
+    "--profiles",
+    multiple=True,
+    metavar="KEY...",
+    shell_complete=names_of("profiles"),
+    help="Only what is missing of these profiles; the others stay as they are. Name the batch before it.",
+)
+@click.option(
+    "--top-up",
+    is_flag=True,
+    help="Add attempts where profiles disagree or are unstable, under the [top_up] rule of the plan.",
+)
+@click.option(
+    "--accept-changed",
+    is_flag=True,
+    help="Go on although code, skills or tasks changed since the plan; compare shows it as a departure.",
+)
+@junit_option
+@watch_option
+@json_option
+@on_batch
+def resume_command(where: BatchChoice, as_json: bool, watch: bool, **wanted: Any) -> int:
+    """Go on with a batch: what is finished stays, what is missing runs.
+
+    An experiment file that has gained attempts, tasks or profiles adds them to the batch; one that changed otherwise
+    is refused. Without a target: the newest batch of the results folder.
+    """
+    from terminalbench.cli.select import one_batch
+
+    return resume_batch(one_batch(where), as_json=as_json, watch=watch, **wanted)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.names import batch_names
+from terminalbench.cli.completion import batch_names
 from terminalbench.cli.options import PATH, batch_option, results_option, root_option
 from terminalbench.errors import UserError
 

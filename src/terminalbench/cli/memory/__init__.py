@@ -1,4 +1,4 @@
-"""`tbench memory`: one file per command, each loaded when it is used."""
+"""`tbench memory`: one module for each section of commands, loaded when it is used."""
 
 import click
 

@@ -1,23 +1,83 @@
-"""`tbench memory learn`."""
+"""`tbench memory reflect` and `learn`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.memory.options import on_memory, roots_of
-from terminalbench.cli.options import json_option, results_option
+from terminalbench.cli.memory.options import on_memory, roots_of, told
+from terminalbench.cli.options import PATH, json_option, results_option
 from terminalbench.cli.output import print_json
+from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
 
 if TYPE_CHECKING:
     from terminalbench.archivist.store import Store
+
+
+@click.command("reflect")
+@click.argument("batch", type=PATH, required=False)
+@click.option("--model", metavar="M", help="Chat model that reads the trajectories; it costs. Default: our own rules.")
+@click.option(
+    "--budget-usd",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="USD",
+    help="What the model may charge: a question that could cost more is not asked.",
+)
+@click.option(
+    "--budget-tokens",
+    type=click.IntRange(1000, 200_000),
+    default=12_000,
+    show_default=True,
+    metavar="N",
+    help="How much of the trajectories the model is shown.",
+)
+@results_option
+@on_memory(write=True)
+@json_option
+def reflect_command(
+    store: "Store",
+    batch: Path | None,
+    model: str | None,
+    budget_usd: float | None,
+    budget_tokens: int,
+    results: Path | None,
+    as_json: bool,
+) -> int:
+    """Learn from a batch: at most three lessons, from how its trials failed, or by a chat model.
+
+    BATCH is a folder, slug/n or an experiment; without it, the newest. Lessons are checked as those of a person are.
+    Exit code 3 when the budget does not allow the question.
+    """
+    from terminalbench.archivist.reflection import ReflectionLimits, reflect
+    from terminalbench.lab.select import find_target
+    from terminalbench.llm.model import chat_model
+    from terminalbench.text.foreign import flat
+    from terminalbench.text.numbers import cost, plural
+
+    target = find_target(batch, None, results, with_data=True)
+    asked = chat_model(model) if model is not None else None
+    found = reflect(store, target.batch, asked, limits=ReflectionLimits(budget_tokens, budget_usd))
+    code = EXIT_OK if found.stopped is None else EXIT_INCOMPLETE
+    if as_json:
+        print_json(found)
+        return code
+    for added in found.added:
+        click.echo(told(added))
+    for one in found.refused:
+        click.echo(f"refused: {flat(one.text, 60)}: {one.why}", err=True)
+    lessons = plural(len(found.added), "lesson")
+    spent = f", cost {cost(found.cost_usd)}" if found.asked else ""
+    click.echo(f"{lessons} from {plural(found.trials, 'measured trial')}{spent}")
+    if found.stopped is not None:
+        click.echo(f"{model} was not asked: {found.stopped}", err=True)
+    return code
 
 
 @click.command("learn")
 @results_option
 @on_memory(write=True)
 @json_option
-def command(store: "Store", results: Path | None, as_json: bool) -> None:
+def learn_command(store: "Store", results: Path | None, as_json: bool) -> None:
     """Learn what lessons are worth from the trials that were shown them, or not, by chance.
 
     Looks at every batch and every night of the results folder. A trial is counted once, however often this is called. A

@@ -1,4 +1,4 @@
-"""`tbench swebench-pro`: one file per command, each loaded when it is used."""
+"""`tbench swebench-pro`: one module for each section of commands, loaded when it is used."""
 
 from pathlib import Path
 

@@ -1,0 +1,201 @@
+"""`tbench gym`."""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from terminalbench.cli.commands import GROUPS
+from terminalbench.cli.lazy import LazyCommandGroup
+from terminalbench.cli.options import json_option, root_option
+from terminalbench.cli.output import print_json, text_width
+
+if TYPE_CHECKING:
+    from terminalbench.trainer.environments import Environment
+    from terminalbench.trainer.gym import Gym, GymLook
+    from terminalbench.trainer.split import Shares
+
+
+@click.group("gym", cls=LazyCommandGroup, sections=GROUPS["gym"], package=__name__, no_args_is_help=True)
+def command() -> None:
+    """The environments that profiles are trained on, and their split into train, dev and holdout."""
+
+
+def on_project(command: Callable[..., int | None]) -> Any:
+    """`--root` becomes `root`, the folder of the project."""
+
+    @wraps(command)
+    def called(root: Path | None, **rest: Any) -> int | None:
+        from terminalbench.experiments.project import project_root
+
+        return command(root=project_root(Path.cwd() / "any.toml", root), **rest)
+
+    return root_option(called)
+
+
+def on_environment(command: Callable[..., int | None]) -> Any:
+    """The argument ENVIRONMENT and `--root` become `environment` and `gym`."""
+
+    @wraps(command)
+    def called(name: str, root: Path, **rest: Any) -> int | None:
+        from terminalbench.trainer.environments import open_environment
+        from terminalbench.trainer.gym import Gym
+
+        return command(environment=open_environment(name, root), gym=Gym(root), **rest)
+
+    return click.argument("name", metavar="ENVIRONMENT")(on_project(called))
+
+
+@click.command("list")
+@on_project
+@json_option
+def list_command(root: Path, as_json: bool) -> None:
+    """List the environments of the project: shipped suites, SWE-Bench Pro where it was made, experiment files.
+
+    A folder of Harbor tasks and any other suite file is named by its path. Held-out tasks are counted, and so are the
+    looks at them.
+    """
+    from terminalbench.text.table import fitted
+    from terminalbench.trainer.environments import list_environments
+    from terminalbench.trainer.gym import Gym
+    from terminalbench.trainer.split import unit_of
+
+    gym = Gym(root)
+    rows = [["environment", "tasks", "families", "train", "dev", "holdout", "looks", "what"]]
+    told = []
+    for listed in list_environments(root):
+        environment = listed.environment
+        if environment is None:
+            told.append({"environment": listed.name, "problem": listed.problem})
+            rows.append([listed.name, *["-"] * 6, f"not usable: {listed.problem}"])
+            continue
+        split, looks = gym.split(environment), len(gym.looks(environment))
+        numbers = {
+            "tasks": len(environment.tasks),
+            "families": len({unit_of(task) for task in environment.tasks}),
+            "train": len(split.train),
+            "dev": len(split.dev),
+            "holdout": split.held_out,
+            "looks": looks,
+        }
+        told.append({"environment": environment.name, "what": environment.what, **numbers})
+        rows.append([environment.name, *map(str, numbers.values()), environment.what])
+    if as_json:
+        print_json(told)
+    else:
+        click.echo(fitted(rows, (0, 7), text_width()))
+
+
+@click.command("show")
+@on_environment
+@click.option("--holdout", is_flag=True, help="Name the held-out tasks too: a look, which is recorded and counted.")
+@click.option("--reason", metavar="TEXT", help="Why you look at the held-out tasks; needed with --holdout.")
+@json_option
+def show_command(environment: "Environment", gym: "Gym", holdout: bool, reason: str | None, as_json: bool) -> None:
+    """Show an environment: which tasks teach, which measure, and every look at those that are held out."""
+    from terminalbench.trainer.split import SplitPart
+
+    if holdout != (reason is not None):
+        raise click.UsageError("--holdout and --reason go together: each look at held-out tasks has its reason")
+    look = gym.look(environment, by="tbench gym show", reason=reason) if reason is not None else None
+    named = look.tasks if look is not None else ()
+    seen = tuple(task for task in environment.tasks if f"{task.dataset}/{task.id}" in named)
+    split, looks = gym.split(environment), gym.looks(environment)
+    outside = gym.trials_outside(environment, environment.root / "results")
+    parts = {
+        SplitPart.TRAIN: split.train,
+        SplitPart.DEV: split.dev,
+        SplitPart.HOLDOUT: seen,
+        "not split": split.unassigned,
+    }
+    if as_json:
+        print_json(
+            {
+                "environment": environment.name,
+                "what": environment.what,
+                "tasks": len(environment.tasks),
+                "split": split.digest,
+                **{
+                    str(part).replace(" ", "_"): [f"{t.dataset}/{t.id}" for t in tasks] for part, tasks in parts.items()
+                },
+                "held_out": split.held_out,
+                "looks": looks,
+                "trials_outside_looks": outside,
+            }
+        )
+        return
+    from terminalbench.text.numbers import plural
+    from terminalbench.text.table import fitted
+    from terminalbench.trainer.holdout_exposure import outside_line
+
+    click.echo(f"{environment.name}: {environment.what}, {plural(len(environment.tasks), 'task')}")
+    rows = [["task", "part", "family"]]
+    rows += [[task.id, str(part), task.family or "-"] for part, tasks in parts.items() for task in tasks]
+    if len(rows) > 1:
+        click.echo(fitted(rows, (0, 1, 2), text_width()))
+    if split.unassigned:
+        click.echo(f"\nNot split yet: tbench gym split {environment.name}")
+    elif not seen:
+        click.echo(f"\nheld out and sealed: {plural(split.held_out, 'task')}")
+    click.echo(_looks(looks))
+    if (line := outside_line(outside)) is not None:
+        click.echo(line)
+
+
+def _looks(looks: "list[GymLook]") -> str:
+    from terminalbench.text.foreign import printable
+    from terminalbench.text.numbers import moment, plural
+
+    lines = [f"looks at the holdout: {len(looks)}"]
+    for look in looks:
+        through = f"{plural(len(look.tasks), 'task')} of {look.environment}"
+        lines.append(
+            f"  {look.number}  {moment(look.time)}  {printable(look.by)}, {through}\n     {printable(look.reason)}"
+        )
+    return "\n".join(lines)
+
+
+def _shares(_context: click.Context, _option: click.Parameter, given: str) -> "Shares":
+    from terminalbench.trainer.split import Shares
+
+    try:
+        train, dev, holdout = (float(part) for part in given.split("/"))
+    except ValueError:
+        raise click.BadParameter(f'must be three numbers, as 40/40/20; not "{given}"') from None
+    if not min(train, dev, holdout) > 0 or max(train, dev, holdout) == float("inf"):
+        raise click.BadParameter("each part needs a share above 0")
+    return Shares(train, dev, holdout)
+
+
+@click.command("split")
+@on_environment
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Draws which family goes where.")
+@click.option(
+    "--shares",
+    metavar="T/D/H",
+    default="40/40/20",
+    show_default=True,
+    callback=_shares,
+    help="How large train, dev and holdout shall be.",
+)
+@json_option
+def split_command(environment: "Environment", gym: "Gym", seed: int, shares: "Shares", as_json: bool) -> None:
+    """Give every family of an environment its part: train, dev or holdout.
+
+    Families are never cut, and what has a part keeps it: tasks that are added later go to their family, new families to
+    the part that lacks most. The parts hold for the whole project, in every environment.
+    """
+    from terminalbench.text.numbers import plural
+
+    before = gym.split(environment)
+    split = gym.make_split(environment, shares, seed)
+    numbers = {"train": len(split.train), "dev": len(split.dev), "holdout": split.held_out}
+    if as_json:
+        print_json({"environment": environment.name, "split": split.digest, **numbers, "new": len(before.unassigned)})
+        return
+    sizes = ", ".join(f"{part} {plural(count, 'task')}" for part, count in numbers.items())
+    click.echo(f"{environment.name}: {sizes} (split {split.digest})")
+    if not before.unassigned:
+        click.echo("every task had its part already")

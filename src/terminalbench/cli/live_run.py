@@ -1,0 +1,202 @@
+"""`tbench status`, `ctl` and `kill`: what runs now, and how it is steered and ended."""
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from terminalbench.cli.options import PATH, batch_option, json_option, results_option, root_option
+from terminalbench.cli.output import print_json
+from terminalbench.cli.select import BatchChoice, on_batch
+from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, UserError
+
+if TYPE_CHECKING:
+    from terminalbench.runner.kill import LiveProcesses
+
+
+@click.command("status")
+@results_option
+@json_option
+def status_command(results: Path | None, as_json: bool) -> None:
+    """Show what runs now, for this user: batches (this project's first), their processes, how far they are."""
+    from terminalbench.experiments.batch import Batch
+    from terminalbench.lab.select import of_this_project, results_root
+    from terminalbench.live.status import running_batches
+    from terminalbench.text.foreign import printable
+    from terminalbench.text.numbers import NOTHING, cost, duration, moment
+    from terminalbench.text.outcomes import word
+    from terminalbench.text.paths import from_here, typed
+    from terminalbench.text.table import columns
+
+    found = running_batches(results_root(results) if results else None)
+    found.sort(key=lambda status: not of_this_project(Batch(Path(status.batch))))
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo("nothing is running")
+        return
+    rows = [["batch", "state", "pid", "since", "trials", "outcomes", "cost", "left"]]
+    for status in found:
+        outcomes = ", ".join(f"{count} {word(name)}" for name, count in status.outcomes.items()) or NOTHING
+        pid = str(status.runner) if status.runner is not None else "-"
+        spent = cost(status.cost_usd, status.cost_unknown)
+        counts = {"running": status.running, "waiting": status.to_start, "held": status.held}
+        done = f"{status.ended}/{'?' if status.planned is None else status.planned}"
+        trials = ", ".join([done, *(f"{count} {name}" for name, count in counts.items() if count)])
+        since, left = moment(status.since), duration(status.left_sec)
+        rows.append([from_here(status.batch), status.state, pid, since, trials, outcomes, spent, left])
+    click.echo(columns(rows, left=range(8)))
+    for status in found:
+        for line in status.lines:
+            click.echo(f"{from_here(status.batch)}: {printable(line)}")
+    for folder, line in _nights([Path(status.batch) for status in found]).items():
+        click.echo(f"night {from_here(folder)}: {printable(line)} (tbench watch {typed(folder)})")
+
+
+def _nights(batches: list[Path]) -> dict[Path, str]:
+    """The nights that running batches belong to, each in a line."""
+    from terminalbench.overnight.folder import NightFolder
+    from terminalbench.watch.night import total_line
+    from terminalbench.watch.night_feed import NightFeed
+
+    found = {}
+    for folder in dict.fromkeys(batch.parents[2] for batch in batches):
+        if all(file.is_file() for file in (NightFolder(folder).config_json, NightFolder(folder).state_json)):
+            feed = NightFeed(NightFolder(folder))
+            feed.poll()
+            found[folder] = total_line(feed)
+    return found
+
+
+_ACTIONS = ("pause", "resume", "set", "requeue", "cancel")
+_BY_HAND = "by hand, without a reason"
+_PARALLEL = re.compile(r"parallel=(\d{1,6})")
+
+
+@click.command("ctl")
+@click.argument("action", type=click.Choice(_ACTIONS))
+@click.argument("targets", nargs=-1, metavar="[parallel=N] [PROFILE|TRIAL]...")
+@click.option("--reason", help="Why. It is recorded with the change. May be left out on a terminal only.")
+@click.option(
+    "--in",
+    "target",
+    type=PATH,
+    metavar="EXPERIMENT.toml|BATCH",
+    help="Which batch. Default: the one that runs, in this project before elsewhere.",
+)
+@batch_option
+@click.option("--gate", type=PATH, metavar="FILE", help="All batches that share this gate.")
+@results_option
+@root_option
+def ctl_command(
+    action: str,
+    targets: tuple[str, ...],
+    reason: str | None,
+    target: Path | None,
+    batch: int | None,
+    gate: Path | None,
+    results: Path | None,
+    root: Path | None,
+) -> None:
+    """Steer a live run: pause and resume profiles, run fewer or more trials at once, cancel or requeue.
+
+    \b
+    tbench ctl pause haiku --reason "quota"      no new trial of the profile starts
+    tbench ctl resume haiku --reason "new day"   they start again; without a name: all profiles
+    tbench ctl set parallel=8 --reason "quota"   so many trials at once in each profile, or in those named
+    tbench ctl requeue fix-git__a1b --reason x   end a running trial and run it again
+    tbench ctl cancel sonnet --reason "wrong"    end running trials, start no others
+
+    cancel and requeue wait until the trials have ended, and say how. A trial is cancelled twice, 30 s apart; when it
+    ignores both, its Harbor process is ended and the other trials of that process run in another.
+    With --gate it is said to all batches that share that gate, waited for in each of them, and said to those that
+    start later.
+    tbench resume runs later what was cancelled. Every change is an event of the batch, with its reason.
+    """
+    from terminalbench.cli.select import batch_to_steer
+    from terminalbench.runner.control import ControlOrder, await_end, give, give_to_all
+
+    value = None
+    if action == "set":
+        match = _PARALLEL.fullmatch(targets[0]) if targets else None
+        if match is None:
+            raise UserError("tbench ctl set: the only thing to set is parallel=N, as in: tbench ctl set parallel=1")
+        value, targets = int(match[1]), targets[1:]
+    if reason is None:
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "Missing option '--reason': say why, it is recorded (on a terminal it may be left out)"
+            )
+        reason = _BY_HAND
+    if not reason.strip():
+        raise UserError("--reason is empty; say why, it is recorded")
+    order = ControlOrder(action, targets, reason.strip(), value)
+    if gate is not None:
+        if target is not None or batch is not None:
+            raise UserError("--gate is for all batches that share it; --in and --batch do not go with it")
+        place, given = gate, give_to_all(gate.absolute(), order)
+    else:
+        found = batch_to_steer(BatchChoice(target, batch, results, root))
+        place, given = found.folder, give(found, order)
+    names = ", ".join("all profiles" if name == "*" else name for name in given.targets)
+    click.echo(f"{action}{f' parallel={value}' if value else ''}: {names} ({place})")
+    for trial, outcome in await_end(given):
+        click.echo(f"{trial} has ended: {outcome}" if outcome else f"{trial} has not ended yet: tbench status shows it")
+
+
+@click.command("kill")
+@click.option(
+    "--all", "everything", is_flag=True, help="Every running batch of this user; with --results, of that folder."
+)
+@click.option(
+    "--all-containers", is_flag=True, help="Also every running Docker container on this host, whoever's it is."
+)
+@click.option("--yes", is_flag=True, help="Do it. Without this, only list what would be ended.")
+@on_batch
+def kill_command(where: BatchChoice, everything: bool, all_containers: bool, yes: bool) -> int:
+    """End the processes and containers of a running batch: gracefully, then hard, then verify.
+
+    Without a target: the batch that runs in the results folder. Acts only on what was recorded when it was started,
+    and on this user's processes. Afterwards the batch can be resumed. Exit code 0: nothing of it runs any more
+    (verified); 1: something is left, or could not be looked at; 2: something runs and --yes was not given.
+    """
+    from terminalbench.cli.select import batches_to_end
+    from terminalbench.runner.kill import end, find
+
+    batches = batches_to_end(where, everything=everything)
+    found = find(batches, all_containers=all_containers)
+    _tell(found)
+    if not found:
+        if found.clear:
+            click.echo("nothing is running")
+        return EXIT_OK if found.clear else EXIT_FAILURE
+    if not yes:
+        click.echo("nothing was ended; add --yes to end these", err=True)
+        return EXIT_USAGE
+    left = end(batches, found, all_containers=all_containers)
+    if not left.clear:
+        click.echo("still there or not known:", err=True)
+        _tell(left, err=True)
+        return EXIT_FAILURE
+    click.echo("ended; nothing of it runs any more")
+    return EXIT_OK
+
+
+def _tell(found: "LiveProcesses", *, err: bool = False) -> None:
+    """List what runs: ours to standard output, what is left alone or unknown to standard error."""
+    from terminalbench.text.paths import from_here
+
+    for process in found.processes:
+        since = process.worker.started_at[:16].replace("T", " ")
+        job = f"  {process.worker.job}" if process.worker.job else ""
+        click.echo(f"{process.kind} {process.shown}  since {since}  {from_here(process.batch)}{job}", err=err)
+    for container in found.containers:
+        click.echo(f"container {container.id[:12]}  {container.project}", err=err)
+    for process in found.strangers:
+        whose = f"user {process.user}" if process.user is not None else "another user"
+        click.echo(f"left alone: {process.kind} {process.shown} belongs to {whose}  {process.batch}", err=True)
+    if found.unknown is not None:
+        click.echo(f"containers could not be looked at: {found.unknown}", err=True)

@@ -1,0 +1,50 @@
+"""`tbench models`."""
+
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.commands import GROUPS
+from terminalbench.cli.lazy import LazyCommandGroup
+from terminalbench.cli.options import json_option
+from terminalbench.cli.output import print_json
+from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
+
+
+@click.group("models", cls=LazyCommandGroup, sections=GROUPS["models"], package=__name__, no_args_is_help=True)
+def command() -> None:
+    """The models that can be asked, by the names that profiles, judges and nights give them."""
+
+
+@click.command("check")
+@click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
+@json_option
+def check_command(specs: tuple[str, ...], as_json: bool) -> int:
+    """Ask models something short: whether each answers, how fast, and whether it calls tools.
+
+    \b
+    SPEC is a model as a judge or a profile names it:
+      local:FILE.gguf[,num_ctx=N]   a file of this machine (extra local-model)
+      ollama:NAME:TAG               a model of an Ollama server
+      claude-code[:NAME]            the Claude Code CLI
+      PROVIDER/NAME                 any LiteLLM name
+
+    Keys come from the environment and from experiments/.env of the project, which wins. A model that is billed bills
+    the two or three questions. Exit code 1: one does not answer; 2: it is not there, or its key or extra is missing.
+    """
+    import os
+
+    from terminalbench.llm.check import check_model
+    from terminalbench.overnight.models import model_environment
+
+    os.environ.update(model_environment(Path.cwd()))
+    reports = []
+    for spec in specs:
+        report = check_model(spec)
+        reports.append(report)
+        if not as_json:
+            click.echo("\n".join(report.lines()), err=report.problem is not None)
+    if as_json:
+        print_json(reports)
+    codes = {report.exit_code for report in reports}
+    return EXIT_USAGE if EXIT_USAGE in codes else EXIT_FAILURE if EXIT_FAILURE in codes else EXIT_OK

@@ -1,0 +1,216 @@
+"""`tbench swebench-pro experiment`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from terminalbench.cli.options import PATH
+from terminalbench.cli.swebench_pro.options import (
+    executor_option,
+    instance_picks,
+    log_file_option,
+    output_dir_option,
+    picks_of,
+)
+from terminalbench.errors import EXIT_OK, UserError
+
+if TYPE_CHECKING:
+    from terminalbench.swebench_pro.instances import Picks, TaskInstance
+    from terminalbench.swebench_pro.output import Output
+
+
+_MODEL = "moonshotai/kimi-k2-0905"
+
+
+@click.command("experiment")
+@click.option(
+    "--arms",
+    default="singleshot,s1_direct,s1_tdd",
+    show_default=True,
+    metavar="ARM[,ARM]",
+    help="Workflows (shipped, or .toml files), agents, command:PROGRAM, FILE.toml:PROFILE of an experiment file.",
+)
+@click.option("--model", default=_MODEL, show_default=True, help="The model, as its provider names it.")
+@click.option("--provider", metavar="NAME", help="ollama, openrouter, huggingface, openai, ...")
+@click.option("--base-url", metavar="URL", help="Where its server is. One of your own needs no key.")
+@click.option(
+    "--tasks",
+    default="swebench-pro",
+    show_default=True,
+    metavar="DIR|FILE|hf:REVISION",
+    help="Folder of instance tasks; or rows, of which tasks are made first (with --evaluator).",
+)
+@click.option("--evaluator", type=PATH, metavar="CHECKOUT", help="Checkout of the official evaluator, with rows.")
+@click.option("--split", default="test", show_default=True, help="Split of the dataset, with hf:REVISION.")
+@instance_picks
+@click.option(
+    "--max-workers", type=click.IntRange(min=1), default=1, show_default=True, help="Trials at once, over all arms."
+)
+@output_dir_option
+@click.option("--attempts", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each pair.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with the experiment of the output folder, if it holds one; with more instances, arms or attempts, too.",
+)
+@click.option(
+    "--retry-errors",
+    is_flag=False,
+    flag_value="all",
+    metavar="[CLASS]",
+    help="Also run again what ended by an error, as in tbench resume. Implies --resume.",
+)
+@click.option("--evaluate", is_flag=True, help="Evaluate the predictions once more, on their own, and draw the charts.")
+@click.option(
+    "--eval-max-workers", type=click.IntRange(min=1), default=4, show_default=True, help="Trials at once then."
+)
+@click.option("--watch", is_flag=True, help="Show a table of the arms, live; not on a terminal, a line a trial.")
+@click.option(
+    "--trial-timeout", type=click.FloatRange(min=1), metavar="SEC", help="Time limit of the agent in a trial."
+)
+@click.option(
+    "--price", metavar="IN,OUT[,CACHED]", help="What the model costs, in USD per million tokens; 0 for yours."
+)
+@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Budget of all trials.")
+@click.option(
+    "--container-env", help="Where trials run: docker, local, or as in [run]; docker if it is installed, else local."
+)
+@executor_option
+@log_file_option
+def experiment_command(
+    arms: str,
+    tasks: str,
+    output_dir: Path,
+    resume: bool,
+    retry_errors: str | None,
+    evaluate: bool,
+    eval_max_workers: int,
+    watch: bool,
+    log_file: Path | None,
+    **given: Any,
+) -> int:
+    """Run arms on instances: each arm a profile, each instance a task, in one batch.
+
+    An arm is a guarded workflow or any agent. Writes an experiment file into the output folder and runs it;
+    results.jsonl, traces/, artifact_dags/ and predictions/ beside it grow as trials end. A key is taken from
+    LLM_API_KEY, or from the provider's own variable; it is never an argument and never written. Exit codes are those of
+    tbench run.
+    """
+    from terminalbench.cli.run import show_end
+    from terminalbench.cli.swebench_pro.teller import ArmTeller
+    from terminalbench.experiments.environments import usual_environment
+    from terminalbench.report.run_end import ResumeWords
+    from terminalbench.swebench_pro.arms import ArmModel, price_of
+    from terminalbench.swebench_pro.experiment import ExperimentRequest, run_experiment
+    from terminalbench.swebench_pro.output import Output
+    from terminalbench.text.paths import typed
+
+    given["container_env"] = given["container_env"] or usual_environment()
+    names = tuple(filter(None, (arm.strip() for arm in arms.split(","))))
+    if not names:
+        raise UserError("--arms names nothing", hint="as in --arms singleshot,s1_tdd")
+    output = Output(output_dir)
+    folder, instances = _instances(tasks, output, given)
+    wanted = ExperimentRequest(
+        arms=names,
+        instances=instances,
+        tasks=folder,
+        asked=ArmModel(
+            model=given["model"],
+            provider=given["provider"],
+            base_url=given["base_url"] or None,
+            price=price_of(given["price"]) if given["price"] else None,
+        ),
+        attempts=given["attempts"],
+        max_workers=given["max_workers"],
+        trial_timeout_sec=given["trial_timeout"],
+        max_cost_usd=given["max_cost"],
+        container_env=given["container_env"],
+        executor=given["executor"],
+    )
+    with ArmTeller(watch=watch, log_file=log_file) as teller:
+        teller.say("checking arms, instances and environment ...")
+        done = run_experiment(
+            wanted,
+            output,
+            going_on=resume or retry_errors is not None,
+            retry_errors=retry_errors,
+            listener=teller.listener(),
+        )
+        teller.done()
+    again = "this command with"
+    ways = ResumeWords(f"{again} --resume", f"{again} --retry-errors", f"{again} --resume and a higher --max-cost")
+    code = show_end(done.ended, as_json=False, watched=watch, ways=ways)
+    click.echo(f"results: {typed(done.projected.results)}")
+    click.echo(f"why runs failed: tbench swebench-pro analyze-errors --results {typed(done.projected.results)}")
+    if evaluate and not done.ended.interrupted:
+        judged = _evaluate(output, folder, eval_max_workers, given["container_env"])
+        return code if code != EXIT_OK else judged
+    return code
+
+
+def _instances(tasks: str, output: "Output", given: dict[str, Any]) -> "tuple[Path, tuple[TaskInstance, ...]]":
+    """The folder of tasks, made of rows where those are named, and the instances that are wanted of it."""
+    from terminalbench.swebench_pro.instances import read_folder, select
+
+    folder, picks = Path(tasks), picks_of(given)
+    if tasks.startswith("hf:") or folder.is_file():
+        if given["evaluator"] is None:
+            raise UserError("rows become tasks by a checkout of the official evaluator", hint="--evaluator CHECKOUT")
+        folder, ids = _converted(tasks, output.folder / "tasks", given, picks)
+        return folder, tuple(one for one in read_folder(folder) if one.instance_id in ids)
+    if given["split"] != "test" or given["evaluator"] is not None:
+        raise UserError("--split and --evaluator go with rows (a file, hf:REVISION); a folder of tasks is what it is")
+    if not folder.is_dir():
+        make = f"tbench swebench-pro tasks FILE|hf:REVISION -o {tasks} --evaluator CHECKOUT"
+        raise UserError(
+            "there is no such folder of tasks", where=tasks, hint=f"make it: {make}; or name it: --tasks DIR"
+        )
+    return folder, tuple(select(read_folder(folder), picks))
+
+
+def _converted(rows: str, folder: Path, given: dict[str, Any], picks: "Picks") -> tuple[Path, set[str]]:
+    """Make tasks of the rows that are picked. Those that are there stay: what a run was planned with is not changed."""
+    from terminalbench.swebench_pro.convert import TaskSettings, convert
+    from terminalbench.swebench_pro.dataset import read_rows
+    from terminalbench.swebench_pro.evaluator import Checkout
+    from terminalbench.swebench_pro.instances import select
+
+    read = read_rows(rows, given["split"])
+    picked = select(read.instances, picks)
+    new = [one for one in picked if not (folder / one.instance_id).is_dir()]
+    if new or not folder.is_dir():
+        for row in convert(read, new, Checkout.at(given["evaluator"]), folder, TaskSettings()).refused:
+            click.echo(f"refused: {row}", err=True)
+    return folder, {one.instance_id for one in picked}
+
+
+def _evaluate(output: "Output", tasks: Path, workers: int, container_env: str) -> int:
+    """Judge the predictions on their own, then draw the charts."""
+    from terminalbench.cli.swebench_pro import command as group
+    from terminalbench.cli.swebench_pro.results import draw
+    from terminalbench.swebench_pro.rows import RESULTS
+    from terminalbench.swebench_pro.runs import PREDICTIONS
+
+    context = click.get_current_context()
+    evaluate = group.get_command(context, "evaluate")
+    if evaluate is None:
+        raise UserError("no command evaluates predictions here")
+    code = context.invoke(
+        evaluate,
+        predictions_dir=output.folder / PREDICTIONS,
+        tasks=tasks,
+        arms=(),
+        eval_mode="local",
+        max_workers=workers,
+        timeout=None,
+        container_env=container_env,
+        evaluator=None,
+        evaluator_python=None,
+        shard=None,
+        executor=None,
+        as_json=False,
+    )
+    draw(output.folder / RESULTS, output.folder)
+    return code

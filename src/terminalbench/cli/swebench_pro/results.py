@@ -1,0 +1,305 @@
+"""`tbench swebench-pro evaluate`, `analyze-errors`, `visualize`, `import` and `project`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from terminalbench.cli.options import PATH, json_option
+from terminalbench.cli.output import print_json, text_width
+from terminalbench.cli.swebench_pro.options import executor_option, results_file_option, shard_option
+from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
+
+if TYPE_CHECKING:
+    from terminalbench.swebench_pro.evaluate import EvaluationResult
+    from terminalbench.swebench_pro.instances import TaskInstance
+    from terminalbench.swebench_pro.predictions import Predictions
+
+
+@click.command("evaluate")
+@click.option(
+    "--predictions-dir",
+    type=PATH,
+    required=True,
+    metavar="DIR",
+    help="Folder with one file of predictions for each arm.",
+)
+@click.option("--tasks", type=PATH, required=True, metavar="DIR", help="Folder of the instances' tasks.")
+@click.option("--arms", multiple=True, metavar="NAME[,NAME]", help="Only these files, named without their ending.")
+@click.option(
+    "--eval-mode",
+    type=click.Choice(["local", "official"]),
+    default="local",
+    show_default=True,
+    help="As a batch of the bench, or by the official evaluator.",
+)
+@click.option("--max-workers", type=click.IntRange(min=1), default=4, show_default=True, help="Instances at once.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    metavar="SEC",
+    help="local: for the tests of an instance, instead of what its task says. official: for a whole arm.",
+)
+@click.option(
+    "--container-env", metavar="NAME", help="local: where the trials run; in Docker if it is installed, else local."
+)
+@click.option("--evaluator", type=PATH, metavar="CHECKOUT", help="official: checkout of the evaluator.")
+@click.option("--evaluator-python", metavar="PROGRAM", help="official: a Python that has what the evaluator needs.")
+@shard_option
+@executor_option
+@json_option
+def evaluate_command(
+    predictions_dir: Path,
+    tasks: Path,
+    arms: tuple[str, ...],
+    eval_mode: str,
+    max_workers: int,
+    timeout: float | None,
+    container_env: str | None,
+    evaluator: Path | None,
+    evaluator_python: str | None,
+    shard: tuple[int, int] | None,
+    executor: str | None,
+    as_json: bool,
+) -> int:
+    """Judge patches on the tests of their instances: resolved, unresolved, or an error of the evaluation.
+
+    Any file of predictions will do, ours or a stranger's. The verdicts are in evaluation/resolved.json of the folder,
+    by instance and arm; the batch with its trials is beside it. Run again, it goes on where it ended: a verdict on the
+    same patch stays, an error is tried again. Exit code 3: some have no verdict.
+    """
+    from terminalbench.experiments.environments import usual_environment
+    from terminalbench.swebench_pro.dataset import parts_of
+    from terminalbench.swebench_pro.instances import Picks, read_folder, select
+    from terminalbench.swebench_pro.predictions import find, read
+
+    every = read_folder(tasks)
+    instances = select(every, Picks(shard=shard))
+    known, wanted = ({one.instance_id for one in found} for found in (every, instances))
+    given = [read(file, known).only(wanted) for file in find(predictions_dir, parts_of(arms))]
+    for arm in given:
+        _tell(arm)
+    if eval_mode == "local":
+        done = _local(
+            given,
+            instances,
+            predictions_dir,
+            (container_env or usual_environment(), max_workers, timeout, executor),
+            quiet=as_json,
+        )
+    else:
+        if evaluator is None:
+            raise UserError("--eval-mode official needs a checkout of the evaluator: --evaluator CHECKOUT")
+        done = _official(given, instances, predictions_dir, evaluator, (evaluator_python, max_workers, timeout))
+    _show(done, given, as_json=as_json)
+    if done.interrupted:
+        return EXIT_INTERRUPTED
+    complete = all(one.resolved is not None for one in done.verdicts)
+    return EXIT_OK if complete and len(done.verdicts) == sum(len(arm.patches) for arm in given) else EXIT_INCOMPLETE
+
+
+def _tell(arm: "Predictions") -> None:
+    """Say what a file has too much or too little of."""
+    from terminalbench.text.foreign import printable
+    from terminalbench.text.numbers import plural, some
+
+    for noun, what, ids in (
+        ("prediction", "of no such instance", arm.unknown),
+        ("instance", "predicted twice, of which the last counts", arm.duplicates),
+        ("prediction", "with an empty patch", arm.empty),
+        ("instance", "without a prediction", arm.missing),
+    ):
+        if ids:
+            click.echo(printable(f"{arm.arm}: {plural(len(ids), noun)} {what}: {some(list(ids), 3)}"), err=True)
+
+
+def _local(
+    given: "Sequence[Predictions]",
+    instances: "Sequence[TaskInstance]",
+    folder: Path,
+    how: tuple[str, int, float | None, str | None],
+    *,
+    quiet: bool,
+) -> "EvaluationResult":
+    from terminalbench.cli.progress import RunTeller
+    from terminalbench.swebench_pro.evaluate import FOLDER, LocalEvaluation, evaluate_local
+
+    teller = RunTeller(quiet=quiet)
+    with teller:
+        listener = teller.listener("evaluating {trials} in batch {number} ({place})")
+        done = evaluate_local(given, instances, folder / FOLDER, LocalEvaluation(*how), listener)
+    teller.done()
+    return done
+
+
+def _official(
+    given: "Sequence[Predictions]",
+    instances: "Sequence[TaskInstance]",
+    folder: Path,
+    evaluator: Path,
+    how: tuple[str | None, int, float | None],
+) -> "EvaluationResult":
+    import sys
+
+    from terminalbench.swebench_pro.evaluate import FOLDER, evaluate_official
+    from terminalbench.swebench_pro.evaluator import Checkout
+    from terminalbench.swebench_pro.official import EvaluatorSettings
+
+    python, workers, timeout = how
+    drive = EvaluatorSettings(python or sys.executable, workers, timeout)
+    return evaluate_official(given, instances, folder / FOLDER, Checkout.at(evaluator), drive)
+
+
+def _show(done: "EvaluationResult", given: "Sequence[Predictions]", *, as_json: bool) -> None:
+    from terminalbench.swebench_pro.verdicts import count
+    from terminalbench.text.foreign import printable
+    from terminalbench.text.numbers import NOTHING
+    from terminalbench.text.paths import from_here
+    from terminalbench.text.table import fitted
+
+    counts = {arm.arm: count(one for one in done.verdicts if one.arm == arm.arm) for arm in given}
+    for problem in done.problems:
+        click.echo(printable(problem), err=True)
+    if as_json:
+        told = {arm.arm: {k: getattr(arm, k) for k in ("unknown", "duplicates", "empty", "missing")} for arm in given}
+        document = {"arms": counts, "predictions": told, "verdicts": done.verdicts, "file": done.file}
+        print_json({**document, "batches": done.batches})
+        return
+    suspect = any(found.suspect for found in counts.values())
+    rows = [["arm", "resolved", "unresolved", "not applied", "errors", "missing", *(["suspect"] if suspect else [])]]
+    for arm in given:
+        found = counts[arm.arm]
+        numbers = [found.resolved, found.unresolved, found.not_applied, found.eval_error, len(arm.missing)]
+        numbers += [found.suspect] if suspect else []
+        rows.append([arm.arm, *(NOTHING if number is None else f"{number:,}" for number in numbers)])
+    click.echo(fitted(rows, (0,), text_width()))
+    for one in done.verdicts:
+        if one.reason is not None:
+            click.echo(printable(f"{one.arm}: {one.instance_id}: {one.reason}"), err=True)
+        if one.suspect:
+            click.echo(printable(f"{one.arm}: {one.instance_id}: suspect: {', '.join(one.suspect)}"), err=True)
+    places = [f"verdicts: {from_here(done.file)}", *(f"batch: {from_here(one)}" for one in done.batches)]
+    click.echo("\n".join(["", *places]))
+
+
+@click.command("analyze-errors")
+@results_file_option
+@click.option("--output-dir", type=PATH, metavar="DIR", help="Where to write. Default: the folder of the results.")
+@click.option(
+    "--traces/--no-traces", default=True, show_default=True, help="Read the traces too: retries and escalations."
+)
+def analyze_errors_command(results: Path, output_dir: Path | None, traces: bool) -> int:
+    """Say why runs did not resolve their instance: by arm and final guard, with every retry and escalation.
+
+    Writes final_error_analysis_<time>.md and final_errors_<time>.json; the last of each is also called latest. Results
+    of AtomicGuard are read too.
+    """
+    from datetime import UTC, datetime
+
+    from terminalbench.swebench_pro.error_analysis import analyze
+    from terminalbench.swebench_pro.error_report import summary, write
+    from terminalbench.text.paths import typed
+
+    found = analyze(results, traces=traces)
+    written = write(found, output_dir or results.parent, datetime.now(UTC))
+    for line in summary(found):
+        click.echo(line)
+    click.echo(f"\nreport: {typed(written.report)}\nfor programs: {typed(written.errors)}")
+    return EXIT_OK
+
+
+@click.command("visualize")
+@results_file_option
+@click.option("--resolved", type=PATH, metavar="FILE", help="Verdicts of an evaluation (resolved.json), taken instead.")
+@click.option("--output-dir", type=PATH, metavar="DIR", help="Where charts/ is written. Default: beside the results.")
+def visualize_command(results: Path, resolved: Path | None, output_dir: Path | None) -> int:
+    """Draw results: pass rates with intervals, cost, tokens per step, wall time, outcomes, paired effects.
+
+    Writes charts/*.svg and charts/index.html, which needs nothing else. Statistics and denominators are those of tbench
+    compare; an arm that sees the hidden verdict is left out.
+    """
+    draw(results, output_dir or results.parent, resolved)
+    return EXIT_OK
+
+
+def draw(results: Path, output: Path, resolved: Path | None = None) -> None:
+    """Write the charts of a results file below a folder, and say where."""
+    from terminalbench.swebench_pro.rows import read_results
+    from terminalbench.swebench_pro.visualize import FOLDER, make_charts, with_verdicts, write
+    from terminalbench.text.paths import typed
+
+    found = read_results(results)
+    charts = make_charts(with_verdicts(found.rows, resolved), found.bad_lines)
+    for note in charts.notes:
+        click.echo(note, err=True)
+    page = write(charts, output / FOLDER, str(results))
+    for contrast in charts.comparison.contrasts:
+        click.echo(contrast.sentence)
+    click.echo(f"charts: {typed(page)}")
+
+
+@click.command("import")
+@click.argument("folder", type=PATH, metavar="DIR")
+@click.option("--output-dir", type=PATH, required=True, metavar="DIR", help="Where to write; not the folder itself.")
+def import_command(folder: Path, output_dir: Path) -> int:
+    """Read results of AtomicGuard (results.jsonl, artifact_dags/) and write them as ours.
+
+    analyze-errors and visualize read what is written. Tokens are summed over all artifacts, rejected ones too; a run
+    that left no patch is a failure, whatever its row says.
+    """
+    from terminalbench.swebench_pro.legacy import read_legacy
+    from terminalbench.swebench_pro.projections import write
+    from terminalbench.text.numbers import plural, tokens
+    from terminalbench.text.paths import typed
+
+    if output_dir.resolve() == folder.resolve():
+        raise UserError("the folder itself is left as it is", where=str(folder), hint="name another --output-dir")
+    found = read_legacy(folder)
+    made = write(found.sources, output_dir)
+    click.echo(f"{plural(made.rows, 'run')}, {plural(made.traces, 'graph')}: {typed(made.results)}")
+    if found.tokens_in_rows != found.tokens_in_artifacts:
+        click.echo(f"tokens: {tokens(found.tokens_in_rows)} in the rows, {tokens(found.tokens_in_artifacts)} in all")
+    if found.failed_as_success:
+        click.echo(f"failures that their rows do not call so: {found.failed_as_success}")
+    for what, many in (("line", found.bad_lines), ("artifact", found.bad_objects)):
+        if many:
+            click.echo(f"{plural(many, what)} could not be read", err=True)
+    return EXIT_OK
+
+
+@click.command("project")
+@click.argument("batches", nargs=-1, required=True, metavar="DIR|BATCH...")
+@click.option("--output-dir", type=PATH, metavar="DIR", help="Where to write. Default: DIR, of an experiment's output.")
+@click.option(
+    "--submission", type=PATH, metavar="DIR", help="Also write a folder for each arm as the official runs have it."
+)
+def project_command(batches: tuple[str, ...], output_dir: Path | None, submission: Path | None) -> int:
+    """Write results.jsonl, traces/, artifact_dags/ and predictions/ again, from batches.
+
+    DIR is the output folder of tbench swebench-pro experiment; a batch is named as for tbench compare. Several are
+    merged, the shards of an experiment too, with the verdicts of their evaluations. Nothing reads what is written here
+    to run: delete it at any time.
+    """
+    from terminalbench.swebench_pro.output import batches_of
+    from terminalbench.swebench_pro.predictions import write_submission
+    from terminalbench.swebench_pro.projections import project
+    from terminalbench.swebench_pro.rows import read_results
+    from terminalbench.swebench_pro.verdicts import merge_evaluations
+    from terminalbench.text.numbers import plural
+    from terminalbench.text.paths import typed
+
+    found, output = batches_of(batches, output_dir)
+    made = project(found, output)
+    click.echo(f"{plural(made.rows, 'run')}, {plural(made.traces, 'trace')}: {typed(made.results)}")
+    for path in made.predictions:
+        click.echo(f"predictions: {typed(path)}")
+    verdicts = merge_evaluations([Path(name) for name in batches], output)
+    if verdicts is not None:
+        click.echo(f"verdicts: {typed(verdicts)}")
+    if submission is not None:
+        for told in write_submission(read_results(made.results).rows, submission):
+            click.echo(
+                f"submission: {typed(told.folder)}: {told.verdicts} of {plural(told.runs, 'run')} with a verdict"
+            )
+    return EXIT_OK

@@ -1,0 +1,181 @@
+"""`tbench import`, `export` and `query`: results of other tools as batches, and batches as tables."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from terminalbench.cli.line import working
+from terminalbench.cli.options import PATH, json_option, reading_options, results_option
+from terminalbench.cli.output import print_json
+from terminalbench.cli.select import BatchChoice, on_batch
+from terminalbench.errors import UserError
+from terminalbench.lab.select import results_root
+from terminalbench.text.foreign import flat
+from terminalbench.text.numbers import plural
+
+if TYPE_CHECKING:
+    from terminalbench.formats.row import ReadOptions
+
+
+@click.command("import")
+@click.argument("source", type=PATH, metavar="FILE|FOLDER")
+@click.option("--name", metavar="NAME", help="What to call it in the results folder. Default: as the file.")
+@click.option("--profile", metavar="NAME", help="The profile of all its rows. Default: as the file tells.")
+@click.option("--copy", is_flag=True, help="Copy the files that are read beside the batch. Default: name their place.")
+@click.option("--update", is_flag=True, help="Take a source that has changed as it is now, in place of what it was.")
+@reading_options
+@results_option
+@json_option
+@working
+def import_command(
+    source: Path,
+    name: str | None,
+    copy: bool,
+    update: bool,
+    reading: "ReadOptions",
+    results: Path | None,
+    as_json: bool,
+) -> None:
+    """Make a batch of results that another tool wrote: list, compare, report, view and query them like any other.
+
+    Recognised by content: tables (CSV, JSONL, Parquet), Terminal-Bench 1, Harbor jobs, SWE-bench and SWE-Bench Pro,
+    Inspect logs, promptfoo, JUnit XML. docs/import.md has an example of each.
+    """
+    from terminalbench.lab.imports import ImportRequest, ImportState, import_results
+    from terminalbench.text.foreign import printable
+    from terminalbench.text.numbers import plural
+    from terminalbench.text.paths import from_here, typed
+
+    made = import_results(source, results, ImportRequest(reading=reading, name=name, copy=copy, update=update))
+    record = made.record
+    if as_json:
+        told = {"batch": made.batch.folder, "state": made.state, "difference": made.difference, "imported": record}
+        print_json(told)
+        return
+    place = from_here(made.batch.folder)
+    profiles, tasks = len(made.plan.jobs), len({task.ref for job in made.plan.jobs for task in job.tasks})
+    held = f"{plural(record.rows, 'trial')} of {plural(profiles, 'profile')} on {plural(tasks, 'task')}"
+    if made.state is ImportState.SAME:
+        click.echo(f"{printable(place)}: imported before, on {record.at[:10]}; nothing changed")
+    else:
+        changed = f", {made.difference}" if made.difference else ""
+        click.echo(f"{printable(place)}: {record.format}, {held}{changed}")
+    for count, cause in ((count, cause) for cause, count in record.rejected.items()):
+        click.echo(f"  not used: {count}, {printable(cause)}")
+    for note in record.notes:
+        click.echo(f"  {printable(note)}")
+    click.echo(f"tbench compare {typed(Path(place))}")
+
+
+FORMATS = ("csv", "json", "parquet", "junit")
+_ENDINGS: dict[str, Any] = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".xml": "junit"}
+
+
+@click.command("export")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="How to write it. Default: as FILE ends, else csv.")
+@click.option(
+    "--table", type=click.Choice(("trials", "findings")), default="trials", show_default=True, help="What to write."
+)
+@click.option("--all", "everything", is_flag=True, help="Every batch of the results folder.")
+@click.option("--output", "-o", type=PATH, metavar="FILE", help="Default: standard output.")
+@on_batch
+@working
+def export_command(where: BatchChoice, form: Any, table: str, everything: bool, output: Path | None) -> None:
+    """Write the trials of a batch for other programs: a row a planned trial, and a row a try that was superseded.
+
+    In JUnit XML a profile is a suite; what was not measured is an error or skipped, never a failure. Parquet needs the
+    extra "dataframes".
+    """
+    from terminalbench.cli.select import one_batch
+    from terminalbench.files import write_bytes
+    from terminalbench.index.places import ForeignJobs
+    from terminalbench.lab.select import results_root
+    from terminalbench.live.status import open_results
+    from terminalbench.report.export import encode_table, export_trials
+    from terminalbench.text.foreign import printable_json
+
+    ending = output.suffix.lower() if output is not None else ""
+    form = form or _ENDINGS.get(ending, "csv")
+    if _ENDINGS.get(ending, form) != form:
+        raise UserError(f"{output} would hold {form}", hint="give it another ending, or leave out --format")
+    if output is not None and not output.resolve().parent.is_dir():
+        raise UserError("there is no such folder", where=str(output.parent), hint="make it first")
+    if form == "parquet" and output is None:
+        raise UserError("parquet is binary", hint="name a file with -o")
+    if form == "junit" and table != "trials":
+        raise UserError("JUnit XML holds trials, not findings", hint="--format csv, json or parquet")
+    key: str | None = None
+    if everything:
+        where.refuse_name()
+        folder = results_root(where.results)
+    else:
+        found = one_batch(where, foreign=True).batch
+        folder = found.folder / found.only[0] if isinstance(found, ForeignJobs) and found.only else found.results_root
+        key = found.folder.relative_to(found.results_root).as_posix()
+    opened = open_results(folder)
+    data = export_trials(opened, [key], form) if table == "trials" else encode_table(opened.findings(key), form)
+    if output is None:
+        click.echo(printable_json(data.decode()) if form == "json" else data.decode(), nl=False)
+    else:
+        write_bytes(output.resolve(), data)
+        click.echo(f"{output}", err=True)
+
+
+_CELL = 80
+
+
+@click.command("query")
+@click.argument("sql")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--limit", type=click.IntRange(min=0), default=1000, show_default=True, help="Most rows; 0: all.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SEC",
+    help="End it after so many seconds; 0: never.",
+)
+@results_option
+@json_option
+@working
+def query_command(sql: str, as_csv: bool, limit: int, timeout: float, results: Path | None, as_json: bool) -> None:
+    """Ask the index of all batches a question in SQL. It can only read.
+
+    Tables: batches, trials, findings (see docs/results.md). For example
+    "SELECT profile, avg(cost_usd) FROM trials GROUP BY profile".
+    """
+    from terminalbench.index.scan import scan_all
+    from terminalbench.index.sql import ask
+    from terminalbench.report.export import csv_bytes
+    from terminalbench.text.foreign import printable
+    from terminalbench.text.table import columns
+
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json exclude each other")
+    root = results_root(results)
+    scan_all(root)
+    answer = ask(root, sql, limit or None, timeout or None)
+    if as_json:
+        records = [{name: _plain(value) for name, value in record.items()} for record in answer.records()]
+        print_json(records)
+    elif as_csv:
+        click.echo(csv_bytes(answer.columns, answer.rows).decode(), nl=False)
+    else:
+        rows = [[_short(value) for value in row] for row in answer.rows]
+        numbers = [i for i in range(len(answer.columns)) if any(isinstance(r[i], int | float) for r in answer.rows)]
+        left = [i for i in range(len(answer.columns)) if i not in numbers]
+        click.echo(columns([[printable(name) for name in answer.columns], *rows], left=left))
+    if answer.more:
+        click.echo(f"only the first {plural(limit, 'row')}; --limit sets how many", err=True)
+
+
+def _plain(value: object) -> object:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else flat(str(_plain(value)), _CELL)

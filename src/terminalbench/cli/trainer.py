@@ -1,0 +1,346 @@
+"""`tbench trainer`."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from terminalbench.cli.commands import GROUPS
+from terminalbench.cli.lazy import LazyCommandGroup
+from terminalbench.cli.options import PATH, json_option, root_option
+from terminalbench.cli.output import print_json, text_width
+from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, Interrupted, UserError
+
+if TYPE_CHECKING:
+    from terminalbench.trainer.training import Training
+
+
+@click.group("trainer", cls=LazyCommandGroup, sections=GROUPS["trainer"], package=__name__, no_args_is_help=True)
+def command() -> None:
+    """Train a profile by a plan: variants are tried at night; what is proven better becomes champion."""
+
+
+plan_argument: Any = click.argument("file", type=PATH, metavar="PLAN.toml")
+reason_option: Any = click.option("--reason", required=True, metavar="TEXT", help="Why; it is kept with the lineage.")
+
+
+def on_training(command: Callable[..., int | None]) -> Any:
+    """The argument PLAN.toml and `--root` become `training`."""
+
+    @wraps(command)
+    def called(file: Path, root: Path | None, **rest: Any) -> int | None:
+        from terminalbench.trainer.training import open_training
+
+        return command(training=open_training(file, root), **rest)
+
+    return plan_argument(root_option(called))
+
+
+@contextmanager
+def measuring(file: Path, again: str) -> Generator[None]:
+    """Around what runs trials of a training: who is interrupted, or comes second, is told what to do next.
+
+    `again` is the command that goes on.
+    """
+    from terminalbench.locks import LockHeld
+    from terminalbench.text.paths import typed
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; what was finished is kept", hint=f"{again} goes on") from None
+    except LockHeld as error:
+        error.hint = f"wait for it, or stop it; tbench trainer status {typed(file)} says how far it is"
+        raise
+
+
+def crown_by_hand(training: "Training", profile: str, reason: str) -> None:
+    """Make a profile champion by a person's word, and say so."""
+    from terminalbench.locks import living_owner
+    from terminalbench.trainer.journal import training_lock
+    from terminalbench.trainer.lineage import ChampionReason
+
+    if not reason.strip():
+        raise UserError("a champion made by hand needs a reason", where="--reason", hint="it is kept with the lineage")
+    made = training.store.crown(training.lineage_name, profile, ChampionReason.BY_HAND, reason=reason.strip())
+    click.echo(f"champion of {training.lineage_name}: {made.id} (before: {made.before})")
+    if (owner := living_owner(training_lock(training.folder))) is not None:
+        click.echo(f"it counts from the next night: this one is still run by pid {owner.pid}, with {made.before}")
+
+
+@click.command("init")
+@click.argument(
+    "file", type=PATH, default=Path("experiments/training-quickstart.toml"), metavar="[PLAN.toml]", required=False
+)
+def init_command(file: Path) -> None:
+    """Write a training plan to start from. It runs as it is: no Docker, no key, the model only pretends.
+
+    Default: experiments/training-quickstart.toml. docs/tbench/training.md goes through it.
+    """
+    from importlib.resources import files
+
+    from terminalbench.experiments.project import marked_root
+    from terminalbench.experiments.scaffold import project_files
+    from terminalbench.files import write_project_file
+    from terminalbench.text.paths import typed
+
+    if file.exists():
+        raise UserError("exists already", where=str(file), hint="name another file")
+    folder = Path() if not file.is_absolute() else file.parent
+    text = files("terminalbench.trainer").joinpath("quickstart.toml").read_text(encoding="utf-8")
+    for path, held in {**project_files(folder, marked_root(folder.resolve())), file: text}.items():
+        write_project_file(path, held)
+        click.echo(f"written: {path}")
+    click.echo(f"next: tbench trainer run {typed(file)}")
+
+
+@click.command("run")
+@plan_argument
+@click.option("--nights", type=click.IntRange(min=1), metavar="N", help="At most so many nights now.")
+@click.option("--resume", is_flag=True, help="Go on with a training that was begun.")
+@json_option
+@root_option
+def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, root: Path | None) -> int:
+    """Run the nights of a training plan.
+
+    The plan is fixed before the first trial. Each night has three parts, all ordinary batches: the champion against the
+    one before it, a search among variants on train, and the oldest challenger against the champion on dev. kill -9,
+    then --resume: no trial with a verdict is run twice, and the same is decided.
+
+    Exit code 0: the training is over; 3: more nights are planned, or no search came to anything; 130: interrupted.
+    """
+    from textwrap import fill
+    from time import time
+
+    from terminalbench.cli.line import StatusLine
+    from terminalbench.overnight.training_report import TrainedNight, TrainingStep, step_line
+    from terminalbench.text.foreign import printable
+    from terminalbench.text.paths import typed
+    from terminalbench.trainer.check import idle_looks
+    from terminalbench.trainer.journal import NightEntry
+    from terminalbench.trainer.lineage import LineageStore
+    from terminalbench.trainer.plan import load_plan
+    from terminalbench.trainer.run import run_training
+    from terminalbench.trainer.story import claim, ledger, spent
+
+    plan = load_plan(file, root)
+    if not as_json and (note := idle_looks(plan)) is not None:
+        click.echo(fill(f"note: {note}", text_width(), subsequent_indent="  "))
+
+    teller = StatusLine(quiet=as_json, refresh_sec=0.5)
+
+    begun: set[int] = set()
+
+    def stepped(number: int, step: TrainingStep) -> None:
+        if not as_json and number not in begun:
+            begun.add(number)
+            click.echo(f"night {number} of {plan.table.nights} begins")
+        if teller.is_time():
+            so_far = TrainedNight(training=plan.table.slug, night=number, lines=[], step=step)
+            teller.renew(step_line(so_far, time()) or "")
+
+    def told(night: NightEntry) -> None:
+        teller.done()
+        if as_json:
+            return
+        said = f"night {night.night} of {plan.table.nights}: champion {night.after.champion}, {spent([night])}"
+        click.echo(fill(said, text_width(), subsequent_indent="  "))
+        for one in ledger([night]):
+            line = printable(f"  {one.part:8} {one.profile}  {one.what}")
+            click.echo(fill(line, text_width(), subsequent_indent=" " * 11))
+
+    again = f"tbench trainer run {typed(file)} --resume"
+    try:
+        with measuring(file, again):
+            trained = run_training(plan, nights=nights, resume=resume, told=told, step=stepped)
+    finally:
+        teller.done()
+    last = LineageStore(plan.root).lineage(plan.lineage).crowned[-1]
+    if as_json:
+        print_json({"nights": trained.nights, "champion": last, "why": trained.why, "simulated": plan.simulated})
+    else:
+        simulated = " (simulated)" if plan.simulated else ""
+        said = f"{trained.why}; champion of {plan.lineage}: {last.id}{simulated}, {claim(last)}"
+        click.echo(fill(printable(said), text_width(), subsequent_indent="  "))
+        if not trained.complete:
+            over = len(trained.nights) >= plan.table.nights
+            click.echo("next: mend it, and give the plan another slug" if over else f"next: {again}")
+    return EXIT_OK if trained.complete else EXIT_INCOMPLETE
+
+
+@click.command("holdout")
+@plan_argument
+@click.option("--reason", required=True, metavar="TEXT", help="Why you look; it is kept with the look.")
+@json_option
+@root_option
+def holdout_command(file: Path, reason: str, as_json: bool, root: Path | None) -> int:
+    """Measure the champion against the profile that the training started with, on the sealed tasks.
+
+    The look is recorded with its reason, and counted, before the first trial runs. It decides nothing: promote and
+    rollback go by dev. One that was killed is gone on with, as the same look.
+
+    Exit code 0: measured; 3: no held-out task was measured under both; 130: interrupted.
+    """
+    from textwrap import fill
+
+    from terminalbench.errors import UserError
+    from terminalbench.text.foreign import printable
+    from terminalbench.text.paths import typed
+    from terminalbench.trainer.holdout import measure_holdout
+    from terminalbench.trainer.plan import load_plan
+    from terminalbench.trainer.story import sealed_line
+    from terminalbench.trainer.training import open_training
+
+    training = open_training(file, root)
+    if training.declared is None:
+        raise UserError("has not begun: there is no champion to measure", where=str(file), hint=training.run_command)
+    with measuring(file, f"tbench trainer holdout {typed(file)} --reason ..."):
+        found = measure_holdout(load_plan(file, root), reason)
+    if as_json:
+        print_json({"holdout": found, "simulated": training.simulated})
+    else:
+        said = sealed_line(found) + (" (simulated)" if training.simulated else "")
+        click.echo(fill(printable(said), text_width(), subsequent_indent="  "))
+    measured = found.verdict is not None and found.verdict.difference is not None
+    return EXIT_OK if measured else EXIT_INCOMPLETE
+
+
+@click.command("status")
+@on_training
+@json_option
+def status_command(training: "Training", as_json: bool) -> None:
+    """Show where a training stands: nights, champion, challenger, evidence so far."""
+    from textwrap import fill
+
+    from terminalbench.text.foreign import printable
+    from terminalbench.trainer.story import claim, sealed_line, spent, standing
+
+    lineage, nights = training.lineage, training.nights
+    last = lineage.crowned[-1] if lineage.crowned else None
+    if as_json:
+        after = nights[-1].after if nights else None
+        told = {"plan": training.slug, "nights": len(nights), "planned": training.planned, "state": after}
+        print_json(
+            {
+                **told,
+                "champion": last,
+                "simulated": training.simulated,
+                "declared": training.declared,
+                "now": training.under_way,
+            }
+        )
+        return
+    simulated = " (simulated)" if training.simulated else ""
+    lines = [f"{training.slug}: {standing(nights, training.planned)}{simulated}"]
+    if training.declared is None:
+        lines.append(f"not begun: nothing is declared or measured yet; {training.run_command}")
+    else:
+        lines.append(f"spent: {spent(nights, training.holdout)}")
+    if training.under_way is not None:
+        lines.append(f"now: {training.under_way}")
+    if last is not None:
+        lines.append(f"champion: {last.id}, {claim(last)}")
+    judged = [night.confirm for night in nights if night.confirm is not None]
+    if judged and judged[-1].verdict is not None:
+        lines.append(f"last verdict: {judged[-1].new}: {judged[-1].verdict.reason}")
+    lines += [f"holdout: {sealed_line(one)}" for one in training.holdout]
+    for line in lines:
+        click.echo(fill(printable(line), text_width(), subsequent_indent="  "))
+
+
+@click.command("history")
+@on_training
+@json_option
+def history_command(training: "Training", as_json: bool) -> None:
+    """Show every comparison of a training, rejected and undecided ones as well, and every change of champion."""
+    from textwrap import fill
+
+    from terminalbench.text.foreign import printable
+    from terminalbench.trainer.story import claim, ledger
+
+    lineage = training.lineage
+    if as_json:
+        print_json({"nights": training.nights, "champions": lineage.crowned})
+        return
+    for one in ledger(training.nights):
+        said = printable(f"{one.night:3}  {one.part:8} {one.profile}  {one.what}")
+        click.echo(fill(said, text_width(), subsequent_indent=" " * 14))
+    for one in lineage.crowned:
+        click.echo(fill(printable(f"{one.time[:16]}  {one.id}  {claim(one)}"), text_width(), subsequent_indent="    "))
+    if not training.nights:
+        click.echo(f"no night is over yet: {training.run_command}")
+
+
+@click.command("diff")
+@on_training
+@click.argument("profile", required=False)
+def diff_command(training: "Training", profile: str | None) -> None:
+    """Show what makes a profile another one than its parent, and so on back to the first. Default: the champion."""
+    from itertools import pairwise
+    from textwrap import fill
+
+    from terminalbench.errors import UserError
+    from terminalbench.experiments.profile_changes import differences
+    from terminalbench.text.foreign import printable
+
+    lineage = training.lineage
+    if lineage.champion is None:
+        raise UserError("has no champion yet", where=training.lineage_name, hint=training.run_command)
+    line = lineage.line(lineage.find(profile) if profile is not None else lineage.champion)
+    for one, parent in pairwise(line):
+        said = printable(f"{one.id} of {parent.id}: {one.reason} ({one.source})")
+        click.echo(fill(said, text_width(), subsequent_indent="  "))
+        for found in differences(parent.content, one.content):
+            click.echo(f"  {printable(found.aspect)}")
+            for text in found.lines():
+                click.echo(f"    {printable(text)}")
+    said = printable(f"{line[-1].id}: {line[-1].reason} ({line[-1].source})")
+    click.echo(fill(said, text_width(), subsequent_indent="  "))
+
+
+@click.command("report")
+@on_training
+@click.option("-o", "--output", type=PATH, metavar="FILE", help="Write it here, not to standard output.")
+def report_command(training: "Training", output: Path | None) -> None:
+    """Write the report of a training, Markdown: what was tried, kept, rejected, at what cost, and what is claimed."""
+    from textwrap import fill
+
+    from terminalbench.files import write_text
+    from terminalbench.text.foreign import printable
+    from terminalbench.trainer.story import report
+
+    text = report(
+        training.lineage, training.slug, training.planned, training.nights, training.holdout, training.outside
+    )
+    if training.declared is None:
+        text += f"\nNot begun: `{training.run_command}`\n"
+    if output is not None:
+        write_text(output, text)
+    else:
+        for line in text.splitlines():
+            click.echo(fill(printable(line), text_width(), subsequent_indent="  ", break_long_words=False))
+
+
+@click.command("promote")
+@on_training
+@click.argument("profile")
+@reason_option
+def promote_command(training: "Training", profile: str, reason: str) -> None:
+    """Make a profile of the lineage its champion yourself. It is recorded as your word, and claims no gain."""
+    crown_by_hand(training, training.lineage.find(profile).id, reason)
+
+
+@click.command("rollback")
+@on_training
+@reason_option
+def rollback_command(training: "Training", reason: str) -> None:
+    """Bring back the champion before this one, yourself; called again, the one before that."""
+    from terminalbench.errors import UserError
+
+    before = training.lineage.earlier
+    if before is None:
+        raise UserError("there is no champion before this one", where=training.lineage_name)
+    crown_by_hand(training, before.id, reason)

@@ -1,13 +1,15 @@
 """A night with several workers against one worker, and the fixed cost of an iteration against a plain `tbench run`.
 
-    .venv/bin/python benchmarks/overnight.py [--iterations 8] [--delay 30] [--only workers|cost]
+    .venv/bin/python benchmarks/overnight.py [--iterations 8] [--delay 30] [--only workers|cost|reports]
 
 `workers`: the same iterations of trials that wait (an agent that sleeps `--delay` seconds, as one that waits for its
 model), by one worker and by four. The wall time is that from the first worker to the end of the night. At least 3.6 is
 asked of the ratio. `cost`: the CPU time of all processes of a night of many iterations of one trial less that of a
 night of one, for each further iteration; beside it that of `tbench run` with the same trial, and of one with
-TERMINALBENCH_OWN_PROCESSES=1, where every process loads Harbor itself. At most half of the latter is asked for. On a
-machine that does other things too, wall times say little, and CPU times rise alike.
+TERMINALBENCH_OWN_PROCESSES=1, where every process loads Harbor itself. At most half of the latter is asked for.
+`reports`: the CPU time of all episodes, deltas and reports of a night of 100 iterations with one worker, whose trials
+are on disk already: in a new project, and in one with 6,000 older episodes of the profile; beside it that of one more
+rewrite of the report. On a machine that does other things too, wall times say little, and CPU times rise alike.
 """
 
 import argparse
@@ -81,19 +83,62 @@ def of_cost(root: Path, iterations: int) -> None:
     print(f"  ratio to the first                    {each / before:>6.2f}  (at most 0.5)")
 
 
+def of_reports(iterations: int = 100, older: int = 6000) -> None:
+    """Print what episodes, deltas and reports of a night take, in a new project and in an old one."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    from support.nights import make_night
+    from terminalbench.overnight import projections
+    from terminalbench.overnight.episodes import EpisodeStore
+    from terminalbench.overnight.iteration_files import project_iteration
+    from terminalbench.overnight.night import IterationStatus, IterationWork, Role
+
+    known = getattr(projections, "ProjectedNight", None)
+    for before in (0, older):
+        with tempfile.TemporaryDirectory(prefix="tbench-bench-") as place:
+            root = Path(place)
+            marks = {"p": {f"t{n}": "+" if n % 3 else "x" for n in range(8)}}
+            if before:
+                first = make_night(root / "first", [marks], run_id="first", project=root)
+                (episode,) = project_iteration(first.folder, first.config, 1).episodes
+                store = EpisodeStore.of_project(root)
+                store.record(episode)
+                (line,) = store.file.read_bytes().splitlines(keepends=True)
+                old = [line.replace(b"first-001", b"old-%06d" % n) for n in range(before - 1)]
+                store.file.write_bytes(b"".join([*old, line]))
+            night = make_night(root / "night", [], project=root, iterations=iterations)
+            work = [IterationWork(n, Role.ITERATION, n) for n in range(1, iterations + 1)]
+            kept = {"known": known()} if known is not None else {}
+            spent = 0.0
+            for number in range(1, iterations + 1):
+                night.batch(number, marks)
+                work[number - 1].status = IterationStatus.DONE
+                state = night.state(work)
+                began = time.process_time()
+                projections.project_one(night.folder, night.config, number)  # by the worker
+                projections.project(night.folder, night.config, state, **kept)  # by the supervisor
+                spent += time.process_time() - began
+            began = time.process_time()
+            projections.project(night.folder, night.config, state, **kept)
+            again = time.process_time() - began
+        print(f"{iterations} iterations in a project with {before:>5} older episodes: {spent:>7.2f} CPU s; "
+              f"one more rewrite {1000 * again:>6.1f} ms", flush=True)  # fmt: skip
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--iterations", type=int, default=8)
     parser.add_argument("--delay", type=float, default=30.0)
-    parser.add_argument("--only", choices=["workers", "cost"])
+    parser.add_argument("--only", choices=["workers", "cost", "reports"])
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="tbench-bench-"))
     started = time.monotonic()
     try:
-        if options.only != "workers":
+        if options.only in (None, "reports"):
+            of_reports()
+        if options.only in (None, "cost"):
             of_cost(root, options.iterations)
-        if options.only != "cost":
+        if options.only in (None, "workers"):
             of_workers(root, options.iterations, options.delay)
     finally:
         shutil.rmtree(root)

@@ -18,7 +18,7 @@ def test_the_report_of_a_night_is_written_into_its_folder(tmp_path: Path, tbench
     night = make_night(tmp_path / "night", [{"p": {"a": "+"}}])
     ran = tbench("report", night.folder.folder)
     assert ran.code == 0, ran.err
-    assert ran.out.splitlines()[0].startswith("small 1, run tbrun-1: finished; 1 of 1 iterations over")
+    assert "\nRan: finished; 1 of 1 iterations; 1 of 1 trial measured, 1 passed; cost unknown\n" in ran.out
     assert night.folder.report_html.read_text().startswith("<!doctype html>")
     before = night.folder.report_md.read_bytes()
     night.folder.report_md.unlink()

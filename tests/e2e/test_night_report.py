@@ -86,7 +86,9 @@ def test_the_numbers_of_the_report_are_those_of_harbors_files(night: NightFolder
         assert model["simulated"] is (model["profile"] == "sim")
     spent = sum(result["agent_result"]["cost_usd"] for result in harbor(night).values())
     assert summary["cost_usd"] == pytest.approx(spent)
-    assert summary["headlines"][0].endswith(f"2 of 2 iterations over, 4 of 4 trials measured, cost ${spent:.2f}")
+    passed = sum(reward == 1.0 for rewards in by_agent.values() for reward in rewards)
+    ran = next(line for line in summary["headlines"] if line.startswith("Ran: "))
+    assert ran == f"Ran: finished; 2 of 2 iterations; 4 of 4 trials measured, {passed} passed; cost ${spent:.2f}"
 
 
 def test_its_episodes_are_recorded_once_and_by_what_they_are(night: NightFolder) -> None:

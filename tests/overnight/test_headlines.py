@@ -1,5 +1,7 @@
 """The first lines of the morning: what is urgent comes first, and stands in the message that is sent."""
 
+import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,11 +11,15 @@ from msgspec.structs import replace
 
 from support.nights import make_night
 from terminalbench.archivist.gains import Gain, GainKind
+from terminalbench.json_files import read_json, write_json
 from terminalbench.overnight import loop
 from terminalbench.overnight.headlines import headlines, next_steps
 from terminalbench.overnight.lessons_report import LessonEffect, LessonsSummary
+from terminalbench.overnight.loop import NightEnd
+from terminalbench.overnight.morning import first_lines
+from terminalbench.overnight.night import IterationStatus, IterationWork, Role, WorkEnd
 from terminalbench.overnight.summary import project_night
-from terminalbench.overnight.summary_model import model_name
+from terminalbench.overnight.summary_model import NightSummary, model_name
 from terminalbench.overnight.training_report import TrainedNight
 from terminalbench.runner.notify import Notifier
 
@@ -26,7 +32,8 @@ def test_an_alert_is_among_the_first_lines_and_a_message_of_its_own(
     night = make_night(tmp_path / "night", marks)
     summary = project_night(night.folder)
     assert len(summary.alerts) == 1
-    assert summary.headlines[1] == summary.alerts[0]
+    assert summary.headlines[0] == f"Better? no: {summary.alerts[0]}"
+    assert summary.headlines[-1].startswith("Next: see why iteration 4 got worse: tbench errors ")
     assert not any("flaky" in step for step in summary.next_steps), "they vary because something broke"
     sent: list[str] = []
 
@@ -38,8 +45,8 @@ def test_an_alert_is_among_the_first_lines_and_a_message_of_its_own(
     monkeypatch.setattr(loop, "load_base", lambda *_: SimpleNamespace(notify=None))
     given: Any = SimpleNamespace(folder=night.folder, config=night.config)
     assert loop._notify(given, summary) == []
-    assert sent[0].startswith("night: small 1, run tbrun-1: finished; 4 of 4 iterations over, 32 of 32 trials measured")
-    assert sent[0] == "night: " + "\n".join(summary.headlines[:4]), "the first lines, each whole"
+    assert "\nRan: finished; 4 of 4 iterations; 32 of 32 trials measured, 24 passed; cost unknown\n" in sent[0]
+    assert sent[0] == "night: " + "\n".join(summary.headlines), "the answer, each line whole"
     assert sent[1].startswith("night: p: iteration 4 passed 0 of 8")
 
 
@@ -64,8 +71,12 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
         control_trials=240, difference=0.271, low=0.18, high=0.35, verdict="better",
     )  # fmt: skip
     effects = [
-        LessonEffect(id="l-1", text="Do: Skip it.", state="retired", mean=-0.2, sd=0.03, trials=240, shown=90),
-        LessonEffect(id="l-2", text="Do: Run it.", state="active", mean=0.279, sd=0.048, trials=240, shown=170),
+        LessonEffect(
+            id="l-1", text="Do: Skip it.", state="retired", mean=-0.2, sd=0.03, trials=240, shown=90, counts=True
+        ),
+        LessonEffect(
+            id="l-2", text="Do: Run it.", state="active", mean=0.279, sd=0.048, trials=240, shown=170, counts=True
+        ),
     ]
     lessons = LessonsSummary(
         mode="masked", reflector="our own rules", gains=[gain], reflections=[], cost_usd=None, cost_unknown=0,
@@ -73,16 +84,70 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
     )  # fmt: skip
     training = TrainedNight(training="t", night=1, lines=["x"], waits=waits)
     told = replace(summary, lessons=lessons, training=training)
-    first = headlines(told)[:4]
-    assert first[1] == (
-        "Transfer gain of p-lessons against p: +27.1 pt, 95 % from +18.0 pt to +35.0 pt, over 9 tasks, 240 and 240 trials: "
-        "better, with 1 look counted"
-    )
-    assert first[2] == "lesson l-2, active, +27.9 pt (sd 4.8 pt, 240 trials): Do: Run it."
-    assert first[3].startswith(
-        "learning took 120 control trials for $1.50 beside 240 with lessons, which passed 65 more"
-    )
+    told = replace(told, next_steps=next_steps(told, tmp_path))
+    assert headlines(told) == [
+        "Better? yes: Transfer gain of p-lessons against p: +27.1 pt, 95 % from +18.0 pt to +35.0 pt, over 9 tasks, 240 and 240 trials: "
+        "better, with 1 look counted",
+        "Pass rate, mean over 1 task: p (spec-p) 100.0 % (2 of 2 trials, 20.7 to 100.0 % on tasks like these)",
+        "Learned: l-1, retired, -20.0 pt (sd 3.0 pt, 240 trials): Do: Skip it.",
+        "Learned: l-2, active, +27.9 pt (sd 4.8 pt, 240 trials): Do: Run it.",
+        f"Waits: {waits}",
+        "Ran: finished; 2 of 2 iterations; 2 of 2 trials measured, 2 passed; cost unknown",
+        "Broke: nothing",
+        "Next: what waits",
+    ]
     assert next_steps(told, tmp_path)[0] == waits
     stopped = replace(told, status="stopped", training=None, lessons=None)
     assert not any("--resume" in step for step in next_steps(stopped, tmp_path)), "nothing of it is left"
     assert "--resume" in next_steps(replace(stopped, iterations_planned=5), tmp_path)[0]
+
+
+def test_every_surface_says_the_same_of_a_night(
+    tmp_path: Path, tbench: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A night that its budget stopped: terminal, its JSON, report, summary.json, watch, status line and dashboard."""
+    from support.dashboard import Root
+    from terminalbench.cli.night_progress import NightTeller, night_line
+    from terminalbench.dashboard.site import Site
+    from terminalbench.watch.night import total_line
+    from terminalbench.watch.night_feed import NightFeed
+
+    marks = [{"p": {"a": "+x", "b": "+E"}, "q": {"a": "++", "b": "x."}}] * 2
+    night = make_night(tmp_path / "night", marks, attempts=2)
+    # A worker that was ended had counted 7 of the trials that its batch has: the files of the batch say how many.
+    ends = [WorkEnd(code=3, trials=8, measured=measured, passed=3) for measured in (6, 7)]
+    status = (IterationStatus.DONE, IterationStatus.INCOMPLETE)
+    work = [IterationWork(n, Role.ITERATION, n, status[n - 1], end=ends[n - 1]) for n in (1, 2)]
+    state = night.state(work, status="stopped", stopped="the budget is used up")
+    config = replace(night.config, iterations=5)
+    write_json(night.folder.config_json, config)
+    summary = project_night(night.folder)
+    ran = (
+        "stopped (the budget is used up); 1 of 5 iterations, 1 incomplete; 12 of 16 trials measured, 8 passed; "
+        "cost unknown"
+    )
+    end = NightEnd(night.folder, config, state, summary=summary)
+    for as_json in (False, True):
+        with NightTeller(quiet=as_json) as teller:
+            teller.show_end(end, as_json=as_json)
+    terminal, _, document = capsys.readouterr().out.partition("{")
+    feed = NightFeed(night.folder)
+    feed.poll()
+    page = Root(tmp_path, Site(tmp_path)).text("nights/night/")
+    surfaces = {
+        "terminal": terminal,
+        "report": night.folder.report_md.read_text(),
+        "page": night.folder.report_html.read_text(),
+        "summary": "\n".join(read_json(night.folder.summary_json, NightSummary).headlines),
+        "watch": total_line(feed),
+        "command": tbench("report", night.folder.folder).out,
+        "message": first_lines(summary),
+    }
+    for name, text in surfaces.items():
+        assert ran in re.sub(r"</?b>|\*\*", "", text), name
+    assert ran in page
+    for line in summary.headlines:
+        assert line in terminal
+    told = json.loads("{" + document)
+    assert (told["trials"], told["measured"], told["passed"], told["done"]) == (16, 12, 8, 1)
+    assert night_line(config, state, 0.0, 0.0).startswith("1 of 5 iterations, 1 incomplete, ")

@@ -4,19 +4,24 @@ import time
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from terminalbench.cli.output import print_json
 from terminalbench.cli.progress import StatusLine
-from terminalbench.errors import TbenchError
-from terminalbench.json_files import read_json
 from terminalbench.overnight.decisions import eta_sec
 from terminalbench.overnight.loop import NightEnd, NightListener
-from terminalbench.overnight.night import NightConfig, NightEvent, NightEventKind, NightState, Role
+from terminalbench.overnight.night import (
+    IterationStatus,
+    NightConfig,
+    NightEvent,
+    NightEventKind,
+    NightState,
+    Role,
+    iterations_said,
+)
 from terminalbench.overnight.training_report import TrainedNight, step_line
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import printable
-from terminalbench.text.numbers import cost, count, dollars, duration, plural
+from terminalbench.text.numbers import dollars, duration, plural
 from terminalbench.text.paths import from_here, typed
 
 if TYPE_CHECKING:
@@ -125,17 +130,13 @@ class NightTeller(StatusLine):
         state, place = ended.state, typed(ended.folder.folder)
         if ended.complete:
             click.echo(f"this night is complete: nothing is left to do in {from_here(ended.folder.folder)}")
-        click.echo(printable(_summary(ended)))
-        stopped = [f"stopped: {state.stopped}"] if state.stopped else []
+        for line in ended.summary.headlines if ended.summary is not None else [f"{state.status}, without a report"]:
+            click.echo(printable(line))
         if ended.training_stopped is not None:
-            stopped.append(f"the training is not over: {ended.training_stopped}")
-        for why in stopped:
-            click.echo(printable(why))
-        for held in state.quarantine:
-            click.echo(printable(f"left out: {held.task} ({held.reason})"))
+            click.echo(printable(f"the training is not over: {ended.training_stopped}"))
         if ended.exit_code:
             click.echo(f"to go on: tbench {ended.config.command} --resume {place}")
-            if stopped:
+            if state.stopped or ended.training_stopped is not None:
                 click.echo("  with a larger --budget-usd or a later --until, where these ended it")
         click.echo(f"the report: {from_here(ended.folder.report_md)}, {from_here(ended.folder.report_html)}")
         click.echo(f"its batches: tbench list --results {typed(ended.folder.results_root)}")
@@ -151,11 +152,10 @@ def _own_view() -> "OwnView":
 def night_line(config: NightConfig, state: NightState, spent_usd: float, now: float) -> str:
     """How far a night is, in one line."""
     own = [work for work in state.work if work.role is Role.ITERATION]
-    over = sum(work.status.over for work in own)
+    over, done = sum(work.status.over for work in own), sum(work.status is IterationStatus.DONE for work in own)
     ends = [work.end for work in own if work.end is not None and work.status.over]
     passed, measured = sum(end.passed for end in ends), sum(end.measured for end in ends)
-    of = f" of {config.iterations}" if config.iterations is not None else ""
-    parts = [f"iteration {over}{of}", f"{passed}/{measured} passed"]
+    parts = [iterations_said(done, over, config.iterations), f"{passed} of {measured} passed"]
     if spent_usd:
         parts.append(dollars(spent_usd))
     running = sum(work.lease is not None for work in state.work)
@@ -166,35 +166,14 @@ def night_line(config: NightConfig, state: NightState, spent_usd: float, now: fl
     return ", ".join(parts)
 
 
-def _summary(ended: NightEnd) -> str:
-    """The end of a night in one line."""
-    found = _document(ended)
-    known = found["cost_usd"] is not None
-    spent = f", {cost(found['cost_usd'], found['cost_unknown'])}" if known else ""
-    of = f" of {found['asked_for']}" if found["asked_for"] is not None else ""
-    return (
-        f"{ended.state.status}: {found['done']}{of} iterations; {count(found['passed'])} of "
-        f"{count(found['measured'])} measured trials passed{spent}"
-    )
-
-
-class _Cost(msgspec.Struct):
-    cost_usd: float | None = None
-    cost_unknown: int = 0
-
-
-def _whole_cost(ended: NightEnd) -> _Cost:
-    """What the night cost with its training, lessons and validation, as its report says; nothing where it has none."""
-    try:
-        return read_json(ended.folder.summary_json, _Cost)
-    except (OSError, TbenchError):
-        return _Cost()
-
-
 def _document(ended: NightEnd) -> dict:
     own = [work for work in ended.state.work if work.role is Role.ITERATION]
     ends = [work.end for work in own if work.end is not None]
-    whole = _whole_cost(ended)
+    told = ended.summary
+    trials = sum(end.trials for end in ends) if told is None else told.total
+    measured = sum(end.measured for end in ends) if told is None else told.measured
+    passed = sum(end.passed for end in ends) if told is None else told.passed
+    paid = known_total(end.cost_usd for end in ends) if told is None else told.cost_usd
     return {
         "run_id": ended.config.run_id,
         "folder": str(ended.folder.folder.resolve()),
@@ -203,11 +182,11 @@ def _document(ended: NightEnd) -> dict:
         "training_stopped": ended.training_stopped,
         "asked_for": ended.config.iterations,
         "done": sum(work.status == "done" for work in own),
-        "trials": sum(end.trials for end in ends),
-        "measured": sum(end.measured for end in ends),
-        "passed": sum(end.passed for end in ends),
-        "cost_usd": whole.cost_usd or known_total(end.cost_usd for end in ends),
-        "cost_unknown": whole.cost_unknown,
+        "trials": trials,
+        "measured": measured,
+        "passed": passed,
+        "cost_usd": paid,
+        "cost_unknown": told.cost_unknown if told is not None else 0,
         "iterations": ended.state.work,
         "quarantine": ended.state.quarantine,
         "exit_code": ended.exit_code,

@@ -4,16 +4,19 @@ Of several lines with one id the last counts: an iteration that was resumed is r
 read are counted and kept. An episode is recorded only with its evidence: the results file that it is made from.
 """
 
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.json_files import BadLine, append_jsonl, encode_line, read_json, read_jsonl
+from terminalbench.json_files import BadLine, append_jsonl, encode_line, read_json
 from terminalbench.locks import changing
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration_results import IterationResults, ProfileResult
@@ -72,22 +75,18 @@ class EpisodeStore:
         """Add an episode unless it is there as it is; whether a line was written. A made-up one is a UserError."""
         _refuse_unproven(episode, self._place(episode))
         with changing(self.file):
-            known = self._lines_of(episode.id)
-            if known and known[-1] == episode:
+            if self._last(episode.id) == episode:
                 return False
             append_jsonl(self.file, episode, durable=True)
         return True
 
     def read(self) -> StoredEpisodes:
         """Everything."""
-        found = read_jsonl(self.file, Episode)
-        latest: dict[str, Episode] = {}
-        for episode in found.records:
-            latest[episode.id] = episode
-        bad = list(found.bad)
-        if self.file.is_file() and self.file.stat().st_size > found.offset:
-            bad.append(BadLine(len(found.records) + len(bad) + 1, "the last line has no end: torn, or being written"))
-        return StoredEpisodes(tuple(latest.values()), tuple(bad))
+        held = _read_on(self.file)
+        bad = [*held.bad]
+        if self.file.is_file() and self.file.stat().st_size > held.offset:
+            bad.append(BadLine(held.lines + 1, "the last line has no end: torn, or being written"))
+        return StoredEpisodes(tuple(held.latest.values()), tuple(bad))
 
     def query(self, wanted: EpisodeFilter | None = None) -> list[Episode]:
         """The episodes that fit, newest first."""
@@ -117,12 +116,15 @@ class EpisodeStore:
         """
         if task_digest is None:
             return None
-        for episode in self.query(EpisodeFilter(status=EpisodeStatus.SUCCESS)):
-            same = (episode.profile_id, episode.task_digest) == (profile_id, task_digest)
-            late = before is not None and _when(episode) >= moment_of(before)
-            if same and episode.simulated is simulated and not late and episode.run_id != other_than:
-                return episode
-        return None
+        wanted = (profile_id, task_digest, simulated, EpisodeStatus.SUCCESS)
+        end = moment_of(before) if before is not None else None
+        found = [
+            one
+            for one in self.read().episodes
+            if (one.profile_id, one.task_digest, one.simulated, one.status) == wanted and one.run_id != other_than
+        ]
+        earlier = [one for one in found if end is None or _when(one) < end]
+        return max(earlier, key=lambda one: (_when(one), one.id), default=None)
 
     def results(self, episode: Episode) -> ProfileResult | None:
         """What an episode is made from; None when the file is gone, cannot be read, or tells of another profile."""
@@ -132,22 +134,65 @@ class EpisodeStore:
         path = Path(episode.results_path)
         return path if path.is_absolute() else self.gym.parent.parent / path
 
-    def _lines_of(self, episode_id: str) -> list[Episode]:
-        """The records with an id: others are not decoded."""
+    def _last(self, episode_id: str) -> Episode | None:
+        """The last record with an id: of the others the bytes are looked at, and nothing is decoded."""
         try:
             data = self.file.read_bytes()
         except FileNotFoundError:
-            return []
-        mark = b'"id":' + msgspec.json.encode(episode_id)
-        found = []
-        for line in data.splitlines():
-            if mark in line:
-                try:
-                    episode = decode(line, Episode)
-                except NOT_DECODED:
-                    continue
-                found += [episode] if episode.id == episode_id else []
-        return found
+            return None
+        mark, end = b'"id":' + msgspec.json.encode(episode_id), len(data)
+        while (place := data.rfind(mark, 0, end)) >= 0:
+            first, last = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
+            with suppress(*NOT_DECODED):
+                episode = decode(data[first : last if last >= 0 else len(data)], Episode)
+                if episode.id == episode_id:
+                    return episode
+            end = first
+        return None
+
+
+@dataclass
+class _EpisodeLines:
+    """The lines of a store that this process has decoded: as many as its first `offset` bytes have, with their sum."""
+
+    offset: int = 0
+    lines: int = 0
+    crc: int = 0
+    written: tuple[int, int] | None = None
+    latest: dict[str, Episode] = field(default_factory=dict)
+    bad: list[BadLine] = field(default_factory=list)
+
+
+_FILES: dict[str, _EpisodeLines] = {}
+_READING = Lock()
+
+
+def _read_on(file: Path) -> _EpisodeLines:
+    """Decode what a store has more than this process knows; one that was edited is read from its beginning."""
+    try:
+        about = file.stat()
+    except FileNotFoundError:
+        return _EpisodeLines()
+    with _READING:
+        held = _FILES.setdefault(str(file.absolute()), _EpisodeLines())
+        if held.written == (about.st_size, about.st_mtime_ns):
+            return held
+        data = file.read_bytes()
+        if zlib.crc32(data[: held.offset]) != held.crc or len(data) < held.offset:
+            held = _FILES[str(file.absolute())] = _EpisodeLines()
+        end = data.rfind(b"\n") + 1
+        for line in data[held.offset : end].split(b"\n")[:-1]:
+            held.lines += 1
+            try:
+                episode = decode(line, Episode) if line.strip() else None
+            except NOT_DECODED as error:
+                held.bad.append(BadLine(held.lines, str(error)))
+                continue
+            if episode is not None:
+                held.latest[episode.id] = episode
+        held.crc = zlib.crc32(data[held.offset : end], held.crc)
+        held.offset, held.written = end, (about.st_size, about.st_mtime_ns)
+        return held
 
 
 def episodes_of(folder: NightFolder, config: NightConfig, results: IterationResults) -> tuple[Episode, ...]:
@@ -245,10 +290,10 @@ def export_csv(episodes: Sequence[Episode]) -> bytes:
 def _flat_names(kind: type[msgspec.Struct]) -> list[str]:
     """The names of all fields in JSON, those of a struct in a struct with its own before them."""
     found: list[str] = []
-    for field in msgspec.structs.fields(kind):
-        inner = field.type
+    for one in msgspec.structs.fields(kind):
+        inner = one.type
         parts = _flat_names(inner) if isinstance(inner, type) and issubclass(inner, msgspec.Struct) else []
-        found += [f"{field.encode_name}.{part}" for part in parts] or [field.encode_name]
+        found += [f"{one.encode_name}.{part}" for part in parts] or [one.encode_name]
     return found
 
 

@@ -1,165 +1,304 @@
-"""The first lines of the morning, and what to do next. Pure."""
+"""The answer of the morning in at most eight lines, and what to do next, by value. Pure."""
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import ceil, comb, log
 from pathlib import Path
 from shlex import quote
 
+from terminalbench.archivist.gains import Gain
 from terminalbench.overnight.delta import level
 from terminalbench.overnight.delta_model import ALPHA
-from terminalbench.overnight.lessons_report import gained, learning_cost
-from terminalbench.overnight.night import IterationStatus, NightEventKind
+from terminalbench.overnight.lessons_report import gained
+from terminalbench.overnight.night import IterationStatus, NightEventKind, iterations_said
 from terminalbench.overnight.summary_model import ModelSummary, NightSummary, model_name
-from terminalbench.records.lesson import LessonState
 from terminalbench.records.trial import Outcome
-from terminalbench.text.numbers import cost, percent, percents, plural, some
+from terminalbench.records.values import known_total
+from terminalbench.text.numbers import cost, dollars, percent, percents, plural, some
+from terminalbench.text.outcomes import word
 
+ROOM = 8
+"""Lines of the answer: with the title and an empty line the first ten of the report."""
 _MOST = 3
+_LOSS = 0.05
+"""From this share of broken trials on, they are what keeps a night from telling anything."""
+_MOST_MORE = 10.0
+"""Times as many iterations as there were: more are not advised to decide a gain."""
+_WORDS = {"better": "yes", "worse": "no, worse", "equivalent": "no, the same"}
 _KINDS = {
     NightEventKind.WORKER_LOST: ("worker lost", "workers lost"),
     NightEventKind.INCIDENT: ("incident", "incidents"),
-    NightEventKind.QUARANTINED: ("task quarantined", "tasks quarantined"),
-    NightEventKind.RESUMED: ("resume", "resumes"),
 }
 
 
 def headlines(summary: NightSummary) -> list[str]:
-    """What a person reads first; they stand by themselves, for a message."""
-    lines = [_what_ran(summary), *summary.alerts, *_learned(summary), *(model_line(model) for model in summary.models)]
-    lines += [] if summary.alerts else [_no_alert(summary)]
-    lines += [f"{one.profile}: {one.earlier.sentence}" for one in summary.models if one.earlier is not None]
-    if summary.validation is not None:
-        lines.append(f"validation {summary.validation.sentence}")
-        lines += [one.sentence for one in summary.validation.against]
-    if summary.training is not None:
-        lines.append(f"training {summary.training.training}: {'; '.join(summary.training.lines)}")
-    if summary.incidents:
-        counts = Counter(one.kind for one in summary.incidents)
-        lines.append(", ".join(plural(n, *_KINDS[kind]) for kind, n in counts.items()))
-    return lines
+    """Return what a person reads first: did it get better, what was learned, what waits, the cost, what broke, next."""
+    better = _better(summary)
+    more = f" (and {len(better) - 2} more below)" if len(better) > 2 else ""
+    found = [f"Better? {one}" for one in better[:2]]
+    found[-1] += more
+    waits = _decisions(summary)
+    rest = [
+        rates_line(summary.models),
+        f"Waits: {'; '.join(waits) or 'nothing, no decision is due'}",
+        f"Ran: {ran(summary)}",
+        f"Broke: {broke(summary)}",
+        *(f"Next: {'what waits' if one in waits else one}" for one in summary.next_steps[:1]),
+    ]
+    learned = _learned(summary)[: max(1, ROOM - len(found) - len(rest))]
+    return [*found, rest[0], *(f"Learned: {one}" for one in learned), *rest[1:]]
+
+
+def _better(summary: NightSummary) -> list[str]:
+    """Whether it got better, by how much and how sure; what needs attention first."""
+    found = [f"no: {one}" for one in summary.alerts]
+    if summary.training is not None and summary.training.answer:
+        found.append(summary.training.answer)
+    gains = summary.lessons.gains if summary.lessons is not None else []
+    found += [f"{_gain_word(one)}: {gained(one)}" for one in gains]
+    found += [f"{one.profile} is {one.earlier.sentence}" for one in summary.models if one.earlier is not None]
+    return found or [_nothing_compared(summary)]
+
+
+def _gain_word(gain: Gain) -> str:
+    return "unknown" if gain.difference is None else _WORDS.get(gain.verdict, "not shown")
+
+
+def _nothing_compared(summary: NightSummary) -> str:
+    """Why nothing can have got better: the same profiles again, with or without enough to see them get worse."""
+    if not any(len(line.profiles) for line in summary.iterations if line.number > 1):
+        return "nothing to compare with yet: one iteration, and no earlier night on these tasks"
+    blind = bool(summary.models) and all(_too_few(model, summary) for model in summary.models)
+    said = "with so few tasks no alert is possible" if blind else "no regression alert"
+    return f"the same profiles on the same tasks, iteration after iteration: {said}"
+
+
+def rates_line(models: Sequence[ModelSummary]) -> str:
+    """Return the pass rates of a night in a line; they are means over tasks, as everywhere."""
+    known = [one for one in models if one.pass_rate is not None]
+    if not known:
+        return "Pass rate: nothing was measured yet"
+    tasks = max(len(one.tasks) for one in known)
+    told = [_rate(one, inside=len(known) < _MOST) for one in known[: _MOST + 1]]
+    left = [f"and {len(known) - len(told)} more below"] if len(known) > len(told) else []
+    return f"Pass rate, mean over {plural(tasks, 'task')}: {'; '.join([*told, *left])}"
+
+
+def _rate(one: ModelSummary, *, inside: bool) -> str:
+    name = model_name(one.model, one.profile, simulated=one.simulated)
+    counted = f"{one.passed} of {plural(one.passed + one.failed, 'trial')}"
+    if inside and one.low is not None and one.high is not None:
+        counted += f", {percents(one.low, one.high)} on tasks like these"
+    return f"{name} {percent(one.pass_rate)} ({counted})"
 
 
 def _learned(summary: NightSummary) -> list[str]:
-    """Whether lessons made it better, by how much and how sure; and the lesson that did most."""
+    """The lessons that counted, each with its effect and its text."""
     found = summary.lessons
     if found is None:
         return []
-    best = [one for one in found.effects if one.state == LessonState.ACTIVE and one.mean > 0][:1]
-    lines = [gained(one) for one in found.gains] or [
-        "lessons: none was eligible for a trial yet, so nothing was gained"
-    ]
-    lines += [f"lesson {one}" for one in best]
-    return [*lines, *[learning_cost(found)] * bool(found.gains)]
+    counted = [one for one in found.effects if one.counts]
+    if counted:
+        return [str(one) for one in counted]
+    return [f"no lesson is proven yet; nearest: {found.effects[0]}" if found.effects else _nothing_learned(summary)]
 
 
-def _what_ran(summary: NightSummary) -> str:
-    planned = f" of {summary.iterations_planned}" if summary.iterations_planned is not None else ""
+def _nothing_learned(summary: NightSummary) -> str:
+    found = summary.lessons
+    active = len(found.active) if found is not None else 0
+    return f"{plural(active, 'lesson')} in use, and none was eligible for a measured trial yet"
+
+
+def _decisions(summary: NightSummary) -> list[str]:
+    """What waits for a person, and the command for it."""
+    found = [summary.training.waits] if summary.training is not None and summary.training.waits is not None else []
+    if summary.lessons is not None and summary.lessons.held:
+        held = plural(summary.lessons.held, "lesson")
+        found.append(f"{held} held back until somebody approves: tbench memory list --state quarantined")
+    return found
+
+
+def ran(summary: NightSummary) -> str:
+    """Return how far a night is, what it measured and what it cost, by part, in a line: the same on every surface."""
     stopped = f" ({summary.stopped})" if summary.stopped else ""
+    counted = f"{summary.measured} of {plural(summary.total, 'trial')} measured, {summary.passed} passed"
     return (
-        f"{summary.suite_name} {summary.suite_version}, run {summary.run_id}: {summary.status}{stopped}; "
-        f"{summary.over}{planned} iterations over, {summary.measured} of {plural(summary.total, 'trial')} measured, "
-        f"cost {_spent(summary)}"
+        f"{summary.status}{stopped}; {iterations_said(summary.done, summary.over, summary.iterations_planned)}; "
+        f"{counted}; cost {_spent(summary)}"
     )
 
 
 def _spent(summary: NightSummary) -> str:
     free = bool(summary.models) and all(one.no_model for one in summary.models) and summary.validation is None
     played = not free and bool(summary.models) and all(one.simulated or one.no_model for one in summary.models)
-    return cost(summary.cost_usd, summary.cost_unknown, no_model=free) + (" (simulated)" if played else "")
+    own = known_total(one.cost_usd for one in summary.models)
+    parts = [(f"for {plural(summary.total, 'trial')} of iterations", own)]
+    lessons, training, validation = summary.lessons, summary.training, summary.validation
+    if lessons is not None:
+        parts[0] = (parts[0][0] + _of_controls(summary), own)
+        parts += [("for reflection", lessons.cost_usd)] if lessons.cost_usd else []
+    if validation is not None:
+        parts.append(("for validation", validation.cost_usd))
+    if training is not None:
+        of = f"{plural(training.trials, 'trial')} of " if training.trials else ""
+        parts.append((f"for {of}the training", training.cost_usd))
+    told = [f"{dollars(usd)} {what}" for what, usd in parts if usd]
+    whole = cost(summary.cost_usd, summary.cost_unknown, no_model=free) + (" (simulated)" if played else "")
+    return f"{whole}: {', '.join(told)}" if len(told) > 1 else whole
 
 
-def model_line(model: ModelSummary) -> str:
-    """One model in a line: its pass rate, and on what it rests."""
-    name = model_name(model.model, model.profile, simulated=model.simulated)
-    if model.pass_rate is None or model.low is None or model.high is None:
-        return f"{name}: nothing was measured yet"
-    return (
-        f"{name}: {percent(model.pass_rate)} ({model.passed} of {model.passed + model.failed} measured trials passed "
-        f"in {plural(model.iterations, 'iteration')}; {percents(model.low, model.high)} on tasks like these)"
-    )
+def _of_controls(summary: NightSummary) -> str:
+    """What learning took of the trials."""
+    found = summary.lessons
+    if found is None or not found.control_trials:
+        return ""
+    usd = f", {dollars(found.control_cost_usd)}" if found.control_cost_usd else ""
+    return f" ({found.control_trials} of them controls of the lessons{usd})"
 
 
-def _no_alert(summary: NightSummary) -> str:
-    compared = sum(len(line.profiles) for line in summary.iterations if line.number > 1)
-    if not compared:
-        return "no regression alert: there are no two iterations to compare yet"
-    blind = bool(summary.models) and all(_too_few(model, summary) for model in summary.models)
-    return "no regression alert: with so few tasks none is possible" if blind else "no regression alert"
+def broke(summary: NightSummary) -> str:
+    """Return what went wrong in a night, in a line."""
+    by = Counter[str]()
+    for one in summary.lost:
+        by[one.error_class or word(one.outcome)] += one.count
+    lost = sum(by.values())
+    causes = ", ".join(f"{count} {name}" for name, count in by.most_common(_MOST))
+    found = [f"{lost} of {plural(summary.total, 'trial')} not measured ({causes})"] if lost else []
+    counts = Counter(one.kind for one in summary.incidents)
+    found += [plural(counts[kind], *names) for kind, names in _KINDS.items() if counts[kind]]
+    names = [f"{one.dataset}/{one.task}" for one in summary.quarantined]
+    found += [f"{plural(len(names), 'task')} left out: {some(names, _MOST)}"] if names else []
+    found += [f"{plural(len(summary.problems), 'note')} on what could not be read"] if summary.problems else []
+    return "; ".join(found) or "nothing"
+
+
+@dataclass(frozen=True)
+class _NightAdvice:
+    """Something to do: what, the command for it if there is one, and how many trials that takes."""
+
+    what: str
+    command: str | None = None
+    trials: int = 0
+
+    def said(self, summary: NightSummary) -> str:
+        """It in a line, with its price."""
+        if self.command is None:
+            return self.what
+        return f"{self.what}: {self.command}" + (f" ({_price(summary, self.trials)})" if self.trials else "")
+
+
+def _price(summary: NightSummary, trials: int) -> str:
+    """What so many more trials cost, by those of the night."""
+    if summary.models and all(one.no_model for one in summary.models):
+        return f"{plural(trials, 'trial')}, no model"
+    known = sum(one.passed + one.failed + one.errored - one.cost_unknown for one in summary.models)
+    usd = known_total(one.cost_usd for one in summary.models)
+    price = f"about {dollars(trials * usd / known)}" if usd is not None and known > 0 else "the price is not known"
+    return f"{plural(trials, 'trial')}, {price}"
 
 
 def next_steps(summary: NightSummary, place: Path) -> list[str]:
-    """Commands and advice, the most urgent first. `place` is the folder of the night."""
-    return [
-        *_go_on(summary, place),
+    """Return what to do next, the most valuable first, with commands and prices. `place` is the folder of the night.
+
+    What got worse comes first; then what keeps the night from telling anything (many broken trials), what is not
+    measured yet, what is proven and waits, and what a few more iterations would decide.
+    """
+    much = summary.total and sum(one.errored for one in summary.models) >= _LOSS * summary.total
+    broken = _broken(summary, place)
+    found = [
         *_alarmed(summary, place),
-        *_broken(summary, place),
+        *(broken if much else []),
+        *_go_on(summary, place),
         *_waiting(summary),
+        *_undecided(summary, place),
+        *([] if much else broken),
         *_quarantined(summary),
         *_uncertain(summary),
-        f"look at every trial: tbench view {quote(str(place / 'batches'))}",
+        _NightAdvice("look at every trial", f"tbench view {quote(str(place / 'batches'))}"),
     ]
+    return [one.said(summary) for one in found]
 
 
-def _go_on(summary: NightSummary, place: Path) -> list[str]:
-    done = sum(line.status is IterationStatus.DONE for line in summary.iterations) == summary.iterations_planned
+def _go_on(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
     trained = summary.training is None or summary.training.stopped is None
-    if summary.status in ("finished", "running") or (summary.status == "stopped" and done and trained):
-        return []
+    left = (summary.iterations_planned or 0) - summary.done
+    if summary.status in ("finished", "running") or (summary.status == "stopped" and not left and trained):
+        return
     more = ", with a larger --budget-usd or a later --until where these ended it" if summary.status == "stopped" else ""
-    return [f"go on with it: tbench overnight --resume {quote(str(place))}{more}"]
+    trials = max(0, left) * _iteration_trials(summary)
+    yield _NightAdvice(f"go on with it{more}", f"tbench overnight --resume {quote(str(place))}", trials)
 
 
-def _alarmed(summary: NightSummary, place: Path) -> list[str]:
+def _iteration_trials(summary: NightSummary) -> int:
+    return max((sum(one.total for one in line.profiles) for line in summary.iterations), default=0)
+
+
+def _alarmed(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
     worse = [line for line in summary.iterations if line.batch and any(one.alert for one in line.profiles)]
-    return [
-        f"see why iteration {line.number} got worse: tbench errors {quote(str(place / 'batches' / (line.batch or '')))}"
-        for line in worse[:_MOST]
-    ]
+    for line in worse[:_MOST]:
+        batch = quote(str(place / "batches" / (line.batch or "")))
+        yield _NightAdvice(f"see why iteration {line.number} got worse", f"tbench errors {batch}")
 
 
-def _broken(summary: NightSummary, place: Path) -> list[str]:
-    lines = []
+def _broken(summary: NightSummary, place: Path) -> list[_NightAdvice]:
+    found = []
     for line in summary.iterations:
         broken = sum(one.errored for one in line.profiles)
         if broken and line.batch and line.status is not IterationStatus.LEASED:
             batch = quote(str(place / "batches" / line.batch))
-            lines.append(
-                f"run what broke in iteration {line.number} again ({plural(broken, 'trial')}): "
-                f"tbench resume {batch} --retry-errors"
-            )
-    more = [f"and {plural(len(lines) - _MOST, 'more iteration')} with broken trials"] if len(lines) > _MOST else []
+            what = f"run what broke in iteration {line.number} again"
+            found.append(_NightAdvice(what, f"tbench resume {batch} --retry-errors", broken))
+    more = [_NightAdvice(f"and {plural(len(found) - _MOST, 'more iteration')} with broken trials")] * (
+        len(found) > _MOST
+    )
     stuck = [one for one in summary.lost if one.outcome is Outcome.ERRORED and one.count >= _MOST]
-    causes = [f"{plural(one.count, 'trial')} of {one.profile} broke alike: {one.reason}" for one in stuck[:_MOST]]
-    return [*causes, *lines[:_MOST], *more]
+    causes = [_NightAdvice(f"{plural(one.count, 'trial')} of {one.profile} broke alike: {one.reason}") for one in stuck]
+    return [*found[:_MOST], *more, *causes[:_MOST]]
 
 
-def _waiting(summary: NightSummary) -> list[str]:
+def _waiting(summary: NightSummary) -> Iterable[_NightAdvice]:
     """What the training would do next, where a challenger waits."""
     found = summary.training
-    return [found.waits] if found is not None and found.waits is not None else []
+    if found is not None and found.waits is not None:
+        yield _NightAdvice(found.waits)
 
 
-def _quarantined(summary: NightSummary) -> list[str]:
+def _undecided(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
+    """More iterations, where a few would show a gain as large as the one that was seen."""
+    gains = summary.lessons.gains if summary.lessons is not None else []
+    if summary.training is not None or summary.status != "finished":
+        return
+    for one in gains:
+        if one.verdict != "inconclusive" or not one.difference or one.low is None or one.high is None:
+            continue
+        times = ((one.high - one.low) / 2 / one.difference) ** 2
+        more = ceil((times - 1) * one.batches)
+        if one.difference > 0 and 0 < more <= _MOST_MORE * one.batches:
+            command = f"tbench overnight --resume {quote(str(place))} --iterations {len(summary.iterations) + more}"
+            what = f"decide whether lessons help {one.control}: at least {plural(more, 'more iteration')}"
+            yield _NightAdvice(what, command, more * _iteration_trials(summary))
+
+
+def _quarantined(summary: NightSummary) -> Iterable[_NightAdvice]:
     names = [f"{one.dataset}/{one.task}" for one in summary.quarantined]
-    return [f"repair before the next night what was quarantined: {some(names)}"] if names else []
+    if names:
+        yield _NightAdvice(f"repair before the next night what was quarantined: {some(names)}")
 
 
-def _uncertain(summary: NightSummary) -> list[str]:
-    lines = []
+def _uncertain(summary: NightSummary) -> Iterable[_NightAdvice]:
     worse = {one.profile for line in summary.iterations for one in line.profiles if one.alert}
     for model in summary.models:
-        wide = model.noise.p is not None and model.noise.p <= ALPHA
-        if wide:
-            lines.append(f"find out what differs between iterations of {model.profile}: their spread is more than luck")
+        if model.noise.p is not None and model.noise.p <= ALPHA:
+            said = f"find out what differs between iterations of {model.profile}: their spread is more than luck"
+            yield _NightAdvice(said)
         if model.flaky and model.profile not in worse:  # else they vary because something broke
             names = [one.task_id for one in model.flaky]
-            lines.append(f"give flaky tasks of {model.profile} more attempts (--attempts): {some(names)}")
+            yield _NightAdvice(f"give flaky tasks of {model.profile} more attempts (--attempts): {some(names)}")
     blind = [f"{model.profile} ({least} tasks)" for model in summary.models if (least := _too_few(model, summary))]
     if blind:
-        lines.append(
-            f"no alert could be raised, a regression of so few tasks may be luck; it takes: {', '.join(blind)}"
-        )
-    return lines
+        needed = ", ".join(blind)
+        yield _NightAdvice(f"no alert could be raised, a regression of so few tasks may be luck; it takes: {needed}")
 
 
 def _too_few(model: ModelSummary, summary: NightSummary) -> int | None:

@@ -1,8 +1,10 @@
 """Iterations of a night as files: `results.json` and `delta.json`, made from its batches at any time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -37,12 +39,17 @@ class _NightPlanLabels(msgspec.Struct):
     labels: dict[str, str] = {}
 
 
+@lru_cache(maxsize=8192)
+def _labels(plan: Path, _written: int) -> dict[str, str]:
+    return read_json(plan, _NightPlanLabels).labels
+
+
 def labelled(folder: NightFolder, run_id: str) -> dict[tuple[Role, int], Batch]:
     """The batches of a night by what their labels say; of two alike the first counts."""
     found: dict[tuple[Role, int], Batch] = {}
     for batch in folder.batches():
         try:
-            labels = read_json(batch.plan_json, _NightPlanLabels).labels
+            labels = _labels(batch.plan_json, batch.plan_json.stat().st_mtime_ns)
         except (OSError, TbenchError):
             continue
         role, number = labels.get(ROLE_LABEL, ""), labels.get(ITERATION_LABEL, "")
@@ -74,13 +81,27 @@ def project_iteration(folder: NightFolder, config: NightConfig, number: int) -> 
     return _with_delta(folder, config, results, before)
 
 
-def project_iterations(folder: NightFolder, config: NightConfig) -> list[ProjectedIteration]:
-    """All iterations that have a batch, in order, anew from their batches."""
-    found = sorted(
-        (number, batch) for (role, number), batch in labelled(folder, config.run_id).items() if role is Role.ITERATION
-    )
-    results: list[IterationResults] = [_projected(folder, config, number, batch) for number, batch in found]
-    return [_with_delta(folder, config, one, results[:place]) for place, one in enumerate(results)]
+def project_iterations(
+    folder: NightFolder, config: NightConfig, known: Mapping[int, ProjectedIteration] = MappingProxyType({})
+) -> list[ProjectedIteration]:
+    """All iterations that have a batch, in order, anew from their batches; those that are `known` stay as they are.
+
+    A delta is made again where an iteration before it was.
+    """
+    numbered = {
+        number: one for (role, number), one in labelled(folder, config.run_id).items() if role is Role.ITERATION
+    }
+    found: list[ProjectedIteration] = []
+    same = True
+    for number in sorted(numbered):
+        held = known.get(number)
+        if held is not None and same:
+            found.append(held)
+            continue
+        same = False
+        results = held.results if held is not None else _projected(folder, config, number, numbered[number])
+        found.append(_with_delta(folder, config, results, [one.results for one in found]))
+    return found
 
 
 def keep(path: Path, value: Any) -> None:

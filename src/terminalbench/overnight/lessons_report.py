@@ -1,6 +1,6 @@
 """What a night with lessons learned and gained: one section of its report, made from its batches and reflections."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +9,14 @@ import msgspec
 from terminalbench.archivist.gains import GAIN_COLUMNS, Gain, exposed, gain_row, verdict_said
 from terminalbench.archivist.inventory import each_lesson
 from terminalbench.archivist.store import open_store
-from terminalbench.archivist.utility import chance_of_harm, prior
+from terminalbench.archivist.triggers import Trigger
+from terminalbench.archivist.utility import chance_of_harm, is_proven, prior
 from terminalbench.errors import TbenchError
 from terminalbench.overnight.control_profiles import is_with_lessons, without_controls
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig
 from terminalbench.overnight.reflections import Reflection, read_reflections
+from terminalbench.records.lesson import Lesson, LessonState
 from terminalbench.records.values import known_total
 from terminalbench.report.markdown import escaped, table
 from terminalbench.text.foreign import flat
@@ -31,7 +33,10 @@ _MOST_TOLD = 5
 
 
 class LessonEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """A lesson that counted: its text, its state, and its measured effect on the model of the most trials."""
+    """A lesson: its text, its state, and its measured effect on the model of the most trials.
+
+    `counts`: trials have shown that it helps, or have retired it.
+    """
 
     id: str
     text: str
@@ -40,6 +45,7 @@ class LessonEffect(msgspec.Struct, frozen=True, kw_only=True):
     sd: float
     trials: int
     shown: int
+    counts: bool = False
 
     def __str__(self) -> str:
         """What it says and does, in a line."""
@@ -51,7 +57,8 @@ class LessonsSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The learning of a night. `gains` are over its own batches; what reflection cost is part of the night's cost.
 
     `effects` are the lessons that trials of the night may have been shown and that are proven or retired by now, or
-    nearest to it. `control_trials` were measured without lessons, beside `trials` with them.
+    nearest to it. `control_trials` were measured without lessons, beside `trials` with them. Of the lessons that it
+    wrote `held` wait for somebody's word.
     """
 
     mode: str
@@ -64,6 +71,7 @@ class LessonsSummary(msgspec.Struct, frozen=True, kw_only=True):
     trials: int = 0
     control_trials: int = 0
     control_cost_usd: float | None = None
+    held: int = 0
 
     @property
     def active(self) -> list[str]:
@@ -85,6 +93,9 @@ def summarise_lessons(
     found = read_reflections(folder, numbers)
     costs = [one.cost_usd for one in found if one.asked]
     seen = exposed([folder.results_root])
+    told = {told.lesson for trial in seen.trials for told in trial.exposures}
+    held = {name for one in found for name in one.held}
+    known = _lessons_of(config, told | held)
     rest = without_controls([one.profile for one in models])
     controls = [one for one in models if one.profile not in rest]
     return LessonsSummary(
@@ -94,20 +105,26 @@ def summarise_lessons(
         reflections=found,
         cost_usd=known_total(costs),
         cost_unknown=costs.count(None),
-        effects=_effects(config, {told.lesson for trial in seen.trials for told in trial.exposures}),
+        effects=_effects([one for one in known if one.id in told]),
+        held=sum(one.id in held and one.state is LessonState.QUARANTINED for one in known),
         trials=sum(one.passed + one.failed for one in models if is_with_lessons(one.profile)),
         control_trials=sum(one.passed + one.failed for one in controls),
         control_cost_usd=known_total([one.cost_usd for one in controls]),
     )
 
 
-def _effects(config: NightConfig, names: Collection[str]) -> list[LessonEffect]:
-    """Those of some lessons of which most is known, by the memory of the project as it is now."""
+def _lessons_of(config: NightConfig, names: Collection[str]) -> list[Lesson]:
+    """Some lessons, by the memory of the project as it is now."""
     try:
         with open_store(Path(config.project_root) / ".terminalbench") as store:
-            found = [one for one in each_lesson(store) if one.id in names and one.utility is not None]
+            return [one for one in each_lesson(store) if one.id in names]
     except TbenchError:  # told where it is read to learn
         return []
+
+
+def _effects(lessons: Iterable[Lesson]) -> list[LessonEffect]:
+    """Those of some lessons of which most is known."""
+    found = [one for one in lessons if one.utility is not None]
     sure = sorted(found, key=lambda one: -abs(chance_of_harm(one.utility or prior(one.importance)) - 0.5))
     return [
         LessonEffect(
@@ -118,6 +135,7 @@ def _effects(config: NightConfig, names: Collection[str]) -> list[LessonEffect]:
             sd=effect.sd,
             trials=effect.n,
             shown=effect.shown,
+            counts=is_proven(effect) or (one.state is LessonState.RETIRED and effect.n > 0),
         )
         for one in sure[:_MOST_TOLD]
         if (effect := one.utility) is not None
@@ -164,12 +182,16 @@ def gained(gain: Gain) -> str:
 REFLECTION_COLUMNS = ("iteration", "trigger", "why", "in use", "held back", "refused", "counted", "cost")
 
 
+_TRIGGERS: dict[Trigger | None, str] = {one: one.value.replace("_", " ") for one in Trigger}
+_TRIGGERS[Trigger.REGRESSION] = "a task fell"  # one task is no regression alert of the night
+
+
 def reflection_row(one: Reflection) -> tuple[str, ...]:
     """A reflection in a table."""
     names = some(one.active, 3) if one.active else "-"
     spent = cost(one.cost_usd) if one.asked else "-"
     counts = (str(len(one.held)), str(one.refused), str(one.counted))
-    return (str(one.iteration), one.trigger or "-", one.why or "-", names, *counts, spent)
+    return (str(one.iteration), _TRIGGERS.get(one.trigger, "-"), one.why or "-", names, *counts, spent)
 
 
 def lessons_markdown(found: LessonsSummary | None) -> list[str]:

@@ -27,7 +27,7 @@ from terminalbench.overnight.launch import WorkerForkServer
 from terminalbench.overnight.models import model_environment
 from terminalbench.overnight.morning import first_lines
 from terminalbench.overnight.night import IterationStatus, NightConfig, NightEvent, NightEventKind, NightState
-from terminalbench.overnight.projections import project
+from terminalbench.overnight.projections import ProjectedNight, project
 from terminalbench.overnight.scaling import Scaler, limits_of
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.overnight.supervisor import NightSupervisor
@@ -62,7 +62,8 @@ type Tell = Callable[[str], None]
 class NightEnd:
     """A night that is over, for now. `problems` are lines about what went wrong beside it.
 
-    `complete`: it was over before the same command was given again, which had nothing to do.
+    `complete`: it was over before the same command was given again, which had nothing to do. `summary` is that of its
+    report, where one could be written.
     """
 
     folder: NightFolder
@@ -70,6 +71,7 @@ class NightEnd:
     state: NightState
     problems: tuple[str, ...] = ()
     complete: bool = False
+    summary: NightSummary | None = None
 
     @property
     def exit_code(self) -> int:
@@ -135,7 +137,7 @@ def run_night(
             finally:
                 written = project(night.folder, night.config, night.state)
             problems = (*written.problems, *_let_go(night))
-            return NightEnd(folder, night.config, night.state, problems, complete=request.again)
+            return NightEnd(folder, night.config, night.state, problems, request.again, written.summary)
         base = load_base(night.folder, night.config)
         supervisor = NightSupervisor(
             night.folder, night.config, night.state, patience or NightTimeouts(), told.event, told.tick
@@ -158,7 +160,7 @@ def run_night(
             written = project(night.folder, night.config, night.state)
         sent = _notify(night, written.summary)
         left = _let_go(night) if state.status != "interrupted" else []
-        return NightEnd(folder, night.config, state, (*written.problems, *sent, *left))
+        return NightEnd(folder, night.config, state, (*written.problems, *sent, *left), summary=written.summary)
 
 
 def _and_then(then: Callable[[PreparedNight, Tell], None] | None, night: PreparedNight, told: NightListener) -> None:
@@ -175,6 +177,7 @@ class _PeriodicWork:
     """
 
     loaded: WorkerForkServer
+    known: ProjectedNight = field(default_factory=ProjectedNight)
     _written_at: float = field(default_factory=time.monotonic)
     _over: int = 0
     _dear: bool = False
@@ -190,7 +193,7 @@ class _PeriodicWork:
         now = time.monotonic()
         if over > self._over and now - self._written_at > REPORT_SEC:
             self._written_at, self._over = now, over
-            project(night.folder, night.config, night.state)
+            project(night.folder, night.config, night.state, self.known)
 
 
 def _tell_beginning(supervisor: NightSupervisor, night: PreparedNight, *, resumed: bool, gone: Owner | None) -> None:

@@ -1,5 +1,6 @@
 """The morning report as Markdown: what ran, what changed and how sure, what to do next. Pure."""
 
+import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
@@ -19,21 +20,43 @@ FLIPS = 20
 """Flips of a kind in the text."""
 NOISY = "Within noise, each task by itself"
 """The title of flips that one task alone may show by luck; an alert counts all tasks together."""
-MESSAGE_LINES = 4
-"""Headlines in a message."""
 
 
 def first_lines(summary: NightSummary) -> str:
-    """What a message about the night says: the first headlines, in one line each."""
-    return "\n".join(flat(line, 300) for line in summary.headlines[:MESSAGE_LINES])
+    """What a message about the night says: the whole answer, in one line each."""
+    return "\n".join(flat(line, 300) for line in summary.headlines)
 
 
 def render_markdown(summary: NightSummary) -> str:
     """The whole text. Its first lines stand by themselves."""
+    then = summary.next_steps[1:]
     parts = [
         f"# Night {escaped(summary.run_id)}: {escaped(summary.suite_name)} {escaped(summary.suite_version)}",
-        _list(summary.headlines),
-        "## Next\n\n" + _list(summary.next_steps),
+        "\n".join(f"- **{escaped(label)}{mark}** {escaped(rest)}" for label, mark, rest in labelled(summary.headlines)),
+        *(["## After that\n\n" + _list(then)] if then else []),
+        *map(_folded, _sections(summary)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def labelled(lines: Iterable[str]) -> list[tuple[str, str, str]]:
+    """The lines of the answer, each as its label, the mark after it, and the rest."""
+    return [(found[1], found[2], found[3]) if (found := _LABEL.fullmatch(line)) else (line, "", "") for line in lines]
+
+
+_LABEL = re.compile(r"(\w[^:?]*)([:?])(.*)", re.DOTALL)
+
+
+def _folded(section: str) -> str:
+    """A section of Markdown under its title, folded where the reader can fold."""
+    title, _, rest = section.partition("\n\n")
+    name = title.removeprefix("## ").replace("\\", "")  # not read as Markdown there
+    return f"<details><summary>{name}</summary>\n\n{rest}\n\n</details>"
+
+
+def _sections(summary: NightSummary) -> list[str]:
+    """All that is behind the answer."""
+    parts = [
         "## Models\n\n" + table(MODEL_COLUMNS, [model_row(one) for one in summary.models]),
         "## Iterations\n\n" + _iterations(summary.iterations),
         "## What changed\n\n" + _changed(summary),
@@ -47,7 +70,7 @@ def render_markdown(summary: NightSummary) -> str:
         *_lost(summary),
         "## The night\n\n" + table(("what", "is"), facts(summary)),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return [part for part in parts if part]
 
 
 MODEL_COLUMNS = (

@@ -14,6 +14,7 @@ from terminalbench.overnight.morning import (
     facts,
     group_rows,
     href,
+    labelled,
     model_row,
 )
 from terminalbench.overnight.summary_model import NightSummary
@@ -40,6 +41,7 @@ def render_html(summary: NightSummary) -> str:
         trend=Markup(trend_chart(summary) or ""),  # noqa: S704  charts escape every text: see charts/svg.py
         shown=SHOWN,
         noisy=NOISY,
+        answer=labelled(summary.headlines),
         facts=facts(summary),
         **lessons_html(summary.lessons),
         **training_html(summary.training),

@@ -38,6 +38,13 @@ class IterationStatus(StrEnum):
         return self not in (IterationStatus.WAITING, IterationStatus.LEASED)
 
 
+def iterations_said(done: int, over: int, planned: int | None) -> str:
+    """Return how far the iterations of a night are: only those that were measured whole count as complete."""
+    of = f" of {planned}" if planned is not None else ""
+    rest = f", {over - done} incomplete" if over > done else ""
+    return f"{done}{of} iterations{rest}"
+
+
 class NightModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """One of the models, and what its live check found before the night: digest, version, context, ..."""
 

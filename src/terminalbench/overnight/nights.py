@@ -11,7 +11,8 @@ from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig, NightEvent, NightState
 from terminalbench.overnight.summary_model import CUT_OFF, NightSummary
 
-_LIMIT = 256 << 20
+LARGEST = 256 << 20
+"""Bytes of a file of a night; a larger one is not read."""
 HERE = "this"
 """What a night is called whose own folder, or whose batches, are looked at."""
 
@@ -92,9 +93,9 @@ def is_night(place: Path) -> bool:
 def look(place: Path, name: str | None = None) -> NightLook | None:
     """The night in a folder; None when there is none."""
     folder = NightFolder(place)
-    config = decode_plain(folder.config_json, NightConfig, _LIMIT)
+    config = decode_plain(folder.config_json, NightConfig, LARGEST)
     if config is None:
         return None
-    state = decode_plain(folder.state_json, NightState, _LIMIT)
-    summary = decode_plain(folder.summary_json, NightSummary, _LIMIT)
+    state = decode_plain(folder.state_json, NightState, LARGEST)
+    summary = decode_plain(folder.summary_json, NightSummary, LARGEST)
     return NightLook(name or place.name, folder, config, state, summary)

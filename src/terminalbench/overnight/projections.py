@@ -1,13 +1,14 @@
 """The files of a night that are made from its batches, and its episodes: at any moment, as often as wanted."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from terminalbench.errors import TbenchError
 from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration_files import ProjectedIteration, project_iteration, project_iterations
-from terminalbench.overnight.night import NightConfig, NightState, Role
+from terminalbench.overnight.night import IterationWork, NightConfig, NightState, Role
 from terminalbench.overnight.summary import project_night
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.text.paths import typed
@@ -28,14 +29,45 @@ class ReportFiles:
     problems: tuple[str, ...] = ()
 
 
-def project(folder: NightFolder, config: NightConfig, state: NightState) -> ReportFiles:
-    """Write everything anew, and record what is over."""
-    over = {work.number for work in state.work if work.role is Role.ITERATION and work.status.over}
+@dataclass
+class ProjectedNight:
+    """The iterations of a night that are over, as one process has projected and recorded them.
+
+    What came of them does not change while no worker takes them up again: their batches are not read again.
+    """
+
+    _held: dict[int, ProjectedIteration] = field(default_factory=dict)
+    _ended: dict[int, tuple[int, str | None]] = field(default_factory=dict)
+
+    def known(self, over: Mapping[int, IterationWork]) -> dict[int, ProjectedIteration]:
+        """Return those that are still what they were."""
+        return {number: one for number, one in self._held.items() if self._ended[number] == _end_of(over.get(number))}
+
+    def keep(self, projected: ProjectedIteration, work: IterationWork) -> None:
+        """Remember one that is over."""
+        number = projected.results.iteration
+        self._held[number], self._ended[number] = projected, _end_of(work)
+
+
+def _end_of(work: IterationWork | None) -> tuple[int, str | None]:
+    """Which end of an iteration it is: it may be taken up again, and end another time."""
+    return (work.starts, work.finished_at) if work is not None else (-1, None)
+
+
+def project(
+    folder: NightFolder, config: NightConfig, state: NightState, known: ProjectedNight | None = None
+) -> ReportFiles:
+    """Write everything anew, and record what is over; what `known` holds already is neither read nor recorded again."""
+    over = {work.number: work for work in state.work if work.role is Role.ITERATION and work.status.over}
+    held = known.known(over) if known is not None else {}
     try:
-        found = project_iterations(folder, config)
+        found = project_iterations(folder, config, held)
         for projected in found:
-            if projected.results.iteration in over:
+            number = projected.results.iteration
+            if number in over and number not in held:
                 _record(config, projected)
+                if known is not None:
+                    known.keep(projected, over[number])
         return ReportFiles(project_night(folder, found))
     except Exception as error:  # noqa: BLE001  what a night measured outlives a report that fails, as after an update
         again = f"tbench report {typed(folder.folder)} writes it anew"

@@ -206,6 +206,16 @@ class NightSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         return sum(model.passed + model.failed for model in self.models)
 
     @property
+    def passed(self) -> int:
+        """Those that passed."""
+        return sum(model.passed for model in self.models)
+
+    @property
+    def done(self) -> int:
+        """Iterations that were measured whole."""
+        return sum(line.status is IterationStatus.DONE for line in self.iterations)
+
+    @property
     def over(self) -> int:
         """Iterations to which nothing more happens."""
         return sum(line.status is not None and line.status.over for line in self.iterations)

@@ -39,7 +39,8 @@ class TrainedNight(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     """One night of a training. `lines` say what came of it, `comparisons` are all that were declared.
 
     `stopped` is why it is not over, `cost_usd` what it has cost so far, and `step` where it is while it runs.
-    `waits` names the challenger that waits for its turn, and the command for it.
+    `waits` names the challenger that waits for its turn, and the command for it. `answer` says whether it got better,
+    `trials` how many were run.
     """
 
     training: str
@@ -51,6 +52,8 @@ class TrainedNight(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     stopped: str | None = None
     step: TrainingStep | None = None
     waits: str | None = None
+    answer: str | None = None
+    trials: int = 0
 
 
 def read_trained(folder: NightFolder) -> TrainedNight | None:

@@ -176,7 +176,23 @@ def trained_night(plan: TrainingPlan, nights: Sequence[NightEntry], lineage: Lin
         cost_usd=known_total([last.cost_usd, last.asked.cost_usd if last.asked else None]),
         cost_unknown=last.cost_unknown + (last.asked.cost_unknown if last.asked else 0),
         waits=_waits(plan, last),
+        answer=_answer(last, said, changed=changed) + simulated,
+        trials=last.trials,
     )
+
+
+def _answer(last: NightEntry, claimed: str, *, changed: bool) -> str:
+    """Whether a night made the champion better, by how much, and how sure that is."""
+    if changed:
+        return f"yes: new champion {last.after.champion}, {claimed}"
+    judged = last.confirm
+    if judged is not None and judged.verdict is not None:
+        return f"not shown yet: {judged.new} against the champion {judged.old}: {judged.verdict.reason}"
+    rates = {one.id: f"{one.passed} of {one.measured}" for one in last.explored}
+    if last.winner is None or last.winner not in rates:
+        return "no: the search found nothing that passes more than the champion"
+    beside = f", the champion {rates[last.champion]}" if last.champion in rates else ""
+    return f"not measured yet: {last.winner} passed {rates[last.winner]} train trials of the search{beside}"
 
 
 def _waits(plan: TrainingPlan, last: NightEntry) -> str | None:

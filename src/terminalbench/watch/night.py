@@ -10,7 +10,15 @@ from datetime import datetime
 from rich.text import Text
 
 from terminalbench.overnight.decisions import eta_sec
-from terminalbench.overnight.night import IterationStatus, IterationWork, NightEvent, NightEventKind, Role
+from terminalbench.overnight.headlines import ran
+from terminalbench.overnight.night import (
+    IterationStatus,
+    IterationWork,
+    NightEvent,
+    NightEventKind,
+    Role,
+    iterations_said,
+)
 from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, dollars, duration, plural
 from terminalbench.watch.controls import Controls, ScreenMode
 from terminalbench.watch.layout import Column, LinePiece, ScreenRow, clean, cut, joined, table
@@ -171,11 +179,11 @@ def _title(frame: NightFrame, width: int) -> Text:
 def _progress(feed: NightFeed, width: int, *, bar: bool = True) -> Text:
     config, state, tally = feed.config, feed.state, feed.tally
     own = [work for work in state.work if work.role is Role.ITERATION]
-    done = sum(work.status.over for work in own)
-    asked = "" if config.iterations is None else f"/{config.iterations}"
+    over, done = sum(work.status.over for work in own), sum(work.status is IterationStatus.DONE for work in own)
     rate = f"{tally.passed} of {tally.measured} passed" if tally.measured else ""
     pieces = [
-        LinePiece(f"{done}{asked} iterations", 0, "bold"),
+        LinePiece(iterations_said(done, done, config.iterations), 0, "bold"),
+        LinePiece(f"{over - done} incomplete" if over > done else "", 3),
         LinePiece(rate, 1),
         LinePiece(f"{tally.measured}/{tally.trials} measured" if tally.trials else "", 4),
         LinePiece(_spend(feed), 2),
@@ -187,7 +195,7 @@ def _progress(feed: NightFeed, width: int, *, bar: bool = True) -> Text:
     room = min(LONGEST_BAR, width - line.cell_len - 2)
     if not bar or room < SHORTEST_BAR or not config.iterations:
         return line
-    filled = min(room, room * done // config.iterations)
+    filled = min(room, room * over // config.iterations)
     return Text.assemble(("█" * filled + "░" * (room - filled), "cyan"), "  ", line, no_wrap=True)
 
 
@@ -268,7 +276,9 @@ def _took(work: IterationWork) -> str:
 
 
 def total_line(feed: NightFeed) -> str:
-    """How far a night is, or what came of it, in one line."""
+    """How far a night is; of one that no process runs what its report says, in the same words."""
+    if feed.summary is not None:
+        return f"Ran: {ran(feed.summary)}"
     return f"{NightFrame(feed).word}: {_progress(feed, 10_000, bar=False).plain}"
 
 

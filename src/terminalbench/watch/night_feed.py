@@ -9,14 +9,16 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
-from terminalbench.json_files import read_json, tail_jsonl
+from terminalbench.json_files import decode_plain, read_json, tail_jsonl
 from terminalbench.live.feed import Feed
 from terminalbench.locks import living_owner
 from terminalbench.overnight import limits
 from terminalbench.overnight.crew import read_beat
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Heartbeat, IterationWork, NightConfig, NightEvent, NightState, Role
+from terminalbench.overnight.nights import LARGEST
 from terminalbench.overnight.summary import read_config
+from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.overnight.training_report import TrainedNight, read_trained, step_parts
 
 
@@ -36,7 +38,7 @@ class IterationTally:
 class NightFeed:
     """Follows one night. `over`: no supervisor runs it. `each` is told of every event, `standing` is of its gate.
 
-    `trained` is how far its training is, or what came of it.
+    `trained` is how far its training is, or what came of it; `summary` is that of a night that is over.
     """
 
     folder: NightFolder
@@ -48,6 +50,7 @@ class NightFeed:
     standing: limits.GateStatus | None = None
     trained: TrainedNight | None = None
     over: bool = False
+    summary: NightSummary | None = None
     each: Callable[[NightEvent], None] = lambda _event: None
     _offset: int = 0
 
@@ -68,6 +71,7 @@ class NightFeed:
         with suppress(TbenchError, OSError, msgspec.DecodeError):  # a file of the gate is just being written
             self.standing = limits.standing(self.folder.gate_json)
             self.trained = read_trained(self.folder)
+        self.summary = self._summary()
         changed = self._look_at_workers()
         return changed or bool(found.records) or self.state != before or self.trained != trained
 
@@ -82,6 +86,12 @@ class NightFeed:
 
     def _feed(self, place: str) -> Feed:
         return Feed(Batch(self.folder.results_root / place))
+
+    def _summary(self) -> NightSummary | None:
+        """What its report says, once it is over; one that was cut off may have gone on after its last report."""
+        if not self.over or self.state.status == "running":
+            return None
+        return self.summary or decode_plain(self.folder.summary_json, NightSummary, LARGEST)
 
     @property
     def training(self) -> list[str]:
@@ -110,6 +120,8 @@ class NightFeed:
 
     @property
     def tally(self) -> IterationTally:
-        """All trials of iterations so far."""
+        """All trials of iterations so far; of a night that is over those of its report."""
+        if (said := self.summary) is not None:
+            return IterationTally(said.total, said.measured, said.passed)
         own = (self.tally_of(work) for work in self.state.work if work.role is Role.ITERATION)
         return sum(own, IterationTally())

@@ -1,5 +1,7 @@
 """report.html in a real browser: quiet, alone, readable everywhere, and nothing an agent wrote comes alive."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,10 +9,21 @@ from playwright.sync_api import Browser
 
 from support.browser import watched
 from support.reports import SMALL, large, measured
+from terminalbench.analytics.causes import FailureCause
 from terminalbench.report.build import build_report
 from terminalbench.report.html import render_html
 
 HOSTILE = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'>\"'><svg onload=window.hacked=1>"
+
+
+CAUSES = tuple(
+    FailureCause(
+        profile=profile, what=what, count=9, of=32, trial="", task="sanitize-git-repo", check="AssertionError: " + "x " * 60,
+        step=7, did="bash: python -m pytest -q tests/test_sanitize.py",
+    )
+    for profile in ("text", "graph")
+    for what in ("untested", "loop", "wrong_answer")
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +37,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "small": build_report(measured(SMALL), [measured(SMALL, number=1)]),
         "hostile": build_report(measured(hostile, name=HOSTILE)),
         "large": build_report(measured(large(3, 120, 2))),
+        "two": build_report(
+            replace(
+                measured({"text": {f"t{n}": "+xx" for n in range(16)}, "graph": {f"t{n}": "++x" for n in range(16)}}),
+                causes=CAUSES,
+            )
+        ),
         "one": build_report(measured({"only": {"a": "+", "b": "."}})),
     }
     for name, report in reports.items():
@@ -84,8 +103,20 @@ def test_it_prints(browser: Browser, pages: dict[str, str], tmp_path: Path) -> N
         found.page.emulate_media(media="print")
         assert found.page.locator("nav").is_hidden()
         assert found.page.locator(".chart").first.is_visible()
-        found.page.pdf(path=tmp_path / "report.pdf")
-        assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+        found.page.goto(pages["two"])
+        made = found.page.pdf(path=tmp_path / "report.pdf", prefer_css_page_size=True)
+        assert re.findall(rb"/Count (\d+)", made) == [b"1"], "two profiles fit on one page"
+
+
+def test_the_first_screen_has_the_answer_and_the_rest_is_folded(browser: Browser, pages: dict[str, str]) -> None:
+    with watched(browser, width=1440) as found:
+        found.page.goto(pages["two"])
+        assert found.page.evaluate("document.documentElement.scrollHeight") < 3000
+        assert found.page.locator("#answer").is_visible()
+        assert found.page.get_by_role("heading", name="Why they failed").is_visible()
+        assert found.page.locator("#list").is_hidden()
+        found.page.get_by_role("link", name="Trials", exact=True).click()
+        assert found.page.locator("#list").is_visible()
 
 
 _COVERED = """() => [...document.querySelectorAll('svg.chart')].flatMap(chart => {

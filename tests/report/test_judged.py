@@ -9,7 +9,7 @@ from terminalbench.records.trial import Finding, Outcome
 from terminalbench.report.build import build_report
 from terminalbench.report.evidence import by_trial, judged
 from terminalbench.report.model import TrialRef
-from terminalbench.report.write import open_source
+from terminalbench.report.write import explained, open_source
 
 
 def test_a_persons_word_stands_in_the_judges_place() -> None:
@@ -47,7 +47,7 @@ def test_a_persons_word_reaches_the_report(tmp_path: Path) -> None:
         Finding(trial, "label:ada", "2026", "edited_tests", False, "those were its own"),
     ):
         append_jsonl(batch.analytics / "findings.jsonl", finding)
-    source = open_source(batch)
+    source = explained(open_source(batch))
     assert source.findings is not None
     assert "steps" not in {finding.name for finding in source.findings}, "only what a report shows is held"
     report = build_report(source)

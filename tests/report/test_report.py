@@ -10,12 +10,13 @@ import pytest
 
 from conftest import REPO
 from support.reports import SMALL, large, make_comparison, make_view, measured
+from terminalbench.analytics.causes import FailureCause
 from terminalbench.experiments.batch import Batch
 from terminalbench.records.trial import Usage
 from terminalbench.report.build import ReportInput, build_report
 from terminalbench.report.html import LINKED_TRIALS, render_html
 from terminalbench.report.markdown import render_markdown
-from terminalbench.report.sentences import headlines
+from terminalbench.report.sentences import headlines, next_steps
 from terminalbench.report.write import write_report
 from terminalbench.version import __version__
 
@@ -143,11 +144,32 @@ def test_limits_stand_beside_the_answer() -> None:
     assert found[0][0] in ("better", "worse", "equivalent", "inconclusive")
 
 
-def test_without_findings_it_says_how_to_get_them() -> None:
+def test_why_they_failed_is_told_with_the_verifiers_line_and_the_deciding_step() -> None:
     made = measured(SMALL)
-    page = render_html(build_report(replace(made, findings=None)))
-    assert "No findings yet" in page
-    assert "tbench analyze" in page
+    row = next(cell.row for cell in made.view.cells if cell.row is not None and cell.profile == "graph")
+    cause = FailureCause(
+        profile="graph", what="untested", count=4, of=6, trial=row.key, task="fix-ocaml-gc", check=f"gc.ml {HOSTILE}",
+        step=7, did="bash: make",
+    )  # fmt: skip
+    report = build_report(replace(made, causes=(cause,)))
+    page, text = render_html(report), render_markdown(report)
+    assert '<b>4</b> <span class="dim">of 6</span> it changed files and ran no test' in page
+    assert f'<a href="../{row.folder}">fix-ocaml-gc</a>: the verifier said <q>gc.ml &lt;script&gt;' in page
+    assert "step 7: <code>bash: make</code>" in page
+    assert "graph most often failed because it changed files and ran no test: tell it to run what it wrote" in page
+    assert "- 4 of 6 it changed files and ran no test" in text
+    assert "<script" not in page + text
+
+
+def test_what_is_undecided_says_how_to_go_on() -> None:
+    made = measured(SMALL)
+    undecided = [msgspec.structs.replace(one, verdict="inconclusive", effect=0.05) for one in made.comparison.contrasts]
+    comparison = msgspec.structs.replace(made.comparison, contrasts=undecided)
+    [first, *_] = next_steps(comparison, "results/s/0")
+    assert first.startswith(
+        "graph vs text is undecided: about 210 trials would show 5.0 pt: tbench resume results/s/0 --attempts "
+    )
+    assert "tbench" not in " ".join(next_steps(comparison, ""))
 
 
 def test_several_batches_give_a_trend_in_order_of_time() -> None:

@@ -37,7 +37,10 @@ def test_a_clear_win_is_said_first(tbench, root: Path) -> None:
     page = (batch.analytics / "report.html").read_text()
     first = page.index('class="better"')
     assert "new vs old: +100.0 pt" in page[first : first + 200]
-    assert "No findings yet" in page
+    assert '<b>60</b> <span class="dim">of 60</span> nothing tells why' in page
+    assert "See where the two part: <code>tbench errors" in page
+    assert page.index("Why they failed") < page.index("Tasks by profile")
+    assert not (batch.analytics / "findings.jsonl").exists()
     assert f'href="../runs/{STAMP}__new/a__0"' in page
     assert "All 120 planned trials were measured." in page
 
@@ -62,7 +65,7 @@ def test_findings_are_shown_once_there_are_some(tbench, root: Path) -> None:
         "root_cause: misread_task",
     ):
         assert words in page
-    assert "No findings yet" not in page
+    assert "Nothing has run yet" not in page
 
 
 def test_several_batches_give_a_trend_about_the_newest(tbench, root: Path) -> None:
@@ -91,7 +94,7 @@ def test_an_analysis_ends_in_a_report(tbench, root: Path) -> None:
     assert "read report.html first" in tbench("analyze", batch.folder).out
     page = (batch.analytics / "report.html").read_text()
     assert "new vs old: +60.0 pt" in page
-    assert "No findings yet" not in page
+    assert "Nothing has run yet" not in page
     selection = batch.analytics / "selection"
     tbench("analyze", batch.folder, "--tasks", "a", "b")
     assert f'href="../../runs/{STAMP}__new/a__0"' in (selection / "report.html").read_text()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from terminalbench.lab.select import SelectedBatches
 from terminalbench.report.build import ReportInput
-from terminalbench.report.write import open_source, write_report
+from terminalbench.report.write import explained, open_source, write_report
 from terminalbench.text.progress import tell
 
 
@@ -17,7 +17,8 @@ def report(selected: SelectedBatches, output: Path | None = None) -> tuple[Path,
         sources.append(open_source(batch))
     sources.sort(key=_created)
     tell("writing the report", parts - 1, parts)
-    written = write_report(sources[-1], sources[:-1], output)
+    newest = explained(sources[-1], progress=lambda done, of: tell("reading what trials did", done, of))
+    written = write_report(newest, sources[:-1], output)
     tell("writing the report", parts, parts)
     return written
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from urllib.parse import quote
 
+from terminalbench.analytics.causes import FailureCause
 from terminalbench.analytics.labels import FAILURE_CLASS, is_label
 from terminalbench.analytics.model import Comparison, ProfileSummary
 from terminalbench.experiments.batch import Batch
@@ -15,7 +16,8 @@ from terminalbench.index.totals import ProfileTotals, budget_use, profile_totals
 from terminalbench.records.setup import ON_HOST
 from terminalbench.records.trial import Finding, Outcome, TaskRef
 from terminalbench.report import evidence
-from terminalbench.report.model import BatchLine, FlakyRow, ProfileLine, Report, TaskLine, TrialRef
+from terminalbench.report.model import BatchLine, FlakyRow, ProfileLine, Report, ShownCause, TaskLine, TrialRef
+from terminalbench.report.sentences import next_steps
 from terminalbench.report.text import batch_money, profile_cost
 from terminalbench.text.numbers import plural, some
 from terminalbench.version import __version__
@@ -29,6 +31,7 @@ class ReportInput:
     view: BatchView
     comparison: Comparison
     findings: tuple[Finding, ...] | None = None
+    causes: tuple[FailureCause, ...] = ()
     href: str = "../"
     """The batch folder as seen from the report; ends with a slash."""
 
@@ -69,6 +72,8 @@ def build_report(this: ReportInput, others: Iterable[ReportInput] = (), pooled: 
         not_measured=evidence.not_measured(cells, refs),
         suspects=evidence.suspects(cells, refs) + evidence.tripwires(refs.values(), found),
         failures=evidence.failure_groups(refs.values()),
+        causes=_causes(this, names),
+        next_steps=tuple(next_steps(asked, view.plan.folder, this.causes)),
         judged=evidence.judged(refs.values(), this.findings or ()),
         tools=evidence.tool_use(refs.values(), found, len(names)),
         efforts=evidence.efforts(refs.values(), found),
@@ -82,6 +87,18 @@ def build_report(this: ReportInput, others: Iterable[ReportInput] = (), pooled: 
         picked_of=view.picked_of,
         pooled=tuple(pooled.batches) if pooled is not None else (),
     )
+
+
+def _causes(this: ReportInput, names: list[str]) -> tuple[ShownCause, ...]:
+    """The causes of the profiles that are compared, in their order."""
+    rows = {cell.row.key: cell.row for cell in this.view.cells if cell.row is not None}
+    free = this.view.plan.without_model()
+    found = [
+        ShownCause(one, this.link(rows[one.trial]) if one.trial in rows else None, one.profile in free)
+        for one in this.causes
+        if one.profile in names
+    ]
+    return tuple(sorted(found, key=lambda one: names.index(one.cause.profile)))
 
 
 def task_label(task: TaskRef, mixed: bool) -> str:

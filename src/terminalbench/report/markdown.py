@@ -40,6 +40,8 @@ def render_markdown(report: Report) -> str:
         f"Batch {escaped(report.batch)}{f', {moment(report.created_at)}' if report.created_at else ''}. "
         f"{escaped(report.facts[0][1])}. The same with pictures: [report.html](report.html).",
         "\n".join(f"- **{line.kind}**: {escaped(line.text)}" for line in headlines(report)),
+        *(["Next:\n\n" + "\n".join(f"- {escaped(line)}" for line in report.next_steps)] if report.next_steps else []),
+        *(["## Why they failed\n\n" + _causes(report)] if report.causes else []),
         "## Profiles\n\n" + _profiles(report),
         *(_contrast(contrast, report.comparison.metric) for contrast in report.contrasts),
         "## Tasks\n\n" + _tasks(report),
@@ -48,8 +50,6 @@ def render_markdown(report: Report) -> str:
         parts.append("## Trend\n\n" + _trend(report))
     if report.failures:
         parts.append("## Failure classes\n\n" + _groups(report, report.failures))
-    elif not report.analysed:
-        parts.append("No findings yet: `tbench analyze` adds failure classes, tool mix and backtracks.")
     if report.judged:
         parts.append(
             "## What the judge says\n\nWith quotes in [judge.md](judge.md).\n\n" + _groups(report, report.judged)
@@ -105,6 +105,20 @@ def _profiles(report: Report) -> str:
             duration(s.mean_agent_sec),
         ])  # fmt: skip
     return table(head, rows)
+
+
+def _causes(report: Report) -> str:
+    lines = []
+    for profile, found in report.causes_of_profiles():
+        lines.append(f"{escaped(profile)}: {plural(found[0].cause.of, 'trial')} did not pass")
+        for one in found:
+            cause = one.cause
+            step = "" if cause.step is None or not cause.did else f"; step {cause.step}: {cause.did}"
+            said = f'the verifier said "{cause.check}"' if cause.check else cause.reason
+            shown = f"{cause.count} of {cause.of} {cause.words} ({cause.what}), as {cause.task}: {said}{step}"
+            lines.append(f"- {escaped(shown)}" + ("" if one.control else f". Try: {escaped(cause.advice)}"))
+        lines.append("")
+    return "\n".join(lines).rstrip()
 
 
 def _contrast(contrast: Contrast, metric: Metric) -> str:

@@ -6,6 +6,7 @@ An anchor names a place within the page: `t<i>` a task, `t<i>p<j>` a profile on 
 
 from dataclasses import dataclass, field
 
+from terminalbench.analytics.causes import FailureCause
 from terminalbench.analytics.model import Comparison, Contrast, ProfileSummary
 from terminalbench.records.trial import Outcome, TaskRef
 
@@ -64,6 +65,18 @@ class TrialGroup:
     trials: tuple[TrialRef, ...]
     count: int
     labelled: int = 0
+
+
+@dataclass(frozen=True)
+class ShownCause:
+    """One of the most frequent causes of a profile's failures, and where the trial lies that shows it.
+
+    `control`: its profile calls no model, so nothing can be tried to mend it.
+    """
+
+    cause: FailureCause
+    href: str | None = None
+    control: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,6 +174,8 @@ class Report:
     not_measured: tuple[TrialGroup, ...] = ()
     suspects: tuple[TrialGroup, ...] = ()
     failures: tuple[TrialGroup, ...] = ()
+    causes: tuple[ShownCause, ...] = ()
+    next_steps: tuple[str, ...] = ()
     judged: tuple[TrialGroup, ...] = ()
     tools: tuple[ToolUseRow, ...] = ()
     efforts: tuple[Effort, ...] = ()
@@ -185,6 +200,14 @@ class Report:
     def measured(self) -> int:
         """How many were measured."""
         return sum(line.summary.measured for line in self.profiles)
+
+    def causes_of_profiles(self) -> list[tuple[str, list[ShownCause]]]:
+        """The causes by profile: those that are compared first, controls last."""
+        compared = {name for one in self.contrasts for name in (one.new, one.old)}
+        found: dict[str, list[ShownCause]] = {}
+        for one in self.causes:
+            found.setdefault(one.cause.profile, []).append(one)
+        return sorted(found.items(), key=lambda item: (item[0] not in compared, item[1][0].control))
 
     def profile_names(self) -> list[str]:
         """The profiles, in order."""

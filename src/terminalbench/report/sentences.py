@@ -1,10 +1,14 @@
 """What a report says first: a few sentences, the answer before its limits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 
+from terminalbench.analytics.causes import FailureCause
 from terminalbench.analytics.model import Comparison, Contrast
 from terminalbench.report.model import DeliveryRow, ProfileLine, Report
-from terminalbench.text.numbers import between, p_value, percent, percents, plural
+from terminalbench.text.numbers import amount, between, p_value, percent, percents, plural
+from terminalbench.text.paths import typed
 
 FEW = 3
 """More sentences than so many about the same thing become one."""
@@ -117,6 +121,49 @@ def missing_sentence(contrast: Contrast) -> str:
 def _trials_of(contrast: Contrast, new: int, old: int) -> str:
     counts = ((new, contrast.new), (old, contrast.old))
     return ", ".join(f"{plural(count, 'trial')} of {name}" for count, name in counts if count)
+
+
+def next_steps(comparison: Comparison, place: str, causes: Sequence[FailureCause] = ()) -> list[str]:
+    """What to do next, the most useful first: what is missing, what is undecided, where two part, what fails most.
+
+    `place` is the batch as a command takes it; "" where there is none, as for results of another tool.
+    """
+    found = [said[:1].upper() + said[1:]] if (said := repeat_sentence(comparison)) else []
+    undecided = next((one for one in comparison.contrasts if one.verdict == "inconclusive" and not one.refused), None)
+    if undecided is not None and not undecided.same_treatment:
+        found.append(_more_trials(undecided, place))
+    decided = next((one for one in comparison.contrasts if one.verdict in ("better", "worse")), None)
+    if decided is not None and place:
+        found.append(
+            f"See where the two part: tbench errors {typed(place)} --vs {quote(decided.new)} {quote(decided.old)}"
+        )
+    elif not comparison.contrasts and len(comparison.profiles) == 1 and place:
+        found.append("Add a second profile to compare with: tbench init --slug NAME")
+    if causes:
+        most = max(_own_first(comparison, causes), key=lambda one: one.count)
+        found.append(f"{most.profile} most often failed because {most.words}: {most.advice}")
+    return found
+
+
+def _own_first(comparison: Comparison, causes: Sequence[FailureCause]) -> Sequence[FailureCause]:
+    """The causes of the profiles that are compared, where they failed at all: controls that must fail teach nothing."""
+    compared = {name for one in comparison.contrasts for name in (one.new, one.old)}
+    return [one for one in causes if one.profile in compared] or causes
+
+
+def _more_trials(contrast: Contrast, place: str) -> str:
+    """How an undecided contrast can be decided."""
+    names = f"{contrast.new} vs {contrast.old} is undecided"
+    add = f": tbench resume {typed(place)} --attempts {_attempts_now(contrast) + 2}, or more tasks" if place else ""
+    if contrast.trials_needed is None or contrast.effect is None:
+        return f"{names}: more trials may decide it{add}"
+    wanted = amount(abs(contrast.effect), contrast.metric, sign=False)
+    return f"{names}: about {plural(contrast.trials_needed, 'trial')} would show {wanted}{add}"
+
+
+def _attempts_now(contrast: Contrast) -> int:
+    tasks = max(contrast.estimate.tasks or contrast.estimate.units, 1)
+    return max(1, round(contrast.estimate.trials / 2 / tasks))
 
 
 _BY_CHANCE = ("called", "fired", "shown")

@@ -7,7 +7,7 @@ from terminalbench.report.charts.svg import box, drawing, label, line, linked, n
 from terminalbench.text.foreign import short, visible
 from terminalbench.text.numbers import Metric, amount, between
 
-_WIDTH, _ROW, _SIDE = 400.0, 46.0, 22.0
+_WIDTH, _ROW, _LABEL, _SIDE = 400.0, 46.0, 18.0, 22.0
 _UNITS = {"pass": ", pt", "tokens": ", tokens"}
 """What the numbers on the axis leave out."""
 
@@ -37,10 +37,12 @@ def forest(rows: Sequence[ForestRow], metric: Metric, margin: float | None = Non
 
     bottom = 8 + _ROW * len(rows)
     body = []
+    tops = [8 + _ROW * index + _LABEL for index in range(len(rows))]  # no line goes through the words of a row
     if margin:
-        body.append(box(at(-margin), 4, at(margin) - at(-margin), bottom - 4, "margin"))
+        body += [box(at(-margin), top, at(margin) - at(-margin), _ROW - _LABEL, "margin") for top in tops]
     for tick in ticks:
-        body.append(line(at(tick), 4, at(tick), bottom, "zero" if tick == 0 else "grid"))
+        kind = "zero" if tick == 0 else "grid"
+        body += [line(at(tick), top, at(tick), top + _ROW - _LABEL, kind) for top in tops]
         body.append(label(at(tick), bottom + 14, _tick(tick, metric), "dim m"))
     for index, row in enumerate(rows):
         body.append(linked(row.href, says(row, metric), _row(row, metric, 8 + _ROW * index, at)))

@@ -71,7 +71,7 @@ def test_each_phase_that_hangs_is_ended_and_named(lab) -> None:
 
 @pytest.mark.parametrize(("own", "limit"), [({}, 60), ({"timeout": 5}, 5), ({"timeout": None}, 60)])
 def test_every_hook_has_a_limit(own: dict, limit: int) -> None:
-    from terminalbench.harbor.agents.claude_settings import HOOK_SEC, bound_hooks
+    from terminalbench.experiments.claude_settings import HOOK_SEC, bound_hooks
 
     hooks = {"Stop": [{"hooks": [{"type": "command", "command": "x", **own}]}], "Odd": "left alone", "Worse": [3]}
     bound = bound_hooks(hooks, HOOK_SEC)

@@ -247,12 +247,6 @@ def test_no_mcp_empties_servers_and_inherited_hooks_only(project) -> None:
     assert found["own-hooks"].hooks is not None
 
 
-def test_servers_beside_no_mcp_are_a_contradiction(project) -> None:
-    project.server("s")
-    found = problems(project, BASE + '[profiles.p]\nno_mcp = true\nmcp_servers = ["s"]\n')
-    assert found == ["profiles.p.mcp_servers: contradicts no_mcp = true (keep one of the two)"]
-
-
 def test_a_profiles_own_servers_win_over_an_inherited_no_mcp(project) -> None:
     project.server("s")
     found = profiles(project, '[profiles.a]\nno_mcp = true\n[profiles.b]\nextends = "a"\nmcp_servers = ["s"]\n')

@@ -11,14 +11,18 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agents import AgentInfo
-from terminalbench.experiments.profiles import McpSetup, handed_files, has_code, is_source, source_files
+from terminalbench.experiments.profiles import McpSetup, TextFile, handed_files, has_code, is_source, source_files
 from terminalbench.secrets.find import secrets_in
 from terminalbench.strict import Problems
 
+if TYPE_CHECKING:
+    from terminalbench.experiments.claude_settings import Location
+
+_BRING = "name the server whose folder holds it in mcp_servers, or set mcp_git_source"
 _SECRET_FILES = (".env", ".env.*")
 _SERVER_KEYS = {
     "command", "args", "env", "type", "transport", "url", "headers", "cwd", "alwaysAllow", "disabled", "timeout"
@@ -115,6 +119,42 @@ def check_code(setup: McpSetup, agent: AgentInfo, private: Mapping[Path, str], a
         elif (held := held_in(folder, private)) is not None:
             hint = "give the server a folder of its own"
             problems.add(at, f"{what} holds {held}, which the agent would see", hint)
+
+
+def check_hooks(hooks: TextFile, setup: McpSetup, root: Path, at: str, problems: Problems) -> None:
+    """Note the hooks that could not run in the sandbox: what they run is not there, or may be any server's."""
+    from terminalbench.experiments import claude_settings as settings  # only profiles with hooks pay for it
+
+    places = {name: _location(folder) for name, folder in setup.folders.items() if has_code(folder)}
+    locations = settings.Locations(by_server=places)
+    packages = any(place.bin is not None for place in places.values())
+    data = json.loads(hooks.text)
+    for command in dict.fromkeys(settings.hook_commands(data.get("hooks", data))):
+        what = f"{hooks.path}: {command!r}"
+        try:
+            rendered = settings.render_hooks({"command": command}, locations)["command"]
+        except settings.AmbiguousCommand:
+            folders = " or ".join(str(folder) for name, folder in setup.folders.items() if name in places)
+            hint = "name a script or module that one of them alone has"
+            problems.add(at, f"{what} could belong to {folders}", hint)
+            continue
+        if (left := next((word for word in ("{mcp_dir}", "{mcp_bin}") if word in rendered), None)) is not None:
+            problems.add(at, f"{what} uses {left}, which no server of this profile gives a meaning", _BRING)
+            continue
+        for name, is_module in settings.needed_files(command):
+            brought = any(name in place.files for place in places.values()) or (is_module and packages)
+            here = ((hooks.path.parent / name).is_file() or (is_module and (root / name).is_file())) and not brought
+            if here:
+                problems.add(at, f"{what} runs {name}, which no server of this profile brings into the sandbox", _BRING)
+
+
+def _location(folder: Path) -> "Location":
+    """Return a server's folder as the source that it will be in the sandbox."""
+    from terminalbench.experiments.claude_settings import Location
+
+    files = frozenset(path.relative_to(folder).as_posix() for path in source_files(folder) if path.suffix == ".py")
+    package = any((folder / name).is_file() for name in ("pyproject.toml", "setup.py"))
+    return Location("python3", str(folder), str(folder / "bin") if package else None, files)
 
 
 def _needs(server: Mapping[str, Any], folder: Path) -> bool:

@@ -8,13 +8,16 @@ ROOT_MARKS = (".git", "pyproject.toml", ".tbench")
 
 
 def project_root(file: Path, root: Path | None) -> Path:
-    """The folder relative paths start from: `root`, else the nearest with a mark of a project, else the file's own."""
+    """The folder relative paths start from: `root`, else the nearest with a mark of a project, else the file's own.
+
+    Without a mark, a file in `experiments/` belongs to the folder above it.
+    """
     if root is not None:
         if not root.is_dir():
             raise UserError("--root is not a folder", where=str(root))
         return root.resolve()
     folder = file.resolve().parent
-    return marked_root(folder) or folder
+    return marked_root(folder) or (folder.parent if folder.name == "experiments" else folder)
 
 
 def marked_root(folder: Path) -> Path | None:

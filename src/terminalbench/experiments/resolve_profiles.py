@@ -19,7 +19,7 @@ from terminalbench.experiments.agents import (
     agent_names,
 )
 from terminalbench.experiments.command import CommandReader
-from terminalbench.experiments.mcp import check_code, held_in, read_mcp
+from terminalbench.experiments.mcp import check_code, check_hooks, held_in, read_mcp
 from terminalbench.experiments.model_file import whole_model
 from terminalbench.experiments.profiles import (
     NO_MCP,
@@ -216,6 +216,8 @@ class _Resolver:
             self._wrong("model", f"agent {self.info.name} {NO_MODEL}", NO_MODEL_HINT)
         usage = tuple(t for path in mcp.usage if (t := self._read(path, "mcp_servers")) is not None)
         git_source = self._text("mcp_git_source") if mcp.servers or hooks else None
+        if hooks is not None and git_source is None:
+            check_hooks(hooks, mcp, self.root, self._where("hooks"), self.problems)
         return Profile(
             key=self.key,
             agent=self.info,
@@ -410,6 +412,7 @@ class _Resolver:
                 self.problems.add(at, f"agent {self.info.name} does not speak MCP", "remove it")
             elif "mcp_servers" in self.own and names:
                 self.problems.add(at, "contradicts no_mcp = true", "keep one of the two")
+                self.problems.add(self._where("no_mcp"), "contradicts mcp_servers", "keep one of the two")
             return NO_MCP
         if not names:
             known = any(self.problems.at(f"{self.at}.{name}") for name in ("mcp_servers", "no_mcp", "extends"))

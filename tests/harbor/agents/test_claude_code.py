@@ -24,8 +24,8 @@ from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.models.agent.context import AgentContext
 from harbor.models.task.config import MCPServerConfig
 
+from terminalbench.experiments.claude_settings import digest
 from terminalbench.harbor.agents.claude_code import ClaudeCodeAgent
-from terminalbench.harbor.agents.claude_settings import digest
 from terminalbench.harbor.agents.claude_source import McpSetupError
 
 SECRET = "sk-never-on-a-command-line"

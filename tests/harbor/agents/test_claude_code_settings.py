@@ -2,7 +2,7 @@
 
 import pytest
 
-from terminalbench.harbor.agents.claude_settings import (
+from terminalbench.experiments.claude_settings import (
     AmbiguousCommand,
     Location,
     Locations,

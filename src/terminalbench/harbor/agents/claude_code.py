@@ -27,7 +27,7 @@ from harbor.utils.env import is_sensitive_env_key
 from pydantic import Field, field_validator, model_validator
 
 from terminalbench import json_files
-from terminalbench.harbor.agents import claude_settings as settings
+from terminalbench.experiments import claude_settings as settings
 from terminalbench.harbor.agents.claude_source import (
     ROOT,
     InstalledSource,

@@ -22,8 +22,8 @@ from harbor.agents.installed.base import BaseInstalledAgent, NonZeroAgentExitCod
 from harbor.environments.base import BaseEnvironment
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from terminalbench.experiments.claude_settings import SYSTEM_PYTHON, Location, Locations, digest
 from terminalbench.experiments.profiles import NOT_SOURCE
-from terminalbench.harbor.agents.claude_settings import SYSTEM_PYTHON, Location, Locations, digest
 
 ROOT = PurePosixPath("/opt/tbench-mcp")
 LOG_NAME = "setup/mcp-install.log"

@@ -5,6 +5,7 @@ sandbox the same server lives in `/opt/tbench-mcp`, so commands are rewritten:
 
     uv run python X, python X, python3 X    the interpreter the server was installed with
     a relative X that exists in the source  its absolute path in the sandbox
+    -m X of a source that is no package     the same, with the source on PYTHONPATH (hooks)
     {mcp_python} {mcp_dir} {mcp_bin}        that interpreter, the source folder, the folder of its commands
 
 `${VAR}` is left alone: Claude Code expands it from its own environment when it starts the server.
@@ -115,6 +116,8 @@ def render_command(command: str, location: Location | None) -> str:
                 return text
             is_script = not match["flags"].endswith(_NO_SCRIPT)
             script = _locate(match["script"], where) if is_script else match["script"]
+            if where.bin is None and _is_module(match) and _has(match, where):
+                text = f"{match['head'] or ''}env PYTHONPATH={where.folder} {where.python}"
             return f"{text}{match['flags']} {script}"
 
         command = _PYTHON_COMMAND.sub(replace, command)
@@ -164,16 +167,49 @@ def strings(value: Any) -> list[str]:
 
 
 def _render_hook(command: str, locations: Locations) -> str:
-    """A hook belongs to no server: with several sources, its script must tell which one is meant."""
+    """A hook belongs to no server: with several sources, its script or module must tell which one is meant."""
     candidates = {location: render_command(command, location) for location in locations.every()}
     if len(set(candidates.values())) < 2:
         return next(iter(candidates.values()), render_command(command, None))
-    scripts = [match["script"] or "" for match in _PYTHON_COMMAND.finditer(command)]
-    owners = [text for location, text in candidates.items() if any(_locate(s, location) != s for s in scripts)]
+    runs = list(_PYTHON_COMMAND.finditer(command))
+    owners = [text for location, text in candidates.items() if any(_has(run, location) for run in runs)]
     if len(owners) != 1:
         folders = ", ".join(location.folder for location in candidates)
         raise AmbiguousCommand(f"hook command {command!r} could belong to any of {folders}; write the full path")
     return owners[0]
+
+
+def hook_commands(hooks: Any) -> list[str]:
+    """Return the commands of hooks, in order."""
+    if isinstance(hooks, Mapping):
+        own = [hooks["command"]] if isinstance(hooks.get("command"), str) else []
+        return [*own, *(text for value in hooks.values() for text in hook_commands(value))]
+    return [text for value in hooks for text in hook_commands(value)] if isinstance(hooks, list) else []
+
+
+def needed_files(command: str) -> list[tuple[str, bool]]:
+    """Return the relative files that a command runs by Python, and whether each is one that a module may be."""
+    runs = (match for match in _PYTHON_COMMAND.finditer(command) if match["script"] is not None)
+    return [(name, _is_module(match)) for match in runs for name in _files(match) if not name.startswith("/")]
+
+
+def _is_module(match: re.Match[str]) -> bool:
+    return (match["flags"] or "").endswith("-m")
+
+
+def _files(match: re.Match[str]) -> tuple[str, ...]:
+    """The file that a Python command runs, or those that the module it names may be."""
+    if _is_module(match):
+        module = match["script"].replace(".", "/")
+        return f"{module}.py", f"{module}/__main__.py"
+    return () if (match["flags"] or "").endswith("-c") else (match["script"].removeprefix("./"),)
+
+
+def _has(match: re.Match[str], location: Location) -> bool:
+    """Whether a source has the script or module of a Python command; those of a package may lie below `src`."""
+    names = _files(match) if match["script"] is not None else ()
+    below = ("", "src/") if location.bin is not None and _is_module(match) else ("",)
+    return any(f"{folder}{name}" in location.files for folder in below for name in names)
 
 
 def _render_stdio(entry: dict[str, Any], location: Location | None) -> dict[str, Any]:

@@ -7,7 +7,8 @@
 FOLDER holds tasks in Harbor's format. A registry of this machine (package docker-registry) serves a Debian made by
 mmdebstrap, which stands for the base image that the tasks name. Two agents attempt each task: `nop`, and one that writes
 a file. Then the same once more: nothing may be built, and a trial is compared with one of a starter task. With `--batch`
-the images of one batch are removed before the next is built, in a cache of its own, and nothing is run again.
+the images of one batch are removed before the next is built, in a cache of its own, and nothing is run again; the same
+command with the same `--work` goes on with the first batch that was not measured.
 
 `--verdicts` takes the tasks for which `solutions/` has a script. That script must pass, `nop` must fail, and no script of
 `attackers/`, which knows nothing of the task, may pass without being flagged.
@@ -245,16 +246,24 @@ class Bench:
         return 1 if rebuilt else code
 
     def in_batches(self, names: list[str]) -> int:
-        """Measure all tasks, so many at a time, each with an image store that ends with it."""
+        """Measure all tasks, so many at a time, each with an image store that ends with it; what is measured stays."""
         os.environ["XDG_CACHE_HOME"] = str(self.work / "cache")
-        trials, began = [], time.monotonic()
+        trials, done, took = [], [], 0.0
         size = self.options.batch
         for number, start in enumerate(range(0, len(names), size)):
-            found, _cpu = run(self.work, self.write(f"real-{number}", names[start : start + size], BOTH))
-            trials += found
-            print(json.dumps(report(found, names[start : start + size])), flush=True)
-            shutil.rmtree(self.work / "cache", ignore_errors=True)
-        return self.tell(report(trials, names), time.monotonic() - began)
+            batch, kept = names[start : start + size], self.work / f"measured-{number}.json"
+            if not kept.exists():
+                began = time.monotonic()
+                found, _cpu = run(self.work, self.write(f"real-{number}", batch, BOTH))
+                shutil.rmtree(self.work / "cache", ignore_errors=True)
+                kept.write_text(json.dumps({"names": batch, "trials": found, "seconds": time.monotonic() - began}))
+            measured = json.loads(kept.read_text())
+            if measured["names"] != batch:
+                print(f"{kept} is of other tasks: take another --work", file=sys.stderr)
+                return 2
+            trials, done, took = trials + measured["trials"], done + batch, took + measured["seconds"]
+            print(json.dumps(report(trials, done)), flush=True)
+        return self.tell(report(trials, names), took)
 
     def verdicts(self, known: list[str]) -> int:
         """Run the tasks' solutions, `nop` and the attackers, and say which verdicts are wrong."""

@@ -1,12 +1,15 @@
 """What the tests run of the agent's work is confined, without their help; honest programs do not notice."""
 
 import json
+import shlex
 from typing import Any
 
 import pytest
 
 from sandbox.driving import Box, Driver
 from sandbox.test_first_process import put
+from terminalbench.sandbox.engine.whose import FileOwnership, is_work
+from terminalbench.sandbox.system import SYSTEM
 
 REWARD = "/logs/verifier/reward.txt"
 
@@ -109,6 +112,9 @@ def test_code_in_the_tests_own_process_that_outlives_them_is_told(box: Box) -> N
         "python3 -c 'import subprocess; subprocess.run([\"./prog.py\"])'",
         'python3 -c \'import os; os.posix_spawn("./prog.py", ["prog"], os.environ); os.wait()\'',
         "cp /app/prog.py /tmp/copy; chmod +x /tmp/copy; /tmp/copy",
+        "python3 < prog.py",
+        "python3 - < /app/prog.py",
+        "python3 /dev/stdin < prog.py",
     ],
 )
 def test_however_the_tests_run_it(box: Box, by: str) -> None:
@@ -116,6 +122,40 @@ def test_however_the_tests_run_it(box: Box, by: str) -> None:
     done = judge(box, f"#!/usr/bin/python3\nprint('ran', flush=True)\nopen('{REWARD}', 'w').write('1')", by=by)
     assert done["out"].split() == ["ran", "0"], done
     assert done["free"] == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "psql -q -f /app/x.sql", "mysql -e 'source /app/x.sql'", "psql -U me db < /app/x.sql", "sqlite3 :memory: < /app/x.sql",
+        "valgrind -q --error-exitcode=9 /app/prog", "memcheck-amd64-linux /app/prog", "bash < /app/x.sh", "sh -s 1 < /app/x.sh",
+        "nginx -c /app/nginx.conf", "m4 /app/x.m4", "m4 < /app/x.m4", "ansible-playbook /app/site.yml", "bats /app/x.bats",
+        "terraform -chdir=/app apply", "perl - < /app/x.pl",
+    ],
+)  # fmt: skip
+def test_a_program_that_runs_what_it_is_handed_is_confined(command: str) -> None:
+    assert runs_work(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bash", "sh -c 'cat' < /app/data", "awk '{print}' < /app/data", "python3 -c 'import sys' < /app/data", "nginx", "bash < /tests/x.sh",
+        "psql -c 'select 1'", "nginx -c /etc/nginx/nginx.conf", "pip3 install -r /app/requirements.txt", "cat /app/x.sh",
+        "sed s/a/b/ < /app/data", "jq .x < /app/x.json", "pytest /tests/test_outputs.py", "valgrind --log-file=/tests/log ls",
+    ],
+)  # fmt: skip
+def test_the_tests_own_programs_are_not(command: str) -> None:
+    assert not runs_work(command)
+
+
+def runs_work(command: str) -> bool:
+    """Whether a command that the tests run in their own folder runs the work; `<` names its standard input."""
+    program, *words = shlex.split(command)
+    given = words[words.index("<") + 1] if "<" in words else ""
+    words = words[: words.index("<")] if given else words
+    ground = FileOwnership(frozenset(SYSTEM), "tests", "logs/verifier", lambda _: False, lambda _: False)
+    return is_work(f"/usr/bin/{program}", [program, *words], "/tests", "bash", ground, given)
 
 
 HONEST = {

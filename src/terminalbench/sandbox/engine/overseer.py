@@ -118,7 +118,8 @@ class _NoticeDesk:
             handle = metadata.open_in(self._root, os.path.join(os.fsencode(folder), path))  # noqa: PTH118
             try:
                 program, caller = metadata.place_of(handle), os.fsdecode(proc.read(f"/proc/{notice.pid}/comm").strip())
-                return program if is_work(program, words, folder, caller, self._ground) else None
+                own = is_work(program, words, folder, caller, self._ground, _input_of(notice.pid))
+                return program if own else None
             finally:
                 os.close(handle)
         return None
@@ -233,3 +234,11 @@ class _NoticeDesk:
         finally:
             os.close(change.handle)
         self._listener.finish(notice, code)
+
+
+def _input_of(pid: int) -> str:
+    """The file that is a process's standard input; none for a pipe, or for what has no name: a document in a script."""
+    with contextlib.suppress(OSError):
+        path = os.readlink(f"/proc/{pid}/fd/0")  # noqa: PTH115
+        return path if path.startswith("/") and not path.endswith(" (deleted)") else ""
+    return ""

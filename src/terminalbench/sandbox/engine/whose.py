@@ -23,11 +23,20 @@ _BUILDERS = re.compile(
     r"(?:make|gmake|ninja|cmake|npm|npx|yarn|pnpm|cargo|go|mvn|gradle|ant|rake|bundle|sbt|mix|meson|scons|just|tox|nox|"
     r"bazel|rebar3|lein|composer|dotnet|swift|dart|crystal|deno|bun|stack)[\d.]*"
 )
+_READERS = re.compile(
+    r"psql|mysql|mariadb|mongo|mongosh|duckdb|m4|dc|valgrind|(?:mem|cache|call)(?:check|grind)-\w+-linux|wasmtime|wasmer|bats|"
+    r"nginx|apache2|apachectl|httpd|haproxy|caddy|lighttpd|squid|redis-server|logrotate|rsyslogd|fluent-bit|telegraf|vector|"
+    r"supervisord|monit|ansible|ansible-playbook|terraform|tofu|packer|doxygen|sphinx-build|mkdocs|snakemake|celery|"
+    r"streamlit|daphne|alembic|scrapy|dbt|airflow|behave|robot|pylint|flake8|latexmk"
+)
+"""Programs that run, or write where they are told by, a file that they are handed: no interpreters by themselves."""
+_DATABASES = re.compile(r"psql|mysql|mariadb|mongo|mongosh|duckdb|sqlite3|m4|dc")
 _SHELLS = re.compile(r"(?:bash|sh|dash|ash|ksh|mksh|zsh|fish)[\d.]*")
 _PATHS = re.compile(r"(?<![\w.~$}/-])/[\w.@+-][\w./@+-]*")
 _BESIDE = re.compile(r"(?<![\w./])\.{1,2}/[\w@+-][\w./@+-]*")
 _IMPORTS = re.compile(r"(?:^|[\n;:,])\s*(?:from\s+([A-Za-z_]\w*)|import\s+([A-Za-z_]\w*))")
 _RUNNERS = ("bin", "sbin", ".bin")
+_INPUT = ("-", "-s", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 _TOLD_BY_WORK = ("cron", "crond", "atd", "supervisord", "tmux: server", "screen")
 """Programs that have shells run what files of the work say. Git does so by those of the folder that it runs in."""
 
@@ -68,10 +77,12 @@ def is_builder(program: str) -> bool:
     return bool(_BUILDERS.fullmatch(posixpath.basename(program)))
 
 
-def is_work(program: str, arguments: Sequence[str], folder: str, caller: str, ground: FileOwnership) -> bool:
+def is_work(
+    program: str, arguments: Sequence[str], folder: str, caller: str, ground: FileOwnership, given: str = ""
+) -> bool:
     """Whether the exec of `program`, an absolute path without links, runs something of the work in `folder`.
 
-    `caller` is the name of the program that it is executed by.
+    `caller` is the name of the program that it is executed by, `given` the file that is its standard input.
     """
     rest = arguments[1:]
     if _SHELLS.fullmatch(posixpath.basename(program)) and (
@@ -84,7 +95,20 @@ def is_work(program: str, arguments: Sequence[str], folder: str, caller: str, gr
     if ground.is_work(program):
         made = posixpath.basename(posixpath.dirname(program)) in _RUNNERS and ground.is_made(program)
         return not made or _runs_work(name, rest, folder, ground)
-    return bool(_INTERPRETERS.fullmatch(name)) and _runs_work(name, rest, folder, ground)
+    if not (is_interpreter(name) or _READERS.fullmatch(name)):
+        return False
+    if _runs_work(name, rest, folder, ground):
+        return True
+    return bool(given) and _runs_input(name, rest) and ground.is_work(given) and not ground.is_tests(given)
+
+
+def _runs_input(name: str, rest: Sequence[str]) -> bool:
+    """Whether it runs what it reads: it is told so, or of no file, code or module; a database's client always does."""
+    if _DATABASES.fullmatch(name):
+        return True
+    if _SHELLS.fullmatch(name) and "-c" in rest:
+        return False
+    return all(one.startswith("-") for one in rest) or any(one in _INPUT for one in rest)
 
 
 def _runs_work(name: str, rest: Sequence[str], folder: str, ground: FileOwnership) -> bool:

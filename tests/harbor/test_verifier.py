@@ -205,15 +205,22 @@ def test_a_program_that_leaves_the_tests_no_room_for_the_reward_has_failed(tmp_p
     assert trial.error_message == "the tests had no room left to write the reward"
 
 
-def test_who_takes_the_tests_their_right_to_write_the_reward_has_failed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("attack", "said"),
+    [
+        ("chmod 0 /logs/verifier", "the tests may no longer write the reward"),
+        ("mkdir /logs/verifier/reward.txt", "in the place of the reward: reward.txt is not a plain file"),
+    ],
+)
+def test_who_takes_the_tests_their_right_to_write_the_reward_has_failed(tmp_path: Path, attack: str, said: str) -> None:
     """In the agent's own system, where nothing oversees what they run."""
     test_sh = "#!/bin/bash\n/app/program\necho 1 > /logs/verifier/reward.txt\n"
     toml = '[verifier]\nuser = "nobody"\n[metadata]\nverifier_system = "agent"'
     task = write_task(tmp_path / "taken", test_sh=test_sh, toml=toml)
-    script = "printf '#!/bin/bash\nchmod 0 /logs/verifier\n' > /app/program; chmod 755 /app/program"
+    script = f"printf '#!/bin/bash\n{attack}\n' > /app/program; chmod 755 /app/program"
     trial = run_trial(tmp_path, task, scripted(script))
     assert (trial.outcome, trial.error_class) == (Outcome.FAILED, ErrorClass.ENVIRONMENT_BROKEN), trial
-    assert trial.error_message == "the tests may no longer write the reward"
+    assert (trial.error_message or "").startswith(said)
 
 
 def test_where_nothing_can_confine_a_program_the_result_is_marked(

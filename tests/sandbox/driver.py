@@ -314,7 +314,8 @@ async def tests(box: int, command: str) -> dict[str, Any]:
     """Run a command as the tests of a sandbox that was handed over: how it ended, what it left, what was confined."""
     ran, told, overseen = await boxes[box].run_tests(command, None)
     seen = {"out": ran.stdout, "err": ran.stderr, "code": ran.return_code, "left": told.left}
-    return {**seen, "confined": overseen.confined if overseen else None, "free": overseen.free if overseen else None}
+    names = ("confined", "free", "rewritten", "late")
+    return {**seen, **{name: getattr(overseen, name) if overseen else None for name in names}}
 
 
 async def breakage(box: int, pristine: bool = True) -> str | None:

@@ -109,7 +109,7 @@ def test_a_tree_that_would_not_end_takes_the_others_with_it(left: int, asked: li
         with ours, theirs:
             ours.setblocking(False)
             wire.send(theirs, {"root": 7})
-            task = asyncio.ensure_future(box._exit_code(ours, 0.01 if how == "timeout" else None, None))
+            task = asyncio.ensure_future(box._exit_of(ours, 0.01 if how == "timeout" else None, None))
             await asyncio.sleep(0)
             if how == "cancel":
                 task.cancel()

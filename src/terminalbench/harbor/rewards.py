@@ -15,6 +15,10 @@ _SIZE_LIMIT = 1 << 20
 _MOST_FILES = 500
 
 
+class BlockedReward(VerifierOutputParseError):
+    """What bears the reward's name is a folder, a link, a pipe, or larger than any reward."""
+
+
 def reward_file(folder: Path, sources: Sequence[Path], ignored: list[str]) -> str:
     """The name of the file that counts: of two, the one the task's own tests name, else the JSON one as in Harbor.
 
@@ -35,7 +39,7 @@ def read_rewards(file: Path) -> dict[str, float | int]:
     """The rewards in a file, by name; raises one of Harbor's errors when there are none."""
     data, name = read_plain(file, _SIZE_LIMIT), file.name
     if data is None:
-        raise VerifierOutputParseError(f"{name} is not a plain file of at most {_SIZE_LIMIT} bytes")
+        raise BlockedReward(f"{name} is not a plain file of at most {_SIZE_LIMIT} bytes")
     if not data.strip():
         raise RewardFileEmptyError(f"{name} is empty")
     try:

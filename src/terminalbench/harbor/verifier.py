@@ -59,7 +59,7 @@ from terminalbench.harbor.read.suspicion import (
     SafetyNote,
     read_safety,
 )
-from terminalbench.harbor.rewards import REWARDS, mentions, read_rewards, reward_file
+from terminalbench.harbor.rewards import REWARDS, BlockedReward, mentions, read_rewards, reward_file
 from terminalbench.harbor.scripts import PreparedEnvironment, kill_script, parse_prepared, prepare_script
 from terminalbench.harbor.tampering import ToldByPytest, flags, told_by_pytest
 from terminalbench.json_files import write_json
@@ -165,6 +165,10 @@ class SafeVerifier(Verifier):
                 rewards = read_rewards(folder / reward_file(folder, sources or [tests_dir], ignored))
             except (RewardFileNotFoundError, RewardFileEmptyError) as error:
                 await self._must_have_room(error)
+                raise
+            except BlockedReward as error:
+                if self._shared and self._hand_over is not None:  # the folder was new, and the tests' alone
+                    raise EnvironmentBrokenError(f"in the place of the reward: {error}") from error
                 raise
             passed = (primary_reward(rewards) or 0) >= PASS_REWARD
             if passed:
@@ -454,7 +458,8 @@ class SafeVerifier(Verifier):
             programs_confined=self._overseen.confined if self._overseen is not None else None,
             programs_free=self._overseen.free if self._overseen is not None else 0,
             outlived=max(0, self._outlived or 0),
-            reward_changed=self._reward_changed,
+            reward_changed=self._reward_changed or bool(self._overseen and self._overseen.late),
+            tests_changed=list(self._overseen.rewritten) if self._overseen is not None else [],
             traps=self._traps,
             untouched_ended=self._untouched_ended,
             tests_cut_short=self._told_by_tests.cut_short,

@@ -15,6 +15,8 @@ class CommandResult:
     left: int | None = None
     """How many processes tests have left running that could write the reward (all were ended); None where it was no
     test, -1: not known."""
+    ended_ns: int = 0
+    """When tests ended, by the clock that files are stamped with."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,15 @@ class VerifierFolders:
 
 @dataclass(frozen=True)
 class OverseerCounts:
-    """How many programs of the work the tests have run confined, and how many could not be."""
+    """How many programs of the work the tests have run confined, and how many could not be.
+
+    `rewritten` are files of the tests that changed while they ran, `late` rewards that changed after that.
+    """
 
     confined: int
     free: int
+    rewritten: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

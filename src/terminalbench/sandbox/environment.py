@@ -413,7 +413,8 @@ class LocalSandbox(BaseEnvironment):
         done = await self._run(argv, cwd=self._workdir, env=given, account=account, tests=self._tests)
         stderr = done.stderr + (await self._limit_notes() if done.exit_code != 0 else "")
         result = ExecResult(stdout=done.stdout, stderr=stderr, return_code=done.exit_code)
-        return result, done, await self._running().overseen()
+        tests = self._tests
+        return result, done, await self._running().overseen(tests, done.ended_ns) if tests is not None else None
 
     @contextlib.asynccontextmanager
     async def untouched(self) -> AsyncGenerator[None]:

@@ -117,11 +117,12 @@ class Sandbox:
         pumps = [asyncio.create_task(stream.pump()) for stream in streams]
         try:
             with self.link.needed() if self.link is not None else contextlib.nullcontext():
-                code, left = await self._exit_code(reply, timeout_sec, tests)
+                ended = await self._exit_of(reply, timeout_sec, tests)
             for stream in streams:
                 stream.finish()
             await asyncio.gather(*pumps)
-            return CommandResult(code, streams[0].text(), streams[1].text(), left)
+            texts = [stream.text() for stream in streams]
+            return CommandResult(int(ended["exit"]), *texts, left=ended.get("left"), ended_ns=ended.get("ended_ns", 0))
         finally:
             reply.close()
             for pump in pumps:
@@ -130,10 +131,10 @@ class Sandbox:
             for stream in streams:
                 self._leave(stream)
 
-    async def _exit_code(
+    async def _exit_of(
         self, reply: socket.socket, timeout_sec: float | None, tests: VerifierFolders | None
-    ) -> tuple[int, int | None]:
-        """How a command ended and, of tests, how many processes they left; None where that was not asked."""
+    ) -> dict[str, Any]:
+        """How a command ended and, of tests, when, and how many processes they left."""
         root: int | None = None
         try:
             async with asyncio.timeout(timeout_sec):
@@ -148,7 +149,7 @@ class Sandbox:
             raise
         if answer is None:
             raise SandboxError("the sandbox ended while the command ran")
-        return int(answer["exit"]), answer.get("left")
+        return answer
 
     async def _next(self, reply: socket.socket, tests: VerifierFolders | None = None) -> dict[str, Any] | None:
         """The next message on a command, None when it is gone; a listener of its calls goes to an overseer."""
@@ -300,10 +301,12 @@ class Sandbox:
         """Whether something runs that was started by `run_program`, or by what was."""
         return (await self._ask({"do": "marked"})).get("marked", 0) > 0
 
-    async def overseen(self) -> OverseerCounts | None:
+    async def overseen(self, tests: VerifierFolders, ended_ns: int) -> OverseerCounts | None:
         """What became of the programs of the work that the tests have run; None if nobody oversaw them."""
-        answer = await self._ask({"do": "overseen"})
-        return OverseerCounts(answer["confined"], answer["free"]) if "confined" in answer else None
+        answer = await self._ask({"do": "overseen", "tests": tests.tests, "logs": tests.logs, "ended_ns": ended_ns})
+        if "confined" not in answer:
+            return None
+        return OverseerCounts(answer["confined"], answer["free"], tuple(answer["rewritten"]), tuple(answer["late"]))
 
     async def enter(self, policy: EgressPolicy, phase: str) -> None:
         """Another phase of its trial: when this returns, what it does not allow is cut."""

@@ -108,6 +108,7 @@ class _GuardedSandbox:
         self._porter: exec_server.Porter | None = None
         self._pasta: pasta.Pasta | None = None
         self._overseer: Overseer | None = None
+        self._stamps: dict[str, traps.FileStamp] = {}
         self._open = request["network"] is not None and request["network"]["open"]
 
     def bring_up(self, view: str) -> tuple[tuple[int, ...], str]:
@@ -184,13 +185,15 @@ class _GuardedSandbox:
             usual = self.filters + (self._overseer is not None)
             answer["marked"] = inside.visit(self.generation.pidfd, lambda: proc.marked(usual))
         elif message["do"] == "oversee" and self.generation is not None:
-            self._overseer = Overseer()
+            self._overseer, self._stamps = Overseer(), traps.stamps(self._inside(message["tests"]))
             try:
                 self._overseer.start(given[0], self.generation.pidfd, message, self.filters + 1)
             except OSError as error:  # no room for another process: the tests cannot go on, and the caller raises
                 answer["error"] = f"the tests cannot be overseen: {error}"
         elif message["do"] == "overseen" and self._overseer is not None:
             answer["confined"], answer["free"] = self._overseer.counts()
+            answer["rewritten"] = traps.rewritten(self._inside(message["tests"]), self._stamps)
+            answer["late"] = traps.written_after(self._inside(message["logs"]), message["ended_ns"])
         elif message["do"] == "network":
             try:
                 self._switch(open=message["open"])
@@ -205,6 +208,10 @@ class _GuardedSandbox:
             wire.send(reply, {**answer, **self._watch.counts()}, handles)
         for handle in handles[1:]:
             os.close(handle)
+
+    def _inside(self, path: str) -> str:
+        """Where a folder is that was made in the view of now."""
+        return f"{views.upper(self._request['run_dir'], self._view, 0)}/{path.strip('/')}"
 
     def _is_idle(self) -> bool:
         """Whether it is known that nothing runs inside: then the porter is alone in the group that all are born in."""

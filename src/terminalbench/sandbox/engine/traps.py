@@ -10,12 +10,13 @@ a test runner is removed: honest work has no module of that name. All else stays
 # ruff: noqa: PTH108, PTH112, PTH114
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
 import stat
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from terminalbench.sandbox.engine import changes, views
@@ -61,6 +62,57 @@ class Trap(NamedTuple):
     kind: str
     path: str
     removed: bool = False
+
+
+class FileStamp(NamedTuple):
+    """How a file of the tests was before they ran: mode, owner and links, the time of its last change, its content."""
+
+    attributes: tuple[int, ...]
+    changed_ns: int
+    digest: bytes
+
+
+def stamps(root: str) -> dict[str, FileStamp]:
+    """The sources and programs below a folder of tests, which has no business to change while they run."""
+    found = dict[str, FileStamp]()
+    for path, status in changes.walk(root, _NOT_OURS):
+        if stat.S_ISREG(status.st_mode) and (path.endswith(_SOURCES) or status.st_mode & 0o111):
+            found[path] = _stamp(f"{root}/{path}", status)
+        if len(found) >= _MOST_READ:
+            break
+    return found
+
+
+def rewritten(root: str, before: Mapping[str, FileStamp]) -> list[str]:
+    """Which of these files are gone, say something else, or were written back as they had been."""
+    found = []
+    for path, old in before.items():
+        try:
+            status = os.lstat(f"{root}/{path}")
+        except OSError:
+            found.append(path)
+            continue
+        if status.st_ctime_ns != old.changed_ns:
+            new = _stamp(f"{root}/{path}", status)
+            if new.digest != old.digest or new.attributes == old.attributes:
+                found.append(path)
+    return found[:_MOST_TOLD]
+
+
+def written_after(folder: str, moment_ns: int) -> list[str]:
+    """The rewards in a folder that were changed after a moment."""
+    with contextlib.suppress(OSError):
+        return [
+            one.name
+            for one in os.scandir(folder)
+            if one.name.startswith("reward") and one.stat(follow_symlinks=False).st_ctime_ns > moment_ns
+        ]
+    return []
+
+
+def _stamp(path: str, status: os.stat_result) -> FileStamp:
+    attributes = (status.st_mode, status.st_uid, status.st_gid, status.st_nlink)
+    return FileStamp(attributes, status.st_ctime_ns, hashlib.sha256(changes.read_start(path)).digest())
 
 
 def spoken_in(text: str) -> set[str]:

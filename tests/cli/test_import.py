@@ -11,6 +11,8 @@ from results_kit import rewarded
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
+from terminalbench.harbor.read import READER
+from terminalbench.index import places, scan
 from terminalbench.index.scan import scan_all
 from terminalbench.json_files import read_json
 from terminalbench.lab import imports
@@ -150,6 +152,19 @@ def test_importing_again_changes_nothing_and_a_changed_source_is_named(here: Pat
     assert "since it was imported," not in tbench("compare", "mine/0").out, "touched, not changed"
     source.unlink()
     assert "is gone" in " ".join(tbench("compare", "mine/0").out.split())
+
+
+def test_an_import_is_read_again_by_a_mended_rule(
+    here: Path, tbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table(here / "scores.csv")
+    tbench("import", "scores.csv")
+    scan_all(here / "results")
+    assert scan_all(here / "results").read == 0
+    for module in (scan, places):
+        monkeypatch.setattr(module, "READER", READER + 1)
+    assert scan_all(here / "results").read == len(ROWS)
+    assert scan_all(here / "results").read == 0
 
 
 def test_names_copies_and_profiles_as_asked(here: Path, tbench: Callable[..., Any]) -> None:

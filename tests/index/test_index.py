@@ -16,7 +16,8 @@ from terminalbench.analytics.compare import compare_views
 from terminalbench.experiments.batch import Batch, allocate, latest
 from terminalbench.experiments.plan import Exclusion, Plan, ProfileRecord
 from terminalbench.harbor.evidence import set_aside
-from terminalbench.index import scan, totals
+from terminalbench.harbor.read import READER
+from terminalbench.index import places, scan, totals
 from terminalbench.index.places import profile_of
 from terminalbench.index.queries import trial_rows, trials_named, view_batch
 from terminalbench.index.results import export_index, list_batches, open_results
@@ -216,6 +217,26 @@ def test_what_was_doubtful_by_an_earlier_rule_is_read_anew(batch: Batch) -> None
     scan_batch(batch)
     with sqlite3.connect(root / FILE_NAME) as connection:
         assert connection.execute("SELECT suspect FROM trials").fetchone()[0] is None
+
+
+def test_a_mended_rule_reaches_what_is_in_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the results nor the files of the batch have changed."""
+    batch = labelled(tmp_path)
+    old(batch)
+    assert scan_all(tmp_path) == ScanReport(seen=2, read=2)
+    stamps = "SELECT trial, stamp, reader FROM trials ORDER BY trial"
+    before = ask(tmp_path, stamps).rows
+    assert {row[-1] for row in before} == {READER}
+    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
+        connection.execute("UPDATE trials SET outcome = 'failed', reader = 0 WHERE trial = 'a__1'")
+        connection.execute("UPDATE batches SET stamp = replace(stamp, ?, 'reader:0')", (f"reader:{READER}",))
+    assert scan_all(tmp_path) == ScanReport(seen=2, read=1), "the one that other rules decided"
+    assert ask(tmp_path, "SELECT DISTINCT outcome FROM trials").rows == [("passed",)]
+    assert ask(tmp_path, stamps).rows == before, "what was found in it holds: its result is the same"
+    for module in (scan, places):
+        monkeypatch.setattr(module, "READER", READER + 1)
+    assert scan_all(tmp_path) == ScanReport(seen=2, read=2)
+    assert scan_all(tmp_path) == ScanReport(seen=2)
 
 
 def test_counts_that_a_scan_did_not_get_to_are_made_by_the_next(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from terminalbench.experiments.batch import Batch
+from terminalbench.harbor.read import READER
 from terminalbench.harbor.read.results import RESULT
 
 TRIAL_FILES = (RESULT, "config.json", "lock.json")
@@ -165,14 +166,14 @@ def is_text(name: str) -> bool:
 
 
 def batch_stamp(folder: str) -> str | None:
-    """Changes with the plan, the events, and the trial folders of a batch. None while it cannot be relied on.
+    """Changes with the plan, the events, the trial folders of a batch and the rules. None while it cannot be relied on.
 
     Times are coarse: a change right after the look may leave them as they are, so only what is old enough counts.
     """
     paths = [f"{folder}/plan.json", f"{folder}/events.jsonl"]
     for parent in ("runs", "superseded"):
         paths += [entry.path for entry in _entries(f"{folder}/{parent}")]
-    found = []
+    found = [f"reader:{READER}"]
     newest = 0
     for path in paths:
         try:

@@ -1,7 +1,7 @@
 """Filling the index from disk: any time, from any state, reading only what changed.
 
-A trial is read again when the size or time of its result.json changed. What cannot be read is kept as a row with
-a reason: counted and shown, never fatal.
+A trial is read again when the size or time of its result.json changed, or the rules that decided it did. What cannot be
+read is kept as a row with a reason: counted and shown, never fatal.
 """
 
 import os
@@ -20,6 +20,7 @@ from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import secrets_of_profiles
+from terminalbench.harbor.read import READER
 from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
 from terminalbench.harbor.read.treatment import read_treatment, treatment_id
 from terminalbench.index.database import transaction
@@ -130,14 +131,14 @@ def _scan_folders(
         "SELECT plan_stamp, stamp, s.batch AS counted FROM batches LEFT JOIN summaries s USING (batch) WHERE batch = ?"
     )
     noted = connection.execute(query, (key,)).fetchone()
-    query = "SELECT job, trial, stamp, counts FROM trials WHERE batch = ?"
+    query = "SELECT job, trial, stamp, counts, reader FROM trials WHERE batch = ?"
     before = connection.execute(query, (key,)).fetchall()
-    known = {(job, trial): stamp for job, trial, stamp, _ in before}
+    known = {(row["job"], row["trial"]): row["stamp"] if row["reader"] == READER else "" for row in before}
     found = _look(key, batch, known)
     plan_stamp = _plan_stamp(batch)
     new_plan = noted is None or noted["plan_stamp"] != plan_stamp
     # A scan that was cut off before its end has left trials that were not counted.
-    counted = noted is not None and noted["counted"] is not None and all(counts is not None for *_, counts in before)
+    counted = noted is not None and noted["counted"] is not None and all(row["counts"] is not None for row in before)
     problems = list(found.problems)
     if new_plan or found.changed or found.gone or not counted:
         noting = _read_plan(key, batch, plan_stamp)
@@ -194,9 +195,10 @@ def _scan_folders(
 def _scan_imported(connection: sqlite3.Connection, key: str, batch: Batch) -> ScanReport:
     """Bring the index of an imported batch up to date: its plan says which file holds its trials, all of them."""
     noted = connection.execute("SELECT plan_stamp FROM batches WHERE batch = ?", (key,)).fetchone()
-    (seen,) = connection.execute("SELECT count(*) FROM trials WHERE batch = ?", (key,)).fetchone()
+    query = "SELECT count(*), min(reader = ?) FROM trials WHERE batch = ?"
+    seen, by_these_rules = connection.execute(query, (READER, key)).fetchone()
     stamp = _plan_stamp(batch)
-    if noted is not None and noted["plan_stamp"] == stamp and seen:
+    if noted is not None and noted["plan_stamp"] == stamp and by_these_rules:
         return ScanReport(seen=seen)
     noting = _read_plan(key, batch, stamp)
     record = noting.plan.imported if noting.plan is not None else None
@@ -380,7 +382,8 @@ def _read_plan(key: str, batch: Batch, stamp: str) -> _BatchNote:
 def _values(key: str, reading: TrialReading, stamp: str, facts: PlanFacts, *, superseded: bool) -> dict[str, object]:
     told = reading.trial.profile if reading.trial is not None else None
     profile = told or profile_of(reading.job)
-    known: dict[str, object] = {"batch": key, "stamp": stamp, "profile": profile, "superseded": superseded}
+    known: dict[str, object] = {"batch": key, "stamp": stamp, "reader": READER}
+    known |= {"profile": profile, "superseded": superseded}
     if reading.trial is not None:
         known |= {"record": msgspec.json.encode(reading.trial), "lessons": reading.trial.delivery.lessons}
     return trial_columns(reading) | known | facts.columns(profile, reading.dataset, reading.task)

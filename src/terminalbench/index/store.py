@@ -182,6 +182,8 @@ MIGRATIONS: list[tuple[str, str]] = [
         """,
     ),
     ("017_all_tokens", "ALTER TABLE trials ADD COLUMN all_tokens INTEGER;"),
+    # Which rules decided a trial: `harbor.read.READER`. From here on a mended rule needs no migration.
+    ("018_reader", "ALTER TABLE trials ADD COLUMN reader INTEGER NOT NULL DEFAULT 0;"),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
 has the trials read anew by the next scan.

@@ -90,7 +90,7 @@ def of_reports(iterations: int = 100, older: int = 6000) -> None:
     from terminalbench.overnight import projections
     from terminalbench.overnight.episodes import EpisodeStore
     from terminalbench.overnight.iteration_files import project_iteration
-    from terminalbench.overnight.night import IterationStatus, IterationWork, Role
+    from terminalbench.overnight.night import IterationStatus, IterationWork, Role, WorkEnd
 
     known = getattr(projections, "ProjectedNight", None)
     for before in (0, older):
@@ -112,6 +112,7 @@ def of_reports(iterations: int = 100, older: int = 6000) -> None:
             for number in range(1, iterations + 1):
                 night.batch(number, marks)
                 work[number - 1].status = IterationStatus.DONE
+                work[number - 1].end = WorkEnd(code=0, trials=8, measured=8, passed=5)
                 state = night.state(work)
                 began = time.process_time()
                 projections.project_one(night.folder, night.config, number)  # by the worker

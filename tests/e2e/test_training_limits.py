@@ -53,7 +53,7 @@ def test_a_night_that_trains_spends_one_budget_and_a_resume_goes_on(
     assert 2 < len(first) < 8
     assert 0.15 < sum(first.values()) <= 0.35 + max(first.values())  # one that runs may cost more than was thought
     said = (night / "report.md").read_text()
-    assert "## Training bounded, night 1" in said
+    assert "<summary>Training bounded, night 1</summary>" in said
     assert "it is not over: the budget of $0.35" in said
     assert summary_usd(night) == pytest.approx(sum(first.values()))
     assert open_training(file).nights == []

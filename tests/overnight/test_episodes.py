@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.nights import Marks, Night, make_night
+from terminalbench.decode import decode
 from terminalbench.errors import UserError
+from terminalbench.overnight import episodes
 from terminalbench.overnight.episodes import EpisodeFilter, EpisodeStore
 from terminalbench.overnight.iteration_files import project_iteration
 from terminalbench.records.episode import Episode, EpisodeStatus, EpisodeSummary
@@ -134,6 +136,26 @@ store = EpisodeStore.of_project(Path(sys.argv[1]))
 for line in sys.stdin.buffer:
     store.record(msgspec.json.decode(line, type=Episode))
 """
+
+
+def test_a_store_that_grows_is_decoded_once_and_one_that_was_edited_again(
+    tmp_path: Path, store: EpisodeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(night(tmp_path, "n", TWO), store)
+    assert len(store.query()) == 2
+    decoded: list[bytes] = []
+    monkeypatch.setattr(episodes, "decode", lambda line, kind: (decoded.append(line), decode(line, kind))[1])
+    assert len(EpisodeStore.of_project(tmp_path).query()) == 2
+    assert decoded == [], "nothing new"
+    lines = store.file.read_bytes().splitlines(keepends=True)
+    with store.file.open("ab") as file:
+        file.write(b"{torn\n" + lines[0].replace(b'"n-001"', b'"x-001"'))
+    found = store.read()
+    assert [one.id for one in found.episodes] == ["n-001", "n-002", "x-001"]
+    assert [one.number for one in found.unreadable] == [3]
+    assert len(decoded) == 2
+    store.file.write_bytes(b"".join([lines[0].replace(b'"passed":1', b'"passed":2'), *lines[1:]]))
+    assert [one.summary.passed for one in store.read().episodes] == [2, 2], "a person's edit counts"
 
 
 def test_several_processes_write_at_once(tmp_path: Path, store: EpisodeStore) -> None:

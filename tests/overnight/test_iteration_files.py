@@ -9,9 +9,13 @@ from support.nights import harbor_rewards, make_night
 from support.results import STAMP, make_trial
 from terminalbench.errors import UserError
 from terminalbench.json_files import read_json
-from terminalbench.overnight.iteration_files import labelled, project_iteration, project_iterations
+from terminalbench.overnight import iteration_files
+from terminalbench.overnight.episodes import EpisodeStore
+from terminalbench.overnight.iteration_files import labelled, project_iteration, project_iterations, view_of
 from terminalbench.overnight.iteration_results import IterationResults
-from terminalbench.overnight.night import Role
+from terminalbench.overnight.night import IterationStatus, IterationWork, Role, WorkEnd
+from terminalbench.overnight.projections import ProjectedNight, project
+from terminalbench.overnight.summary import project_night
 
 NIGHT = [
     {"p": {"a": "+x", "b": "++"}, "q": {"a": "xx", "b": "E+"}},
@@ -134,3 +138,53 @@ def test_costs_of_tries_that_were_set_aside_count(tmp_path: Path) -> None:
     one = project_iteration(night.folder, night.config, 1).results.profiles[0]
     assert (one.passed, one.cost_usd, one.cost_unknown) == (1, pytest.approx(0.75), 0)
     assert one.tasks[0].trials[0].tries == 1
+
+
+def test_an_iteration_that_is_over_is_read_once_and_again_when_it_ends_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report that is rewritten all night reads each batch once; what it says is what one made anew says."""
+    night = make_night(tmp_path / "night", [{"p": {"a": "+", "b": "x"}}] * 3, project=tmp_path, iterations=5)
+    opened: list[int] = []
+    monkeypatch.setattr(
+        iteration_files, "view_of", lambda folder, batch: (opened.append(batch.number), view_of(folder, batch))[1]
+    )
+    known = ProjectedNight()
+
+    def rewritten(*numbers: int) -> list[int]:
+        opened.clear()
+        work = [IterationWork(n, Role.ITERATION, n, IterationStatus.DONE, starts=starts[n]) for n in numbers]
+        written = project(night.folder, night.config, night.state(work), known)
+        assert written.problems == ()
+        return list(opened)
+
+    starts = dict.fromkeys(range(1, 5), 1)
+    assert rewritten(1, 2, 3) == [1, 2, 3]
+    assert rewritten(1, 2, 3) == []
+    night.batch(4, {"p": {"a": "x", "b": "x"}})
+    assert rewritten(1, 2, 3) == [4], "it runs: its batch is looked at each time"
+    assert rewritten(1, 2, 3) == [4]
+    assert rewritten(1, 2, 3, 4) == [4]
+    starts[2] = 2  # a resume took it up again
+    make_trial(night.folder.batches()[1], "b__p1", profile="p", reward=1.0, attempt=1)
+    assert rewritten(1, 2, 3, 4) == [2]
+    kept = {file: file.read_bytes() for file in night.folder.folder.glob("**/*.json") if "batches" not in file.parts}
+    project_night(night.folder)
+    assert {file: file.read_bytes() for file in kept} == kept, "as made anew, with the deltas after it"
+    assert [(one.iteration, one.summary.passed) for one in EpisodeStore.of_project(tmp_path).read().episodes] == [
+        (1, 1), (2, 2), (3, 1), (4, 0),
+    ]  # fmt: skip
+
+
+def test_results_that_a_worker_wrote_are_taken_only_as_it_said_at_its_end(tmp_path: Path) -> None:
+    night = make_night(tmp_path / "night", [{"p": {"a": "+", "b": "x"}}], project=tmp_path)
+    project_iteration(night.folder, night.config, 1)
+    make_trial(night.folder.batches()[0], "b__p1", profile="p", reward=1.0, attempt=1)
+    for end, passed in (
+        (WorkEnd(0, trials=2, measured=2, passed=1), 1),
+        (WorkEnd(0, trials=2, measured=2, passed=2), 2),
+    ):
+        work = [IterationWork(1, Role.ITERATION, 1, IterationStatus.DONE, end=end)]
+        made = project(night.folder, night.config, night.state(work), ProjectedNight())
+        assert made.summary is not None
+        assert made.summary.passed == passed

@@ -20,7 +20,7 @@ from terminalbench.overnight.delta_model import Delta
 from terminalbench.overnight.episodes import episodes_of
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration_results import IterationResults, measure
-from terminalbench.overnight.night import ITERATION_LABEL, ROLE_LABEL, RUN_LABEL, NightConfig, Role
+from terminalbench.overnight.night import ITERATION_LABEL, ROLE_LABEL, RUN_LABEL, IterationWork, NightConfig, Role
 from terminalbench.records.episode import Episode
 
 
@@ -82,11 +82,15 @@ def project_iteration(folder: NightFolder, config: NightConfig, number: int) -> 
 
 
 def project_iterations(
-    folder: NightFolder, config: NightConfig, known: Mapping[int, ProjectedIteration] = MappingProxyType({})
+    folder: NightFolder,
+    config: NightConfig,
+    known: Mapping[int, ProjectedIteration] = MappingProxyType({}),
+    ended: Mapping[int, IterationWork] = MappingProxyType({}),
 ) -> list[ProjectedIteration]:
     """All iterations that have a batch, in order, anew from their batches; those that are `known` stay as they are.
 
-    A delta is made again where an iteration before it was.
+    Of those that have `ended` the results that their workers wrote are taken. A delta is made again where an iteration
+    before it was.
     """
     numbered = {
         number: one for (role, number), one in labelled(folder, config.run_id).items() if role is Role.ITERATION
@@ -99,9 +103,19 @@ def project_iterations(
             found.append(held)
             continue
         same = False
-        results = held.results if held is not None else _projected(folder, config, number, numbered[number])
+        results = held.results if held is not None else _by_worker(folder, number, ended.get(number))
+        results = results or _projected(folder, config, number, numbered[number])
         found.append(_with_delta(folder, config, results, [one.results for one in found]))
     return found
+
+
+def _by_worker(folder: NightFolder, number: int, work: IterationWork | None) -> IterationResults | None:
+    """The results that a worker wrote as it ended; None where they are not of what it said at its end."""
+    found = _read(folder.results_json(number)) if work is not None and work.end is not None else None
+    if found is None or work is None or work.end is None:
+        return None
+    counted = [sum(getattr(one, name) for one in found.profiles) for name in ("total", "measured", "passed")]
+    return found if counted == [work.end.trials, work.end.measured, work.end.passed] else None
 
 
 def keep(path: Path, value: Any) -> None:

@@ -61,10 +61,11 @@ def project(
     over = {work.number: work for work in state.work if work.role is Role.ITERATION and work.status.over}
     held = known.known(over) if known is not None else {}
     try:
-        found = project_iterations(folder, config, held)
+        ended = {number: work for number, work in over.items() if known is not None and number not in held}
+        found = project_iterations(folder, config, held, ended)
         for projected in found:
             number = projected.results.iteration
-            if number in over and number not in held:
+            if number in over and held.get(number) is not projected:
                 _record(config, projected)
                 if known is not None:
                     known.keep(projected, over[number])

@@ -142,14 +142,8 @@ def _code(config: NightConfig) -> str:
 
 
 def _validation(folder: NightFolder, config: NightConfig) -> Validation | None:
-    found = sorted(
-        (
-            (number, batch)
-            for (role, number), batch in labelled(folder, config.run_id).items()
-            if role is Role.VALIDATION
-        ),
-        key=lambda one: one[0],
-    )
+    batches = labelled(folder, config.run_id) if config.validation is not None else {}
+    found = sorted((number, batch) for (role, number), batch in batches.items() if role is Role.VALIDATION)
     return validate(config, [view_of(folder, batch) for _, batch in found])
 
 

@@ -216,7 +216,9 @@ def test_a_result_that_cannot_be_read_is_named_wherever_it_is_missed(
         ran = tbench(*command)
         assert ran.code == 0, ran.err
         assert place in " ".join(ran.out.split()), command
-    assert f"tbench resume {batch.folder} runs it again" in " ".join(tbench("compare", batch.folder).out.split())
+    assert f"tbench resume {batch.folder} runs it again" in " ".join(
+        tbench("compare", batch.folder, "--details").out.split()
+    )
     shown = tbench("show", folder.name, "--results", batch.folder.parent.parent).out
     assert f"unreadable: {what}" in shown
     assert "\n            result.json\n" in shown

@@ -50,10 +50,12 @@ def test_the_text_is_what_a_person_reads(tmp_path: Path, tbench, golden, monkeyp
         cost=0.25,
         hypothesis="it helps",
     )
-    ran = tbench("compare", made.folder)
-    assert ran.code == 0, ran.err
-    golden(GOLDEN / "compare.txt", ran.out)
-    assert max(map(len, ran.out.splitlines())) <= 100
+    for name, more in (("compare.txt", ()), ("compare_details.txt", ("--details",))):
+        ran = tbench("compare", made.folder, *more)
+        assert ran.code == 0, ran.err
+        golden(GOLDEN / name, ran.out)
+        assert max(map(len, ran.out.splitlines())) <= 100
+        assert (len(ran.out.splitlines()) < 15) == (not more), "the answer, a table, and what to do next"
 
 
 def test_the_json_is_the_comparison(tmp_path: Path, tbench) -> None:
@@ -188,7 +190,7 @@ def test_a_batch_with_families_and_one_without_are_pooled_by_family(tmp_path: Pa
 
 def test_the_newest_batch_is_the_default(tmp_path: Path, tbench) -> None:
     batch(tmp_path, {"a": "xx " * 8, "b": "++ " * 8})
-    assert "b vs a: +100.0 pt" in tbench("compare", "--results", tmp_path).out
+    assert "b vs a: +100.0 pt" in tbench("compare", "--results", tmp_path, "--details").out
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ def test_an_experiment_file_means_its_latest_batch_and_shows_departures(project,
 
 def test_one_profile_is_described_and_not_gated(tmp_path: Path, tbench) -> None:
     made = batch(tmp_path, {"only": "+x ++"})
-    assert "75.0 %" in tbench("compare", made.folder).out
+    assert "75.0 %" in tbench("compare", made.folder, "--details").out
     ran = tbench("compare", made.folder, "--fail-if", "worse")
     assert (ran.code, "no contrast to gate on" in ran.err) == (2, True)
 
@@ -230,16 +232,16 @@ def test_what_is_unknown_is_said_and_what_is_undefined_is_not_called_unknown(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = {"a": "xx " * 8, "b": "++ " * 8}
-    assert "\nCost and tokens are unknown.\n" in tbench("compare", batch(tmp_path / "1", words).folder).out
-    assert "unknown" not in tbench("compare", batch(tmp_path / "2", {"a": "..", "b": ".."}).folder).out
-    out = tbench("compare", batch(tmp_path / "3", words, cost=0.25).folder).out
+    assert "\nCost and tokens are unknown.\n" in tbench("compare", batch(tmp_path / "1", words).folder, "--details").out
+    assert "unknown" not in tbench("compare", batch(tmp_path / "2", {"a": "..", "b": ".."}).folder, "--details").out
+    out = tbench("compare", batch(tmp_path / "3", words, cost=0.25).folder, "--details").out
     table = out[out.index("profile  cost") :].splitlines()
     assert [line.split()[:3] for line in table[1:3]] == [["a", "$4.00", "-"], ["b", "$4.00", "$0.25"]]
 
 
 def test_a_column_of_nothing_takes_no_room(tmp_path: Path, tbench) -> None:
     made = batch(tmp_path, {"plain-agent": "+x " * 8, "with-canvas": "++ " * 8})
-    out = tbench("compare", made.folder).out
+    out = tbench("compare", made.folder, "--details").out
     assert "not measured\n" not in out
     assert "\nplain-agent       8     16/16" in out
     assert "\nprofile      passed  measured" in out
@@ -254,10 +256,13 @@ def test_it_fits_the_terminal(tmp_path: Path, tbench, monkeypatch: pytest.Monkey
     words = dict(
         zip(LONG, ("+xx xxx ++x x+x xEE xxx", "+++ x++ ++x +++ +x+ x++", "+xE ... ++x xxx +xx ..."), strict=True)
     )
-    out = tbench("compare", batch(tmp_path, words, cost=12.5, equivalence_margin=0.1).folder).out
+    out = tbench("compare", batch(tmp_path, words, cost=12.5, equivalence_margin=0.1).folder, "--details").out
     assert max(map(len, out.splitlines())) <= width
     assert f"{LONG[2]}  (1 errored, 6 not run)" in out
     assert "what must fit into that is" in " ".join(out.split())
+    answer = tbench("compare", tmp_path / "s" / "0").out.splitlines()
+    assert max(len(line) for line in answer if not line.startswith("  tbench ")) <= width, "a command is one line"
+    assert sum(line.startswith("  tbench resume ") for line in answer) == 1
 
 
 def test_a_table_with_every_column_fits_eighty(tmp_path: Path, tbench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +271,7 @@ def test_a_table_with_every_column_fits_eighty(tmp_path: Path, tbench, monkeypat
     made = batch(tmp_path, dict(zip(names, ("++++ xx++ +++E", "++++ ++++ ++++"), strict=True)), cost=1234.5)
     batch(tmp_path, {"a": "EE xx"})
     make_trial(made, "a__extra", profile=names[1], reward=0.0)
-    out = tbench("compare", made.folder).out
+    out = tbench("compare", made.folder, "--details").out
     table = out[out.index("\nprofile  (not measured)") :].split("\n\ncontrast")[0]
     assert max(map(len, table.splitlines())) <= 80
     assert ("pass@3" in table, "time" in table) == (True, True), "no column is dropped"
@@ -277,15 +282,15 @@ def test_a_table_with_every_column_fits_eighty(tmp_path: Path, tbench, monkeypat
 
 def test_one_profile_alone_says_so(tmp_path: Path, tbench) -> None:
     made = batch(tmp_path, {"only": "+x ++"})
-    assert "There is one profile: nothing to compare it with." in tbench("compare", made.folder).out
+    assert "There is one profile: nothing to compare it with." in tbench("compare", made.folder, "--details").out
     gated = tbench("compare", made.folder, "--fail-if", "worse")
     assert (gated.code, gated.err) == (2, "error: there is no contrast to gate on (there is only one profile)\n")
 
 
 def test_leaving_out_a_declared_contrast_is_a_departure(tmp_path: Path, tbench) -> None:
     made = batch(tmp_path, {"a": "xx " * 6, "b": "++ " * 6, "c": "+x " * 6})
-    assert "Departures" not in tbench("compare", made.folder).out
-    out = tbench("compare", made.folder, "--compare", "b", "a").out
+    assert "Departures" not in tbench("compare", made.folder, "--details").out
+    out = tbench("compare", made.folder, "--compare", "b", "a", "--details").out
     assert "p = 0.031: better" in out
     assert "declared and not asked for now, so Holm's adjustment leaves it out: c vs a" in out
 
@@ -295,7 +300,10 @@ def test_what_cannot_be_compared_is_named(tmp_path: Path, tbench) -> None:
     assert "no such batch or experiment file" in tbench("compare", tmp_path / "nowhere").err
     slug = tbench("compare", made.folder.parent)
     assert (slug.code, f"name one of its batches, as {made.folder}" in slug.err) == (2, True)
-    assert "no task has a known number of tokens under both" in tbench("compare", made.folder, "--metric", "tokens").out
+    assert (
+        "no task has a known number of tokens under both"
+        in tbench("compare", made.folder, "--metric", "tokens", "--details").out
+    )
 
 
 def test_a_departure_holds_the_gate_until_it_is_accepted_by_name(tmp_path: Path, tbench) -> None:
@@ -332,7 +340,7 @@ def test_the_printed_command_runs_exactly_what_is_missing(tmp_path: Path, tbench
         assert (command, verb, Path(place).resolve()) == ("tbench", "resume", made.folder)
         retry = "all" if options == ["--retry-errors"] else None
         assert sum(cells.total() for cells in missing_cells(view_batch(made), retry).values()) == one["trials"]
-    out = " ".join(tbench("compare", first.folder, second.folder).out.split())
+    out = " ".join(tbench("compare", first.folder, second.folder, "--details").out.split())
     assert f"run the 5 missing trials again: {found[0]['command']}; {found[1]['command']} " in out
 
 
@@ -384,12 +392,12 @@ def test_the_report_prints_the_command_of_compare(tmp_path: Path, tbench, monkey
     assert command in written()
     plan = msgspec.json.decode(made.plan_json.read_bytes())
     write_json(made.plan_json, {**plan, "folder": "results/s/0", "provenance": {"root": str(tmp_path)}})
-    assert "resume" not in written() + tbench("compare", made.folder).out, "a copy would be refused"
+    assert "resume" not in written() + tbench("compare", made.folder, "--details").out, "a copy would be refused"
     refused = tbench("resume", made.folder)
     assert (refused.code, f"was planned for the folder {tmp_path}/results/s/0" in refused.err) == (2, True)
     write_json(made.plan_json, plan)
     monkeypatch.setattr("terminalbench.live.processes.live_processes", lambda _batch: [object()])
-    assert "resume" not in written() + tbench("compare", made.folder).out, "it still runs"
+    assert "resume" not in written() + tbench("compare", made.folder, "--details").out, "it still runs"
 
 
 def test_no_model_is_called_so_on_every_surface(tmp_path: Path, tbench) -> None:
@@ -398,7 +406,7 @@ def test_no_model_is_called_so_on_every_surface(tmp_path: Path, tbench) -> None:
     jobs = made.runs.rename(tmp_path / "jobs")
     listed = tbench("list", "--results", jobs).out
     assert ("no model" in listed, "unknown  a folder" in listed, "$0.00" in listed) == (True, False, False)
-    out = tbench("compare", jobs).out
+    out = tbench("compare", jobs, "--details").out
     assert "Cost and tokens are unknown" not in out
     assert "$" not in out
     assert out.count("no model  ") == 2, "a row each"
@@ -434,7 +442,7 @@ def test_leaving_batches_out_is_a_departure_that_is_kept(tmp_path: Path, tbench)
     said = " ".join(alone.out.split())
     assert "batches: s/0 holds the same profiles and is left out: the key of the first was wrong" in said
     assert tbench(*gate, "--only", "the key of the first was wrong", "--accept", "batches").code == 0
-    later = " ".join(tbench("compare", made[0].folder).out.split())
+    later = " ".join(tbench("compare", made[0].folder, "--details").out.split())
     assert "s/1 was compared without 0: the key of the first was wrong" in later
     assert later.count("was compared without") == 1, "the same choice is told once"
     assert tbench("compare", made[1].folder, "--only", " ").code == 2

@@ -117,7 +117,7 @@ def test_another_version_of_the_agent_is_another_profile_and_an_unknown_one_is_n
     assert [(job.profile, job.trials) for job in view.plan.jobs] == [("claude-code/claude-sonnet-4-5", 8)]
     shutil.rmtree(jobs / "job-3")
     make_job(jobs, "job-2", version="2.1.400")
-    out = " ".join(tbench("compare", jobs).out.split())
+    out = " ".join(tbench("compare", jobs, "--details").out.split())
     assert "another treatment of that name: agent_version: 2.1.325 -> 2.1.400" in out
     assert "@3" not in out
 
@@ -140,7 +140,7 @@ def test_no_secret_is_in_a_name_or_a_sentence(jobs: Path, tbench: Callable[..., 
         ran = tbench(*command)
         assert ran.code == 0, ran.err
         assert SECRET not in ran.out + ran.err, command
-    assert f"options.api_key: + {HIDDEN}" in tbench("compare", jobs).out
+    assert f"options.api_key: + {HIDDEN}" in tbench("compare", jobs, "--details").out
     assert SECRET.encode() not in (jobs / "index.db").read_bytes()
 
 
@@ -178,7 +178,7 @@ def test_a_copied_folder_counts_once(jobs: Path, tbench: Callable[..., Any]) -> 
     make_job(jobs, "job-2")
     shutil.copytree(jobs / "job-2", jobs / "job-2-backup")
     (jobs / "job-9").symlink_to(jobs / "job-1")
-    out = " ".join(tbench("compare", jobs).out.split())
+    out = " ".join(tbench("compare", jobs, "--details").out.split())
     assert "jobs: 6 trials in job-9, job-2-backup have the id of another one: copies, counted once" in out
     assert "6 of 12" not in out
     (batch,) = json.loads(tbench("list", "--results", jobs, "--json").out)
@@ -187,7 +187,9 @@ def test_a_copied_folder_counts_once(jobs: Path, tbench: Callable[..., Any]) -> 
     assert len(rows) == 6
     assert "note: jobs: 6 trials in job-9, job-2-backup have" in tbench("errors", jobs).out
     shutil.copytree(jobs, jobs.parent / "backup")
-    elsewhere = " ".join(tbench("compare", jobs / "job-1", jobs / "job-2", jobs.parent / "backup").out.split())
+    elsewhere = " ".join(
+        tbench("compare", jobs / "job-1", jobs / "job-2", jobs.parent / "backup", "--details").out.split()
+    )
     assert "backup: 6 trials in job-1, job-2 have the id of another one" in elsewhere
 
 
@@ -216,10 +218,12 @@ def test_one_job_several_jobs_or_their_folder(jobs: Path, tbench: Callable[..., 
     one = tbench("compare", jobs / "job-3")
     assert one.code == 0, one.err
     assert "jobs/job-3: pass rate, baseline claude-code/claude-sonnet-4-5" in one.out, "alone it needs no number"
-    two = tbench("compare", jobs / "job-2", jobs / "job-3").out
+    two = tbench("compare", jobs / "job-2", jobs / "job-3", "--details").out
     assert "claude-code/claude-sonnet-4-5@2 vs claude-code/claude-sonnet-4-5: -66.7 pt" in two
     assert "oracle" not in two
-    assert "oracle" in tbench("compare", "--results", jobs).out, "a results folder of jobs alone is meant as a whole"
+    assert "oracle" in tbench("compare", "--results", jobs, "--details").out, (
+        "a results folder of jobs alone is meant as a whole"
+    )
     assert len(json.loads(tbench("export", jobs / "job-3", "--format", "json").out)) == 3
     assert {row["job"] for row in open_results(jobs / "job-2").trials()} == {"job-2"}
     wrong = tbench("compare", jobs / "job-1" / "a__b-11")

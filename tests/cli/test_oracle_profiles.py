@@ -63,7 +63,7 @@ def test_asked_for_by_name_it_is_refused(made: Batch, tbench) -> None:
 
 def test_it_has_a_badge_in_every_table_and_page(made: Batch, tbench, tmp_path: Path) -> None:
     shown = {
-        "compare": tbench("compare", made.folder).out,
+        "compare": tbench("compare", made.folder, "--details").out,
         "show": tbench("show", "a__cheat0", "--results", tmp_path).out,
         "run": summary(view_batch(made)),
         "list": tbench("list", "--results", tmp_path).out,

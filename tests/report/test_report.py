@@ -165,7 +165,7 @@ def test_what_is_undecided_says_how_to_go_on() -> None:
     made = measured(SMALL)
     undecided = [msgspec.structs.replace(one, verdict="inconclusive", effect=0.05) for one in made.comparison.contrasts]
     comparison = msgspec.structs.replace(made.comparison, contrasts=undecided)
-    [first, *_] = next_steps(comparison, "results/s/0")
+    [first, *_] = next_steps(comparison, "results/s/0", "results/s/0")
     assert first.startswith(
         "graph vs text is undecided: about 210 trials would show 5.0 pt: tbench resume results/s/0 --attempts "
     )

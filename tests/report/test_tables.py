@@ -82,7 +82,7 @@ def test_tables_fit(tbench, golden, project, monkeypatch: pytest.MonkeyPatch, wi
     shown = [f"# run\n{summary(view_batch(batch))}"]
     monkeypatch.chdir(project.root)
     for command in (
-        ["list"], ["list", "demo/0"], ["compare", "demo/0"], ["analyze", "demo/0", "--no-llm"],
+        ["list"], ["list", "demo/0"], ["compare", "demo/0", "--details"], ["analyze", "demo/0", "--no-llm"],
         ["plan", file.relative_to(project.root).as_posix()], ["show", "fix-git__01"],
     ):  # fmt: skip
         ran = tbench(*command)

@@ -170,7 +170,7 @@ def test_a_departure_is_shown_by_compare(project: Project, batch: Batch, started
     project.experiment((project.root / "experiments" / "exp.toml").read_text() + '[profiles.q]\nagent = "oracle"\n')
     resume(batch, ResumeRequest(), targets(project)[1])
     finished(batch, "b")
-    shown = " ".join(tbench("compare", batch.folder).out.split())
+    shown = " ".join(tbench("compare", batch.folder, "--details").out.split())
     assert 'changed-tasks: task "d/b" is another task now: tests/test.sh' in shown
 
 

@@ -123,6 +123,13 @@ _GROUPS = 15
     metavar="A B",
     help="Contrast only these two profiles. Default: as declared, else each with the baseline.",
 )
+@click.option(
+    "--vs",
+    "versus",
+    nargs=2,
+    metavar="A B",
+    help="Show why these two differ: the tasks that one solves and the other never, with both deciding steps.",
+)
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Contrasts to show.")
 @json_option
 @on_batches
@@ -132,6 +139,7 @@ def errors_command(
     tasks: tuple[str, ...],
     profiles: tuple[str, ...],
     compare: tuple[str, str] | None,
+    versus: tuple[str, str] | None,
     limit: int,
     as_json: bool,
 ) -> None:
@@ -143,10 +151,14 @@ def errors_command(
     from terminalbench.analytics.selection import Filter
     from terminalbench.cli.progress import AnalysisTeller
 
+    if compare is not None and versus is not None:
+        raise click.UsageError("--compare and --vs both name two profiles: give one of them")
     teller = AnalysisTeller(quiet=as_json)
-    report = error_report(selected.batches, Filter(tasks, profiles), compare, limit, teller.progress)
+    report = error_report(selected.batches, Filter(tasks, profiles), compare or versus, limit, teller.progress)
     if as_json:
         print_json(report)
+    elif versus is not None:
+        click.echo(_versus(report, *versus), nl=False)
     else:
         click.echo(_text(report), nl=False)
 
@@ -171,6 +183,31 @@ def _text(report: "ErrorReport") -> str:
     if report.contrasts:
         lines += ["", "Solved by one profile and not by the other"]
         lines += [line for contrast in report.contrasts for line in _contrast(contrast)]
+    return "\n".join(wrapped for line in lines for wrapped in _wrapped(line)) + "\n"
+
+
+def _versus(report: "ErrorReport", a: str, b: str) -> str:
+    """Why two profiles differ: what each solves that the other does not, by the class of the failure."""
+    from collections import defaultdict
+
+    from terminalbench.text.failures import failure_words
+    from terminalbench.text.foreign import printable
+    from terminalbench.text.numbers import plural
+
+    lines = [
+        f"{one} solves {plural(sum(found.a == one for found in report.contrasts), 'task')} that {other} never does"
+        for one, other in ((a, b), (b, a))
+    ]
+    groups: dict[tuple[str, str], list[OneSidedTask]] = defaultdict(list)
+    for found in report.contrasts:
+        groups[found.b, found.b_class or "unexplained"].append(found)
+    for (loser, what), tasks in sorted(groups.items(), key=lambda item: -len(item[1])):
+        lines += ["", f"{len(tasks):>5}  {loser}: {printable(failure_words(what))} ({what})"]
+        lines += [line for found in tasks for line in _contrast(found)]
+    if not report.contrasts:
+        lines.append("no task that both were measured on is solved by one alone")
+    else:
+        lines += ["", "side by side in a browser: tbench view"]
     return "\n".join(wrapped for line in lines for wrapped in _wrapped(line)) + "\n"
 
 
@@ -213,6 +250,8 @@ def _doubtful(groups: "list[DoubtfulGroup]") -> list[str]:
 
 
 def _contrast(found: "OneSidedTask") -> list[str]:
+    from terminalbench.text.numbers import plural
+
     why = f" ({found.b_class})" if found.b_class else ""
     lines = [
         "",
@@ -222,7 +261,8 @@ def _contrast(found: "OneSidedTask") -> list[str]:
     if found.divergence is None:
         return [*lines, f"    {found.why_none}"]
     fork = found.divergence
-    lines.append(f"    same for {fork.common} moves, then")
+    moves = f"same for {plural(fork.common, 'move')}, then" if fork.common else "different from the first move on"
+    lines.append(f"    {moves}")
     return [*lines, *_decision(found.a, fork.a), *_decision(found.b, fork.b)]
 
 

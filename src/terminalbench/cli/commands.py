@@ -4,32 +4,43 @@ A command is `NAME_command` of its module, with `_` for a hyphen; a module with 
 A group is a module with all its commands, or a package with a module for each of its sections, in lower case.
 """
 
+RARE = "Rarely needed"
+"""The section whose commands are only named: nobody looks for them daily."""
+
 SECTIONS = {
-    "Write an experiment": {
+    "Every day": {
         "init": "Write a commented experiment to start from.",
+        "check": "Prove tasks, environment, agents and models before a run.",
+        "run": "Run an experiment: one Harbor job per profile, in a new batch.",
+        "resume": "Go on with a batch: finish it, add to it, retry errors.",
+        "compare": "Say which profile is better, by how much, and how sure it is.",
+        "show": "Show one trial: what it was told, did, and how it ended.",
+        "view": "Show the results in a browser, live; or export them as a site.",
+    },
+    "Why it is so": {
+        "errors": "Show why trials did not pass, and what the others did.",
+        "analyze": "Find out what each trial did, and write tables of it.",
+        "report": "Write the report of a batch: one HTML file, and text.",
+        "list": "List the batches, newest first; or the trials of one.",
+        "label": "Say yourself what a trial shows.",
+    },
+    "Before a run": {
         "validate": "Check experiment files; report every problem at once.",
         "plan": "Show exactly what would run, before anything runs.",
         "diff": "Show what differs between two profiles.",
-    },
-    "Run it": {
-        "check": "Prove tasks, environment, agents and models before a run.",
         "models": "Say whether models answer, how fast, and with tools or not.",
         "images": "Fetch the images of tasks, without Docker; see and remove them.",
-        "run": "Run an experiment: one Harbor job per profile, in a new batch.",
-        "resume": "Go on with a batch: finish it, add to it, retry errors.",
+    },
+    "While it runs": {
         "watch": "Watch a batch live, from any terminal.",
         "status": "Show what runs now, and how far it is.",
         "ctl": "Steer a live run: pause, resume, requeue, cancel.",
         "kill": "End a running batch, and verify it.",
     },
-    "Look at results": {
-        "view": "Show the results in a browser, live; or export them as a site.",
-        "list": "List the batches, newest first; or the trials of one.",
-        "compare": "Say which profile is better, by how much, and how sure it is.",
-        "show": "Show one trial: what it was told, did, and how it ended.",
-        "analyze": "Find out what each trial did, and write tables of it.",
-        "errors": "Show why trials did not pass, and what the others did.",
-        "report": "Write the report of a batch: one HTML file, and text.",
+    "Data in and out": {
+        "import": "Make a batch of results that another tool wrote.",
+        "export": "Write trials as CSV, JSON, Parquet or JUnit XML.",
+        "query": "Ask the index a question in SQL.",
     },
     "Overnight": {
         "iterate": "Attempt a suite again and again, one iteration after the other.",
@@ -46,11 +57,7 @@ SECTIONS = {
     "SWE-Bench Pro": {
         "swebench-pro": "Make tasks of SWE-Bench Pro, and evaluate patches on them.",
     },
-    "Rarely needed": {
-        "import": "Make a batch of results that another tool wrote.",
-        "export": "Write trials as CSV, JSON, Parquet or JUnit XML.",
-        "query": "Ask the index a question in SQL.",
-        "label": "Say yourself what a trial shows.",
+    RARE: {
         "prune": "Remove old batches that nothing names.",
         "mirror": "Copy session folders out of every trial again.",
         "index": "Bring the index up to date with what is on disk.",

@@ -59,6 +59,7 @@ DEPARTURES = (
     help="Leave out other batches with the same profiles, and why: a departure, which is kept.",
 )
 @reading_options
+@click.option("--details", is_flag=True, help="Show all: both ways of counting, both questions, costs, notes.")
 @click.option("--by-snapshot", is_flag=True, help="Tell a profile apart by what lessons its memory held.")
 @results_option
 @json_option
@@ -74,6 +75,7 @@ def command(
     allow_undecided: bool,
     accept: tuple[str, ...],
     only: str | None,
+    details: bool,
     by_snapshot: bool,
     reading: "ReadOptions",
     results: Path | None,
@@ -92,7 +94,6 @@ def command(
     from terminalbench.cli.select import noted
     from terminalbench.lab.compare import compare, hold_gate
     from terminalbench.lab.select import select
-    from terminalbench.report.comparison import comparison_text
 
     selected = noted(select(*targets, results=results, root=root, with_data=True, reading=reading))
     comparison = compare(
@@ -107,6 +108,19 @@ def command(
     if as_json:
         print_json(comparison)
     else:
-        click.echo(comparison_text(comparison, text_width()), nl=False)
+        from terminalbench.live.processes import resume_places
+        from terminalbench.live.status import views_now
+        from terminalbench.report.comparison import answer_text, comparison_text
+        from terminalbench.report.sentences import next_steps
+
+        last = selected.batches[-1]
+        place = str(last.folder) if last.plan_json.is_file() else ""
+        if details:
+            text = comparison_text(comparison, text_width())
+        else:
+            resume = resume_places([last], views_now([last])) if place else {}
+            steps = next_steps(comparison, place, next(iter(resume.values()), None))
+            text = answer_text(comparison, text_width(), steps)
+        click.echo(text, nl=False)
     if fail_if is not None:
         click.echo(hold_gate(comparison, fail_if, accept, allow_undecided=allow_undecided), err=as_json)

@@ -7,6 +7,7 @@ from typing import Any, override
 
 import click
 
+from terminalbench.cli.commands import RARE
 from terminalbench.errors import closest
 from terminalbench.text.foreign import printable
 
@@ -92,4 +93,7 @@ class LazyCommandGroup(click.Group):
         """The commands by section, from the table alone: nothing is imported."""
         for title, commands in self.sections.items():
             with formatter.section(title):
-                formatter.write_dl(list(commands.items()), col_max=18)
+                if title == RARE:
+                    formatter.write_text(", ".join(commands))
+                else:
+                    formatter.write_dl(list(commands.items()), col_max=18)

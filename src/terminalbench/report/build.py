@@ -32,6 +32,8 @@ class ReportInput:
     comparison: Comparison
     findings: tuple[Finding, ...] | None = None
     causes: tuple[FailureCause, ...] = ()
+    resume: str | None = None
+    """The batch as `tbench resume` takes it, where it may be resumed."""
     href: str = "../"
     """The batch folder as seen from the report; ends with a slash."""
 
@@ -73,7 +75,7 @@ def build_report(this: ReportInput, others: Iterable[ReportInput] = (), pooled: 
         suspects=evidence.suspects(cells, refs) + evidence.tripwires(refs.values(), found),
         failures=evidence.failure_groups(refs.values()),
         causes=_causes(this, names),
-        next_steps=tuple(next_steps(asked, view.plan.folder, this.causes)),
+        next_steps=tuple(next_steps(asked, str(this.batch.folder), this.resume, this.causes)),
         judged=evidence.judged(refs.values(), this.findings or ()),
         tools=evidence.tool_use(refs.values(), found, len(names)),
         efforts=evidence.efforts(refs.values(), found),

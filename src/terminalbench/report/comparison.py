@@ -29,6 +29,8 @@ WIDTH = 100
 SAME = ("equivalent", "inconclusive")
 ALONE = "There is one profile: nothing to compare it with."
 _SHOWN_TASKS = 8
+_SHOWN_LIMITS = 4
+"""Departures and warnings that stand below the answer; the details have all."""
 _METRICS = {"pass": "pass rate", "cost": "cost a trial", "tokens": "tokens a trial", "time": "agent time a trial"}
 _WAYS = {"exclude": "measured only", "fail": "all planned", "low": "at worst", "high": "at best"}
 
@@ -44,6 +46,57 @@ def comparison_text(comparison: Comparison, width: int = WIDTH) -> str:
     parts.append(_list("Warnings", comparison.warnings, width))
     parts.append(_list("Departures from the declared plan", comparison.departures, width))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def answer_text(comparison: Comparison, width: int = WIDTH, next_steps: Sequence[str] = ()) -> str:
+    """Return the answer alone: the verdicts, one table, what limits them, and the next step."""
+    sentences = [contrast.sentence for contrast in comparison.contrasts] or [ALONE]
+    limits = [f"departure: {text}" for text in comparison.departures]
+    limits += [f"warning: {text}" for text in comparison.warnings]
+    limits += [
+        f"warning: {contrast.new} vs {contrast.old}: {text}"
+        for contrast in comparison.contrasts
+        for text in contrast.warnings
+    ]
+    more = len(limits) - _SHOWN_LIMITS
+    further = [f"and {plural(more, 'further limit')}: --details"] if more > 0 else []
+    lines = [_wrapped(line, width) for line in (*limits[:_SHOWN_LIMITS], *further)]
+    end = _next(next_steps[0], width) if next_steps else []
+    parts = [
+        _answer_head(comparison, width), *(_wrapped(sentence, width) for sentence in sentences),
+        _answer_table(comparison, width), "\n".join(lines),
+        "\n".join([*end, "more: --details has intervals, both ways of counting, costs, and notes"]),
+    ]  # fmt: skip
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _answer_head(comparison: Comparison, width: int) -> str:
+    lines = [f"{', '.join(comparison.batches)}: {_METRICS[comparison.metric]}, baseline {comparison.baseline}"]
+    lines += [f"expected: {comparison.hypothesis}"] if comparison.hypothesis else []
+    return "\n".join(_wrapped(line, width) for line in lines)
+
+
+def _answer_table(comparison: Comparison, width: int) -> str:
+    """One row a profile: what passed, how sure that is, what it cost, how long its agent took."""
+    missing = {p.profile: _not_measured(p) for p in comparison.profiles}
+    last = "not measured" if any(missing.values()) else ""
+    rows = [["profile", "passed", "measured", "pass rate", "interval", "cost", "a success", "agent time", last]]
+    for p in comparison.profiles:
+        rows.append([
+            named(p.profile, oracle=p.oracle), str(p.passed), f"{p.measured}/{p.planned}", percent(p.rate),
+            percents(p.interval.low, p.interval.high) if p.interval else NOTHING,
+            cost(p.cost_usd, p.cost_unknown_trials, no_model=p.no_model), _per_success(p),
+            duration(p.mean_agent_sec) if p.measured else NOTHING, missing[p.profile] or ("-" if last else ""),
+        ])  # fmt: skip
+    simulated = [p.profile for p in comparison.profiles if p.simulated and not p.no_model]
+    note = f"\n{_wrapped(f'simulated: {", ".join(simulated)}', width)}" if simulated else ""
+    return fitted(rows, (0, len(rows[0]) - 1), width) + note
+
+
+def _next(step: str, width: int) -> list[str]:
+    """The next step; a command on a line of its own, to be copied whole."""
+    words, sign, command = step.partition(": tbench ")
+    return [_wrapped(f"next: {words}{sign[:1]}", width), *([f"  tbench {command}"] if command else [])]
 
 
 def _head(comparison: Comparison, width: int) -> str:
@@ -108,7 +161,7 @@ def _standings(comparison: Comparison, width: int) -> str:
     if not found:
         return ""
     fronts = any(one.on_front is not None for one in found)
-    rows = [["profile", "pooled rate", "interval", "rank", "on the front" if fronts else "", ""]]
+    rows = [["profile", "pooled rate", "interval", "rank", "best for cost" if fronts else "", ""]]
     for one in found:
         front = NOTHING if one.on_front is None else percent(one.on_front)
         ranks = str(one.best_rank) if one.best_rank == one.worst_rank else f"{one.best_rank} to {one.worst_rank}"
@@ -145,7 +198,7 @@ def _money(profiles: Sequence[ProfileSummary], note: str | None, width: int) -> 
                 _per_success(p),
                 _range(bounds, "cost") if p.passed and not p.no_model else NOTHING,
                 NOTHING if p.no_model else tokens(p.tokens, p.tokens_unknown_trials),
-                ("Pareto front" if p.on_pareto_front else "")
+                ("best for its cost" if p.on_pareto_front else "")
                 + (f"  {p.superseded_trials} run again" if p.superseded_trials else ""),
             ]
         )
@@ -176,7 +229,7 @@ def _estimates(comparison: Comparison, width: int) -> str:
 
 _NARROW = {
     "difference": "diff.", "  measured only": "  measured", "  all planned": "  planned", "pass rate": "rate",
-    "of planned": "of plan", "agent time": "time",
+    "of planned": "of plan",
 }  # fmt: skip
 """What stands in a table where it would be too wide."""
 

@@ -207,7 +207,7 @@ def failures_picture(report: Report) -> Picture:
     if not varies(part.value for row in rows for part in row.parts):
         return Picture(None)
     note = f"{len(order) - CLASSES} rarer classes are only in the table." if len(order) > CLASSES else ""
-    return Picture(bars(rows, names, "Failure classes", "trials"), note)
+    return Picture(bars(rows, names, "Failure classes", "number of trials"), note)
 
 
 def trend_picture(report: Report) -> Picture:

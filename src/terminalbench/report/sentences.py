@@ -123,15 +123,18 @@ def _trials_of(contrast: Contrast, new: int, old: int) -> str:
     return ", ".join(f"{plural(count, 'trial')} of {name}" for count, name in counts if count)
 
 
-def next_steps(comparison: Comparison, place: str, causes: Sequence[FailureCause] = ()) -> list[str]:
+def next_steps(
+    comparison: Comparison, place: str, resume: str | None = None, causes: Sequence[FailureCause] = ()
+) -> list[str]:
     """What to do next, the most useful first: what is missing, what is undecided, where two part, what fails most.
 
-    `place` is the batch as a command takes it; "" where there is none, as for results of another tool.
+    `place` is the batch as a command takes it, "" where there is none, as for results of another tool; `resume` the
+    same where it may be resumed.
     """
     found = [said[:1].upper() + said[1:]] if (said := repeat_sentence(comparison)) else []
     undecided = next((one for one in comparison.contrasts if one.verdict == "inconclusive" and not one.refused), None)
     if undecided is not None and not undecided.same_treatment:
-        found.append(_more_trials(undecided, place))
+        found.append(_more_trials(undecided, resume))
     decided = next((one for one in comparison.contrasts if one.verdict in ("better", "worse")), None)
     if decided is not None and place:
         found.append(
@@ -151,7 +154,7 @@ def _own_first(comparison: Comparison, causes: Sequence[FailureCause]) -> Sequen
     return [one for one in causes if one.profile in compared] or causes
 
 
-def _more_trials(contrast: Contrast, place: str) -> str:
+def _more_trials(contrast: Contrast, place: str | None) -> str:
     """How an undecided contrast can be decided."""
     names = f"{contrast.new} vs {contrast.old} is undecided"
     add = f": tbench resume {typed(place)} --attempts {_attempts_now(contrast) + 2}, or more tasks" if place else ""

@@ -66,9 +66,10 @@ def explained(source: ReportInput, folder: Path | None = None, progress: Progres
     own = {loaded.name for loaded in analyzers}
     found += [one for one in written if one.analyzer not in own and not (labels.lines and is_label(one))]
     found += [label.as_finding() for label in people.values()]
+    resume = resume_places([source.batch], [source.view]).get(source.view.batch)
     rows = {row.key: row for row in part.trials}
     causes = failure_causes(failed, lambda one: part.files(rows[one.trial]) if one.trial in rows else None)
-    return replace(source, findings=tuple(found), causes=tuple(causes))
+    return replace(source, findings=tuple(found), causes=tuple(causes), resume=resume)
 
 
 def _compared(batch: Batch, view: BatchView) -> Comparison:

@@ -17,7 +17,7 @@ class FailureWords:
 
 
 FAILURES = {
-    "unreadable": FailureWords("its result cannot be read", "run it again: tbench resume"),
+    "unreadable": FailureWords("its result cannot be read", "read trial.log, then run it again"),
     "timeout_stuck": FailureWords(
         "it repeated itself or stood still until time ran out",
         "read the repeated step: a tool that does not answer, or a prompt that does not say when to change course",
@@ -69,5 +69,5 @@ def failure_advice(name: str) -> str:
     if name not in ERRORS:
         return "read one of these trials"
     if ERRORS[ErrorClass(name)].fault is Fault.BENCH:
-        return "this says nothing about the profile: mend it, then tbench resume --retry-errors"
+        return "this says nothing about the profile: mend it, and run it again"
     return "read the error and the step before it: it counts as the profile's own failure"

@@ -41,6 +41,7 @@ def test_the_list_shape(project) -> None:
     assert new["tasks"]["default_dataset"] == "terminal-bench@2.0"
     assert list(new["profiles"]) == ["text", "codegraph", "codecanvas"]
     assert new["profiles"]["codecanvas"] == {"mcp_servers": ["codecanvas"], "hooks": "codecanvas/hooks.json"}
+    assert new["mcp"] == {"aliases": {"codegraph": "locagent"}}
     assert {k: new[k] for k in ("run", "defaults", "artifacts")} == {
         k: old[k] for k in ("run", "defaults", "artifacts")
     }
@@ -52,7 +53,7 @@ def test_the_list_shape(project) -> None:
         "# standardized",
     ):
         assert comment in migration.text
-    assert len(migration.changes) == 4
+    assert len(migration.changes) == 5
 
 
 def test_the_table_shape(project) -> None:
@@ -167,3 +168,34 @@ def test_a_list_and_tables_of_tasks_become_one_list(project, tbench) -> None:
     assert "[tasks.<id>]: 2 tables moved to tasks.items" in migrated.changes
     assert not any("layout" in change for change in migrated.changes)
     assert tbench("validate", project.write("experiments/new.toml", migrated.text)).code == 0
+
+
+def test_what_the_older_runner_assumed_is_written_and_said(project, tbench) -> None:
+    project.server("codegraph", folder="locagent")
+    text = (
+        '# mine\n[run]\nrun_timeout_sec = 0 # none\n[tasks]\ndataset = "d@1"\nids = ["a"]\n'
+        '[[profiles]]\nkey = "x"\nmcp_servers = ["codegraph"]\n'
+    )
+    new = project.root / "experiments/new.toml"
+    ran = tbench("migrate", project.experiment(text, "my exp.toml"), "-o", new)
+    assert ran.code == 0
+    assert 'slug: was missing; "my-exp" is made from the name of the file' in ran.err
+    assert "run.run_timeout_sec: 0 meant no limit" in ran.err
+    assert "mcp.aliases.codegraph: set to locagent" in ran.err
+    made = tomllib.loads(new.read_text())
+    assert (made["slug"], made["run"], made["mcp"]) == ("my-exp", {}, {"aliases": {"codegraph": "locagent"}})
+    assert new.read_text().startswith("# mine\n")
+    assert tbench("validate", new).code == 0
+    project.server("codegraph")
+    assert "mcp" not in tomllib.loads(migrate(project.root / "experiments/my exp.toml").text)
+
+
+def test_what_is_left_to_mend_is_told_with_the_lines_of_the_new_file(project, tbench) -> None:
+    new = project.root / "experiments/new.toml"
+    ran = tbench("migrate", DATA / "seed_001.toml", "-o", new)
+    assert ran.code == 3
+    line = next(i for i, text in enumerate(new.read_text().splitlines(), 1) if text == 'mcp_servers = ["codecanvas"]')
+    assert f"{new}:{line}: profiles.codecanvas.mcp_servers: no MCP configuration at" in ran.err
+    checked = tbench("validate", new)
+    assert checked.code == 2
+    assert checked.err.splitlines() == [text for text in ran.err.splitlines() if text.startswith(f"{new}:")]

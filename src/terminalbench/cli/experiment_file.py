@@ -7,7 +7,7 @@ import click
 
 from terminalbench.cli.options import PATH, experiment_argument, experiments_argument, json_option, root_option
 from terminalbench.cli.output import print_json
-from terminalbench.errors import EXIT_OK, EXIT_USAGE, UserError
+from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, EXIT_USAGE, UserError
 from terminalbench.text.numbers import plural
 from terminalbench.text.paths import typed
 
@@ -118,12 +118,13 @@ def diff_command(experiment: Path, a: str, b: str, as_json: bool, root: Path | N
 @experiment_argument
 @click.option("-o", "--output", type=PATH, metavar="NEW.toml", help="Write here. Default: print it.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def migrate_command(experiment: Path, output: Path | None, force: bool) -> None:
+def migrate_command(experiment: Path, output: Path | None, force: bool) -> int:
     """Convert an experiment of an older shape to version 2, and say what changed.
 
-    Knows `[tasks] dataset/ids` with `[[profiles]] key = ...`, and `[tasks.<id>]` tables.
+    Knows `[tasks] dataset/ids` with `[[profiles]] key = ...`, and `[tasks.<id>]` tables. Exit code 3: the result has
+    problems left, which are named.
     """
-    from terminalbench.experiments.migrate import migrate
+    from terminalbench.experiments.migrate import migrate, remaining
     from terminalbench.files import write_project_file
 
     if output is not None and output.exists() and not force:
@@ -133,9 +134,13 @@ def migrate_command(experiment: Path, output: Path | None, force: bool) -> None:
         click.echo(f"{experiment}: {change}", err=True)
     if output is None:
         click.echo(migration.text, nl=False)
-        return
-    write_project_file(output, migration.text)
-    click.echo(f"written: {output} (next: tbench validate {typed(output)})", err=True)
+    else:
+        write_project_file(output, migration.text)
+        click.echo(f"written: {output} (next: tbench validate {typed(output)})", err=True)
+    left = remaining(migration.text, output or experiment)
+    for line in left.lines() if left is not None else ():
+        click.echo(line if output is not None else f"left to mend, by lines of the new text: {line}", err=True)
+    return EXIT_OK if left is None else EXIT_INCOMPLETE
 
 
 @click.command("schema")

@@ -1,5 +1,7 @@
 """Converting the two older experiment shapes to version 2, keeping order and, where it can, comments.
 
+What the older runner assumed without a word is written: the folder of `codegraph`, a slug where the file has none.
+
 shape one     no schema_version, [tasks] dataset = ..., ids = [...], [[profiles]] key = ...
 shape two     schema_version = 2, [tasks.<id>] tables, [profiles.<key>]
 """
@@ -16,9 +18,11 @@ from tomlkit.container import Container
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AbstractTable, SingleKey, Table, Trivia
 
-from terminalbench.errors import UserError
-from terminalbench.experiments.config import old_shape
-from terminalbench.experiments.tables import SCHEMA_VERSION
+from terminalbench.errors import InvalidFile, UserError
+from terminalbench.experiments.config import load_tables, old_shape
+from terminalbench.experiments.project import project_root
+from terminalbench.experiments.tables import SCHEMA_VERSION, SLUG
+from terminalbench.experiments.toml_lines import invalid_file
 from terminalbench.strict import read_toml
 from terminalbench.text.numbers import plural
 
@@ -27,6 +31,7 @@ _RENAMED = {
     "defaults": {"claude_version": "agent_version"},
     "profiles": {"claude_version": "agent_version"},
 }
+_OLD_ALIASES = {"codegraph": "locagent"}
 _ONE_TOOL = {"install_r_languageserver": "belongs to one tool; use options or the server's own set-up"}
 _REMOVED = {
     "run": {"harbor_bin": "Harbor is pinned with this project"},
@@ -54,10 +59,15 @@ def migrate(file: Path) -> Migration:
     if not isinstance(raw.get("tasks"), Mapping) or not isinstance(raw.get("profiles"), Mapping | list):
         raise UserError("has no [tasks] and profiles of any shape known here", where=str(file))
     changes: list[str] = []
+    head: dict[str, Any] = {}
     if raw.get("schema_version") != SCHEMA_VERSION:
         changes.append(f"schema_version: set to {SCHEMA_VERSION}")
-        text = _with_version(text)
-    wanted: dict[str, Any] = {"schema_version": 0, **raw} | {"schema_version": SCHEMA_VERSION}
+        head["schema_version"] = SCHEMA_VERSION
+    if "slug" not in raw:
+        head["slug"] = _slug(file)
+        changes.append(f'slug: was missing; "{head["slug"]}" is made from the name of the file')
+    text = _with_head(text, head)
+    wanted: dict[str, Any] = {**dict.fromkeys(head), **raw, **head}
     changes += _convert(wanted, file)
     try:
         document = tomlkit.parse(text)
@@ -71,13 +81,30 @@ def migrate(file: Path) -> Migration:
     return Migration(tomlkit.dumps(wanted), (*changes, "comments and layout could not be kept"))
 
 
-def _with_version(text: str) -> str:
-    """The text with `schema_version = 2` above its first key."""
+def remaining(text: str, file: Path) -> InvalidFile | None:
+    """Return what is left to mend in a migrated text as the experiment in `file`, with the lines of the text."""
+    try:
+        load_tables(tomllib.loads(text), file, project_root(file, None))
+    except InvalidFile as error:
+        return invalid_file(file, error.problems, text)
+    return None
+
+
+def _slug(file: Path) -> str:
+    """A slug from a file's name."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-.")
+    return name if re.fullmatch(SLUG, name) else "experiment"
+
+
+def _with_head(text: str, head: Mapping[str, Any]) -> str:
+    """The text with these keys above its first one."""
     lines = text.splitlines(keepends=True)
-    head = next((i for i, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
-    lines = [line for i, line in enumerate(lines) if i >= head or not re.match(r"\s*schema_version\s*=", line)]
+    first_table = next((i for i, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+    if "schema_version" in head:
+        old = re.compile(r"\s*schema_version\s*=")
+        lines = [line for i, line in enumerate(lines) if i >= first_table or not old.match(line)]
     first = next(i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
-    return "".join([*lines[:first], f"schema_version = {SCHEMA_VERSION}\n", *lines[first:]])
+    return "".join([*lines[:first], *(tomlkit.dumps({name: value}) for name, value in head.items()), *lines[first:]])
 
 
 def _convert(document: Any, file: Path) -> list[str]:
@@ -92,7 +119,25 @@ def _convert(document: Any, file: Path) -> list[str]:
         _keys(profile, "profiles", f"profiles.{key}", changes)
     for section in ("run", "defaults"):
         _keys(document.get(section), section, section, changes)
+    run = document.get("run")
+    limit = run.get("run_timeout_sec") if isinstance(run, Mapping) else None
+    if isinstance(limit, int | float) and limit <= 0:
+        del run["run_timeout_sec"]
+        changes.append(f"run.run_timeout_sec: {limit} meant no limit; removed, which means the same")
+    _aliases(document, file, changes)
     return changes
+
+
+def _aliases(document: Any, file: Path, changes: list[str]) -> None:
+    """Name the folders that the older runner knew without being told."""
+    tables = [document.get("defaults"), *document["profiles"].values()]
+    named = [table.get("mcp_servers") for table in tables if isinstance(table, Mapping)]
+    servers = {name for names in named if isinstance(names, list) for name in names if isinstance(name, str)}
+    declared = document.get("mcp", {}).get("aliases", {})
+    for server in sorted(servers & _OLD_ALIASES.keys() - set(declared)):
+        if not (project_root(file, None) / server / ".mcp.json").is_file():
+            document.setdefault("mcp", {}).setdefault("aliases", {})[server] = _OLD_ALIASES[server]
+            changes.append(f"mcp.aliases.{server}: set to {_OLD_ALIASES[server]}, where the older runner looked")
 
 
 def _tasks(table: Any, file: Path, changes: list[str]) -> None:

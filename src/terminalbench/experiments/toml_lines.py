@@ -37,10 +37,10 @@ def line_of(lines: dict[str, int], key: str) -> int | None:
     return None
 
 
-def invalid_file(file: Path, problems: Sequence[Problem]) -> InvalidFile:
-    """The error with all problems of a file, each with the line of its key, in the order of the file."""
+def invalid_file(file: Path, problems: Sequence[Problem], text: str | None = None) -> InvalidFile:
+    """The error with all problems of a file or its new `text`, each with the line of its key, in the order of lines."""
     try:
-        lines = key_lines(file.read_text(encoding="utf-8-sig"))
+        lines = key_lines(file.read_text(encoding="utf-8-sig") if text is None else text)
     except (OSError, ValueError):  # tables that are in no file
         lines = {}
     placed = sorted(((line_of(lines, one.key), one) for one in problems), key=lambda at: at[0] or 0)

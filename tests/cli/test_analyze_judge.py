@@ -1,6 +1,7 @@
 """`tbench analyze` with a judge, as a person meets it."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from support.experiments import ORACLE, Project
 from support.judging import ALL, STEPS, recorded
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import allocate
+from terminalbench.llm.model import ChatModel, chat_model
 from terminalbench.records.trial import Finding
 
 FILE = 'schema_version = 2\nslug = "s"\n[tasks]\nitems = [{ id = "a" }]\n' + ORACLE
@@ -71,30 +73,30 @@ def test_only_the_judge(experiment: Path, model: str, tbench: Any) -> None:
     assert {finding.analyzer for finding in findings()} == {"judge:strategy"}
 
 
-def stamps(folder: Path = ANALYTICS) -> dict[str, bytes]:
+def stamps(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def test_only_the_judge_leaves_the_report_with_its_comparison(experiment: Path, model: str, tbench: Any) -> None:
-    pair = ("--compare", "oracle", "other")
+    pair, out = ("--compare", "oracle", "other", "-o", "out"), Path("out")
     tbench("analyze", experiment, *pair)
-    before = stamps()
+    before = stamps(out)
     assert "oracle vs other" in before["comparison_report.md"].decode()
     failed = tbench("analyze", experiment, "--llm-only", *pair, "--model", "replay:none.jsonl")
     assert failed.code == 2
     assert "written to" not in failed.out
-    assert stamps() == before, "a judge that cannot answer changes nothing"
+    assert stamps(out) == before, "a judge that cannot answer changes nothing"
     # Another question than that of the tables: they stay, and it is said.
-    other = tbench("analyze", experiment, "--llm-only", "--model", model, "--rubric", "strategy")
+    other = tbench("analyze", experiment, "--llm-only", "-o", "out", "--model", model, "--rubric", "strategy")
     assert "the tables and the report there are about other trials or another question" in other.out
     assert "read report.html first" not in other.out
-    changed = {name for name, data in stamps().items() if before.get(name) != data}
+    changed = {name for name, data in stamps(out).items() if before.get(name) != data}
     assert changed == {"judge.json", "judge.md", "findings.jsonl"}
     # The same question: the report gets what the judge said, and keeps its verdict.
     same = tbench("analyze", experiment, "--llm-only", *pair, "--model", model, "--rubric", "strategy")
     assert "another question" not in same.out
     assert "read report.html first" in same.out
-    after = stamps()
+    after = stamps(out)
     assert {name for name, data in after.items() if before.get(name) != data} == changed | {
         "report.html",
         "comparison_report.md",
@@ -102,6 +104,43 @@ def test_only_the_judge_leaves_the_report_with_its_comparison(experiment: Path, 
     text = after["comparison_report.md"].decode()
     assert "oracle vs other" in text
     assert "What the judge says" in text
+
+
+def test_a_pair_that_is_asked_for_stands_beside_the_declared_comparison(experiment: Path, tbench: Any) -> None:
+    tbench("analyze", experiment)
+    before = stamps(ANALYTICS)
+    ran = tbench("analyze", experiment, "--compare", "other", "oracle")
+    assert ran.code == 0
+    assert stamps(ANALYTICS) == before
+    beside = ANALYTICS / "other-vs-oracle"
+    assert str(beside) in ran.out
+    pairs = [(one["new"], one["old"]) for one in json.loads((beside / "comparison.json").read_text())["contrasts"]]
+    assert pairs == [("other", "oracle")]
+
+
+@pytest.mark.parametrize("command", ["analyze", "reflect"])
+def test_who_asks_a_model_reads_the_env_file_of_the_experiment(
+    experiment: Path, model: str, tbench: Any, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    experiment.with_name("keys.env").write_text("FIRST_KEY=from-the-file\nSECOND_KEY=wins-over-the-shell\n")
+    experiment.write_text(
+        experiment.read_text().replace("[tasks]", '[defaults]\nenv_file = "experiments/keys.env"\n[tasks]')
+    )
+    monkeypatch.setenv("SECOND_KEY", "of-the-shell")
+    known: list[tuple[str | None, ...]] = []
+
+    def asked(spec: str, *_: Any) -> ChatModel:
+        known.append((os.environ.get("FIRST_KEY"), os.environ.get("SECOND_KEY")))
+        return chat_model(spec)
+
+    monkeypatch.setattr("terminalbench.llm.model.chat_model", asked)
+    monkeypatch.setattr("terminalbench.analytics.judge.run.chat_model", asked)
+    if command == "analyze":
+        assert tbench("analyze", experiment, "--llm-only", "--model", model).code == 0
+    else:
+        tbench("memory", "reflect", experiment, "--model", model)
+    assert known == [("from-the-file", "wins-over-the-shell")]
+    assert (os.environ.get("FIRST_KEY"), os.environ["SECOND_KEY"]) == (None, "of-the-shell")
 
 
 def test_only_a_judge_that_fails_leaves_nothing_behind(experiment: Path, tbench: Any) -> None:

@@ -2,6 +2,8 @@
 
 import logging
 import string
+import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,3 +72,18 @@ def test_nothing_is_read_otherwise_than_python_dotenv_reads_it(tmp_path_factory,
     except UserError:
         return
     assert found == dotenv_values(file, interpolate=False)
+
+
+def test_an_env_file_that_git_would_track_is_warned_of(project, tbench) -> None:
+    project.task("d", "a")
+    text = 'schema_version = 2\nslug = "s"\n[tasks]\ndefault_dataset = "d"\nitems = [{ id = "a" }]\n[profiles.p]\nagent = "oracle"\n'
+    file = project.experiment(text)
+    env = project.write("experiments/.env", "A_KEY=x\n")
+    assert "git would track" not in tbench("validate", file).out
+    git = partial(subprocess.run, cwd=project.root, check=True, capture_output=True)
+    git(["git", "init", "--quiet"])
+    assert "holds secrets, and git would track it: add it to .gitignore" in tbench("validate", file).out
+    project.write(".gitignore", ".env\n")
+    assert "git would track" not in tbench("validate", file).out
+    git(["git", "add", "--force", str(env)])
+    assert "experiments/.env holds secrets, and git would track it" in tbench("validate", file).out

@@ -1,6 +1,7 @@
 import os
 import socket
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from support import resuming
 from support.experiments import Project
+from support.pace import seconds
 from terminalbench.experiments.batch import Batch
 from terminalbench.locks import start_ticks
 from terminalbench.runner.mirror_artifacts import SEAL, MirrorPass, mirror_batch, mirror_trial
@@ -183,3 +185,12 @@ def test_a_batch_has_its_folders_at_the_start_and_empty_ones_are_no_data(project
     batch = resuming.planned(made)
     assert [folder.is_dir() for folder in (batch.runs, batch.analytics, batch.artifacts)] == [True] * 3
     assert "has no batch with data yet" in tbench("mirror", made.file, "--targets", "x").err
+
+
+def test_the_older_module_says_what_to_type() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "terminalbench.runner.mirror_artifacts", "--runs-dir", "x"],
+        capture_output=True, text=True, timeout=seconds(60), check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "tbench mirror EXPERIMENT.toml [--batch N] [--targets NAME...]" in ran.stderr

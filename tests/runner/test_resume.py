@@ -362,3 +362,26 @@ def test_a_class_that_no_error_has_is_explained(project: Project, tbench, name: 
     ran = tbench("resume", batch.folder, "--retry-errors", name)
     assert ran.code == 2
     assert all(text in " ".join(ran.err.split()) for text in said), ran.err
+
+
+def test_run_with_the_number_of_a_batch_makes_it_or_goes_on_with_a_part(
+    project: Project, tbench, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("terminalbench.runner.run.run_jobs", started.run)
+    made = experiment(project, ORACLE + '[profiles.q]\nagent = "oracle"\n')
+    shown = tbench("run", made.file, "--batch", "7", "--tasks", "a", "--dry-run")
+    assert (shown.code, "batch 7 in results/s/7" in shown.out) == (0, True), shown.err
+    assert not (made.results_root / "s").exists()
+    tbench("run", made.file, "--batch", "7", "--label", "x=y")
+    batch = Batch(made.results_root / "s" / "7")
+    assert read_json(batch.plan_json, Plan).batch == 7
+    assert started.cells() == {(profile, task) for profile in "pq" for task in "ab"}
+    started.jobs.clear()
+    tbench("run", made.file, "--batch", "7", "--tasks", "b", "--profiles", "q")
+    assert started.cells() == {("q", "b")}
+    for wrong, said in (
+        (["--tasks", "c"], 'no task of the batch is called "c"'),
+        (["--label", "x=z"], "batch 7 is there"),
+    ):
+        ran = tbench("run", made.file, "--batch", "7", *wrong)
+        assert (ran.code, said in ran.err) == (2, True), ran.err

@@ -1,5 +1,6 @@
 """`run_analysis`: from batches on disk to findings, metrics and a comparison. Reads only what changed."""
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +41,7 @@ class AnalysisRequest:
 
     `compare` is (new, old); without it the declared contrasts are computed. `analyzers` come on top of those the batch
     declared, `import_root` is where they are found. `analysis` is the `[analysis]` table of the file as it is now.
-    `judge` asks a model too; with `judge_only` nothing else is written anew.
+    `judge` asks a model too, with the variables of `env_files`; with `judge_only` nothing else is written anew.
     """
 
     batches: tuple[Batch, ...]
@@ -49,6 +50,7 @@ class AnalysisRequest:
     compare: tuple[str, str] | None = None
     analyzers: tuple[str, ...] = ()
     import_root: Path | None = None
+    env_files: tuple[Path, ...] = ()
     analysis: AnalysisTable | None = None
     judge: JudgeAsk | None = None
     judge_only: bool = False
@@ -89,7 +91,7 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
     chosen = pick(request.batches, request.wanted)
     analyzers = _analyzers(request, chosen)
     settings = _settings(chosen, request)  # an unknown profile is found before anything is read
-    output = request.output or default_output(request.batches, request.wanted)
+    output = request.output or default_output(request.batches, request.wanted, request.compare)
     read = 0 if request.judge_only else analyse(chosen, analyzers, request.progress)
     if request.judge_only:
         made = _kept(chosen, request.wanted, settings, output)
@@ -115,10 +117,14 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
     )
 
 
-def default_output(batches: Sequence[Batch], wanted: Filter) -> Path:
-    """Where the tables go: the batch's analytics, or for several beside them; a selection apart from the whole."""
+def default_output(batches: Sequence[Batch], wanted: Filter, compare: tuple[str, str] | None = None) -> Path:
+    """Where the tables go: the batch's analytics, or for several beside them.
+
+    A selection goes apart from the whole, and a pair that was asked for apart from what is declared.
+    """
     folder = analytics_of(batches)
-    return folder if wanted.is_all else folder / "selection"
+    folder = folder if wanted.is_all else folder / "selection"
+    return folder if compare is None else folder / re.sub(r"[^\w.@+-]", "_", f"{compare[0]}-vs-{compare[1]}")
 
 
 def _analyzers(request: AnalysisRequest, chosen: Sequence[SelectedBatch]) -> list[LoadedAnalyzer]:

@@ -26,7 +26,12 @@ _SET_MODEL = "give --model, or set [analysis] judge_model"
 @click.command("analyze", cls=ListCommand)
 @click.option("--output", "-o", type=PATH, metavar="DIR", help="Where to write.")
 @picks
-@click.option("--compare", nargs=2, metavar="NEW OLD", help="Compare these two. Default: the declared contrasts.")
+@click.option(
+    "--compare",
+    nargs=2,
+    metavar="NEW OLD",
+    help="Compare these two, in a folder of their own. Default: the declared contrasts.",
+)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only N trials, drawn at random.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of --limit.")
 @click.option("--succeeded", is_flag=True, help="Only trials that passed.")

@@ -35,6 +35,7 @@ def _check(file: Path, root: Path | None) -> None:
     from terminalbench.experiments.config import is_training_plan, load
     from terminalbench.experiments.environments import environment_needs
     from terminalbench.experiments.quarantine import is_quarantine_file, read_quarantine_file
+    from terminalbench.runner.repository import env_file_notes
 
     if is_quarantine_file(file):
         held = len(read_quarantine_file(file))
@@ -49,7 +50,7 @@ def _check(file: Path, root: Path | None) -> None:
             click.echo(f"{file}: note: {note}")
         return
     experiment = load(file, root, thorough=True)
-    notes = _images(experiment)
+    notes = [*env_file_notes(profile.env_file for profile in experiment.profiles), *_images(experiment)]
     tasks, profiles = len(experiment.tasks), len(experiment.profiles)
     trials = tasks * profiles * experiment.run.attempts
     size = f"{plural(tasks, 'task')} x {plural(profiles, 'profile')} x {experiment.run.attempts}"

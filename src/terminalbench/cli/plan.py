@@ -17,7 +17,7 @@ from terminalbench.cli.options import (
     root_option,
 )
 from terminalbench.cli.output import print_json, text_width
-from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.errors import EXIT_OK
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import dollars, duration, noun, plural, some
 from terminalbench.text.paths import typed
@@ -63,7 +63,12 @@ def command(
     from terminalbench.experiments.planner import Selection
 
     selection = Selection(tasks, profiles, labels, attempts)
-    return show_plan(load(experiment, root), selection, batch, as_json=as_json, job_configs=job_configs)
+    loaded = load(experiment, root)
+    if batch is not None:
+        from terminalbench.lab.select import numbered
+
+        numbered(loaded, batch)
+    return show_plan(loaded, selection, batch, as_json=as_json, job_configs=job_configs)
 
 
 def show_plan(
@@ -77,8 +82,6 @@ def show_plan(
     """Plan an experiment and print it."""
     from terminalbench.lab.plan import plan_batch
 
-    if batch is not None and (selection.labels or selection.attempts):
-        raise UserError("--batch plans into a batch that has its own; --label and --attempts do not go with it")
     planned = plan_batch(experiment, selection, batch)
     if job_configs is not None:
         planned.write_job_configs(job_configs)

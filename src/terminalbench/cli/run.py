@@ -70,7 +70,7 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
     "--container-env", metavar="NAME", help="Without a file: where trials run (docker if installed, else local)."
 )
 @label_option
-@click.option("--batch", type=click.IntRange(min=0), help="Go on with this batch, as tbench resume does.")
+@click.option("--batch", type=click.IntRange(min=0), help="Go on with this batch, as tbench resume does; or make it.")
 @click.option("--dry-run", is_flag=True, help="The same as tbench plan: show what would run.")
 @click.option("--detach", is_flag=True, help="Run in the background, without this terminal.")
 @click.option("--strict", is_flag=True, help="Refuse to run when a task or profile would be left out.")
@@ -133,18 +133,19 @@ def run_command(
         if watch:
             raise UserError("--detach and --watch do not go together", hint="start it, then: tbench watch")
         return _detach()
-    if batch is not None:
+    loaded = _loaded(draft, experiment, root)
+    if batch is not None and (loaded.results_root / loaded.slug / str(batch) / "plan.json").is_file():
         from terminalbench.cli.select import one_batch
 
-        where = BatchChoice(experiment, batch, root=root)
-        if tasks or profiles or attempts or labels or gate:
-            given = "--tasks, --profiles, --attempts, --label and --gate"
-            raise UserError(f"--batch goes on with a whole batch; {given} do not go with it")
-        return resume_batch(one_batch(where), as_json=as_json, watch=watch, junit=junit, strict=strict)
+        if attempts or labels or gate:
+            what = f"batch {batch} is there, and goes on as it was planned; --attempts, --label and --gate do not go"
+            raise UserError(f"{what} with it", hint="tbench resume --attempts adds attempts")
+        where = one_batch(BatchChoice(experiment, batch, root=root))
+        picked = {"tasks": tasks, "profiles": profiles}
+        return resume_batch(where, as_json=as_json, watch=watch, junit=junit, strict=strict, **picked)
     from terminalbench.lab.run import run
 
-    picked = {"tasks": tasks, "profiles": profiles, "attempts": attempts, "labels": labels}
-    loaded = _loaded(draft, experiment, root)
+    picked = {"tasks": tasks, "profiles": profiles, "attempts": attempts, "labels": labels, "number": batch}
     if fresh_setup:
         loaded = replace(loaded, run=replace(loaded.run, fresh_setup=True))
     work = partial(run, loaded, **picked, strict=strict, gate=gate)

@@ -3,7 +3,10 @@
 This process remembers what it read, so that its last error message can leave the secrets out.
 """
 
+import os
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from terminalbench.errors import UserError
@@ -55,6 +58,28 @@ def read_env_file(path: Path) -> dict[str, str]:
         at = _end(_BETWEEN, text, at)
     _read.update(values.items())
     return values
+
+
+@contextmanager
+def variables_of(*files: Path) -> Generator[None]:
+    """Give this process the variables of env files while it asks a model, as a run gives them to its agents.
+
+    They win over the shell; where several files set one, the first does.
+    """
+    given: dict[str, str] = {}
+    for file in dict.fromkeys(files):
+        if file.is_file():
+            given = read_env_file(file) | given
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _value(text: str, at: int, where: str) -> tuple[str, int]:

@@ -1,6 +1,7 @@
 """Analysing batches: findings, metrics, a comparison and a report; and what the judge would cost."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from terminalbench.analytics.judge.request import request_of as judge_request
 from terminalbench.analytics.run import AnalysisRequest, AnalysisResult, Progress, default_output, run_analysis
 from terminalbench.analytics.selection import Filter, pick
 from terminalbench.errors import UserError
+from terminalbench.experiments.envfile import variables_of
 from terminalbench.lab.arguments import checked, path_of
 from terminalbench.lab.select import Named, SelectedBatches, select
 from terminalbench.report.write import HTML, remove_report, write_analysed
@@ -68,6 +70,7 @@ def request_of(
         output=output.resolve() if output is not None else None,
         analyzers=tuple(selected.analysis.analyzers) if selected.analysis is not None else (),
         import_root=selected.import_root,
+        env_files=selected.env_files,
         analysis=selected.analysis,
         **more,
     )
@@ -78,7 +81,8 @@ def run_request(request: AnalysisRequest) -> Analysis:
 
     With `judge_only` a report on disk gains what the judge said, if it still answers the same question.
     """
-    result = run_analysis(request)
+    with variables_of(*request.env_files) if request.judge is not None else nullcontext():
+        result = run_analysis(request)
     if request.judge_only:
         stands = result.comparison is not None and (result.output / HTML).is_file()
         if result.judged is None or not stands:
@@ -95,5 +99,5 @@ def estimate(request: AnalysisRequest) -> "CostEstimate":
         raise UserError("no judge model is set", hint="give --model, or set [analysis] judge_model")
     from terminalbench.analytics.judge.run import estimate as estimate_judge
 
-    output = request.output or default_output(request.batches, request.wanted)
+    output = request.output or default_output(request.batches, request.wanted, request.compare)
     return estimate_judge(judge_request(pick(request.batches, request.wanted), request.judge, output))

@@ -12,7 +12,7 @@ import msgspec
 
 from terminalbench.analytics.plan_forecast import Forecast, forecast
 from terminalbench.errors import TbenchError, UserError, did_you_mean
-from terminalbench.experiments.batch import Batch, next_number
+from terminalbench.experiments.batch import Batch, batch_numbers, next_number
 from terminalbench.experiments.experiment import Experiment, select_profiles
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan
 from terminalbench.experiments.planner import Selection
@@ -116,23 +116,29 @@ def plan(
     selection = Selection(tasks, profiles, labels or {}, attempts)
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int)):
         raise UserError(f"must be the number of a batch, not {batch!r}", where="plan(batch=...)")
-    return plan_batch(open_experiment(experiment, root), selection, batch).plan
+    opened = open_experiment(experiment, root)
+    if batch is not None:
+        from terminalbench.lab.select import numbered
+
+        numbered(opened, batch)
+    return plan_batch(opened, selection, batch).plan
 
 
 def plan_batch(experiment: Experiment, selection: Selection, number: int | None = None) -> PlannedBatch:
-    """The plan with everything there is to say about it before a run; `number` plans into an existing batch."""
+    """The plan with everything there is to say about it before a run; `number` is that of a batch, there or not."""
     results = experiment.results_root
     before = None
-    if number is None:
-        batch = Batch(results / experiment.slug / str(next_number(results, experiment.slug)))
-    else:
-        from terminalbench.lab.select import numbered  # what reads results is not needed for a new batch
-        from terminalbench.runner.provenance import as_planned
+    taken = number is not None and number in batch_numbers(results, experiment.slug)
+    number = next_number(results, experiment.slug) if number is None else number
+    batch = Batch(results / experiment.slug / str(number))
+    if taken:
+        from terminalbench.runner.provenance import as_planned  # what reads results is not needed for a new batch
 
-        batch = Batch(results / experiment.slug / str(numbered(experiment, number).number))
+        if selection.labels or selection.attempts:
+            what = f"batch {number} is there, and has its own labels and attempts"
+            raise UserError(what, where=str(batch.folder), hint="leave out --label and --attempts")
         before = _before(batch)
         experiment = as_planned(experiment, before) if before is not None else experiment
-    taken = number is not None
     experiment, made = plan_with_lessons(experiment, batch, datetime.now(UTC), selection, before=before)
     made = msgspec.structs.replace(made, excluded=(*made.excluded, *_broken_tasks(experiment, made)))
     made = msgspec.structs.replace(made, images=before.images if before is not None else None)

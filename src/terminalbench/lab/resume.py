@@ -21,6 +21,7 @@ def resume(
     attempts: int | None = None,
     retry_errors: str | None = None,
     profiles: Sequence[str] = (),
+    tasks: Sequence[str] = (),
     top_up: bool = False,
     strict: bool = False,
     accept_changed: bool = False,
@@ -31,20 +32,25 @@ def resume(
 
     A batch that is named by its experiment first gains what the file has gained: attempts, tasks, profiles. `attempts`
     adds attempts until each task has this many; `retry_errors` runs errored trials again, of one class or "all";
-    `profiles` picks some of the batch, the others stay as they are; `top_up` adds attempts under the rule of the plan,
-    and goes alone. Code, skills, MCP servers and tasks that changed since the plan are an error; with `accept_changed`
+    `profiles` and `tasks` pick some of the batch, the others stay as they are; `top_up` adds attempts under the rule of
+    the plan, and goes alone. Code, skills, MCP servers and tasks that changed since the plan are an error; with `accept_changed`
     they run, and the plan keeps a departure. Otherwise as `run`.
     """
     _refuse_unknown_class(retry_errors)
     target, told = find_target(batch, root=path_of(root)), listener_of(listener)
     if top_up:
-        if attempts is not None or retry_errors is not None or profiles:
+        if attempts is not None or retry_errors is not None or profiles or tasks:
             raise UserError("--top-up goes alone: its rule decides what runs")
         with harbor_loaded_once():
             result = topped_up(target.batch, target.experiment, told, accept_changed=accept_changed)
         return ended(result, told)
     request = ResumeRequest(
-        attempts, retry_errors, strict=strict, accept_changed=accept_changed, profiles=tuple(profiles)
+        attempts,
+        retry_errors,
+        strict=strict,
+        accept_changed=accept_changed,
+        profiles=tuple(profiles),
+        tasks=tuple(tasks),
     )
     with harbor_loaded_once():
         result = runner.resume(target.batch, request, target.experiment, told)

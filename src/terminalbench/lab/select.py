@@ -8,8 +8,9 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, latest
 from terminalbench.experiments.config import load
 from terminalbench.experiments.experiment import Experiment
+from terminalbench.experiments.plan_secrets import env_stamps
 from terminalbench.experiments.project import project_root
-from terminalbench.experiments.tables import AnalysisTable
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE, AnalysisTable
 from terminalbench.formats.row import ReadOptions
 from terminalbench.formats.source import ENDINGS
 from terminalbench.index.imported import ForeignFile
@@ -73,6 +74,14 @@ class SelectedBatches:
             return self.analysis.judge_model
         plan = plan_or_none(self.batches[0])
         return plan.analysis.judge_model if plan is not None else None
+
+    @property
+    def env_files(self) -> tuple[Path, ...]:
+        """The env files of the experiment as it is now, and of the plans; else that of the project."""
+        now = self.experiment.profiles if self.experiment is not None else ()
+        planned = (file for batch in self.batches for file, _, _ in env_stamps(plan_or_none(batch)))
+        found = (*(one.env_file for one in now if one.env_file is not None), *planned)
+        return found or (self.import_root / DEFAULT_ENV_FILE,)
 
     def views(self) -> list[BatchView]:
         """The batches, brought into the index and opened, with what runs. Two of one name are told apart by folder."""

@@ -13,8 +13,9 @@ from typing import Any, Literal
 import msgspec
 
 from terminalbench.errors import TbenchError, UserError
+from terminalbench.experiments.envfile import variables_of
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.tables import RayTable, RunTable
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE, RayTable, RunTable
 from terminalbench.experiments.write import write_experiment
 from terminalbench.files import write_bytes
 from terminalbench.json_files import read_json, write_json
@@ -141,7 +142,8 @@ def begin(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
     _refuse_idle_caps(request, request.workers)
     suite = load_suite(request.suite, request.tasks, request.root)
     until = until_moment(request.until, now).isoformat() if request.until is not None else None
-    lessons = night_lessons(request.lessons, request.reflect_model, request.reflect_budget_usd)
+    with variables_of(suite.root / DEFAULT_ENV_FILE):
+        lessons = night_lessons(request.lessons, request.reflect_model, request.reflect_budget_usd)
     checked = [_check(model, suite, request) for model in parse_models(request.models)]
     validator, off = _validator(suite, request, [one.model.key for one in checked])
     made = _experiment(suite, checked, validator, request)  # all that is wrong

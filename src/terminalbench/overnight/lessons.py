@@ -14,7 +14,9 @@ from terminalbench.archivist.reflection import Occasion, ReflectionLimits, Refle
 from terminalbench.archivist.store import Store, open_store
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.envfile import variables_of
 from terminalbench.experiments.experiment import Experiment
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.limits.accounts import Account
 from terminalbench.harbor.limits.gate import change_account
 from terminalbench.index.exposures import exposed_trials
@@ -99,8 +101,9 @@ def _reflected(
     try:
         if asked.model is None:
             return reflect(store, batch, occasion=occasion)
-        kept = KeptAnswers(chat_model(asked.model), folder.answers(projected.results.iteration))
-        return _by_model(store, folder, config, batch, occasion, kept)
+        with variables_of(Path(config.project_root) / DEFAULT_ENV_FILE):
+            kept = KeptAnswers(chat_model(asked.model), folder.answers(projected.results.iteration))
+            return _by_model(store, folder, config, batch, occasion, kept)
     except TbenchError as error:
         usage = error.usage if isinstance(error, ModelError) else None
         return _FailedReflection(str(error), usage is not None, usage.cost_usd if usage is not None else None)

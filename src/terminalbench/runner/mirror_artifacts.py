@@ -8,12 +8,13 @@ import os
 import re
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from terminalbench.errors import TbenchError
+from terminalbench.errors import EXIT_USAGE, TbenchError
 from terminalbench.files import special_files
 from terminalbench.json_files import read_json, write_json
 from terminalbench.locks import start_ticks
@@ -151,3 +152,12 @@ def _state(source: Path) -> dict[str, list[int]]:
             known_as = os.fsencode(path.relative_to(source).as_posix()).decode("utf-8", "backslashreplace")
             found[known_as] = [status.st_size, status.st_mtime_ns]
     return dict(sorted(found.items()))
+
+
+if __name__ == "__main__":
+    sys.stderr.write(
+        "python -m terminalbench.runner.mirror_artifacts is tbench mirror: a run mirrors by itself, and\n"
+        "  tbench mirror EXPERIMENT.toml [--batch N] [--targets NAME...] [--dest-dirname artifacts]\n"
+        "repeats it\n"
+    )
+    sys.exit(EXIT_USAGE)

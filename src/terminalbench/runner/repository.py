@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from terminalbench.errors import TbenchError, UserError
+from terminalbench.text.paths import from_here
 
 _TIMEOUT_SEC = 600
 _NO_LFS = ("filter.lfs.smudge=", "filter.lfs.process=", "filter.lfs.required=false")
@@ -66,6 +67,26 @@ def top_of(folder: Path) -> Path | None:
         raise UserError(
             error.what, where=str(folder), hint="git must be able to read the project's repository"
         ) from None
+
+
+def would_track(file: Path) -> bool:
+    """Whether git tracks a file, or would by `git add`; False outside of a repository and without git."""
+    if top_of(file.parent) is None:
+        return False
+    try:
+        git(file.parent, "check-ignore", "--quiet", "--", file.name)
+    except GitError:
+        return True
+    return False
+
+
+def env_file_notes(files: Iterable[Path | None]) -> list[str]:
+    """Return a note for each env file that is there and that git would track."""
+    return [
+        f"{from_here(file)} holds secrets, and git would track it: add it to .gitignore (tracked: git rm --cached)"
+        for file in dict.fromkeys(files)
+        if file is not None and file.is_file() and would_track(file)
+    ]
 
 
 def head_of(top: Path) -> str | None:

@@ -68,7 +68,7 @@ from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.supervise import free_wave_name
 from terminalbench.runner.waves import Cell, next_wave
 from terminalbench.secrets.find import references
-from terminalbench.text.names import fits, fits_one, unknown
+from terminalbench.text.names import fits, fits_one, is_task, unknown
 from terminalbench.text.numbers import some
 from terminalbench.text.paths import typed
 from terminalbench.workflow.load import imports
@@ -82,7 +82,7 @@ class ResumeRequest:
 
     `used_sec` of the deadline are used up already, by earlier rounds of the same command. `strict`: rather nothing than
     less than what is missing. `accept_changed`: with code, skills and tasks as they are now, as a departure.
-    `profiles`: of these only, all others stay as they are; empty: of all.
+    `profiles` and `tasks`: of these only, all others stay as they are; empty: of all.
     """
 
     attempts: int | None = None
@@ -91,6 +91,14 @@ class ResumeRequest:
     strict: bool = False
     accept_changed: bool = False
     profiles: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+
+    def wants_cell(self, cell: CellState) -> bool:
+        """Whether a planned trial is to run, if it is missing."""
+        task = cell.task
+        return self.wants(cell.profile) and (
+            not self.tasks or any(is_task(task.dataset, task.id, name) for name in self.tasks)
+        )
 
     def wants(self, profile: str) -> bool:
         """Whether anything of a profile is to run."""
@@ -123,12 +131,13 @@ def resume(
         secrets = secrets_of(plan_or_none(batch))  # what earlier trials may hold, before the file names other env files
         grown = grow(batch, request.attempts, experiment, listener.preparing)
         plan = grown.plan
-        _refuse_unknown_profiles(batch, plan, request.profiles)
+        _refuse_unknown_names(batch, plan, request)
         secrets |= secrets_of(plan)
         scanned = scan_batch(batch, secrets=secrets)
         view = view_batch(batch, plan=plan)
         _tell_untold_ends(batch, view)
-        missing = {p: cells for p, cells in missing_cells(view, request.retry_errors).items() if request.wants(p)}
+        wanted = msgspec.structs.replace(view, cells=[cell for cell in view.cells if request.wants_cell(cell)])
+        missing = missing_cells(wanted, request.retry_errors)
         if request.retry_errors == ALL_ERRORS and (left := _by_name_only(view)):
             listener.note(left)
         check_snapshots(batch, grown.before, missing)
@@ -168,11 +177,15 @@ def _only_here(batch: Batch) -> Generator[None]:
         raise
 
 
-def _refuse_unknown_profiles(batch: Batch, plan: Plan, named: Collection[str]) -> None:
+def _refuse_unknown_names(batch: Batch, plan: Plan, request: ResumeRequest) -> None:
     known = [profile.key for profile in plan.profiles]
-    for name in named:
+    for name in request.profiles:
         if not any(fits(key, name) for key in known):
             raise unknown("profile of the batch", name, known, str(batch.folder))
+    tasks = list(dict.fromkeys(task.ref for job in plan.jobs for task in job.tasks)) if request.tasks else []
+    for name in request.tasks:
+        if not any(is_task(task.dataset, task.id, name) for task in tasks):
+            raise unknown("task of the batch", name, [task.id for task in tasks], str(batch.folder))
 
 
 def _tell_untold_ends(batch: Batch, view: BatchView) -> None:
@@ -246,10 +259,12 @@ def _without_retried(batch: Batch, view: BatchView, request: ResumeRequest) -> B
 
     So is what was held back: its turn comes now, and the reason is one of the past.
     """
-    cells = [cell for cell in _not_quarantined(view) if request.wants(cell.profile)]
+    cells = [cell for cell in _not_quarantined(view) if request.wants_cell(cell)]
     retried = (cell.row for cell in cells if _is_retried(cell, request.retry_errors))
     again = [row.key for row in retried if row is not None]
-    before = {*view.plan.superseded, *(row.key for row in view.rows() if not request.wants(row.profile or ""))}
+    others = (cell.row.key for cell in view.cells if cell.row is not None and not request.wants_cell(cell))
+    before = {*view.plan.superseded, *others}
+    before |= {row.key for row in view.rows() if not request.wants(row.profile or "")}
     again += [key for key in held_trials(batch.folder.parent.parent, view.batch) if key not in before]
     if not again:
         return view

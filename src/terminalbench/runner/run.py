@@ -50,6 +50,7 @@ from terminalbench.runner.preflight import (
     refuse_unwritable_results,
 )
 from terminalbench.runner.provenance import pinned, provenance
+from terminalbench.runner.repository import env_file_notes
 from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.signals import put_off
 from terminalbench.runner.supervise import BatchSupervisor, Launch, Turns, free_wave_name
@@ -124,7 +125,8 @@ def prepare_run(
     if refuse:
         refuse_if_nothing_is_left(prepared.plan, str(experiment.file))
     memory = (f'profile "{one.key}": {one.snapshot}' for one in experiment.profiles if one.snapshot is not None)
-    return dataclasses.replace(prepared, notes=(*memory, *prepared.notes))
+    tracked = env_file_notes(profile.env_file for profile in experiment.profiles)
+    return dataclasses.replace(prepared, notes=(*tracked, *memory, *prepared.notes))
 
 
 def run(

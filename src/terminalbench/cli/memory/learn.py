@@ -1,5 +1,6 @@
 """`tbench memory reflect` and `learn`."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,14 +50,16 @@ def reflect_command(
     Exit code 3 when the budget does not allow the question.
     """
     from terminalbench.archivist.reflection import ReflectionLimits, reflect
-    from terminalbench.lab.select import find_target
+    from terminalbench.experiments.envfile import variables_of
+    from terminalbench.lab.select import SelectedBatches, find_target
     from terminalbench.llm.model import chat_model
     from terminalbench.text.foreign import flat
     from terminalbench.text.numbers import cost, plural
 
     target = find_target(batch, None, results, with_data=True)
-    asked = chat_model(model) if model is not None else None
-    found = reflect(store, target.batch, asked, limits=ReflectionLimits(budget_tokens, budget_usd))
+    with variables_of(*SelectedBatches((target,)).env_files) if model is not None else nullcontext():
+        asked = chat_model(model) if model is not None else None
+        found = reflect(store, target.batch, asked, limits=ReflectionLimits(budget_tokens, budget_usd))
     code = EXIT_OK if found.stopped is None else EXIT_INCOMPLETE
     if as_json:
         print_json(found)

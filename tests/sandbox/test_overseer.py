@@ -129,6 +129,7 @@ if os.fork() == 0:
         os.close(handle)
     while open(f'/proc/{{shell}}/stat').read().rpartition(')')[2].split()[0] != 'Z':
         pass
+    time.sleep(0.02)  # past the tick of the clock that files are stamped with
     open('{REWARD}', 'w').write('1')
     os._exit(0)
 """

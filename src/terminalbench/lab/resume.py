@@ -33,8 +33,8 @@ def resume(
     A batch that is named by its experiment first gains what the file has gained: attempts, tasks, profiles. `attempts`
     adds attempts until each task has this many; `retry_errors` runs errored trials again, of one class or "all";
     `profiles` and `tasks` pick some of the batch, the others stay as they are; `top_up` adds attempts under the rule of
-    the plan, and goes alone. Code, skills, MCP servers and tasks that changed since the plan are an error; with `accept_changed`
-    they run, and the plan keeps a departure. Otherwise as `run`.
+    the plan, and goes alone. Code, skills, MCP servers and tasks that changed since the plan are an error; with
+    `accept_changed` they run, and the plan keeps a departure. Otherwise as `run`.
     """
     _refuse_unknown_class(retry_errors)
     target, told = find_target(batch, root=path_of(root)), listener_of(listener)

@@ -16,7 +16,7 @@ class CommandResult:
     """How many processes tests have left running that could write the reward (all were ended); None where it was no
     test, -1: not known."""
     ended_ns: int = 0
-    """When tests ended, by the clock that files are stamped with."""
+    """When tests ended: nothing that was written before has a later stamp."""
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ def test_all_places_say_the_same_of_a_batch(lab, tbench) -> None:
     assert truth.rate != percent(share), "attempts are uneven, so the two rates differ"
     assert "means over tasks" in ran.stdout
 
-    told = tbench("compare", lab.batch().folder).out
+    told = tbench("compare", lab.batch().folder, "--details").out
     compared = json.loads(tbench("compare", lab.batch().folder, "--json").out)
     analysed = tbench("analyze", lab.batch().folder).out
     aggregate = json.loads((lab.batch().analytics / "aggregate_metrics.json").read_text())["profiles"]["lucky"]

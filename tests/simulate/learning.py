@@ -8,6 +8,7 @@ of those that were told the lesson that helps, and 10 % of those that were told 
 """
 
 import argparse
+import itertools
 import json
 import random
 import sys
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, override
+from unittest.mock import patch
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: `simulate` is the package here
@@ -71,7 +73,11 @@ class ShownShares:
 
 def learn_for_nights(folder: Path, seed: int, tasks: int = 12, attempts: int = 3) -> ShownShares:
     """Run three iterations that learn and one more, and return what was shown in the last."""
-    with open_store(folder / ".terminalbench", write=True) as store:
+    ids = itertools.count()  # chance is drawn by them
+    with (
+        open_store(folder / ".terminalbench", write=True) as store,
+        patch("terminalbench.archivist.memory._new_id", lambda store: f"l-{next(ids)}"),
+    ):
         for text in (HARMS, HELPS):
             add(store, Lesson(id="", do=text), by="ann")
     planned = [PlannedTask(TaskRef(f"t{n}", "d", f"f{n // 2}"), "d", {}) for n in range(tasks)]

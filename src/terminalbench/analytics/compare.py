@@ -243,6 +243,7 @@ def _contrast(
         smallest_detectable=size.smallest,
         smallest_in_third=size.in_third,
         trials_needed=size.trials,
+        units_needed=fewest if declared.estimate.units < fewest else None,
         effect=settings.effect if size.trials is not None else None,
         margin=settings.margin,
         strict=settings.strict,

@@ -227,12 +227,12 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `sentence` is what a person reads first. `p_adjusted` is Holm's over the contrasts of the report, and the intervals
     have the same adjustment. `refused` says why the two cannot be compared at all; `reason` why a verdict is
-    inconclusive although a number beside it seems to decide. `notes`
-    say which of two numbers answers what, where they seem to contradict each other. `changed` are tasks that were not
-    the same task under both; `unmeasured` those with no value under either. `effect` is the declared difference that
-    `trials_needed` would show. `equivalence_interval` is what must lie within `margin` for
-    `equivalent`: widened for the other contrasts, for trials not measured and for unseen tasks. `coverage_new` is the
-    share of its trials, over all tasks of both, that were compared; `doubtful_new` that of these whose number is
+    inconclusive although a number beside it seems to decide. `notes` say which of two numbers answers what, where they
+    seem to contradict each other. `changed` are tasks that were not the same task under both; `unmeasured` those with
+    no value under either. `effect` is the declared difference that `trials_needed` would show. `units_needed` are the
+    fewest that can show any difference, where there are fewer. `equivalence_interval` is what must lie within `margin`
+    for `equivalent`: widened for the other contrasts, for trials not measured and for unseen tasks. `coverage_new` is
+    the share of its trials, over all tasks of both, that were compared; `doubtful_new` that of these whose number is
     suspect. `smallest_detectable` assumes that every task gains alike, `smallest_in_third` is the mean difference where
     a third of the tasks gains all of it; both are None where no such gap can exist. `same_treatment`: what differs is
     noise.
@@ -254,6 +254,7 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     smallest_detectable: float | None = None
     smallest_in_third: float | None = None
     trials_needed: int | None = None
+    units_needed: int | None = None
     margin: float | None = None
     strict: bool = False
     equivalence_interval: Interval | None = None

@@ -157,6 +157,9 @@ def _own_first(comparison: Comparison, causes: Sequence[FailureCause]) -> Sequen
 def _more_trials(contrast: Contrast, place: str | None) -> str:
     """How an undecided contrast can be decided."""
     names = f"{contrast.new} vs {contrast.old} is undecided"
+    if contrast.units_needed is not None:
+        few = plural(contrast.estimate.units, contrast.unit)
+        return f"{names}: {few} can never show a difference, however many attempts: it takes {contrast.units_needed}"
     add = f": tbench resume {typed(place)} --attempts {_attempts_now(contrast) + 2}, or more tasks" if place else ""
     if contrast.trials_needed is None or contrast.effect is None:
         return f"{names}: more trials may decide it{add}"

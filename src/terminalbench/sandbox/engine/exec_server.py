@@ -156,7 +156,7 @@ class _RequestDesk:
         work = self._works.pop(pidfd)
         self._replies.pop(work.reply.fileno(), None)
         found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
-        ended_ns = time.time_ns()  # exact: the stamp of a file is never ahead of it, and may be finer than the coarse clock
+        ended_ns = time.time_ns()  # the exact clock: no stamp of a file is ahead of it
         code = 1 if found is None else found.si_status + (0 if found.si_code == os.CLD_EXITED else 128)
         if work.kind == "test":
             _say(work.reply, {"exit": code, "left": self._end_rest(), "ended_ns": ended_ns})

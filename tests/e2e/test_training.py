@@ -66,7 +66,7 @@ def test_a_training_from_zero_to_a_promoted_profile(project: Project, tbench, mo
     assert ran.code == 0, ran.out + ran.err
     assert sorted(night.glob("batches/night/*/runs/*/*/result.json")) == iterated
     said = (night / "report.md").read_text()
-    assert "## Training training-quickstart, night 1" in said
+    assert "<summary>Training training-quickstart, night 1</summary>" in said
     assert "goes on: most failures are results that nobody looked at" in said
     assert "night 1 of 4, 1 waiting, challenger 0 of 2 (simulated)" in said
     first = open_training(file).nights[0]

@@ -1,7 +1,7 @@
 """No module of ours reaches itself by its imports, whether they stand at the top or inside a function."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -43,10 +43,15 @@ def import_graph(src: Path) -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for module, file in found.items():
         # The package root imports by name what it lists for type checkers.
-        pairs = imports(ast.parse(file.read_bytes()), typing_only=module == PACKAGE)
-        named = [f"{source}.{name}" if f"{source}.{name}" in found else source for source, name in pairs]
-        graph[module] = {name for name in named if name in found}
+        graph[module] = imported(file, found, typing_only=module == PACKAGE)
     return graph
+
+
+def imported(file: Path, known: Collection[str], *, typing_only: bool = False) -> set[str]:
+    """The modules among those known that a file imports."""
+    pairs = imports(ast.parse(file.read_bytes()), typing_only=typing_only)
+    named = [f"{source}.{name}" if f"{source}.{name}" in known else source for source, name in pairs]
+    return {name for name in named if name in known}
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:

@@ -2,10 +2,11 @@
 
 import ast
 import re
+import sys
 from collections import defaultdict
 from functools import cache
 
-from shape.test_modules import SRC, modules
+from shape.test_modules import SRC, imported, modules
 
 SHARED = {"Analysis", "Change", "Choice", "Plan", "Task"}
 """Names of more than one class; may only shrink. Those of `workflow.generators` stand in the form that a model is shown."""
@@ -19,7 +20,17 @@ NOUNS = {
 }  # fmt: skip
 """Nouns that end like a participle or an adverb."""
 
+ANYWHERE = ""
 MAY_IMPORT = {
+    "msgspec": (ANYWHERE,),
+    "click": ("cli", "watch"),
+    "pydantic": ("harbor",),
+    "typer": ("harbor",),
+    "tomlkit": ("experiments", "swebench_pro", "trainer.evolvers"),
+    "httpx": ("sandbox", "swebench_pro"),
+    "yaml": ("sandbox.compose",),
+    "markupsafe": ("dashboard", "overnight", "report"),
+    "pytest": ("workflow.programs",),
     "numpy": ("analytics", "archivist"),
     "scipy": (),
     "statsmodels": (),
@@ -41,7 +52,34 @@ MAY_IMPORT = {
     "polars": ("index",),
     "pyarrow": ("index", "report", "swebench_pro"),
 }
-"""Who may import a library. A package that is not named may not, a new one included."""
+"""Who may import a library. A package that is not named may not, a new one included; nor may anybody a library that is not."""
+
+OURS = {
+    "sandbox": ("decode", "errors", "files", "frozen", "json_files", "modes", "records"),
+    "sandbox.engine": ("sandbox.run_program",),
+}
+"""What a package that could be a wheel of its own imports of ours; the engine is standard library only."""
+
+FRAGMENT = 60
+"""Lines below which a module is part of the one beside it, if that one alone imports it."""
+
+FRAGMENTS: set[str] = {
+    "terminalbench.archivist.advice",
+    "terminalbench.archivist.merges",
+    "terminalbench.archivist.revisions",
+    "terminalbench.archivist.shortcuts",
+    "terminalbench.dashboard.markdown",
+    "terminalbench.dashboard.pages.outline",
+    "terminalbench.harbor.evidence",
+    "terminalbench.harbor.trial_names",
+    "terminalbench.runner.deaths",
+    "terminalbench.runner.executors.python_path",
+    "terminalbench.runner.last_words",
+    "terminalbench.sandbox.network.tls",
+    "terminalbench.swebench_pro.huggingface",
+    "terminalbench.trainer.plan_changes",
+}
+"""Fragments that are not merged yet; may only shrink."""
 
 
 @cache
@@ -77,13 +115,50 @@ def test_nothing_is_taken_for_a_test() -> None:
 
 
 def test_a_library_is_imported_only_by_those_who_may() -> None:
+    foreign = {
+        module: libraries(tree) - sys.stdlib_module_names - {"terminalbench"} for module, tree in trees().items()
+    }
     wrong = [
         f"{module} imports {library}"
-        for module, tree in trees().items()
-        for library in sorted(libraries(tree) & MAY_IMPORT.keys())
-        if not any(f"{module}.".startswith(f"terminalbench.{package}.") for package in MAY_IMPORT[library])
+        for module, found in foreign.items()
+        for library in sorted(found)
+        if not any(within(module, package) for package in MAY_IMPORT.get(library, ()))
     ]
     assert wrong == []
+
+
+def test_what_could_be_a_wheel_of_its_own_imports_little_of_ours() -> None:
+    files = modules(SRC)
+    for package, allowed in OURS.items():
+        inside = [file for module, file in files.items() if within(module, package)]
+        ours = set().union(*(imported(file, files, typing_only=True) for file in inside))
+        assert inside
+        assert not [name for name in sorted(ours) if not any(within(name, place) for place in (package, *allowed))]
+    engine = [trees()[module] for module in trees() if within(module, "sandbox.engine")]
+    assert not set().union(*map(libraries, engine)) - sys.stdlib_module_names - {"terminalbench"}
+
+
+def test_a_small_module_is_part_of_the_one_that_imports_it() -> None:
+    found = {name for name, importer in fragments().items() if importer.rpartition(".")[0] == name.rpartition(".")[0]}
+    assert found <= FRAGMENTS, f"merge each with its only importer: { {n: fragments()[n] for n in found - FRAGMENTS} }"
+    assert found >= FRAGMENTS, f"no fragments any more, take them off the list: {sorted(FRAGMENTS - found)}"
+
+
+def fragments() -> dict[str, str]:
+    """Small modules that one module imports and no text of ours names, each with that module."""
+    files = modules(SRC)
+    importers: dict[str, set[str]] = defaultdict(set)
+    for module, file in files.items():
+        for name in imported(file, files):
+            importers[name].add(module)
+    texts = {module: file.read_text() for module, file in files.items()}
+    small = [name for name, file in files.items() if texts[name].count("\n") < FRAGMENT and file.stem != "__init__"]
+    entries = {name for name in small for text in texts.values() if re.search(rf"{re.escape(name)}[:\"]", text)}
+    return {name: min(importers[name]) for name in small if len(importers[name]) == 1 and name not in entries}
+
+
+def within(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"terminalbench.{package}." if package else "terminalbench.")
 
 
 def libraries(tree: ast.Module) -> set[str]:

@@ -9,10 +9,9 @@ from pathlib import Path
 from support.results import make_plan, make_trial
 from terminalbench.analytics.compare import compare_views
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.evidence import set_aside
 from terminalbench.harbor.read.agent_logs import LogEvidence
 from terminalbench.harbor.read.outcome import classify
-from terminalbench.harbor.retry_queue import JobTries
+from terminalbench.harbor.retry_queue import JobTries, set_aside
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 

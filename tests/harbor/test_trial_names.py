@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from harbor.models.trial.config import TaskConfig, TrialConfig
 
-from terminalbench.harbor.trial_names import hide_commits
+from terminalbench.harbor.attempt_numbers import hide_commits
 
 FIX = "8088231bc2c2f319f484be1365ffdb15792c0a70"
 

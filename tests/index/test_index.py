@@ -15,8 +15,8 @@ from support.results import STAMP, make_plan, make_trial
 from terminalbench.analytics.compare import compare_views
 from terminalbench.experiments.batch import Batch, allocate, latest
 from terminalbench.experiments.plan import Exclusion, Plan, ProfileRecord
-from terminalbench.harbor.evidence import set_aside
 from terminalbench.harbor.read import READER
+from terminalbench.harbor.retry_queue import set_aside
 from terminalbench.index import places, scan, totals
 from terminalbench.index.places import profile_of
 from terminalbench.index.queries import trial_rows, trials_named, view_batch

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from terminalbench.harbor.model_calls import follow_models
+from terminalbench.harbor.agent_watch import follow_models
 
 PROGRAM = """
 import sys, threading, time, types, builtins

@@ -70,8 +70,6 @@ FRAGMENTS: set[str] = {
     "terminalbench.archivist.shortcuts",
     "terminalbench.dashboard.markdown",
     "terminalbench.dashboard.pages.outline",
-    "terminalbench.harbor.evidence",
-    "terminalbench.harbor.trial_names",
     "terminalbench.runner.deaths",
     "terminalbench.runner.executors.python_path",
     "terminalbench.runner.last_words",

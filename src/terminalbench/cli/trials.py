@@ -210,8 +210,8 @@ def label_command(
     TRIAL is a trial's name or the beginning of it, NAME what is labelled ("root_cause", "strategy", any finding), VALUE
     what it is. Lines are appended to analytics/labels.jsonl of the batch with author and reason.
     """
-    from terminalbench.lab.label import add
     from terminalbench.lab.select import results_root
+    from terminalbench.lab.trial import label_trial
 
     root = results_root(results)
     if only_list:
@@ -223,15 +223,15 @@ def label_command(
         raise click.UsageError("give TRIAL NAME VALUE, or TRIAL NAME --remove, or --list")
     if not said["author"] or not said["reason"]:
         raise click.UsageError("a label needs --author and --reason")
-    label = add(root, trial, name, value, author=said["author"], reason=said["reason"])
+    label = label_trial(root, trial, name, value, author=said["author"], reason=said["reason"])
     click.echo(_line(label) if not label.removed else f"{label.trial}  {label.name}: the label was taken back")
 
 
 def _list(root: Path, trial: str | None, as_json: bool) -> None:
     from terminalbench.analytics.labels import unfit_lines
-    from terminalbench.lab.label import listed
+    from terminalbench.lab.trial import batch_labels
 
-    found = listed(root, trial)
+    found = batch_labels(root, trial)
     if as_json:
         labels = [{"batch": held.batch, "label": label} for held in found for label in held.labels]
         agreed = {held.batch: held.agreement for held in found if held.agreement}

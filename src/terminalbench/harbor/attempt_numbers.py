@@ -1,8 +1,11 @@
-"""Which attempt at its task a trial is: Harbor plans attempts but does not number them.
+"""The number and the name of a trial, as the bench gives them: Harbor plans attempts but does not number them.
 
 A trial that finished keeps its number, over all waves of its profile, unless it is to be run again; every other one
 gets the lowest number that is free. The number is in the trial's folder (`planned.json`), in its events, and in the
 environment of its agent; the index and the live state take it from there.
+
+Harbor names a trial by the first characters of its task's name, and its container and the folder mounted into it
+too, which a process inside can read. The id of an instance of SWE-Bench Pro holds the commit that solves it.
 """
 
 import re
@@ -21,8 +24,6 @@ from terminalbench.harbor.read.result_file import TaskConfig
 from terminalbench.harbor.read.results import finished_folders
 from terminalbench.json_files import decode_plain
 from terminalbench.records.setup import ATTEMPT
-
-"""The variable in which an agent, and every command it runs in its environment, finds the number, from 1."""
 
 _PLAN_LIMIT = 1 << 30
 
@@ -104,3 +105,18 @@ def tell_agent(agent: Any, number: int) -> None:
 def first_wave(job: str) -> str:
     """The name of the job that `job` carries on: a further wave has `-w<number>` before its profile's key."""
     return re.sub(r"-w[0-9]+(?=__)", "", job, count=1)
+
+
+_COMMIT = re.compile(r"[-_]+[0-9a-f]{40}(?![0-9a-f]).*")
+_LONGEST = 32
+"""How many characters of a task's name Harbor takes."""
+
+
+def hide_commits(configs: Iterable[Any]) -> None:
+    """Leave the commit out of the names of trials that have not begun; what else a name says stays."""
+    for config in configs:
+        task = config.task.get_task_id().get_name().split("/")[-1]
+        shown = _COMMIT.sub("", task)
+        if shown != task:
+            unique = config.trial_name.rpartition("__")[2]
+            config.trial_name = f"{shown[:_LONGEST].rstrip('_-') or 'instance'}__{unique}"

@@ -31,8 +31,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.files import remove_traps
-from terminalbench.harbor import evidence
-from terminalbench.harbor.attempt_numbers import number_planned
+from terminalbench.harbor.attempt_numbers import hide_commits, number_planned
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.limits.accounts import TrialRefusal
 from terminalbench.harbor.limits.admission import Wait
@@ -58,8 +57,7 @@ from terminalbench.harbor.read.results import LiveEnding, live_ending
 from terminalbench.harbor.read.seen import SEEN, HostActivity
 from terminalbench.harbor.read.times import TIMES, Moment, Times
 from terminalbench.harbor.read.usage import best
-from terminalbench.harbor.retry_queue import JobTries
-from terminalbench.harbor.trial_names import hide_commits
+from terminalbench.harbor.retry_queue import SUPERSEDED, JobTries, set_aside
 from terminalbench.json_files import write_json
 from terminalbench.records.event import COMPLETED_JOB, HUNG_JOB, Event, Progress
 from terminalbench.sandbox.network.trial import PHASES, enter_phase, phases_are_told
@@ -335,9 +333,9 @@ class EventPlugin(BaseJobPlugin):
 
     async def _keep_failed_try(self, event: TrialHookEvent) -> None:
         self._door.failed(event.trial_name)
-        folder, superseded = self._job_dir / event.trial_name, self._path.parent / evidence.FOLDER
+        folder, superseded = self._job_dir / event.trial_name, self._path.parent / SUPERSEDED
         what, tries = f"evidence of {event.trial_name}", self._tries.number(event.trial_name)
-        await self._or_tell(what, evidence.set_aside, folder, superseded, tries)
+        await self._or_tell(what, set_aside, folder, superseded, tries)
 
     def _write_end(self, event: TrialHookEvent, known: LiveEnding, told: dict[str, Any]) -> None:
         ending, usage = known.ending, known.usage

@@ -7,22 +7,29 @@ decision reaches Harbor by its own setting: the exceptions that it shall not try
 Harbor's hooks tell of a trial by its configuration and its result. Nothing that Harbor offers gives its agent, which is
 to be told its attempt, and whose commands and exits are to be seen. So the job gets a queue that we make, of a subclass
 of Harbor's: it shows each trial before it runs, and changes nothing else.
+
+Harbor deletes the folder of a failed try: before that it is set aside, as hard links.
 """
 
 import asyncio
+import os
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, override
 
 from harbor.trial.queue import TrialQueue
 
 from terminalbench.faults import RetryRule
+from terminalbench.files import special_files
 from terminalbench.harbor.agent_watch import AgentWatch
 from terminalbench.harbor.attempt_numbers import tell_agent
 from terminalbench.harbor.progress import TellsProgress
 from terminalbench.harbor.read.outcome import TrialEnding
 from terminalbench.harbor.read.seen import HostActivity
+from terminalbench.modes import make_folder
 from terminalbench.records.event import Progress
 
 
@@ -110,3 +117,24 @@ class JobTries:
         again = again and self._count[trial] < self._most
         self._again[asyncio.current_task()] = again
         return again
+
+
+SUPERSEDED = "superseded"
+"""The folder of failed tries, beside the events of a batch."""
+
+
+def set_aside(trial_dir: Path, superseded: Path, number: int) -> Path:
+    """Keep `trial_dir` as `<superseded>/<job>/<trial>-try<number>`; return the copy."""
+    kept = superseded / trial_dir.parent.name / f"{trial_dir.name}-try{number}"
+    make_folder(kept.parent)
+    partial = kept.with_name(f".{kept.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    # Links stay links, and pipes or devices an agent left are passed over: they are no evidence and could block.
+    shutil.copytree(trial_dir, partial, symlinks=True, copy_function=_link, ignore=special_files)
+    partial.rename(kept)
+    return kept
+
+
+def _link(source: str, destination: str) -> str:
+    os.link(source, destination, follow_symlinks=False)
+    return destination

@@ -49,7 +49,7 @@ def served(specs: Iterable[LocalSpec], note: Callable[[str], None]) -> Generator
             leases.append(found)
         yield
         for found in leases:
-            from terminalbench.llm.local.speed import speed
+            from terminalbench.llm.local.lease import speed
 
             if (told := speed(found.url, found.token)) is not None:
                 note(f"{found.name}: {told}")

@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terminalbench.harbor.agents.dialogue import GIVEN_UP, NUDGES, Dialogue, DialogueEnding, DialogueLimits
-from terminalbench.harbor.agents.shell_tools import TOOLS
-from terminalbench.harbor.agents.tool_text import written_calls
+from terminalbench.harbor.agents.dialogue import (
+    GIVEN_UP,
+    NUDGES,
+    Dialogue,
+    DialogueEnding,
+    DialogueLimits,
+    written_calls,
+)
+from terminalbench.harbor.agents.ollama import TOOLS
 from terminalbench.llm.ollama_server import ChatReply, ToolCall
 from terminalbench.records.trial import Usage
 

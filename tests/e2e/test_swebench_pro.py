@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 
 from conftest import REPO
+from support import pace
 from support.experiments import Project
 from support.registry import python_system
 from terminalbench.harbor.read.results import read_trial
@@ -218,6 +219,35 @@ def test_an_evaluation_that_is_run_again_keeps_verdicts_and_tries_errors_again(b
     assert tried == [2, 4]  # the one without a verdict twice, nothing else
     wrong = bench.lab.tbench(*command, "--arms", "none")
     assert (wrong.returncode, "there are: a stranger's, ours" in wrong.stderr) == (2, True)
+
+
+HANGS = (
+    "diff --git a/tiny/slug.py b/tiny/slug.py\n--- a/tiny/slug.py\n+++ b/tiny/slug.py\n@@ -1,3 +1,5 @@\n"
+    ' """Short names for titles."""\n+import time\n+time.sleep(10_000)\n \n import re\n'
+)
+
+
+def test_a_patch_on_which_the_tests_hang_is_unresolved_and_tests_that_always_do_are_an_error(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """Both are run once more, on the golden patch."""
+    slug, always = bench.rows["slug"], bench.rows["ledger"]
+    for one in (slug, always):
+        shutil.copytree(bench.tasks / one.instance_id, tmp_path / "tasks" / one.instance_id)
+    (tmp_path / "tasks" / always.instance_id / "tests" / "run_script.sh").write_text("sleep 10000\n")
+    (tmp_path / "predictions").mkdir()
+    told = [{"instance_id": one.instance_id, "patch": HANGS if one is slug else one.patch} for one in (slug, always)]
+    (tmp_path / "predictions" / "mine.json").write_text(json.dumps(told))
+    command = ["swebench-pro", "evaluate", "--predictions-dir", tmp_path / "predictions", "--tasks", tmp_path / "tasks"]
+    limit = ["--container-env", "local", "--max-workers", "2", "--timeout", str(pace.seconds(5))]
+    ran = bench.lab.tbench(*command, *limit)
+    assert ran.returncode == 3, ran.stderr
+    assert states(tmp_path / "predictions") == {
+        ("slug", "mine"): (VerdictState.UNRESOLVED, None, False),
+        ("ledger", "mine"): (VerdictState.EVAL_ERROR, None, False),
+    }
+    assert f"mine: {slug.instance_id}: " in ran.stderr
+    assert "without the agent's work, the same tests ended" in ran.stderr
 
 
 def test_tasks_on_the_official_image_are_judged_without_docker(bench: Bench, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, override
 
+import msgspec
 import pytest
 
 from support.results import make_plan, make_trial
@@ -13,6 +14,7 @@ from support.workflows import PATCH, Script, fatal, gives_up, helped, passes
 from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
 from terminalbench.swebench_pro.dag import ArtifactStatus, build
+from terminalbench.swebench_pro.predictions import write_submission
 from terminalbench.swebench_pro.projections import LiveProjection, project
 from terminalbench.swebench_pro.rows import RunVerdict, read_results
 from terminalbench.swebench_pro.runs import history_of
@@ -148,6 +150,29 @@ def test_an_object_has_the_fields_of_atomicguards(output: Path) -> None:
     assert second["metadata"]["total_tokens"] == 110
     last = json.loads((folder / found["artifacts"][found["action_pairs"]["patch"][3]]["path"]).read_text())
     assert last["metadata"]["generator_error"] == "no JSON"
+
+
+def test_a_large_patch_stands_in_the_predictions_alone(tmp_path: Path) -> None:
+    """Rows point to it, a submission has it, and reading the rows back keeps what they came to."""
+    batch = Batch(tmp_path / "batches" / "pro" / "0")
+    batch.folder.mkdir(parents=True)
+    make_plan(batch, ("s1_tdd",), ("one", "two"))
+    large = PATCH + "+0123456789abcde\n" * 650_000
+    run = Script().start("patch").attempt("patch", content=large).passed("patch")
+    run.write(make_trial(batch, "one__a", profile="s1_tdd"), patch=large)
+    passes().write(make_trial(batch, "two__a", profile="s1_tdd", second=1))
+    project([batch], tmp_path / "out")
+    rows = {row.instance_id: row for row in read_results(tmp_path / "out" / "results.jsonl").rows}
+    assert (rows["one"].patch_content, rows["one"].patch_file) == ("", "predictions/s1_tdd.json")
+    assert (rows["two"].patch_content, rows["two"].patch_file) == (PATCH, None)
+    held = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.stat().st_size > len(large) // 2]
+    assert [path.name for path in held] == ["s1_tdd.json"]
+    (node,) = (json.loads(path.read_text()) for path in (tmp_path / "out").glob("artifact_dags/one/*/objects/*/*.json"))
+    assert (len(node["content"]), node["metadata"]["content_letters"]) == (1_000_000, len(large))
+    untested = msgspec.structs.replace(rows["one"], resolved=None, outcome=None)
+    assert untested.standing is RunVerdict.PENDING
+    assert [arm.runs for arm in write_submission(tmp_path / "out", tmp_path / "official")] == [2]
+    assert json.loads((tmp_path / "official/s1_tdd/one/one.pred").read_text())["model_patch"] == large
 
 
 class Seen(HTMLParser):

@@ -1,6 +1,7 @@
 """Charts: what is drawn, by which numbers, and that a page needs nothing else."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.index.views import open_view
 from terminalbench.swebench_pro.instances import short_id
 from terminalbench.swebench_pro.projections import project
-from terminalbench.swebench_pro.rows import ResultRow, read_results
+from terminalbench.swebench_pro.rows import ResultRow, RunVerdict, read_arms, read_results
 from terminalbench.swebench_pro.visualize import make_charts, with_verdicts
 
 NAMES = ("pass_rate", "cost_pass_rate", "tokens_per_step", "wall_time", "outcomes", "paired_effects")
@@ -119,3 +120,36 @@ def test_verdicts_of_an_evaluation_are_by_instance_and_arm(tmp_path: Path) -> No
         with_verdicts(rows, verdicts(tmp_path, {"resolved": {"other": {"i": True}}}))
     with pytest.raises(UserError, match="no verdicts"):
         with_verdicts(rows, verdicts(tmp_path, [1]))
+
+
+def test_results_of_the_official_evaluator_and_of_others_are_arms_beside_ours(
+    output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder of a leaderboard has a folder for each entry; a report of SWE-bench is one arm, and may have errors."""
+    ids = [f"instance_o__r-{letter}" for letter in "abcdef"]
+    for name, solved in (("sonnet", 4), ("kimi", 1)):
+        place = tmp_path / "board" / name / "eval_results.json"
+        place.parent.mkdir(parents=True)
+        place.write_text(json.dumps({one: number < solved for number, one in enumerate(ids)}))
+    report = {"resolved_ids": ids[:2], "unresolved_ids": ids[2:4], "error_ids": [ids[4]], "incomplete_ids": [ids[5]]}
+    (tmp_path / "gpt.run1.json").write_text(json.dumps(report))
+    sources = [output / "results.jsonl", tmp_path / "board", tmp_path / "gpt.run1.json"]
+    found = read_arms(sources)
+    resolved = {arm: sum(bool(row.resolved) for row in found.rows if row.arm == arm) for arm in ("sonnet", "kimi")}
+    assert resolved == {"sonnet": 4, "kimi": 1}
+    (gpt,) = {row.arm for row in found.rows} - {"sonnet", "kimi", "singleshot", "s1_tdd"}
+    standings = {row.instance_id[-1]: row.standing for row in found.rows if row.arm == gpt}
+    assert standings == {
+        "a": RunVerdict.RESOLVED, "b": RunVerdict.RESOLVED, "c": RunVerdict.UNRESOLVED, "d": RunVerdict.UNRESOLVED,
+        "e": RunVerdict.ERROR, "f": RunVerdict.NOT_RUN,
+    }  # fmt: skip
+    command = ["swebench-pro", "visualize", "--output-dir", str(tmp_path / "out")]
+    assert main([*command, *(word for one in sources for word in ("--results", str(one)))]) == 0
+    page = (tmp_path / "out" / "charts" / "index.html").read_text()
+    assert all(arm in page for arm in ("sonnet", "kimi", gpt, "s1_tdd"))
+    capsys.readouterr()
+    shutil.copytree(tmp_path / "board" / "kimi", tmp_path / "other" / "kimi")
+    same = ("--results", str(tmp_path / "board"), "--results", str(tmp_path / "other"))
+    assert main([*command, *same]) == 2
+    assert 'has an arm "kimi", as' in capsys.readouterr().err
+    assert main([*command, "--results", str(tmp_path / "none.jsonl")]) == 2

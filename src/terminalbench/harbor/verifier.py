@@ -79,6 +79,8 @@ _OUTPUT_LIMIT = 16 << 20
 _PART_OF_LIMIT = 0.5  # what comes before the tests takes a part of it, too
 INSTANCE = "swebench_pro"
 """The key of `[metadata]` that marks an instance of SWE-Bench Pro."""
+CONTROL, GOLDEN = "TBENCH_CONTROL_PATCH", "golden.patch"
+"""The variable that names a patch to test in the place of the agent's, and the solution that it then names."""
 MODEL_PATCH = Path("logs/artifacts/model.patch")
 """Where the patch of an agent is among the artifacts of an instance's trial."""
 _KILLED = range(129, 160)
@@ -343,8 +345,8 @@ class SafeVerifier(Verifier):
             self._program_hung = await self._waits_for_program()
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-            if not self._program_hung:
-                again = partial(self._run_again, tests_dir, script, command, env)
+            again = self._control(tests_dir, script, command, env)
+            if not self._program_hung and again is not None:
                 self._untouched_ended = await self._ends_untouched(again, time.monotonic() - began)
             raise
         if ran.return_code in _CANNOT_RUN and self._try_shell is not None:
@@ -363,13 +365,24 @@ class SafeVerifier(Verifier):
         self._outlived, self._overseen = told.left, overseen
         return ran
 
+    def _control(
+        self, tests_dir: Path, script: Path, command: str, env: dict[str, str] | None
+    ) -> Callable[[], Awaitable[None]] | None:
+        """Return how the same tests are run without the agent's work; None where they cannot be."""
+        if self.step_name is not None or self._keep:
+            return None
+        if self._shared:
+            untouched = hasattr(self.environment, "untouched")
+            return partial(self._run_again, tests_dir, script, command, env) if untouched else None
+        golden = self.task.paths.solution_dir / GOLDEN
+        instance = self.task.config.metadata.get(INSTANCE) is True and golden.is_file()
+        return partial(self._run_golden, golden, command, env) if instance else None
+
     async def _ends_untouched(self, again: Callable[[], Awaitable[None]], took_sec: float) -> bool | None:
         """Whether tests that ran out of time end without the agent's work; None where that cannot be seen.
 
         Asked only if it was their own limit that ended them, and not a user.
         """
-        if not (self._shared and hasattr(self.environment, "untouched")) or self.step_name is not None or self._keep:
-            return None
         try:
             config = TrialConfig.model_validate_json(self.trial_paths.config_path.read_text(encoding="utf-8"))
             limit_sec = verifier_sec(read_task(self.task.paths.task_dir), config)
@@ -397,6 +410,21 @@ class SafeVerifier(Verifier):
             await self._upload(self._sources)
             await self._make_executable(tests_dir, script)
             await environment.run_tests(command, env)
+
+    async def _run_golden(self, golden: Path, command: str, env: dict[str, str] | None) -> None:
+        """The tests of an instance on its golden patch, where no agent was: in the verifier's own environment.
+
+        Raises RuntimeError where they report nothing: then it cannot be said what they hung on.
+        """
+        if self._own_kill is not None:
+            await self._own_kill()
+        elif self.environment.type() in _PLAIN_CONTAINERS:
+            await self._root(kill_script())
+        place = str(self._paths.tests_dir / GOLDEN)
+        await self.environment.upload_file(golden, place)
+        ran = await self.environment.exec(command, env={**(env or {}), CONTROL: place})
+        if ran.return_code != 0:
+            raise RuntimeError(f"the control run reported no test (exit {ran.return_code})")
 
     async def _waits_for_program(self) -> bool:
         """Whether a program of the agent's, which the tests have started, still runs."""

@@ -16,6 +16,8 @@ from terminalbench.workflow.model import Artifact
 from terminalbench.workflow.trace import WorkflowEnding
 
 VERSION = "1.0"
+LARGEST = 1_000_000
+"""Letters of an artifact that its node has; a longer one is whole in its trial alone, under its `content_id`."""
 
 
 class EdgeKind(StrEnum):
@@ -178,7 +180,7 @@ def _object(dag: Dag, node: Node, into: Sequence[Edge], by_id: Mapping[str, Node
     return {
         "artifact_id": node.id,
         "workflow_id": dag.run,
-        "content": node.content,
+        "content": node.content[:LARGEST],
         "previous_attempt_id": retried,
         "parent_action_pair_id": None,
         "action_pair_id": attempt.step,
@@ -231,4 +233,5 @@ def _metadata(node: Node) -> dict[str, Any]:
         "temperature": attempt.temperature,
         "duration_sec": attempt.duration_sec,
     }
+    found |= {"content_letters": len(node.content)} if len(node.content) > LARGEST else {}
     return found | ({"generator_error": attempt.reason or ""} if attempt.artifact is None else {})

@@ -248,8 +248,8 @@ def _why(run: Run, standing: RunVerdict) -> str:
         why = f" ({row.failure})" if row.failure else ""
         best = "; its best patch was handed in" if row.best_submitted else ""
         return f"failed at {row.failed_step or UNKNOWN} by {run.guard}{why}; {tried}{escalated}{best}"
-    lines = row.patch_content.count("\n")
-    return f"a patch of {plural(lines, 'line')}; {tried}{escalated}"
+    patch = "a large patch" if row.patch_file else f"a patch of {plural(row.patch_content.count('\n'), 'line')}"
+    return f"{patch}; {tried}{escalated}"
 
 
 def _cost(analysis: ErrorAnalysis) -> list[str]:

@@ -233,6 +233,7 @@ def _verdicts(predictions: Sequence[Predictions], keys: Mapping[str, str], ended
         states = {Outcome.PASSED: VerdictState.RESOLVED, Outcome.FAILED: VerdictState.UNRESOLVED}
         state = states.get(cell.outcome, VerdictState.EVAL_ERROR)
         trial = cell.row.trial if cell.row is not None else None
+        hung = trial is not None and trial.error_class is ErrorClass.TESTS_HUNG
         rewards = trial.rewards if trial is not None else {}
         applied = rewards.get("patch_applied")
         found.append(
@@ -243,7 +244,7 @@ def _verdicts(predictions: Sequence[Predictions], keys: Mapping[str, str], ended
                 patch=hashlib.sha256(arm.patches[name].encode()).hexdigest(),
                 patch_applied=None if applied is None else applied >= 1,
                 empty=name in arm.empty,
-                reason=_why(ended.batch, cell) if state is VerdictState.EVAL_ERROR else None,
+                reason=_why(ended.batch, cell) if hung or state is VerdictState.EVAL_ERROR else None,
                 suspect=tuple(trial.suspect) if trial is not None else (),
             )
         )

@@ -14,11 +14,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from terminalbench.errors import UserError
 from terminalbench.files import write_bytes
 from terminalbench.harbor.predictions import entries
 from terminalbench.json_files import encode_json
-from terminalbench.swebench_pro.rows import ResultRow, RunVerdict, file_name
+from terminalbench.swebench_pro.rows import RESULTS, ResultRow, RunVerdict, file_name, read_results
 
 SUFFIXES = (".json", ".jsonl")
 PREFIX = "terminalbench"
@@ -107,12 +109,16 @@ class SubmissionArm:
     verdicts: int
 
 
-def write_submission(rows: Sequence[ResultRow], folder: Path) -> Iterable[SubmissionArm]:
+def write_submission(output: Path, folder: Path) -> Iterable[SubmissionArm]:
     """Write the first attempts of each arm; one that sees the hidden verdict is none to submit, and left out."""
     arms: dict[str, list[ResultRow]] = {}
-    for row in rows:
+    for row in read_results(output / RESULTS).rows:
         if row.attempt == 1 and not row.oracle and row.standing not in (RunVerdict.NOT_RUN, RunVerdict.ERROR):
             arms.setdefault(row.arm, []).append(row)
+    for runs in arms.values():
+        if large := next((output / row.patch_file for row in runs if row.patch_file), None):
+            patches = dict(entries(large.read_bytes(), str(large)))
+            runs[:] = [msgspec.structs.replace(row, patch_content=patches[row.instance_id]) for row in runs]
     for arm, runs in arms.items():
         place = folder / file_name(arm)
         verdicts = {row.instance_id: row.resolved for row in runs if row.resolved is not None}

@@ -29,6 +29,8 @@ from terminalbench.workflow.model import Artifact
 from terminalbench.workflow.trace import patch_file, read_artifact, trace_file
 
 _TRACE_LIMIT, _PATCH_LIMIT = 256 << 20, 64 << 20
+_LARGE = 1_000_000
+"""Letters of a patch that a row of the results has."""
 _LEAST_SEC, _PAUSES = 2.0, 20
 _OTHER_PATCHES = ("artifacts/logs/artifacts/model.patch", "artifacts/model.patch")
 """Where the task of an instance leaves the diff of an agent that writes none itself."""
@@ -225,7 +227,7 @@ def write(found: Sequence[RunSource], output: Path) -> ProjectionFiles:
 
 def _write_rows(rows: Sequence[ResultRow], traces: int, output: Path) -> ProjectionFiles:
     predictions = tuple(_write_predictions(rows, output / PREDICTIONS))
-    _put(output / RESULTS, b"".join(map(encode_line, rows)))
+    _put(output / RESULTS, b"".join(encode_line(_without_large_patch(row)) for row in rows))
     return ProjectionFiles(output / RESULTS, len(rows), traces, predictions)
 
 
@@ -261,8 +263,19 @@ def _write_predictions(rows: Sequence[ResultRow], folder: Path) -> Iterable[Path
         if row.standing not in (RunVerdict.NOT_RUN, RunVerdict.ERROR):
             entries.append(prediction(row))
     for (arm, attempt), entries in arms.items():
-        name = file_name(arm) if attempt == 1 else f"{file_name(arm)}.attempt-{attempt}"
-        yield _put(folder / f"{name}.json", encode_json(entries))
+        yield _put(folder / _predictions_file(arm, attempt), encode_json(entries))
+
+
+def _predictions_file(arm: str, attempt: int) -> str:
+    return f"{file_name(arm)}.json" if attempt == 1 else f"{file_name(arm)}.attempt-{attempt}.json"
+
+
+def _without_large_patch(row: ResultRow) -> ResultRow:
+    """The row as it is written: a large patch stands in its predictions, and only there."""
+    if len(row.patch_content) <= _LARGE or row.standing in (RunVerdict.NOT_RUN, RunVerdict.ERROR):
+        return row
+    file = f"{PREDICTIONS}/{_predictions_file(row.arm, row.attempt)}"
+    return msgspec.structs.replace(row, patch_content="", patch_file=file)
 
 
 def _put(path: Path, data: bytes) -> Path:

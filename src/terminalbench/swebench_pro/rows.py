@@ -1,10 +1,10 @@
 """The rows of `results.jsonl`: one a planned (instance, arm) pair. Written by projections, read by everything else.
 
 Rows are read leniently: older ones, those of AtomicGuard, half-written lines. What cannot be read is counted, never
-guessed, and never an error.
+guessed, and never an error. Results of other tools are read by `terminalbench.formats`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
@@ -41,7 +41,8 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     """One planned run of an arm on an instance. None is unknown; every field is written.
 
     `resolved` is the verdict of the tests, None without one. `failed_step` and `failed_guard` are where the workflow
-    was given up; `best_submitted`: its best patch was handed in all the same. `retry_count` counts attempts that were
+    was given up; `best_submitted`: its best patch was handed in all the same. `patch_file`: the patch is so large that
+    it stands only there, in the predictions. `retry_count` counts attempts that were
     not the first of their step (of imported rows, as their study did: the failed attempts of the step that was given
     up), `failed_attempts` those that were rejected. `total_tokens` and `cost_usd` are of all attempts of the trial that
     counts, `spent_tokens` and `spent_usd` also of the tries it superseded. `trial` is `<batch>/<job>/<name>`.
@@ -51,6 +52,7 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     attempt: int = 1
     patch_content: str = ""
+    patch_file: str | None = None
     total_tokens: int | None = None
     per_step_tokens: dict[str, int | None] = {}
     wall_time_seconds: float | None = None
@@ -117,7 +119,7 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
         if self.failed_step or self.failed_guard or self.workflow_status == "failed":
             return RunVerdict.GAVE_UP
         if self.resolved is None:
-            return RunVerdict.PENDING if self.patch_content else RunVerdict.GAVE_UP
+            return RunVerdict.PENDING if self.patch_content or self.patch_file else RunVerdict.GAVE_UP
         return RunVerdict.UNRESOLVED
 
 
@@ -143,6 +145,57 @@ class ResultRows:
     rows: list[ResultRow] = field(default_factory=list)
     bad_lines: int = 0
     repeated: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def read_arms(paths: Sequence[Path]) -> ResultRows:
+    """Return the rows of several results, ours or of any format that `compare` reads, each with arms of its own."""
+    found = ResultRows()
+    sources: dict[str, Path] = {}
+    for path in paths:
+        file = path / RESULTS if (path / RESULTS).is_file() else path
+        own = read_results(file) if file.suffix == ".jsonl" or not file.exists() else ResultRows()
+        one = own if own.rows else _foreign(file)
+        for arm in dict.fromkeys(row.arm for row in one.rows):
+            if sources.setdefault(arm, path) != path:
+                hint = "copy one of them into a folder of another name"
+                raise UserError(f'has an arm "{arm}", as {sources[arm]} has', where=str(path), hint=hint)
+        found.rows += one.rows
+        found.bad_lines += one.bad_lines
+        found.notes += one.notes
+    return found
+
+
+def _foreign(path: Path) -> ResultRows:
+    """The rows of another tool's results: each of its profiles is an arm."""
+    from terminalbench.formats.reader import read_results as read_foreign
+    from terminalbench.harbor.read.foreign_row import trial_of
+
+    results = read_foreign(path)
+    made = ResultRows(notes=[f"{path}: {note}" for note in results.notes])
+    made.notes += [f"{path}: {count:,} not used: {cause}" for cause, count in results.rejected.items()]
+    for row in results.rows:
+        trial = trial_of(row, "", "", "")
+        made.rows.append(
+            ResultRow(
+                instance_id=row.task,
+                arm=row.profile,
+                attempt=row.attempt or 1,
+                total_tokens=trial.usage.total_tokens,
+                wall_time_seconds=row.seconds,
+                workflow_time_seconds=row.seconds,
+                error=trial.error_message if trial.outcome is Outcome.ERRORED else None,
+                error_class=trial.error_class,
+                resolved=trial.outcome is Outcome.PASSED if trial.outcome.measured else None,
+                cost_usd=row.cost_usd,
+                outcome=trial.outcome,
+                agent=row.agent,
+                model=row.model,
+                started_at=row.started_at,
+                finished_at=row.finished_at,
+            )
+        )
+    return made
 
 
 def read_results(path: Path) -> ResultRows:

@@ -27,8 +27,9 @@ class VerdictState(StrEnum):
 class PatchVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of one (instance, arm) pair. `patch_applied` is None where it is not known, or the patch is empty.
 
-    `patch` is the SHA-256 of the patch that was judged. `reason` is what kept it from being judged; of an official
-    `false`, what shows that its tests told nothing. `suspect` are signs that the patch reaches for its own tests.
+    `patch` is the SHA-256 of the patch that was judged. `reason` is what kept it from being judged; of an unresolved
+    one, that its tests hung on it, or (official) what shows that they told nothing. `suspect` are signs that the patch
+    reaches for its own tests.
     """
 
     instance_id: str

@@ -212,5 +212,5 @@ def _evaluate(output: "Output", tasks: Path, workers: int, container_env: str) -
         executor=None,
         as_json=False,
     )
-    draw(output.folder / RESULTS, output.folder)
+    draw([output.folder / RESULTS], output.folder)
     return code

@@ -210,30 +210,39 @@ def analyze_errors_command(results: Path, output_dir: Path | None, traces: bool)
 
 
 @click.command("visualize")
-@results_file_option
+@click.option(
+    "--results",
+    type=PATH,
+    multiple=True,
+    default=(Path("output/swe_bench_pro/results.jsonl"),),
+    show_default="output/swe_bench_pro/results.jsonl",
+    metavar="PATH",
+    help="A results.jsonl; or what tbench compare reads: eval_results.json, a folder of a leaderboard. Repeatable.",
+)
 @click.option("--resolved", type=PATH, metavar="FILE", help="Verdicts of an evaluation (resolved.json), taken instead.")
-@click.option("--output-dir", type=PATH, metavar="DIR", help="Where charts/ is written. Default: beside the results.")
-def visualize_command(results: Path, resolved: Path | None, output_dir: Path | None) -> int:
+@click.option("--output-dir", type=PATH, metavar="DIR", help="Where charts/ is written. Default: beside the first.")
+def visualize_command(results: tuple[Path, ...], resolved: Path | None, output_dir: Path | None) -> int:
     """Draw results: pass rates with intervals, cost, tokens per step, wall time, outcomes, paired effects.
 
     Writes charts/*.svg and charts/index.html, which needs nothing else. Statistics and denominators are those of tbench
     compare; an arm that sees the hidden verdict is left out.
     """
-    draw(results, output_dir or results.parent, resolved)
+    draw(results, output_dir or results[0].parent, resolved)
     return EXIT_OK
 
 
-def draw(results: Path, output: Path, resolved: Path | None = None) -> None:
-    """Write the charts of a results file below a folder, and say where."""
-    from terminalbench.swebench_pro.rows import read_results
+def draw(results: Sequence[Path], output: Path, resolved: Path | None = None) -> None:
+    """Write the charts of results below a folder, and say where."""
+    from terminalbench.swebench_pro.rows import read_arms
     from terminalbench.swebench_pro.visualize import FOLDER, make_charts, with_verdicts, write
+    from terminalbench.text.foreign import printable
     from terminalbench.text.paths import typed
 
-    found = read_results(results)
+    found = read_arms(results)
     charts = make_charts(with_verdicts(found.rows, resolved), found.bad_lines)
-    for note in charts.notes:
-        click.echo(note, err=True)
-    page = write(charts, output / FOLDER, str(results))
+    for note in (*found.notes, *charts.notes):
+        click.echo(printable(note), err=True)
+    page = write(charts, output / FOLDER, ", ".join(map(str, results)))
     for contrast in charts.comparison.contrasts:
         click.echo(contrast.sentence)
     click.echo(f"charts: {typed(page)}")
@@ -284,7 +293,6 @@ def project_command(batches: tuple[str, ...], output_dir: Path | None, submissio
     from terminalbench.swebench_pro.output import batches_of
     from terminalbench.swebench_pro.predictions import write_submission
     from terminalbench.swebench_pro.projections import project
-    from terminalbench.swebench_pro.rows import read_results
     from terminalbench.swebench_pro.verdicts import merge_evaluations
     from terminalbench.text.numbers import plural
     from terminalbench.text.paths import typed
@@ -298,7 +306,7 @@ def project_command(batches: tuple[str, ...], output_dir: Path | None, submissio
     if verdicts is not None:
         click.echo(f"verdicts: {typed(verdicts)}")
     if submission is not None:
-        for told in write_submission(read_results(made.results).rows, submission):
+        for told in write_submission(output, submission):
             click.echo(
                 f"submission: {typed(told.folder)}: {told.verdicts} of {plural(told.runs, 'run')} with a verdict"
             )

@@ -28,6 +28,8 @@ from terminalbench.workflow.model import Artifact
 from terminalbench.workflow.trace import ANSWER, TraceEvent, TraceEventKind, TraceFolder
 
 _SHOWN_FEEDBACK = 20_000
+_SHOWN_ANSWER = 200_000
+"""Letters of an answer that the trajectory has. The whole of a longer one is among the artifacts, and nowhere else."""
 _SHOWN_ID = 12
 
 
@@ -86,7 +88,7 @@ class TraceRecorder(TraceFolder):
         return Step(step_id=len(self._steps) + 1, timestamp=event.at, extra=known, **fields)
 
     def _attempt(self, event: TraceEvent) -> None:
-        said = [self._contents[name] for name in (*event.rejected, event.artifact) if name in self._contents]
+        said = [self._shown(name) for name in (*event.rejected, event.artifact) if name in self._contents]
         step = self._step(
             event,
             source="agent",
@@ -98,6 +100,11 @@ class TraceRecorder(TraceFolder):
         self._steps.append(step)
         if event.artifact is None:  # its form is checked before every guard
             self._checked(event, ANSWER, "rejected", event.reason)
+
+    def _shown(self, name: str) -> str:
+        text = self._contents[name]
+        whole = f"\n... {len(text):,} letters in all: workflow/objects/{name[:2]}/{name}"
+        return text if len(text) <= _SHOWN_ANSWER else text[:_SHOWN_ANSWER] + whole
 
     def _guard(self, event: TraceEvent) -> None:
         verdict = "passed" if event.passed else "fatal" if event.fatal else "rejected"

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import posixpath
 import re
 
 import pytest
@@ -129,7 +131,42 @@ def test_flips_lead_to_their_trials_and_flaky_tasks_and_kinds_are_told(night: Ni
     assert "<h2>By category</h2>" in page
     elsewhere = (answer(Site(night.folder.folder.parent), "nights/20260123/", {}).body or b"").decode()
     assert "<h2>Within noise, each task by itself</h2>" in elsewhere
-    assert "batches/night/" not in elsewhere
+
+
+def test_a_night_leads_to_its_trials_and_back_in_one_site(root: Root, night: Night) -> None:
+    where, back = "nights/20260123/results/", ["nights/", "nights/20260123/"]
+
+    def links(path: str) -> list[str]:
+        page = root.text(path)
+        start = "/".join(path.split("/")[:-1])
+        return [posixpath.normpath(f"{start}/{link.partition('?')[0]}") for link in re.findall(r'href="([^"#]+)"', page)]
+
+    batch = f"{where}batches/night/1/"
+    assert batch.rstrip("/") in links("nights/20260123/")
+    trials = [f"{link}/" for link in links(batch) if f"{batch}trials/" in link and not link.endswith((".csv", ".json"))]
+    assert len(trials) == 2
+    assert {link.rstrip("/") for link in (*back, batch)} <= set(links(trials[0]))
+    assert "events?batch=nights%2F20260123%2Fresults%2F" in root.text(f"{where}experiments/night/")
+    before = root.site.state(f"{where}night/1")
+    assert before == root.site.state(f"{where}night/1") != root.site.state(f"{where}night/2")
+    site = {path for path in known_pages(root) if path.startswith(where)}
+    assert {batch, trials[0]} <= site  # an export follows the same links
+    for nowhere in ("nights/none/results/batches/night/1/", where, f"{where}nights/", f"{where}batches/study/0/"):
+        with pytest.raises(NotFound):
+            root.get(nowhere)
+
+
+def known_pages(root: Root) -> set[str]:
+    """Every page that an export reaches from the night."""
+    waiting, known = ["nights/20260123/"], {"nights/20260123/"}
+    while waiting:
+        reply = answer(root.site, waiting.pop(), {}, static=True)
+        if reply.file is not None:
+            os.close(reply.file.handle)
+        fresh = {path for path in reply.met if path.startswith("nights/20260123/")} - known
+        known |= fresh
+        waiting += fresh
+    return known
 
 
 def test_a_change_of_a_night_is_told(root: Root, night: Night) -> None:

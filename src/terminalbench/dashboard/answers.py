@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from starlette.routing import Match, Route
 
-from terminalbench.dashboard.frame import Download, NotFound, OpenFile, Page, PageRequest, Redirect
+from terminalbench.dashboard.frame import LESSONS, NIGHTS, TRAININGS, Download, NotFound, OpenFile, Page, PageRequest, Redirect
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.pages.batch import batch_page
 from terminalbench.dashboard.pages.compare import choose_page, compare_page
@@ -123,6 +123,16 @@ def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = Fa
         if name not in ASSETS:
             raise NotFound("no such page")
         return HttpReply(ASSETS[name], _asset(name))
+    site, path = site.within(path)
+    try:
+        return _answer(site, path, query, static=static)
+    except Redirect as to:
+        raise Redirect(f"{site.prefix}{to.path}", to.query) from None
+
+
+def _answer(site: Site, path: str, query: Mapping[str, str], *, static: bool) -> HttpReply:
+    if site.night and (not path or path.startswith((NIGHTS, LESSONS, TRAININGS))):
+        raise NotFound("no such page of a night's results")
     route, parts = find_page(path, query)
     file = path.rpartition("/")[2] if route.name in ("json", "csv") else ""
     ask = PageRequest(path.removesuffix(file), parts, query, static, data=bool(file))
@@ -139,7 +149,7 @@ def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = Fa
         return HttpReply("text/csv", _hidden(site, found.tables[parts["table"]]().csv()), name=file)
     if file:
         raise NotFound("no such download")
-    links = Links(ask.path, static=static)
+    links = Links(ask.path, static=static, prefix=site.prefix)
     body = _hidden(site, render(site, found, links, seen))
     return HttpReply("text/html", body, met=tuple(links.met), left_out=tuple(found.left_out))
 

@@ -28,6 +28,11 @@ def night_path(name: str) -> str:
     return f"nights/{_segment(name)}/"
 
 
+def night_results_path(name: str) -> str:
+    """Where the pages of a night's own results begin: its batches and trials have the addresses that others have."""
+    return f"{night_path(name)}results/"
+
+
 def lesson_path(name: str) -> str:
     """The page of a lesson, by its id."""
     return f"lessons/{_segment(name)}/"
@@ -69,23 +74,29 @@ def compare_path(new: tuple[str, str], old: tuple[str, str]) -> str:
 class Links:
     """Links of the page at `here`. In an exported site a page is a file `index.html`, and there are no queries.
 
-    `absolute` is for a page that may be shown at any address, such as the one that says there is none.
+    `absolute` is for a page that may be shown at any address, such as the one that says there is none. Where `prefix`
+    is not empty the page belongs to the results of a night, which begin there.
     """
 
     here: str
     static: bool = False
     absolute: bool = False
+    prefix: str = ""
     met: list[str] = field(default_factory=list)
 
     def to(self, path: str, fragment: str = "", **query: Any) -> str:
-        """The link from here to `path`."""
+        """The link from here to `path`, of the same results."""
+        return self.site(self.prefix + path, fragment, **query)
+
+    def site(self, path: str, fragment: str = "", **query: Any) -> str:
+        """The link from here to `path` of the whole site."""
         self.met.append(path)
         if self.absolute:
             return f"/{path}"
         target = path
         if self.static and (not path or path.endswith("/")):
             target += "index.html"
-        start = self.here.rpartition("/")[0] or "."
+        start = (self.prefix + self.here).rpartition("/")[0] or "."
         link = posixpath.relpath(target or ".", start)
         if target.endswith("/") or not target:
             link += "/"
@@ -98,4 +109,4 @@ class Links:
 
     def asset(self, name: str) -> str:
         """A file of the package."""
-        return self.to(f"assets/{name}")
+        return self.site(f"assets/{name}")

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from terminalbench.dashboard.render import environment
 from terminalbench.dashboard.site import Site
@@ -27,6 +28,7 @@ class Refresher:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._seen: dict[str, tuple[object, ...]] = {}
+        self._nights: dict[Path, Refresher] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -81,6 +83,8 @@ class Refresher:
                 self._seen[key] = mark
         self._site.live = tuple(live)
         self._site.forget_feeds(self._site.live)
+        for folder, site in list(self._site.nights.items()):
+            self._nights.setdefault(folder, Refresher(site)).look()
 
     def _batches(self) -> Iterator[Batch]:
         """Those with events; no events tell of a change in a folder of jobs, and the whole scan finds it."""

@@ -5,7 +5,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from terminalbench.dashboard import links
-from terminalbench.dashboard.frame import Page
+from terminalbench.dashboard.frame import NIGHTS, Crumb, Page
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.markdown import rendered
 from terminalbench.index.totals import ProfileTotals
@@ -55,6 +55,11 @@ def _best_first(profiles: Sequence[ProfileTotals]) -> list[ProfileTotals]:
     return sorted(profiles, key=lambda totals: -1.0 if totals.rate is None else totals.rate, reverse=True)
 
 
+def _outer(site: "Site") -> list[Crumb]:
+    """The way to the results that a page is of: that of a night's."""
+    return [Crumb("Nights", NIGHTS), Crumb(site.night, links.night_path(site.night))] if site.night else []
+
+
 def render(site: "Site", page: Page, to: Links, seen: str = "") -> bytes:
     """The page as HTML; `seen` is the state of what it shows, or an older one."""
     template = environment().get_template(page.template)
@@ -62,6 +67,9 @@ def render(site: "Site", page: Page, to: Links, seen: str = "") -> bytes:
         page=page,
         paths=links,
         link=to.to,
+        site_link=to.site,
+        outer=_outer(site),
+        prefix=to.prefix,
         asset=to.asset,
         here=to.here,
         seen=seen,

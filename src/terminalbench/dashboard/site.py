@@ -9,12 +9,14 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 from zlib import crc32
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory, parse_trajectory
 from terminalbench.analytics.claude_steps import stream_trajectory
 from terminalbench.archivist.store import memory_of, memory_stamp
 from terminalbench.dashboard.frame import LESSONS, NIGHTS, TRAININGS, TRIAL, NotFound
+from terminalbench.dashboard.links import night_results_path
 from terminalbench.dashboard.live import LiveFeed, ShownState
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
@@ -25,10 +27,11 @@ from terminalbench.index.pages import BatchSummary, find_batch
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, TrialRow, view_batch
+from terminalbench.index.scan import scan_all
 from terminalbench.index.store import index_mark, open_for_reading
 from terminalbench.index.trial_pages import find_trial
 from terminalbench.json_files import read_jsonl
-from terminalbench.overnight.nights import night_stamps
+from terminalbench.overnight.nights import night_results, night_stamps
 from terminalbench.records.trial import Finding
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import cost
@@ -47,11 +50,18 @@ class Site:
 
     `closing` ends what streams; `live` are the batches that run now; `analyses` counts, by batch, how often its
     failures were classified here.
-    `secrets` are those of every batch that was looked at: a page may show several.
+    `secrets` are those of every batch that was looked at: a page may show several. The results of a night are a site
+    of their own `within` this one, whose addresses begin with `prefix`; `nights` are those that were looked at.
     """
 
-    def __init__(self, results_root: Path, now: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self, results_root: Path, now: Callable[[], datetime] | None = None, around: "Site | None" = None, night: str = ""
+    ) -> None:
         self.root = results_root.resolve()
+        self.night = night
+        self.prefix = night_results_path(night) if night else ""
+        self.nights: dict[Path, Site] = {}
+        self._around = around
         self.now = now or (lambda: datetime.now(UTC))
         self.secrets = Secrets.of_environment()
         self.closing = False
@@ -90,6 +100,9 @@ class Site:
 
     def state(self, batch: str) -> str:
         """A word that changes when there is something new to see: of what `Ask.feed` names, with "" in the list."""
+        place, batch = self.within(batch)
+        if place is not self:
+            return place.state(batch)
         batch, _, trial = batch.partition(TRIAL)
         if batch == NIGHTS:
             found = tuple(night_stamps(self.root))
@@ -106,6 +119,27 @@ class Site:
         else:
             found = (*self._latest(), self.live)
         return f"{crc32(repr(found).encode()):08x}"
+
+    def within(self, path: str) -> "tuple[Site, str]":
+        """The site that a path is of, and the path there: the results of a night begin with `night_results_path`.
+
+        Raises NotFound for a night that is not there.
+        """
+        head, *rest = path.split("/", 3)
+        if head != NIGHTS.rstrip("/") or len(rest) < 3 or rest[1] != "results":
+            return self, path
+        night = unquote(rest[0], errors="surrogateescape")
+        folder = night_results(self.root).get(night) if self._around is None else None
+        if folder is None:
+            raise NotFound(f"there is no night {night} with results of its own")
+        with self._lock:
+            found = self.nights.get(folder)
+        if found is None:
+            scan_all(folder)
+            found = Site(folder, self.now, self, night)
+            with self._lock:
+                found = self.nights.setdefault(folder, found)
+        return found, rest[2]
 
     def _written(self, batch: str, trial: str) -> tuple[object, ...]:
         """How much a running trial has written of its trajectory, or of its client's stream."""
@@ -140,8 +174,9 @@ class Site:
         if stamp is None:
             return
         known = self._views.get(("secrets", key, stamp, env_stamps(found)), lambda: secrets_of(found))
-        with self._lock:
-            self.secrets |= known
+        for site in filter(None, (self, self._around)):
+            with site._lock:
+                site.secrets |= known
 
     def _plan(self, key: str) -> tuple[int | None, Plan | None]:
         """The plan of a batch and when it was written; None without such a file."""

@@ -13,7 +13,7 @@ from terminalbench.archivist.tables import find_lesson
 from terminalbench.archivist.utility import HARM, chance_of_harm
 from terminalbench.dashboard.exposures import counts_of, night_with, trials_of
 from terminalbench.dashboard.frame import LESSONS, Crumb, CsvTable, NotFound, Page, PageRequest
-from terminalbench.dashboard.links import steps_path, trial_path
+from terminalbench.dashboard.links import night_results_path, steps_path, trial_path
 from terminalbench.dashboard.pages.steps import places
 from terminalbench.dashboard.site import Site
 from terminalbench.index.exposures import LessonCounts, LessonLook
@@ -164,22 +164,27 @@ def _support(site: Site, evidence: Evidence) -> Support:
     if len(parts) != 4:
         return Support(evidence, None, unknown)
     batch, job, name = "/".join(parts[:2]), parts[2], parts[3]
+    night = None
     try:
         row = site.trial(batch, job, name)
     except NotFound:
-        return Support(evidence, None, unknown, night_with(site, batch, job, name))
-    path = trial_path(batch, job, name)
+        night = night_with(site, batch, job, name)
+        if night is None:
+            return Support(evidence, None, unknown)
+        site, _ = site.within(night_results_path(night))
+        row = site.trial(batch, job, name)
+    path = site.prefix + trial_path(batch, job, name)
     files = row.trial.trajectory_paths if row.trial is not None else []
     try:
         file = files[0] if files else f"{name}/agent/trajectory.json"
         where = places(site.trajectory((*site.trial_names(batch, row)[:-1], *file.split("/"))))
     except UnreadableTrajectory:
-        return Support(evidence, path, unknown)
+        return Support(evidence, path, unknown, night)
     steps = [
         (step, steps_path(path, 1, where[step][0]), where[step][1]) if step in where else (step, None, "")
         for step in evidence.steps
     ]
-    return Support(evidence, path, steps)
+    return Support(evidence, path, steps, night)
 
 
 def _row(lesson: Lesson) -> tuple[object, ...]:

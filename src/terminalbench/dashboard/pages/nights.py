@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.dashboard.frame import NIGHTS, Crumb, CsvTable, NotFound, Page, PageRequest
-from terminalbench.dashboard.links import batch_path, trial_path
+from terminalbench.dashboard.links import batch_path, night_results_path, trial_path
 from terminalbench.dashboard.site import Site
 from terminalbench.overnight.groups import Grouping
 from terminalbench.overnight.morning import GROUP_COLUMNS, NOISY, SHOWN, facts, group_rows
@@ -75,12 +75,11 @@ def night_page(site: Site, ask: PageRequest) -> Page:
         "event_count": len(events),
         "trend": trend_chart(summary) if summary is not None else None,
         "facts": facts(summary) if summary is not None else [],
-        "batch_link": batch_path if _shown_here(site, night) else None,
-        "trial_link": _trial_link if _shown_here(site, night) else None,
+        "batch_link": lambda batch: _results(site, night) + batch_path(batch),
+        "trial_link": lambda path: _results(site, night) + _trial_link(path),
         "flips": _flips(summary),
         "groups": [(by, rows) for by in Grouping if summary is not None and (rows := group_rows(summary, by))],
         "group_columns": GROUP_COLUMNS,
-        "batches": str(night.folder.results_root),
     }
     return Page(
         title=f"Night {night.config.run_id}",
@@ -114,9 +113,9 @@ def _waiting(night: NightLook) -> int:
     return sum(work.status is IterationStatus.WAITING for work in night.state.work) if night.state is not None else 0
 
 
-def _shown_here(site: Site, night: NightLook) -> bool:
-    """Whether the batches of the night are those that are shown, and have pages."""
-    return night.folder.results_root.resolve() == site.root
+def _results(site: Site, night: NightLook) -> str:
+    """Where the pages of the night's batches begin: in the results that are shown, else in its own."""
+    return "" if night.folder.results_root.resolve() == site.root else night_results_path(night.name)
 
 
 def _trial_link(path: str) -> str:

@@ -1,5 +1,6 @@
 """Lists that the server sorts, filters and pages."""
 
+import json
 import re
 
 import msgspec
@@ -202,3 +203,27 @@ def test_a_comparison_of_many_tasks_is_paged_and_its_pages_keep_what_was_asked_f
     assert '?page=2&amp;show=all&amp;order=worst"' in root.text(path, show="all", order="worst")
     assert "There is no page 7." in root.text(path, page="7")
     assert root.text(f"{path}tasks.csv").count("\n") == len(tasks) + 1, "a file is whole"
+
+
+def test_home_says_what_runs_what_ended_and_what_needs_its_reader(root: Root) -> None:
+    night = make_night(root.path / "20260123", [{"p": {"a": "+"}}])
+    project_night(night.folder)
+    night.state([], status="running")  # no process holds its lock: it was cut off
+    make_training(root.site.project)
+    now = json.loads(root.text("data.json"))["overview"]
+    assert now["running"] == []
+    ended = {(line["kind"], line["path"]) for line in now["ended"]}
+    assert ended == {
+        ("batch", "batches/study/0/"), ("batch", "batches/study/1/"), ("night", "nights/20260123/"),
+        ("training", "trainings/prompts/"),
+    }  # fmt: skip
+    needs = {line["path"]: line for line in now["needs"]}
+    assert "cut off" in needs["nights/20260123/"]["said"]
+    assert needs["nights/20260123/"]["command"].startswith("tbench overnight --resume ")
+    assert needs["trainings/prompts/"]["command"] == "tbench trainer run PLAN.toml --resume"
+    assert "without a verdict" in needs["batches/study/1/"]["said"]
+    page = root.text("")
+    assert [part for part in ("Running", "Ended last", "Needs you") if f"<h2>{part}</h2>" in page] != []
+    for path in (*needs, *(path for _, path in ended)):
+        assert f'href="./{path}"' in page
+    assert "<h2>Needs you</h2>" not in root.text("", q="study"), "a search shows what was searched"

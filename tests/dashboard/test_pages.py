@@ -6,6 +6,7 @@ import json
 import os
 import time
 from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
 
 import msgspec
@@ -527,3 +528,21 @@ def test_a_torn_plan_still_has_a_page(root: Root) -> None:
     assert "of another origin" not in page
     assert "Do it." in root.text(trial("a__1"))
     assert msgspec.json.decode(root.text("data.json"))["batches"]
+
+
+def test_why_two_profiles_differ_leads_to_both_trials(root: Root) -> None:
+    here = "why/study/0/q/p/"
+    (task,) = rows(root, f"{here}tasks.csv")
+    assert (task["task"], task["solved_by"], task["passed"], task["not_by"]) == ("a", "q", "2", "p")
+    page = root.text(here)
+    assert "<b>q</b> solves 1 task that p never does" in page
+    assert "<b>p</b> solves 0 tasks that q never does" in page
+    for name in ("a__1", "a__3"):
+        assert f"/{name}/" in page
+    assert "side-by-side/" in page
+    assert escape(task["failing_call"]) in page
+    assert "why/study/0/q/p/" in root.text("batches/study/0/")
+    assert "why/study/0/q/p/" in root.text("compare/study/0/q/study/0/p/")
+    for nowhere in ("why/study/0/q/q/", "why/study/0/q/none/", "why/study/9/q/p/"):
+        with pytest.raises(NotFound):
+            root.get(nowhere)

@@ -3,14 +3,17 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from support.dashboard import Root
+from support.results import make_plan
 from support.trainings import CHECK, HURRY, PLAN, START, make_training
 from terminalbench.dashboard.export import export_site
 from terminalbench.dashboard.frame import TRAININGS, NotFound
+from terminalbench.experiments.batch import allocate
 
 
 def test_without_a_training_the_page_says_how_to_begin_and_makes_nothing(root: Root) -> None:
@@ -58,3 +61,12 @@ def test_an_export_has_the_trainings(root: Root, tmp_path: Path) -> None:
     page = (tmp_path / "site/trainings/prompts/index.html").read_text()
     assert 'href="../../batches/study/0/index.html"' in page
     assert (tmp_path / "site/trainings/prompts/comparisons.csv").is_file()
+
+
+def test_a_batch_of_a_training_leads_to_it(root: Root) -> None:
+    batch = allocate(root.path, "prompts")
+    make_plan(batch, ("p",), "a", labels={"training": "prompts", "night": "1"})
+    root.scan()
+    assert "of training prompts" not in re.sub("<[^>]+>", "", root.text("batches/prompts/0/")), "there is none yet"
+    make_training(root.site.project)
+    assert 'of <a href="../../../trainings/prompts/">training prompts</a>' in root.text("batches/prompts/0/")

@@ -65,6 +65,23 @@ class OneSidedTask(msgspec.Struct, frozen=True, omit_defaults=True):
     why_none: str | None = None
 
 
+class LossGroup(msgspec.Struct, frozen=True):
+    """The tasks that `loser` never solves and the other profile does, by the class of the failure."""
+
+    loser: str
+    what: str
+    tasks: list[OneSidedTask]
+
+
+def loss_groups(contrasts: Iterable[OneSidedTask]) -> list[LossGroup]:
+    """Why two profiles differ, the largest group first."""
+    groups: dict[tuple[str, str], list[OneSidedTask]] = defaultdict(list)
+    for found in contrasts:
+        groups[found.b, found.b_class or "unexplained"].append(found)
+    made = [LossGroup(loser, what, tasks) for (loser, what), tasks in groups.items()]
+    return sorted(made, key=lambda group: -len(group.tasks))
+
+
 class DoubtfulGroup(msgspec.Struct, frozen=True):
     """Results that count and are doubtful for one `reason`, whatever their outcome; `trials` names some."""
 

@@ -193,8 +193,7 @@ def _text(report: "ErrorReport") -> str:
 
 def _versus(report: "ErrorReport", a: str, b: str) -> str:
     """Why two profiles differ: what each solves that the other does not, by the class of the failure."""
-    from collections import defaultdict
-
+    from terminalbench.analytics.error_groups import loss_groups
     from terminalbench.text.failures import failure_words
     from terminalbench.text.foreign import printable
     from terminalbench.text.numbers import plural
@@ -203,12 +202,9 @@ def _versus(report: "ErrorReport", a: str, b: str) -> str:
         f"{one} solves {plural(sum(found.a == one for found in report.contrasts), 'task')} that {other} never does"
         for one, other in ((a, b), (b, a))
     ]
-    groups: dict[tuple[str, str], list[OneSidedTask]] = defaultdict(list)
-    for found in report.contrasts:
-        groups[found.b, found.b_class or "unexplained"].append(found)
-    for (loser, what), tasks in sorted(groups.items(), key=lambda item: -len(item[1])):
-        lines += ["", f"{len(tasks):>5}  {loser}: {printable(failure_words(what))} ({what})"]
-        lines += [line for found in tasks for line in _contrast(found)]
+    for group in loss_groups(report.contrasts):
+        lines += ["", f"{len(group.tasks):>5}  {group.loser}: {printable(failure_words(group.what))} ({group.what})"]
+        lines += [line for found in group.tasks for line in _contrast(found)]
     if not report.contrasts:
         lines.append("no task that both were measured on is solved by one alone")
     else:

@@ -7,7 +7,17 @@ from urllib.parse import unquote
 
 from starlette.routing import Match, Route
 
-from terminalbench.dashboard.frame import LESSONS, NIGHTS, TRAININGS, Download, NotFound, OpenFile, Page, PageRequest, Redirect
+from terminalbench.dashboard.frame import (
+    LESSONS,
+    NIGHTS,
+    TRAININGS,
+    Download,
+    NotFound,
+    OpenFile,
+    Page,
+    PageRequest,
+    Redirect,
+)
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.pages.batch import batch_page
 from terminalbench.dashboard.pages.compare import choose_page, compare_page
@@ -20,6 +30,7 @@ from terminalbench.dashboard.pages.side import side_page
 from terminalbench.dashboard.pages.trainings import training_page, trainings_page
 from terminalbench.dashboard.pages.trial import raw_step, trial_page
 from terminalbench.dashboard.pages.trials import trials_page
+from terminalbench.dashboard.pages.why import why_page
 from terminalbench.dashboard.render import render
 from terminalbench.dashboard.site import Site
 from terminalbench.json_files import encode_json
@@ -46,6 +57,7 @@ PAGES: dict[str, Handler] = {
     f"{_TRIAL}steps/{{document}}/{{page}}/": trial_page,
     "/compare/": choose_page,
     "/compare/{slug}/{number}/{profile}/{slug2}/{number2}/{profile2}/": compare_page,
+    "/why/{slug}/{number}/{profile}/{profile2}/": why_page,
     "/nights/": nights_page,
     "/nights/{night}/": night_page,
     "/lessons/": lessons_page,

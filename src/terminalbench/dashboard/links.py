@@ -70,6 +70,11 @@ def compare_path(new: tuple[str, str], old: tuple[str, str]) -> str:
     return "compare/" + "".join(sides)
 
 
+def why_path(batch: str, new: str, old: str) -> str:
+    """Why two profiles of a batch differ."""
+    return f"why/{batch_path(batch).removeprefix('batches/')}{_segment(new)}/{_segment(old)}/"
+
+
 @dataclass
 class Links:
     """Links of the page at `here`. In an exported site a page is a file `index.html`, and there are no queries.

@@ -1,6 +1,5 @@
 """From a page to HTML: templates that escape everything, and links relative to the page."""
 
-from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -8,9 +7,9 @@ from terminalbench.dashboard import links
 from terminalbench.dashboard.frame import NIGHTS, Crumb, Page
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.markdown import rendered
-from terminalbench.index.totals import ProfileTotals
 from terminalbench.text import foreign, numbers, outcomes
 from terminalbench.text.doubts import doubt
+from terminalbench.text.failures import failure_words
 from terminalbench.version import __version__
 
 if TYPE_CHECKING:
@@ -40,19 +39,13 @@ def environment() -> "Environment":
     for write in (
         numbers.age, numbers.cost, numbers.count, numbers.dollars, numbers.duration, numbers.moment, numbers.p_value,
         numbers.percent, numbers.plural, numbers.points, numbers.size, numbers.tokens, foreign.cut,
-        foreign.visible, outcomes.mark, outcomes.word, doubt,
+        foreign.visible, outcomes.mark, outcomes.word, doubt, failure_words,
     ):  # fmt: skip
         made.filters[write.__name__] = write
     made.filters["rendered"] = rendered
-    made.filters["best_first"] = _best_first
     made.filters["percents"] = lambda ends: numbers.percents(ends.low, ends.high)
     made.filters["between"] = lambda ends: numbers.between(ends.low, ends.high, "pass")
     return made
-
-
-def _best_first(profiles: Sequence[ProfileTotals]) -> list[ProfileTotals]:
-    """By pass rate; those without one last."""
-    return sorted(profiles, key=lambda totals: -1.0 if totals.rate is None else totals.rate, reverse=True)
 
 
 def _outer(site: "Site") -> list[Crumb]:

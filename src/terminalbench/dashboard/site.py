@@ -55,7 +55,11 @@ class Site:
     """
 
     def __init__(
-        self, results_root: Path, now: Callable[[], datetime] | None = None, around: "Site | None" = None, night: str = ""
+        self,
+        results_root: Path,
+        now: Callable[[], datetime] | None = None,
+        around: "Site | None" = None,
+        night: str = "",
     ) -> None:
         self.root = results_root.resolve()
         self.night = night
@@ -117,7 +121,7 @@ class Site:
             found = (row[0] if row else None, running, seen, self.analyses.get(batch))
             found += self._written(batch, trial) if running and trial else ()
         else:
-            found = (*self._latest(), self.live)
+            found = (*self._latest(), self.live, *night_stamps(self.root), *training_stamps(self.project))
         return f"{crc32(repr(found).encode()):08x}"
 
     def within(self, path: str) -> "tuple[Site, str]":

@@ -114,6 +114,11 @@ class BatchSummary(msgspec.Struct, frozen=True):
         return " ".join(counts.profile for counts in self.profiles)
 
     @property
+    def best_first(self) -> list[ProfileTotals]:
+        """Its profiles by pass rate; those without one last."""
+        return sorted(self.profiles, key=lambda totals: -1.0 if totals.rate is None else totals.rate, reverse=True)
+
+    @property
     def no_model(self) -> bool:
         """Whether none of its profiles calls a model: it costs nothing, which is not unknown."""
         return bool(self.profiles) and all(counts.no_model for counts in self.profiles)

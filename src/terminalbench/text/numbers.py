@@ -155,9 +155,12 @@ def moment(value: str | datetime | None) -> str:
 
 
 def age(value: str | datetime | None, now: datetime) -> str:
-    """How long ago a moment was, as a duration."""
+    """How long ago a moment was: a duration, in whole days from the third one on."""
     found = _time(value)
-    return UNKNOWN if found is None else duration((now - found).total_seconds())
+    if found is None:
+        return UNKNOWN
+    passed = now - found
+    return plural(passed.days, "day") if passed.days > 2 else duration(passed.total_seconds())
 
 
 def _time(value: str | datetime | None) -> datetime | None:

@@ -9,13 +9,14 @@ import msgspec
 
 from terminalbench.dashboard.findings import Failures, batch_failures, classify_missing
 from terminalbench.dashboard.frame import Crumb, CsvTable, Page, PageRequest
-from terminalbench.dashboard.links import compare_path, experiment_path
+from terminalbench.dashboard.links import compare_path, experiment_path, night_path, training_path, why_path
 from terminalbench.dashboard.live import ShownState
 from terminalbench.dashboard.pages.matrix import ORDERS, SHOWS, MatrixFilter, MatrixRow, matrix
 from terminalbench.dashboard.pages.trials import trial_table
 from terminalbench.dashboard.pages.verdicts import ShownComparison, batch_verdict, contrast_table
 from terminalbench.dashboard.running import named, outcome_bars, place, running_cells, waits
 from terminalbench.dashboard.site import Site
+from terminalbench.decode import decode
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profile_changes import differences, value_text
 from terminalbench.index.pages import BatchSummary, Window
@@ -23,7 +24,11 @@ from terminalbench.index.queries import BatchView
 from terminalbench.index.totals import ProfileTotals, not_measured, profile_totals
 from terminalbench.index.trial_pages import TrialFilter, find_trials
 from terminalbench.live.status import with_running
+from terminalbench.overnight.night import RUN_LABEL
+from terminalbench.overnight.nights import HERE, look
 from terminalbench.report.pictures import forest_chart, front_chart, front_points
+from terminalbench.trainer.journal import TRAINING_LABEL
+from terminalbench.trainer.training import trainings
 
 TASKS_PER_PAGE = 60
 REASONS = 40
@@ -57,6 +62,7 @@ def batch_page(site: Site, ask: PageRequest) -> Page:
         "live": live,
         "left_sec": live.left_sec if live is not None else None,
         "window": Window(1, TASKS_PER_PAGE),
+        "made_by": _made_by(site, summary),
         "plan": None,
     }
 
@@ -82,6 +88,16 @@ def batch_page(site: Site, ask: PageRequest) -> Page:
         document=lambda: _document(view, values),
         feed=summary.batch,
     )
+
+
+def _made_by(site: Site, summary: BatchSummary) -> Crumb | None:
+    """The training whose batch it is, or the night where its batches are the results that are shown."""
+    labels = decode((summary.labels or "{}").encode(), dict[str, str])
+    training, run = labels.get(TRAINING_LABEL), labels.get(RUN_LABEL)
+    if training is not None and any(one.slug == training for one in trainings(site.project)):
+        return Crumb(f"training {training}", training_path(training))
+    night = look(site.root.parent) if run is not None and not site.night else None
+    return Crumb(f"night {run}", night_path(HERE)) if night is not None and night.config.run_id == run else None
 
 
 def _running(view: BatchView, live: ShownState | None, shown: dict[str, Any]) -> dict[str, Any]:
@@ -115,6 +131,7 @@ def _planned(
         "charts": [chart for chart in _charts(site, summary, said) if chart],
         "summaries": {p.profile: p for p in said.comparison.profiles} if said.comparison else {},
         "contrast_target": lambda c: compare_path((summary.batch, c.new), (summary.batch, c.old)),
+        "why_target": lambda c: why_path(summary.batch, c.new, c.old),
         "profiles": totals,
         "sorted_profiles": by.of(totals, PROFILE_ORDERS),
         "by": by,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from terminalbench.dashboard.frame import FOREIGN, Crumb, NotFound, Page, PageRequest, Redirect
-from terminalbench.dashboard.links import compare_path, pair_path, trial_path
+from terminalbench.dashboard.links import compare_path, pair_path, trial_path, why_path
 from terminalbench.dashboard.pages.batch import changes
 from terminalbench.dashboard.pages.verdicts import ShownComparison, Side, contrast_table, picked_verdict, task_table
 from terminalbench.dashboard.site import Site
@@ -83,6 +83,7 @@ def compare_page(site: Site, ask: PageRequest) -> Page:
         "every": EVERY,
         "said": said,
         "pairs": pairs,
+        "why": why_path(new[0], new[1], old[1]) if new[0] == old[0] and EVERY not in (new[1], old[1]) else None,
         "swapped": compare_path(old, new),
         "changes": [_changes(one, other) for one, other in pairs],
     }

@@ -69,3 +69,22 @@ def test_a_running_trial_is_listed_exported_and_shown_as_running(tbench, batch: 
         assert "superseded" not in shown
     (listed,) = json.loads(tbench("list", "--json", *results).out)
     assert (listed["trials"], listed["not_measured"], listed["running"]) == (6, 3, 0)
+
+
+def test_an_analysis_says_running_too(tbench, batch: Batch) -> None:
+    with lock(batch.lock, "a test"):
+        listed = tbench("analyze", batch.folder, "--list").out.splitlines()[1:]
+        assert Counter(line.split()[4] for line in listed) == {"passed": 3, "running": 3}
+        assert "no trial failed" in tbench("analyze", batch.folder, "--failed").err, "what runs has not failed"
+        ran = tbench("analyze", batch.folder, "--no-llm")
+    assert ran.code == 3
+    assert "missing: s/0: 3 trials still running" in ran.out
+    assert "unfinished" not in ran.out
+    rows = csv.DictReader((batch.analytics / "metrics_detail.csv").read_text().splitlines())
+    assert Counter(row["outcome"] for row in rows) == {"passed": 3, "running": 3}
+    text = (batch.analytics / "comparison_report.md").read_text()
+    assert "| a | + | \\~ |" in text
+    assert "`~` running" in text
+    page = (batch.analytics / "report.html").read_text()
+    assert "running (3)" in page
+    assert "not run (3)" not in page

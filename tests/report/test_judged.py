@@ -13,7 +13,7 @@ from terminalbench.report.write import explained, open_source
 
 
 def test_a_persons_word_stands_in_the_judges_place() -> None:
-    refs = [TrialRef(0, 0, attempt, Outcome.FAILED, name=f"j/{attempt}") for attempt in (1, 2, 3)]
+    refs = [TrialRef(0, 0, attempt, Outcome.FAILED, "failed", name=f"j/{attempt}") for attempt in (1, 2, 3)]
     findings = [
         Finding("j/1", "judge:root_cause", "v", "root_cause", "gave_up"),
         Finding("j/2", "judge:root_cause", "v", "root_cause", "gave_up"),

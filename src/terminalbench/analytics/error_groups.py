@@ -136,7 +136,7 @@ def error_report(
         trials=len(cells),
         failed=len(failed),
         unfinished=sum(cell.row is not None and cell.row.state == ReadState.UNFINISHED for cell in cells),
-        not_run=sum(not ran(cell) for cell in cells),
+        not_run=sum(not ran(cell) and not cell.running for cell in cells),
         classes=failure_classes(failed),
         signatures=_grouped(signed),
         contrasts=list(islice((one for part in chosen for one in _contrasts(part, compare, classes)), limit)),

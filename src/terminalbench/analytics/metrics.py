@@ -86,7 +86,7 @@ def _identity_of(batch: str, cell: CellState) -> dict[str, Value]:
     row, task = cell.row, cell.task
     trial = row.trial if row is not None else None
     planned = (batch, task.id, task.dataset, task.family, cell.profile, cell.attempt)
-    ended = (row.key if row is not None else None, str(cell.outcome), cell.reason)
+    ended = (row.key if row is not None else None, cell.state, cell.reason)
     told = [getattr(trial, name, None) for name in _OF_TRIAL]
     suspect = "; ".join(trial.suspect) if trial is not None else None
     return dict(zip(IDENTITY, (*planned, *ended, *told, suspect), strict=True))
@@ -179,7 +179,7 @@ class _ProfileTally:
 
     def metrics(self, again: Sequence[TrialRow]) -> ProfileMetrics:
         """What was counted; `again` are superseded trials of the same profile."""
-        outcomes = Counter(cell.outcome.value for cell in self.cells)
+        outcomes = Counter(cell.state for cell in self.cells)
         measured = sum(cell.measured for cell in self.cells)
         rates = pass_rates(self.cells)
         costs = [row.usage.cost_usd for row in again]
@@ -355,6 +355,8 @@ def _note_problems(problems: Counter[str], found: Sequence[Finding]) -> None:
 
 
 def _absence(cell: CellState) -> str:
+    if cell.running:
+        return f"still {cell.state}"
     if not ran(cell) or cell.row is None:
         return f"not run ({cell.reason})" if cell.reason else "not run"
     if cell.row.trial is None:

@@ -161,8 +161,8 @@ def _called(ref: TaskRef, name: str) -> bool:
 
 
 def ran(cell: CellState) -> bool:
-    """Whether there is a folder of it: it started, whatever became of it."""
-    return cell.row is not None and cell.row.state != ReadState.HELD
+    """Whether there is something to analyse: it started, whatever became of it, and does not run now."""
+    return cell.row is not None and not cell.running and cell.row.state != ReadState.HELD
 
 
 def _wanted(cells: Sequence[CellState], wanted: Filter) -> list[CellState]:

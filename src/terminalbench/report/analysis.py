@@ -27,7 +27,7 @@ def listing(chosen: Sequence[SelectedBatch]) -> str:
     for part in chosen:
         for cell in part.cells:
             name = cell.row.name if cell.row is not None else "-"
-            rows.append([part.view.batch, cell.task.id, cell.profile, str(cell.attempt), word(cell.outcome), name])
+            rows.append([part.view.batch, cell.task.id, cell.profile, str(cell.attempt), word(cell.state), name])
     return columns(rows, left=(0, 1, 2, 4, 5))
 
 

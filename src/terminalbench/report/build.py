@@ -20,6 +20,7 @@ from terminalbench.report.model import BatchLine, FlakyRow, ProfileLine, Report,
 from terminalbench.report.sentences import next_steps
 from terminalbench.report.text import batch_money, profile_cost
 from terminalbench.text.numbers import plural, some
+from terminalbench.text.outcomes import RUNNING
 from terminalbench.version import __version__
 
 
@@ -126,6 +127,7 @@ def _refs(
             profile=names.index(cell.profile),
             attempt=cell.attempt,
             outcome=cell.outcome,
+            state=cell.state,
             href=link(row) if row else None,
             name=name,
             reason=cell.reason,
@@ -161,7 +163,7 @@ def _profile(summary: ProfileSummary, totals: ProfileTotals, view: BatchView, mi
         summary=summary,
         agent=" ".join(str(content[key]) for key in ("agent", "agent_version", "model") if content.get(key)),
         description=totals.description,
-        outcomes={o: tuple(ref for ref in mine if ref.outcome is o) for o in Outcome},
+        outcomes={state: tuple(ref for ref in mine if ref.state == state) for state in (*Outcome, RUNNING)},
         cost=profile_cost(totals),
     )
 

@@ -19,7 +19,7 @@ from terminalbench.report.model import Report, TrialRef
 from terminalbench.text import numbers
 from terminalbench.text.doubts import DOUBTFUL_COUNT
 from terminalbench.text.foreign import short, visible
-from terminalbench.text.outcomes import word
+from terminalbench.text.outcomes import RUNNING, word
 
 LINKED_TRIALS = 4000
 """Up to so many trials, every one is linked; beyond, those that passed are named by their attempt alone, and where
@@ -115,15 +115,15 @@ def template_text(name: str) -> str:
 def _attempts(cell: Sequence[TrialRef], linked: Sequence[Outcome]) -> Markup:
     """The trials of a cell by outcome, each attempt a link to its folder where its outcome is one of `linked`."""
     parts = []
-    for outcome in Outcome:
-        found = [ref for ref in cell if ref.outcome is outcome]
+    for outcome in (*Outcome, RUNNING):
+        found = [ref for ref in cell if ref.state == outcome]
         if not found:
             continue
         shown = " ".join(
             f'<a href="{esc(ref.href)}">{ref.attempt}</a>' if ref.href and outcome in linked else str(ref.attempt)
             for ref in found
         )
-        parts.append(f'<span class="o {outcome.value}">{word(outcome)}</span> {shown}')
+        parts.append(f'<span class="o {outcome}">{word(outcome)}</span> {shown}')
     return Markup("; ".join(parts))  # noqa: S704  the only foreign text, the link, is escaped
 
 

@@ -162,8 +162,10 @@ def _contrast(contrast: Contrast, metric: Metric) -> str:
 def _tasks(report: Report) -> str:
     many = max((len(cell) for task in report.tasks for cell in task.cells), default=0) > MARKED
     shown = outcomes.fractions if many else outcomes.marks
-    rows = [[task.label, *(shown([ref.outcome for ref in cell]) for cell in task.cells)] for task in report.tasks]
-    legend = ", ".join(f"`{outcomes.mark(o)}` {outcomes.word(o)}" for o in (outcomes.LOST if many else Outcome))
+    rows = [[task.label, *(shown([ref.state for ref in cell]) for cell in task.cells)] for task in report.tasks]
+    live = any(ref.state == outcomes.RUNNING for task in report.tasks for cell in task.cells for ref in cell)
+    marked = (*(outcomes.LOST if many else Outcome), *([outcomes.RUNNING] if live else []))
+    legend = ", ".join(f"`{outcomes.mark(o)}` {outcomes.word(o)}" for o in marked)
     said = f"Passed/measured, then how many were not measured: {legend}." if many else f"Marks: {legend}."
     return f"{table(['task', *report.profile_names()], rows)}\n\n{said}"
 

@@ -19,6 +19,8 @@ class TrialRef:
     profile: int
     attempt: int
     outcome: Outcome
+    state: str
+    """Its outcome, or that it runs."""
     href: str | None = None
     name: str | None = None
     reason: str | None = None
@@ -52,7 +54,7 @@ class ProfileLine:
     summary: ProfileSummary
     agent: str
     description: str | None
-    outcomes: dict[Outcome, tuple[TrialRef, ...]]
+    outcomes: dict[str, tuple[TrialRef, ...]]
     cost: str
 
 

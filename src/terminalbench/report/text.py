@@ -95,10 +95,10 @@ def matrix(view: BatchView) -> str:
     mixed = len({dataset for dataset, _ in tasks}) > 1
     names = {(dataset, task): f"{dataset}/{task}" if mixed else task for dataset, task in tasks}
 
-    def table(shown: Callable[[Sequence[Outcome]], str]) -> list[list[str]]:
+    def table(shown: Callable[[Sequence[str]], str]) -> list[list[str]]:
         rows = []
         for dataset, task in tasks:
-            cells = [[cell.outcome for cell in by_cell.get((dataset, task, p), ())] for p in profiles]
+            cells = [[cell.state for cell in by_cell.get((dataset, task, p), ())] for p in profiles]
             rows.append([*map(shown, cells)])
         heads = [named(profile, oracle=profile in oracles) for profile in profiles]
         widths = [2 + max(map(len, column)) for column in zip(heads, *rows, strict=True)]

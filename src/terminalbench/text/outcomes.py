@@ -52,14 +52,14 @@ def legend(outcomes: Iterable[Outcome] = tuple(Outcome)) -> str:
     return "   ".join(map(ending, outcomes))
 
 
-def marks(outcomes: Iterable[Outcome]) -> str:
+def marks(outcomes: Iterable[str]) -> str:
     """Attempts as marks, one each: `++x`."""
     return "".join(map(mark, outcomes))
 
 
-def fractions(outcomes: Sequence[Outcome]) -> str:
-    """Attempts as counts: passed of measured, then what was not measured by its mark: `3/5 2T 1E`."""
+def fractions(outcomes: Sequence[str]) -> str:
+    """Attempts as counts: passed of measured, then what was not measured, or runs, by its mark: `3/5 2T 1E 1~`."""
     counts = Counter(outcomes)
     measured = counts[Outcome.PASSED] + counts[Outcome.FAILED]
-    rest = [f"{counts[lost]}{MARKS[lost]}" for lost in LOST if counts[lost]]
+    rest = [f"{counts[lost]}{mark(lost)}" for lost in (*LOST, RUNNING) if counts[lost]]
     return " ".join([f"{counts[Outcome.PASSED]}/{measured}", *rest]) if outcomes else ""

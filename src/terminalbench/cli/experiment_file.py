@@ -63,7 +63,7 @@ def _check(file: Path, root: Path | None) -> None:
 
 
 def _images(experiment: "Experiment") -> list[str]:
-    """What is to be said of the images of its tasks; an error when none of the tasks could run here."""
+    """Return what is to be said of the images of its tasks; an error when none of the tasks could run here."""
     import os
 
     from terminalbench.experiments.plan import exclusion_lines

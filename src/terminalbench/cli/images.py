@@ -29,7 +29,7 @@ def command() -> None:
 
 
 class _PullLine(StatusLine):
-    """How far a pull is."""
+    """The progress of a pull."""
 
     def tell(self, progress: "PullProgress") -> None:
         """Show bytes, rate and layers."""

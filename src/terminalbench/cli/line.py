@@ -33,7 +33,7 @@ class StatusLine:
             self.say(text)
 
     def is_time(self) -> bool:
-        """Whether the line may be renewed."""
+        """Return whether the line may be renewed."""
         return self.live and time.monotonic() - self.told_at >= self.refresh_sec
 
     def done(self) -> None:
@@ -42,7 +42,7 @@ class StatusLine:
 
 
 class ProgressLine(StatusLine):
-    """How far a piece of work is and how long it still takes, once it has taken `after_sec`."""
+    """The progress of a piece of work, and how long it still takes, once it has taken `after_sec`."""
 
     after_sec = 2.0
 

@@ -134,7 +134,7 @@ batch_option: Any = click.option(
 
 
 def reading_options(command: Callable[..., Any]) -> Any:
-    """How results of another tool are read: `--column`, `--dataset` and `--format` become `reading`."""
+    """Return how results of another tool are read: `--column`, `--dataset` and `--format` become `reading`."""
 
     @wraps(command)
     def called(columns: dict[str, str], dataset: str | None, form: str | None, **rest: Any) -> Any:

@@ -46,7 +46,7 @@ def print_json(value: Any, *, in_line: bool = False) -> None:
 
 
 def text_width() -> int:
-    """How wide to write: as the terminal, within reason; a file gets the default."""
+    """Return how wide to write: as the terminal, within reason; a file gets the default."""
     if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
         return 100
     from shutil import get_terminal_size  # it loads all that unpacks archives
@@ -77,7 +77,7 @@ def end_with_the_reader() -> None:
 
 
 def lost_output() -> OSError | None:
-    """Why something that a reader waits for could not be written, such as a full disk; None: all of it was."""
+    """Return why something that a reader waits for could not be written, such as a full disk; None: all of it was."""
     outlet = _outlet(sys.stdout)
     return outlet.lost if outlet is not None else None
 

@@ -209,7 +209,7 @@ def _notes(planned: "PlannedBatch") -> list[str]:
 
 
 def _network_lines(run: "RunTable") -> list[str]:
-    """What trials may reach, where that is not the usual."""
+    """Return what trials may reach, where that is not the usual."""
     from terminalbench.experiments.network import phases
 
     if isinstance(run.network, str):

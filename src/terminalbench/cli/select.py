@@ -1,4 +1,4 @@
-"""What a command works on, as it was named on its command line; notes about it go to the error stream."""
+"""The selection of a command, as its command line names it; notes about it go to the error stream."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchChoice:
-    """What a command line says of the batch that is meant."""
+    """The words of a command line that name a batch."""
 
     name: Path | None = None
     number: int | None = None

@@ -70,7 +70,7 @@ class AgentWatch:
             environment.exec = self._counted(environment.exec)
 
     def seen(self) -> HostActivity:
-        """What there is to know so far."""
+        """Return what there is to know so far."""
         if not (self.asked or self.answers or self.refusals.count):
             return HostActivity(self.commands, uploads=dict(self._uploads))
         return HostActivity(self.commands, self.asked, self.answers, self.refusals.told(), dict(self._uploads))
@@ -235,7 +235,7 @@ class ModelHostRefused(Exception):
 
 
 class ModelPlaces:
-    """Where the model of a trial may be asked: as its agent's variables, options and network say."""
+    """The addresses at which the model of a trial may be asked, by its agent's variables, options and network."""
 
     def __init__(self, trial: Any) -> None:
         agent, environment = trial.config.agent, trial.config.environment
@@ -364,7 +364,7 @@ def _provider(litellm: Any, kwargs: Mapping[str, Any]) -> str:
 
 
 def _address(kwargs: Mapping[str, Any], provider: str) -> str:
-    """Where a request goes, as LiteLLM tells; its provider's own host where it tells nothing."""
+    """Return where a request goes, as LiteLLM tells; its provider's own host where it tells nothing."""
     told: Iterable[Any] = (
         (kwargs.get("additional_args") or {}).get("api_base"),
         (kwargs.get("litellm_params") or {}).get("api_base"),

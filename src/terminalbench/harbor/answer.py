@@ -1,4 +1,4 @@
-"""How a module of ours that loads Harbor answers one question of the process that started it."""
+"""One answer of a module that loads Harbor to the process that started it."""
 
 import os
 import sys

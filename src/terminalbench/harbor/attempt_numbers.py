@@ -43,7 +43,7 @@ class EarlierTrial(msgspec.Struct, frozen=True):
 
 
 def earlier_trials(batch: Batch, job: Path) -> list[EarlierTrial]:
-    """What earlier jobs of the profile of the job with the folder `job` have finished and is not run again.
+    """Return what earlier jobs of the profile of the job with the folder `job` have finished and is not run again.
 
     Where the batch is on another machine, as that one has told it.
     """

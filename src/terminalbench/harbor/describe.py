@@ -1,4 +1,4 @@
-"""What the installed Harbor offers, as plain data for the parts that must not import it.
+"""The agents and environments of the installed Harbor, as plain data for the parts that must not import it.
 
 `python -m terminalbench.harbor.describe` prints the table kept in experiments/harbor.json; a test
 fails when that file and the installed Harbor differ.

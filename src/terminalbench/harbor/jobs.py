@@ -185,7 +185,7 @@ def _environment(experiment: Experiment, profile: Profile) -> dict[str, Any]:
 
 
 def _network(run: RunTable, profile: Profile) -> dict[str, Any] | str:
-    """What the local sandbox is told of the network."""
+    """Return what the local sandbox is told of the network."""
     if isinstance(run.network, str):
         return run.network
     own = phases(run.network) if run.network is not None else {}
@@ -260,7 +260,7 @@ def _seed(experiment: Experiment, profile: Profile, option: str) -> dict[str, in
 
 
 def _claude_code(profile: Profile) -> dict[str, Any]:
-    """What our Claude Code agent takes beyond Harbor's."""
+    """Return what our Claude Code agent takes beyond Harbor's."""
     kwargs: dict[str, Any] = {}
     if profile.mcp.servers:
         kwargs["mcp_config"] = profile.mcp.config()

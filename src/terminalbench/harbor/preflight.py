@@ -1,4 +1,4 @@
-"""What would go wrong, found before the first trial: asked of Harbor itself, in a process of its own.
+"""Problems that Harbor itself finds before the first trial, in a process of its own.
 
 `python -m terminalbench.harbor.preflight` reads a `PreflightRequest` from standard input and writes a `PreflightReport`
 to standard output. Variables reach it through the pipe, never through arguments.
@@ -52,14 +52,14 @@ class PreflightRequest(msgspec.Struct, frozen=True):
 
 
 class JobReport(msgspec.Struct, frozen=True):
-    """What is wrong with one job as a whole; empty when nothing is."""
+    """The problems of one job as a whole; empty when there are none."""
 
     name: str
     problems: tuple[str, ...] = ()
 
 
 class PreflightReport(msgspec.Struct, frozen=True):
-    """What is wrong: with the environment, with jobs, and with tasks (by their place in the JobConfig).
+    """The problems of the environment, of jobs, and of tasks (by their place in the JobConfig).
 
     `notes` say what is not as one would expect of the environment, and stops nothing.
     """
@@ -226,7 +226,7 @@ def _environment_problem(config: dict[str, Any]) -> str | None:
 
 
 def _environment_notes(config: dict[str, Any]) -> tuple[str, ...]:
-    """What a class of one's own has noted in its preflight."""
+    """Return what a class of one's own has noted in its preflight."""
     module, _, name = (config["environment"].get("import_path") or "").partition(":")
     return getattr(getattr(sys.modules.get(module), name, None), "preflight_notes", ())
 
@@ -264,7 +264,7 @@ def _space() -> int:
 
 
 def _is_left(folder: Path) -> bool:
-    """Whether a folder is ours and its process is gone; where that cannot be told, whether it is a day old."""
+    """Return whether a folder is ours and its process is gone; where that cannot be told, whether it is a day old."""
     try:
         status = folder.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What an agent on the host tells while it runs, where in its work it is, and what it is told: its time limit."""
+"""The link to an agent on the host while it runs: it tells where in its work it is, and is told its time limit."""
 
 from collections.abc import Callable
 

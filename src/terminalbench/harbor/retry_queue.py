@@ -96,11 +96,11 @@ class JobTries:
         self._count[trial] += 1
 
     def number(self, trial: str) -> int:
-        """Which try of `trial` it is."""
+        """Return which try of `trial` it is."""
         return self._count[trial]
 
     def seen(self, trial: str) -> HostActivity:
-        """What was seen of the agent in this try."""
+        """Return what was seen of the agent in this try."""
         watch = self._watches.get(trial)
         return watch.seen() if watch is not None else HostActivity()
 
@@ -111,7 +111,7 @@ class JobTries:
             watch.at_first_act(tell)
 
     def decide(self, trial: str, ending: TrialEnding) -> bool:
-        """Whether `trial`, whose try ended so, is tried again: called in the task that runs it."""
+        """Return whether `trial`, whose try ended so, is tried again: called in the task that runs it."""
         found = ending.error_class
         again = found is not None and found.info.again is RetryRule.AT_ONCE and not ending.outcome.measured
         again = again and self._count[trial] < self._most

@@ -91,7 +91,7 @@ say done
 
 
 class PreparedEnvironment(msgspec.Struct, frozen=True):
-    """What preparing an environment found. `mounted` is whether the host sees what the tests will write."""
+    """The findings while an environment was prepared. `mounted` is whether the host sees what the tests will write."""
 
     mounted: bool
     logs_moved: bool = False
@@ -114,7 +114,7 @@ def prepare_script(token: str, tests: str, logs: str) -> str:
 
 
 def parse_prepared(output: str, *, mounted: bool) -> PreparedEnvironment:
-    """What the prepare script said. Where the host should have seen the log folder and does not, it was moved away."""
+    """Return what the prepare script said. A log folder that the host should see and does not was moved away."""
     said = [line.removeprefix(_SAYS) for line in output.split("\0") if line.startswith(_SAYS)]
     seen = "mounted" in said
     failed = [line.removeprefix("failed ") for line in said if line.startswith("failed ")]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What was found, and the page to read first. There is no `report` about a sample of trials."""
+    """The findings, and the page to read first. There is no `report` about a sample of trials."""
 
     result: AnalysisResult
     report: Path | None = None
@@ -63,7 +63,7 @@ def analyze(
 def request_of(
     selected: SelectedBatches, wanted: Filter, *, output: Path | None = None, **more: Any
 ) -> AnalysisRequest:
-    """What to analyse: the batches, with the analyzers and the `[analysis]` table of their file as it is now."""
+    """Return what to analyse: the batches, with the analyzers and the `[analysis]` table of their file as it is now."""
     return AnalysisRequest(
         batches=selected.batches,
         wanted=wanted,
@@ -94,7 +94,7 @@ def run_request(request: AnalysisRequest) -> Analysis:
 
 
 def estimate(request: AnalysisRequest) -> "CostEstimate":
-    """What the judge would ask and cost. Calls nothing, writes nothing."""
+    """Return what the judge would ask and cost. Calls nothing, writes nothing."""
     if request.judge is None:
         raise UserError("no judge model is set", hint="give --model, or set [analysis] judge_model")
     from terminalbench.analytics.judge.run import estimate as estimate_judge

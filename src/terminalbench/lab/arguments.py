@@ -1,4 +1,4 @@
-"""What a program may hand to the public functions: an argument of the wrong kind is an error that names it."""
+"""The arguments of the public functions: one of the wrong kind is an error that names it."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a command works on: a results folder, one batch, several of them, or the batch that runs."""
+"""The selection that a command works on: a results folder, one batch, several of them, or the batch that runs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class SelectedBatches:
 
     @property
     def import_root(self) -> Path:
-        """Where the project's own modules are: in the root of the experiment, else of the project around the batch."""
+        """The folder of the project's own modules: the root of the experiment, else of the project around the batch."""
         if self.experiment is not None:
             return self.experiment.root
         return project_root(self.batches[0].folder / "any.toml", self.root)
@@ -158,7 +158,7 @@ def _of_other_tool(name: Named | None, reading: ReadOptions) -> Target | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether a folder holds what `find_target` knows: a batch, one that lost its plan, Harbor jobs."""
+    """Return whether a folder holds what `find_target` knows: a batch, one that lost its plan, Harbor jobs."""
     inside = any(place.name == "runs" and _is_batch(place.parent) for place in (folder, *folder.parents[:2]))
     return (
         inside
@@ -266,7 +266,7 @@ def _numbers(experiment: Experiment, numbers: str | None) -> Sequence[int | None
 
 
 def _is_file(name: Path) -> bool:
-    """Whether a name is an experiment file's, which may be missing."""
+    """Return whether a name is an experiment file's, which may be missing."""
     return not is_folder(name) and (name.suffix == ".toml" or is_there(name))
 
 
@@ -306,7 +306,7 @@ def _named(name: Path, results: Path | None, *, foreign: bool) -> Batch:
 
 
 def _in_folder(folder: Path, *, foreign: bool) -> Batch:
-    """What lies in a folder: a batch of ours, also where its `runs` or a job in them is named; else Harbor's jobs."""
+    """Return the batch in a folder, also where its `runs` or a job in them is named; else a batch of Harbor's jobs."""
     for place in (folder, *folder.parents[:2]):
         if place.name == "runs" and _is_batch(place.parent):
             return Batch(place.parent)
@@ -327,7 +327,7 @@ _LOST = "is a batch that has lost its plan.json: what it was to run is not known
 
 
 def _lost_its_plan(folder: Path) -> bool:
-    """Whether a folder without a plan has what else only a batch has."""
+    """Return whether a folder without a plan has what else only a batch has."""
     return not (folder / "plan.json").exists() and (folder / "experiment.toml").is_file() and (folder / "runs").is_dir()
 
 
@@ -347,7 +347,7 @@ def _newest(folder: Path, *, foreign: bool) -> Batch:
 
 
 def no_batch_hint(root: Path) -> str | None:
-    """How to name the batches of the nights below a results folder, the newest night first; None without any."""
+    """Return how to name the batches of the nights below a results folder, the newest night first; None without any."""
     nights = {plan.parents[2] for plan in root.glob("*/batches/*/*/plan.json")}
     newest = sorted(nights, key=lambda place: place.stat().st_mtime, reverse=True)
     return f"those of a night: --results {typed(newest[0])}" if newest else None
@@ -373,7 +373,7 @@ def refuse_several(batches: Sequence[Batch], how: str) -> None:
 
 
 def of_this_project(batch: Batch) -> bool:
-    """Whether a batch lies in the project around the current folder, or was started from there."""
+    """Return whether a batch lies in the project around the current folder, or was started from there."""
     here = project_root(Path.cwd() / "any.toml", None).resolve()
     if batch.folder.is_relative_to(here):
         return True

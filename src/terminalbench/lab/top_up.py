@@ -32,7 +32,7 @@ type Extra = dict[tuple[str, TaskRef], int]
 
 @dataclass(frozen=True)
 class Choice:
-    """What one look at the batch decided: the attempts to add, or none; and why, for a person."""
+    """The decision of one look at the batch: the attempts to add, or none; and why, for a person."""
 
     reason: str
     extra: Extra = field(default_factory=dict)
@@ -67,7 +67,7 @@ def top_up(
 
 
 def _choose(view: BatchView) -> Choice:
-    """What to add to a batch, by the rule in its plan."""
+    """Return what to add to a batch, by the rule in its plan."""
     from terminalbench.analytics.allocate import TopUp, allocate
     from terminalbench.analytics.compare import compare
     from terminalbench.analytics.rows import rows_of
@@ -117,7 +117,7 @@ def _refuse_without_rule(batch: Batch, experiment: Experiment | None) -> None:
 
 
 def _closed(batch: Batch, plan: Plan, used_sec: float) -> str | None:
-    """Why no further round makes sense: the deadline, the budget, or a profile that was stopped."""
+    """Return why no further round makes sense: the deadline, the budget, or a profile that was stopped."""
     seconds = plan.settings.run_timeout_sec
     if seconds is not None and used_sec >= seconds:
         return f"the deadline (run.run_timeout_sec = {seconds:g}) has passed"

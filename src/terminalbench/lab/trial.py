@@ -41,7 +41,7 @@ class FoundTrial:
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """The folder of the trial."""
         return self.batch.folder / self.row.folder
 
     @property
@@ -61,12 +61,12 @@ class FoundTrial:
 
     @property
     def running(self) -> bool:
-        """Whether it runs now."""
+        """True when it runs now."""
         return self.row.trial is None and self.row.key in (running_now(self.batch) or {})
 
     @property
     def key(self) -> str:
-        """What findings and labels call the trial."""
+        """The key of the trial in findings and labels."""
         return f"{self.row.job}/{self.row.name}"
 
 

@@ -31,7 +31,7 @@ _LOOK_SEC = 0.2
 
 @dataclass(frozen=True)
 class RetryPatience:
-    """How often and how long to wait. The pause doubles, with jitter; a server's own Retry-After is kept to.
+    """The number and the length of waits. The pause doubles, with jitter; a server's own Retry-After is kept to.
 
     `sleep` waits; without one a pause ends when the asking is stopped.
     """
@@ -43,7 +43,7 @@ class RetryPatience:
     chance: Callable[[], float] = random.random
 
     def pause(self, failed: int, retry_after_sec: float | None) -> float:
-        """How long to wait after the `failed`th failure (from 1)."""
+        """Return how long to wait after the `failed`th failure (from 1)."""
         backoff = min(self.longest_sec, self.first_sec * 2 ** (failed - 1)) * (0.5 + self.chance() / 2)
         return max(backoff, retry_after_sec or 0.0)
 
@@ -103,7 +103,7 @@ def _both(one: Usage, other: Usage) -> Usage:
 
 
 def status_fault(status: int) -> ModelFault:
-    """What an HTTP status says about a call."""
+    """Return what an HTTP status says about a call."""
     known = {
         401: ModelFault.AUTH,
         403: ModelFault.AUTH,

@@ -1,4 +1,4 @@
-"""Whether a model answers, how fast, and whether it calls tools: two or three short questions.
+"""The check of a model by two or three short questions: does it answer, how fast, does it call tools.
 
 What one model can do is never taken from another: a tool call counts when it was made.
 """
@@ -47,7 +47,7 @@ _FAULTS = {
 
 
 class ToolCalling(StrEnum):
-    """How a model calls tools."""
+    """The ways in which a model calls tools."""
 
     SHOWN = "shown"
     DECLARED = "declared, not shown"
@@ -57,7 +57,7 @@ class ToolCalling(StrEnum):
 
 
 class ModelReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What was found. `problem` is why it cannot be used; what is None is not known.
+    """The findings about a model. `problem` is why it cannot be used; what is None is not known.
 
     `ready_sec` is until it could be asked: a file is loaded then. `latency_sec` is that of one short answer.
     """
@@ -134,7 +134,7 @@ def _tools(model: ChatModel) -> ToolCalling | None:
 
 
 def ollama_tools(model: OllamaModel) -> ToolCalling:
-    """How a model of an Ollama server calls tools: as it has just shown, as the server says, or in words."""
+    """Return how a model of an Ollama server calls tools: as it has just shown, as the server says, or in words."""
     if not model.server.find(model.model).tools:
         return ToolCalling.IN_WORDS
     body = {

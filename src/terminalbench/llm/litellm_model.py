@@ -144,14 +144,14 @@ class LiteLLMModel(ChatModel):
 
     @property
     def speaks_openai(self) -> bool:
-        """Whether its server has OpenAI's protocol."""
+        """True when its server has OpenAI's protocol."""
         with suppress(Exception):  # LiteLLM raises a bare Exception for a provider it does not know
             return load().get_llm_provider(self.name)[1] in _COMPATIBLE
         return False
 
     @property
     def takes_tools(self) -> bool:
-        """Whether LiteLLM's list says that it calls tools."""
+        """True when LiteLLM's list says that it calls tools."""
         return bool(self._info().get("supports_function_calling"))
 
     def complete(self, messages: Sequence[Message], form: Mapping[str, Any]) -> Any:
@@ -290,7 +290,7 @@ def _failure(litellm: Any, error: Exception) -> ModelError:
 
 
 def _said(error: Exception) -> str:
-    """What went wrong, by the error's name and in the provider's words: LiteLLM says the name up to three times."""
+    """Return the error's name and the provider's words: LiteLLM repeats the name up to three times."""
     text = str(error)
     while (found := _NAMED.match(text)) is not None:
         text = text[found.end() :]

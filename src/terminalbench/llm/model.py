@@ -42,7 +42,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a model answered. `parsed` is the answer after its check; `usage.cost_usd` is None when nobody knows it.
+    """The answer of a model. `parsed` is the answer after its check; `usage.cost_usd` is None when nobody knows it.
 
     `rejected` are answers that did not fit, before this one; `own_temperature`: the server takes none and used its own.
     """
@@ -59,7 +59,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ModelFault(StrEnum):
-    """Why a model did not answer."""
+    """The reasons why a model does not answer."""
 
     AUTH = "auth"
     NOT_FOUND = "not_found"
@@ -121,7 +121,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class Options:
-    """How a model is asked. A model that cannot be asked so refuses it; nothing is left out silently.
+    """The settings of a question. A model that cannot be asked so refuses it; nothing is left out silently.
 
     `base_url` is where its server is, when it is not where the environment says. Without a `seed` none is sent; Ollama,
     whose answers would differ at each call, gets 0. `output_tokens` is the longest answer, for a model whose window is
@@ -160,15 +160,15 @@ class ChatModel(ABC):
         """Give up the calls that are under way, where that can be done. Takes less than a second."""
 
     def price(self) -> TokenPrice | None:
-        """What it charges; None when that is not known."""
+        """Return what it charges; None when that is not known."""
         return None
 
     def context_tokens(self) -> int | None:
-        """How much it can read; None when that is not known."""
+        """Return how much it can read; None when that is not known."""
         return None
 
     def count(self, messages: Sequence[Message]) -> "TokenCount":
-        """How many tokens the messages are."""
+        """Return how many tokens the messages are."""
         return TokenCount(sum(count_text(m.content) + 4 for m in messages), exact=False)
 
 
@@ -252,7 +252,7 @@ def _inline(node: Any, definitions: Mapping[str, Any]) -> Any:
 
 
 def count_text(text: str) -> int:
-    """How many tokens `text` is in a common vocabulary (cl100k); a model's own count differs by some tenths."""
+    """Return how many tokens `text` is in a common vocabulary (cl100k); a model's own count differs by some tenths."""
     encode = _encoding().encode_ordinary
     # In pieces: one endless word would take the tokenizer quadratic time.
     return sum(len(encode(text[at : at + _PIECE])) for at in range(0, len(text), _PIECE))

@@ -63,7 +63,7 @@ class ServedModel:
 
     @property
     def tools(self) -> bool:
-        """Whether it calls tools by the server's own word."""
+        """True when it calls tools by the server's own word."""
         return "tools" in self.capabilities
 
 
@@ -182,7 +182,7 @@ class OllamaServer:
         return None
 
     def show(self, name: str) -> dict[str, Any]:
-        """What the server tells of a model."""
+        """Return what the server tells of a model."""
         return self._decoded(self._open("/api/show", {"model": name}, _LOOK_SEC, name), name)
 
     def ask(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -307,5 +307,5 @@ def _text(table: Mapping[str, Any], name: str) -> str | None:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """What servers are verified with, read once: an opener without it reads all certificates for every request."""
+    """Return the certificates of servers, read once: an opener without them reads all for every request."""
     return ssl.create_default_context()

@@ -20,7 +20,7 @@ from terminalbench.records.trial import Usage
 
 
 def request_digest(messages: Sequence[Message], schema: Schema | None, options: Options = Options()) -> str:  # noqa: B008
-    """What a question is known by: its messages, the form of its answer and how it is asked, not the model."""
+    """Return what a question is known by: its messages, the form of its answer and how it is asked, not the model."""
     told = {name: value for name, value in asdict(options).items() if name != "output_tokens" or value is not None}
     asked = [] if options == Options() else [told]  # answers that were recorded before there were any
     known = [messages, schema.json if schema else None, *asked]

@@ -6,7 +6,7 @@ import msgspec
 
 
 class EpisodeStatus(StrEnum):
-    """How much of an iteration was measured. It says nothing of the score: that is the pass rate."""
+    """The measured part of an iteration. It says nothing of the score: that is the pass rate."""
 
     SUCCESS = "success"
     """Every planned trial has a verdict."""
@@ -33,7 +33,7 @@ class EpisodeSummary(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def measured(self) -> int:
-        """How many have a verdict."""
+        """The number of trials with a verdict."""
         return self.passed + self.failed
 
     @property
@@ -45,7 +45,7 @@ class EpisodeSummary(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EpisodeCost(msgspec.Struct, frozen=True, rename="camel"):
-    """What an iteration cost: the sum of what is known (None: nothing is), and how many trials did not say."""
+    """The cost of an iteration: the sum of what is known (None: nothing is), and how many trials did not say."""
 
     usd: float | None = None
     unknown_trials: int = 0

@@ -12,7 +12,7 @@ from terminalbench.records.values import stamp
 
 
 class EventKind(StrEnum):
-    """What an event tells. A file of another version may hold further kinds: they are shown as they are."""
+    """The kinds of events. A file of another version may hold further kinds: they are shown as they are."""
 
     JOB_STARTED = "job_started"
     JOB_ENDED = "job_ended"
@@ -31,7 +31,7 @@ class EventKind(StrEnum):
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where in its workflow a running trial is: step, attempt of the cycle, cycle of the step, both from 1.
+    """The place of a running trial in its workflow: step, attempt of the cycle, cycle of the step, both from 1.
 
     `retries` are the attempts so far that were not the first of their step in a cycle.
     """
@@ -54,7 +54,7 @@ HUNG_JOB = "hung"
 
 
 class WaitKind(StrEnum):
-    """What a trial that does not start yet waits for."""
+    """The causes for which a trial that has not started waits."""
 
     RATE_LIMIT = "rate_limit"
     RETRY = "retry"
@@ -104,7 +104,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def job_died(self) -> bool:
-        """Whether the job's Harbor process died. Before there was a kind for it, that was a note with a code."""
+        """True when the job's Harbor process died. Before there was a kind for it, that was a note with a code."""
         return self.kind == EventKind.JOB_DIED or (self.kind == EventKind.NOTE and "code" in self.detail)
 
     @property

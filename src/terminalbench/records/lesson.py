@@ -1,4 +1,4 @@
-"""What a memory holds, with the trials that support it."""
+"""The lessons of a memory, with the trials that support each."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from terminalbench.records.trial import TaskRef
 
 
 class LessonState(StrEnum):
-    """Where a lesson stands: only an active one is ever shown to an agent."""
+    """The status of a lesson: only an active one is ever shown to an agent."""
 
     CANDIDATE = "candidate"
     """Written, and not checked yet against the tasks that it comes from."""
@@ -31,7 +31,7 @@ class LessonScope(StrEnum):
 
 
 class LessonKind(StrEnum):
-    """What a lesson is about."""
+    """The subject of a lesson."""
 
     STRATEGY = "strategy"
     PITFALL = "pitfall"
@@ -41,7 +41,7 @@ class LessonKind(StrEnum):
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What supports a lesson: a trial (`<slug>/<n>/<job>/<name>`), steps of its trajectory, and its words there."""
+    """The evidence for a lesson: a trial (`<slug>/<n>/<job>/<name>`), steps of its trajectory, and its words there."""
 
     trial: str
     steps: list[int] = []
@@ -102,7 +102,7 @@ class Lesson(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What an agent is told."""
+        """The text that an agent is shown."""
         parts = (("Do", self.do), ("Avoid", self.avoid))
         return "\n".join(f"{word}: {said}" for word, said in parts if said)
 

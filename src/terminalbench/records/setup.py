@@ -1,4 +1,4 @@
-"""What a trial in the local sandbox started from: its image, and the set-up of its agent."""
+"""The start of a trial in the local sandbox: its image, and the set-up of its agent."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ ON_HOST = "host"
 
 
 class SetupNote(msgspec.Struct, frozen=True):
-    """Which set-up a trial started from, when that was made, and whether by this trial."""
+    """The set-up that a trial started from, when it was made, and whether by this trial."""
 
     layer: str
     made_at: str

@@ -27,7 +27,7 @@ class TaskRef(msgspec.Struct, frozen=True, omit_defaults=True, eq=False):
 
 
 class Outcome(StrEnum):
-    """How a trial ended. Computed once, in `terminalbench.harbor.read.results`."""
+    """The outcome of a trial. Computed once, in `terminalbench.harbor.read.results`."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -38,12 +38,12 @@ class Outcome(StrEnum):
 
     @property
     def measured(self) -> bool:
-        """Whether the verifier's word counts: only these are in a pass rate."""
+        """True when the verifier's word counts: only these are in a pass rate."""
         return self in (Outcome.PASSED, Outcome.FAILED)
 
 
 class AgentStatus(StrEnum):
-    """What became of the agent itself, whatever the verifier said afterwards."""
+    """The end of the agent itself, whatever the verifier said afterwards."""
 
     NOT_STARTED = "not_started"
     COMPLETED = "completed"
@@ -72,7 +72,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def known(self) -> bool:
-        """Whether any number is known."""
+        """True when any number is known."""
         counts = (self.input_tokens, self.cache_read_tokens, self.cache_write_tokens, self.output_tokens)
         counts = (*counts, self.all_tokens)
         return self.cost_usd is not None or any(count is not None for count in counts)
@@ -125,7 +125,7 @@ NO_ANSWER = "none"
 
 
 class ProviderWait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an agent waited for its model provider, by its client's own account.
+    """The waits of an agent for its model provider, by its client's own account.
 
     `refused` are the answers that were refusals, by HTTP status or `NO_ANSWER`; `backoff_sec` is what the client paused
     before its `retries`. `at_end` is how many refusals in a row, without an answer after them, were the last that the
@@ -153,7 +153,7 @@ class Exposure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LessonsDelivery(msgspec.Struct, frozen=True):
-    """What a trial was shown of a memory, written on the host by the agent that wraps its agent.
+    """The lessons that a trial was shown, written on the host by the agent that wraps its agent.
 
     `mode` is `masked` or `recall`, `snapshot` the digest of the lessons that its profile had for all tasks.
     """
@@ -164,7 +164,7 @@ class LessonsDelivery(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whether the treatment reached the agent: what was configured, what was seen to work, what the agent had.
+    """Evidence that the treatment reached the agent: what was configured, what was seen to work, what the agent had.
 
     From `told_by` on it is the agent's own account of its session (`told_by` says which), written inside the sandbox:
     shown and compared, never a reason for an outcome. `tools` are the built-in ones, those of MCP servers are in
@@ -211,7 +211,7 @@ class Contact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Egress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What went out of a trial's sandbox: the hosts, most contacted first; `left_out` of them are not named.
+    """The traffic that left a trial's sandbox: the hosts, most contacted first; `left_out` of them are not named.
 
     `host_network`: commands used the network of the machine itself, `pasta`: one that pasta made. Of what went out by
     these nothing is seen. `upstreams` are the hosts of what the task says it was made from; None: it was not asked.
@@ -229,7 +229,7 @@ class Egress(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def seen(self) -> bool:
-        """Whether the numbers and the hosts are all there was."""
+        """True when the numbers and the hosts are complete."""
         return not self.host_network and not self.pasta
 
 
@@ -278,7 +278,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def measured(self) -> bool:
-        """Whether the verifier's word counts: only these trials are in a pass rate."""
+        """True when the verifier's word counts: only these trials are in a pass rate."""
         return self.outcome.measured
 
     @property
@@ -288,7 +288,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an analyzer says about one trial: a truth, a number or a label, and where it saw it.
+    """The statement of an analyzer about one trial: a truth, a number or a label, and where it saw it.
 
     `trial` is `<job>/<name>` within the batch. A `value` of None means the analyzer could not tell; `reason` says why.
     `steps` are step ids of the trajectory.

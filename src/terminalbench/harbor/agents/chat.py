@@ -73,7 +73,7 @@ class TrialChat:
             raise
 
     def context_tokens(self) -> int | None:
-        """How much it can read; None when that is not known."""
+        """Return how much it can read; None when that is not known."""
         return self._window if self._window is not None else self._model(0.0).context_tokens()
 
     def _model(self, temperature: float) -> ChatModel:

@@ -221,7 +221,7 @@ class ClaudeCodeAgent(ClaudeCode):
         context.metadata = {**(context.metadata or {}), "delivery": delivery}
 
     def delivery(self) -> dict[str, Any]:
-        """What this agent was given: versions and digests, no contents."""
+        """Return what this agent was given: versions and digests, no contents."""
         prompt, hooks = self.options.append_system_prompt, self.options.hooks
         return {
             "agent": self.name(),

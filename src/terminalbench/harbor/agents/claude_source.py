@@ -63,7 +63,7 @@ class McpSetupError(RuntimeError):
 
 
 class McpSource(BaseModel):
-    """Where the servers' source comes from: `git` with `ref`, one `path` for all, or `paths` by server."""
+    """The origin of the servers' source: `git` with `ref`, one `path` for all, or `paths` by server."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""What a command printed, as steps and tokens. Pure: bytes in, plain values out. Nothing in it is trusted.
+"""The output of a command as steps and tokens. Pure: bytes in, plain values out. Nothing in it is trusted.
 
 text                 all of it is one step
 lines                each line is one
@@ -36,7 +36,7 @@ class CommandUsage:
 
 @dataclass(frozen=True)
 class CommandOutput:
-    """What was understood of an output: its format, steps as Harbor's `Step` takes them, and usage.
+    """The readable part of an output: its format, steps as Harbor's `Step` takes them, and usage.
 
     `document` is a whole trajectory, where the command prints one.
     """
@@ -117,7 +117,7 @@ def _of_document(document: Mapping[str, Any]) -> CommandUsage:
 
 
 def _told(record: Mapping[str, Any], paths: Mapping[str, str] | None) -> CommandUsage:
-    """What a record says at paths like `result.usage.input_tokens`."""
+    """Return what a record says at paths like `result.usage.input_tokens`."""
     if not paths:
         return CommandUsage()
     count = {name: _count(_at(record, paths[name])) for name in USAGE_KEYS if name in paths and name != "cost"}

@@ -35,7 +35,7 @@ _TIGHTER = 0.75
 
 
 class DialogueEnding(StrEnum):
-    """Why a conversation is over."""
+    """The reasons for which a conversation ends."""
 
     FINISHED = "finished"
     STALLED = "stalled"
@@ -65,7 +65,7 @@ class Tool:
         }
 
     def problem(self, arguments: Mapping[str, Any]) -> str | None:
-        """What is wrong with arguments, as the model is told it."""
+        """Return what is wrong with arguments, as the model is told it."""
         for name in arguments:
             if name not in self.parameters:
                 return f'{self.name} has no parameter "{name}"; it has {", ".join(self.parameters)}'
@@ -89,7 +89,7 @@ class DialogueCall:
 
 @dataclass(frozen=True)
 class DialogueLimits:
-    """Where a conversation ends. `window_tokens` is what may be sent; None is no limit."""
+    """The limits of a conversation. `window_tokens` is what may be sent; None is no limit."""
 
     window_tokens: int
     turns: int
@@ -119,7 +119,7 @@ class Dialogue:
     _recent: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
     def request(self, elapsed_sec: float = 0.0) -> list[Message] | None:
-        """What to send next; None when it is over, and `ending` says why."""
+        """Return what to send next; None when it is over, and `ending` says why."""
         if self.ending is None:
             self.ending = self._over(elapsed_sec)
         if self.ending is not None:

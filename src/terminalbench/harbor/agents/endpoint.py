@@ -22,7 +22,7 @@ class EndpointRequest(msgspec.Struct, frozen=True):
 
 
 class EndpointReport(msgspec.Struct, frozen=True):
-    """Whether it answered, how fast, and what it said when it did not."""
+    """The answer of an endpoint: its time, or its error."""
 
     answered: bool
     seconds: float

@@ -1,4 +1,4 @@
-"""What an agent needs before its first trial, as far as it can be told: a key for its model, and its program.
+"""The needs of an agent before its first trial, as far as they are known: a key for its model, and its program.
 
 In the local sandbox an agent's program is either found there by its set-up (the host's, the image's, a mounted one), or
 fetched. Most of Harbor's agents look for none, and fetch it in any case: without the host that they fetch it from every
@@ -42,7 +42,7 @@ CLOUD_LOGINS = (
 def missing_key(
     agent: Any, logins: Sequence[str], model: str | None, options: Mapping[str, Any], env: Mapping[str, str]
 ) -> str | None:
-    """What an agent class is missing. None: it has a key or one of `logins`, needs none, or it cannot be told."""
+    """Return what an agent class lacks; None: it has a key or one of `logins`, needs none, or that is not known."""
     from harbor.agents.model_connection import _PROVIDER_ALIASES, PROVIDERS
 
     spec = agent.MODEL_CONNECTION
@@ -72,7 +72,7 @@ def not_installable(
     tasks: Sequence[Mapping[str, Any]] = (),
     given: Collection[str] = (),
 ) -> str | None:
-    """Why the agent cannot be set up in this environment, or None when it can or cannot be told.
+    """Return why the agent cannot be set up in this environment, or None when it can or cannot be told.
 
     `tasks` are those of its job: what its set-up looks for may be in their images. `given` are the names of the
     variables and options (`option:name`) that its profile sets.
@@ -116,7 +116,7 @@ def _barred(hosts: set[str], environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _advice(agent: AgentInfo, need: SetupNeed) -> str:
-    """What to do about a host that the set-up of an agent does not reach."""
+    """Return what to do about a host that the set-up of an agent does not reach."""
     wanted = [
         thing.replace(">=", " of at least ") for thing in need["unless"] if thing[0].isalpha() and ":" not in thing
     ]
@@ -134,7 +134,7 @@ def _advice(agent: AgentInfo, need: SetupNeed) -> str:
 
 @dataclass(frozen=True)
 class _JobSurroundings:
-    """What the sandboxes of a job have, as far as it is known before they start."""
+    """The content of the sandboxes of a job, as far as it is known before they start."""
 
     environment: Mapping[str, Any]
     arguments: Sequence[str]
@@ -142,7 +142,7 @@ class _JobSurroundings:
     given: Collection[str]
 
     def is_given(self, thing: str) -> bool:
-        """Whether the profile sets or mounts it: nothing else has to be looked at then."""
+        """Return whether the profile sets or mounts it: nothing else has to be looked at then."""
         if thing.startswith(("$", "option:")):
             return thing.removeprefix("$") in self.given
         name = thing.partition(">=")[0]
@@ -159,7 +159,7 @@ class _JobSurroundings:
                     yield entry.split(":")[1]
 
     def may_hold(self, thing: str) -> bool:
-        """Whether a task's image has it, or might; without tasks, whether this machine has it."""
+        """Return whether a task's image has it, or might; without tasks, whether this machine has it."""
         if thing.startswith(("$", "option:")):
             return False
         if not self.tasks:
@@ -167,7 +167,7 @@ class _JobSurroundings:
         return any("path" not in task or self._image_may_hold(Path(task["path"]), thing) for task in self.tasks)
 
     def _image_may_hold(self, task: Path, thing: str) -> bool:
-        """Whether the image of a task has it, or might: by a line of its Dockerfile, or as a service's."""
+        """Return whether the image of a task has it, or might: by a line of its Dockerfile, or as a service's."""
         from terminalbench.sandbox.compose.project import COMPOSE
         from terminalbench.sandbox.errors import Refused
         from terminalbench.sandbox.image.build import define
@@ -199,7 +199,7 @@ def _parsed(argument: str) -> Any:
 
 
 def _on_host(thing: str) -> bool:
-    """Whether the host's own system has it, as sandboxes on it do."""
+    """Return whether the host's own system has it, as sandboxes on it do."""
     name, _, least = thing.partition(">=")
     found = shutil.which(name, path=SYSTEM_PATH) if not name.startswith("/") else None
     if found is None or not least:

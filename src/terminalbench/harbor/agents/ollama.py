@@ -143,7 +143,7 @@ class OllamaAgent(BaseAgent):
             )
 
     async def _name(self, model: str) -> str:
-        """What the server calls the model. One that is a file is served by us, for as long as it is used."""
+        """Return what the server calls the model. One that is a file is served by us, for as long as it is used."""
         if not is_local(model):
             return model
         spec = parse_local(model)
@@ -237,7 +237,7 @@ class OllamaAgent(BaseAgent):
         return ((self.options.seed or 0) + int(self.extra_env.get(ATTEMPT, "1")) - 1) % 2**31
 
     async def _patiently[T](self, work: Callable[[], T]) -> T:
-        """What the server answers, asked again while its failure may pass. Raises ModelError."""
+        """Return what the server answers, asked again while its failure may pass. Raises ModelError."""
         watch, failed = current_watch(), 0
         while True:
             if watch is not None:
@@ -355,7 +355,7 @@ class ShellTools:
         self._half = output_chars // 2
 
     async def perform(self, call: DialogueCall) -> str:
-        """What a call gives."""
+        """Return what a call gives."""
         if call.problem is not None:
             return f"Error: {call.problem}. Nothing was run."
         if call.name == "bash":

@@ -33,7 +33,7 @@ _PLACE = "/tmp/tbench-patch.diff"  # noqa: S108  inside the sandbox, where nothi
 
 
 class PatchState(StrEnum):
-    """What became of a patch."""
+    """The fate of a patch."""
 
     APPLIED = "applied"
     MISSING = "missing"
@@ -114,7 +114,7 @@ class PatchAgent(BaseAgent):
         }
 
     async def _apply(self, patch: bytes, environment: BaseEnvironment) -> str:
-        """What git said when it did not take the patch, which it takes as a whole or not at all; else nothing."""
+        """Return git's message when it did not take the patch, which it takes as a whole or not at all; else ""."""
         await self._upload(patch, environment, _PLACE)
         workdir = workdir_of(environment)
         place = f"cd {shlex.quote(workdir)} && " if workdir else ""
@@ -134,7 +134,7 @@ class PatchAgent(BaseAgent):
 
 
 def task_names(environment: BaseEnvironment) -> list[str]:
-    """What the task of an environment may be called in a file: its folder is named after its instance id."""
+    """Return what the task of an environment may be called in a file: its folder is named after its instance id."""
     folder = environment.environment_dir.parent
     task = read_task(folder)
     inner = task.get("task")

@@ -161,7 +161,7 @@ class SimulatedAgent(BaseAgent):
         return self._books[job_dir]
 
     def _ran_before(self, job_dir: Path, cell: str, attempt: int) -> int:
-        """How often earlier waves have finished this attempt: it is run again because it broke, and has new luck."""
+        """Return how often earlier waves finished this attempt: it is run again because it broke, and has new luck."""
         others = (folder for folder in job_dir.parent.iterdir() if folder != job_dir)
         waves = [folder for folder in others if first_wave(folder.name) == first_wave(job_dir.name)]
         return sum(self._book(folder).finished(cell, attempt) for folder in waves)

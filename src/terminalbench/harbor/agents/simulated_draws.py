@@ -1,4 +1,4 @@
-"""What a simulated agent draws for an attempt: from its seed, the task and how often it was tried, and nothing else."""
+"""The draws of a simulated agent for an attempt: by its seed, the task and the number of earlier tries alone."""
 
 import hashlib
 import math
@@ -61,7 +61,7 @@ class SimulatedOptions(AgentOptions):
 
 
 class Identity(NamedTuple):
-    """What the luck of one run depends on, besides the seed."""
+    """All on which the luck of one run depends, besides the seed."""
 
     model: str
     task: str
@@ -70,7 +70,7 @@ class Identity(NamedTuple):
 
 
 class Luck(NamedTuple):
-    """What will happen in one run. `crash_step` is the step before which the agent crashes, if it does."""
+    """The course of one run. `crash_step` is the step before which the agent crashes, if it does."""
 
     solves: bool
     crash_step: int | None
@@ -125,7 +125,7 @@ def draw(options: SimulatedOptions, identity: Identity, chance: float) -> Luck:
 
 
 class AttemptClaim(NamedTuple):
-    """Which attempt at its task a trial is, from 1, and how often Harbor has tried this trial before."""
+    """The number of a trial's attempt at its task, from 1, and of the tries that Harbor has made of it before."""
 
     attempt: int
     retry: int
@@ -155,7 +155,7 @@ class AttemptBook:
         return trials[trial]
 
     def finished(self, cell: str, attempt: int) -> int:
-        """How many trials of a cell had this number when the book was opened."""
+        """Return how many trials of a cell had this number when the book was opened."""
         return sum(claim.attempt == attempt for claim in self._trials.get(cell, {}).values())
 
 

@@ -34,7 +34,7 @@ _SHOWN_ID = 12
 
 
 class TraceRecorder(TraceFolder):
-    """Where a run tells what happens. `tell` hears where it is."""
+    """The trace of a run, and `tell`, which hears where the run is."""
 
     def __init__(self, trial: Path, agent: Agent, instruction: str, tell: Callable[[Progress], None] | None) -> None:
         super().__init__(trial)

@@ -137,7 +137,7 @@ class TrialWorkspace:
         return CommandRun(None if stopped else done.return_code, done.stdout or "", done.stderr or "")
 
     async def diff(self, files: Changes) -> str:
-        """What git says has changed when `files` are written over the base. Where that is no text: a binary patch."""
+        """Return git's diff when `files` are written over the base; where that is no text, a binary patch."""
         given = scripts.attempt(files, self._base)
         try:
             return (await self._made(scripts.diff(self.tree), given)).decode()
@@ -164,7 +164,7 @@ class TrialWorkspace:
         await self._environment.upload_file(file, self.tree.given)
 
     async def _made(self, script: str, given: bytes | None = None) -> bytes:
-        """What a script leaves in `made`."""
+        """Return what a script leaves in `made`."""
         await self._script(script, given)
         file = Path(self._folder.name) / "made"
         await self._environment.download_file(self.tree.made, file)

@@ -1,1 +1,1 @@
-"""What holds trials back or ends them: budget, deadline, rate limits, orders, hangs."""
+"""Everything that holds trials back or ends them: budget, deadline, rate limits, orders, hangs."""

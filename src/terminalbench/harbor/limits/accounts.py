@@ -1,4 +1,4 @@
-"""What each profile has spent and holds of a budget, and the share of the budget that is its own. Pure."""
+"""Accounts of a budget: what each profile has spent and holds, and its own share. Pure."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -18,7 +18,7 @@ DECLARED = "declared"
 
 
 class TrialRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a trial may not start: never, or not before what it `waits_for`."""
+    """The reason why a trial may not start: for good, or until what it `waits_for` happens."""
 
     reason: str
     kind: ExclusionKind
@@ -26,12 +26,12 @@ class TrialRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def final(self) -> bool:
-        """Whether waiting would not help."""
+        """True when waiting would not help."""
         return self.waits_for is None
 
 
 class KnownCost(msgspec.Struct, frozen=True):
-    """What tries cost whose cost is known. `trials` are those among them that say what a trial costs.
+    """The cost of the tries whose cost is known. `trials` are those among them that say what a trial costs.
 
     One that broke before it cost anything says nothing.
     """
@@ -45,7 +45,7 @@ class KnownCost(msgspec.Struct, frozen=True):
 
 
 class LikelyCost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a trial of a profile probably costs before one of the batch has said so, and who says it."""
+    """The probable cost of a trial before one of the batch has told its own, and the source of that estimate."""
 
     usd: float
     of: str = DECLARED
@@ -56,7 +56,7 @@ class LikelyCost(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Turn(StrEnum):
-    """Whether trials of a profile ask for money now."""
+    """The state of a profile's demand: whether its trials ask for money now."""
 
     LATER = "later"
     """Other profiles of its batch run first."""
@@ -82,23 +82,23 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def price_usd(self) -> float | None:
-        """What one more trial probably costs: the mean of its own; else what is likely; None while nothing says so."""
+        """The probable cost of one more trial: the mean of its own; else what is likely; None while nothing says so."""
         if self.known.trials:
             return self.known.usd / self.known.trials
         return self.likely.usd if self.likely is not None else None
 
     def spent_usd(self, guess_usd: float) -> float:
-        """What its ended tries cost, as far as it is known, and probably cost otherwise."""
+        """Return what its ended tries cost, as far as it is known, and probably cost otherwise."""
         price = self.price_usd
         return self.known.usd + self.unknown * (guess_usd if price is None else price)
 
     def committed_usd(self, guess_usd: float) -> float:
-        """What is spent, and what running trials hold."""
+        """Return what is spent, and what running trials hold."""
         return self.spent_usd(guess_usd) + sum(self.running.values())
 
     @property
     def active(self) -> bool:
-        """Whether it wants to start more."""
+        """True when the profile wants to start more trials."""
         return self.turn is not Turn.OVER and self.closed is None and self.to_start > 0
 
     def need_usd(self, guess_usd: float) -> float:
@@ -109,7 +109,7 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
         return inf if price is None else committed + self.to_start * price
 
     def fits(self, room_usd: float) -> bool:
-        """Whether one more trial fits into `room_usd`; one of unknown cost fits into anything."""
+        """Return whether one more trial fits into `room_usd`; one of unknown cost fits into anything."""
         price = self.price_usd
         return room_usd > SMALL_USD if price is None else price <= room_usd + SMALL_USD
 
@@ -144,7 +144,7 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def spent_words(known_usd: float, unknown: int, taken_usd: float | None = None) -> str:
-    """What was really spent; what tries of unknown cost are taken to cost is named as such."""
+    """Return what was really spent; what tries of unknown cost are taken to cost is named as such."""
     taken = f", taken as {dollars(taken_usd)}" if taken_usd is not None else ""
     guessed = f" and {plural(unknown, 'try', 'tries')} of unknown cost{taken}" if unknown else ""
     return f"{dollars(known_usd)} spent{guessed}"

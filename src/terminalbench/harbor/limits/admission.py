@@ -1,4 +1,4 @@
-"""Whether a trial may start now, and if not, what it waits for: by the batch's gate and by what the run was told."""
+"""Admission of trials, by the gate and the orders to the run: one starts now, or there is something it waits for."""
 
 import threading
 import time
@@ -25,25 +25,25 @@ _SETTLE_SEC = (0.1, 0.5, 2.0, None)
 
 @dataclass(frozen=True)
 class Wait:
-    """Why a trial does not start yet, and until when, by the gate's clock; None: until somebody says so."""
+    """The reason why a trial does not start yet, and until when by the gate's clock; None: until a person says so."""
 
     cause: WaitKind
     reason: str
     until: float | None = None
 
     def detail(self, now: float) -> dict[str, Any]:
-        """What the event `trial_waiting` says besides the reason."""
+        """Return what the event `trial_waiting` says besides the reason."""
         if self.until is None:
             return {"cause": self.cause}
         return {"cause": self.cause, "until": stamp(datetime.now(UTC) + timedelta(seconds=self.until - now))}
 
     def left_sec(self, now: float) -> float:
-        """How long to sleep before looking again."""
+        """Return how long to sleep before looking again."""
         return POLL_SEC if self.until is None else max(0.01, min(POLL_SEC, self.until - now))
 
 
 class AdmissionPort(Protocol):
-    """What lets the trials of one Harbor process in: `Admission`, or where its files are elsewhere, who asks it."""
+    """The port that lets in the trials of a Harbor process: `Admission`, or a client of one on another machine."""
 
     def now(self) -> float: ...
     def ask(self, trial: str, lane: str) -> Wait | TrialRefusal | None: ...
@@ -176,7 +176,7 @@ class Admission:
             self._inside.discard(trial)
 
     def told(self) -> Control:
-        """What the run was told."""
+        """Return what the run was told."""
         return self.control.read() if self.control is not None else Control()
 
     def failed(self, trial: str) -> None:
@@ -200,7 +200,7 @@ class Admission:
 
 
 def told_to_wait(control: Control, profile: str, running: int) -> Wait | None:
-    """What a trial waits for because somebody said so, while `running` others of its profile run. Pure."""
+    """Return what a trial waits for because somebody said so, while `running` others of its profile run. Pure."""
     reason = control.why_paused(profile)
     if reason is not None:
         return Wait(WaitKind.PAUSED, f"paused: {reason}")
@@ -211,7 +211,7 @@ def told_to_wait(control: Control, profile: str, running: int) -> Wait | None:
 
 
 def waiting(state: GateState, trial: str, lane: str, retry_at: float, now: float) -> Wait | None:
-    """What an open gate makes a trial wait for: the rate limit of its lane, or the pause before a further try. Pure."""
+    """Return the wait at an open gate: for the rate limit of the lane, or the pause before a further try. Pure."""
     let_in_at = state.let_in_at(trial, lane)
     if let_in_at > now and let_in_at >= retry_at:
         return Wait(WaitKind.RATE_LIMIT, f"rate limit of {lane}", let_in_at)

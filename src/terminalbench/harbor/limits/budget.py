@@ -1,4 +1,4 @@
-"""Whether one more trial may start, by money and time: pure decisions over the state of a gate.
+"""Decisions by money and time on whether one more trial may start. Pure: over the state of a gate.
 
 Each profile has its share of the budget until the others are through or need less. docs/design/running.md says why.
 """
@@ -61,7 +61,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
 
     @property
     def known_usd(self) -> float:
-        """What was really spent, as far as it is known."""
+        """The sum of the costs that are known."""
         return sum(account.known.usd for account in self.accounts.values())
 
     @property
@@ -71,7 +71,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
 
     @property
     def spent_usd(self) -> float:
-        """What counts as spent: the known costs, and the probable ones of tries that told none."""
+        """The sum that counts as spent: the known costs, and the probable ones of tries that told none."""
         return sum(account.spent_usd(self.guess_usd) for account in self.accounts.values())
 
     @property
@@ -93,11 +93,11 @@ class GateState(msgspec.Struct, omit_defaults=True):
 
     @property
     def spent_said(self) -> str:
-        """What was spent, in words."""
+        """The amount spent, in words."""
         return spent_words(self.known_usd, self.unknown, self.spent_usd - self.known_usd)
 
     def refusal(self, profile: str, now: float) -> TrialRefusal | None:
-        """Why a trial of this profile may not start, for now or for good; None when it may."""
+        """Return why a trial of this profile may not start, for now or for good; None when it may."""
         if self.deadline is not None and now >= self.deadline:
             whose = f"of the shared gate {self.shared}" if self.shared else "(run.run_timeout_sec)"
             return TrialRefusal(f"the deadline {whose} has passed", ExclusionKind.DEADLINE)
@@ -106,12 +106,12 @@ class GateState(msgspec.Struct, omit_defaults=True):
         return _BudgetQuestion(self, profile, self.budget_usd).refusal()
 
     def why_closed(self, profile: str, now: float) -> TrialRefusal | None:
-        """Why no trial of this profile starts any more, or None while one may, now or when others have ended."""
+        """Return why no trial of this profile starts any more, or None while one may, now or when others have ended."""
         refusal = self.refusal(profile, now)
         return refusal if refusal is not None and refusal.final else None
 
     def why_shut(self, now: float) -> TrialRefusal | None:
-        """Why nothing starts any more, whatever the profile: the deadline, or a budget that is spent."""
+        """Return why nothing starts any more, whatever the profile: the deadline, or a budget that is spent."""
         if self.deadline is not None and now >= self.deadline:
             return self.refusal("", now)
         spent = self.budget_usd is not None and self.spent_usd >= self.budget_usd - SMALL_USD
@@ -120,7 +120,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
         )
 
     def hold_usd(self, profile: str) -> float:
-        """What a trial that starts now holds until it ends: its probable cost; of an unknown one no more than fits."""
+        """Return what a trial that starts now holds until it ends: its probable cost, if unknown no more than fits."""
         if profile in self.free:
             return 0.0
         price = self.account(profile).price_usd
@@ -131,7 +131,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
         return min(self.guess_usd, _BudgetQuestion(self, profile, self.budget_usd).room_usd)
 
     def affords(self, profile: str) -> int | None:
-        """How many more trials of a profile its share has room for; None: no limit, or its cost is not known."""
+        """Return how many more trials of a profile its share has room for; None: no limit, or its cost is not known."""
         price = self.account(profile).price_usd
         if self.budget_usd is None or profile in self.free or not price:
             return None
@@ -139,13 +139,13 @@ class GateState(msgspec.Struct, omit_defaults=True):
         return int(max(0.0, question.room_usd + SMALL_USD) / price)
 
     def let_in_at(self, trial: str, lane: str) -> float:
-        """When the rate limit of its lane lets a trial start; each has a moment of its own."""
+        """Return when the rate limit of its lane lets a trial start; each has a moment of its own."""
         found = self.lanes.get(lane, Lane())
         return start_at(found, draw(self.seed, lane, found.level, trial))
 
 
 class _BudgetQuestion:
-    """Whether one more trial of `profile` may start, beside all that the accounts hold and want."""
+    """The room for one more trial of `profile`, beside all that the accounts hold and want."""
 
     def __init__(self, state: GateState, profile: str, budget_usd: float) -> None:
         self.state, self.profile, self.budget_usd, self.guess = state, profile, budget_usd, state.guess_usd
@@ -156,7 +156,7 @@ class _BudgetQuestion:
 
     @cached_property
     def shares(self) -> dict[str, float]:
-        """How much of the budget is whose, for now. One that has no use for the rest of its share leaves it to all."""
+        """The share of each profile in the budget, for now. One that has no use for its rest leaves it to all."""
         needs = {key: account.need_usd(self.guess) for key, account in self.accounts.items()}
         while True:
             bounds = [(self.committed[key], need) for key, need in needs.items()]
@@ -167,7 +167,7 @@ class _BudgetQuestion:
             needs |= {key: self.committed[key] for key in stuck}
 
     def _is_stuck(self, key: str, shares: Mapping[str, float]) -> bool:
-        """Whether no trial of it fits into its share, and none runs that could turn out cheaper."""
+        """Return whether no trial of it fits into its share, and none runs that could turn out cheaper."""
         account = self.accounts[key]
         return account.active and not account.running and not account.fits(shares[key] - self.committed[key])
 
@@ -176,7 +176,7 @@ class _BudgetQuestion:
 
     @cached_property
     def claims(self) -> dict[str, float]:
-        """What the others may still use of their shares, and nothing else may be started with."""
+        """The part of the other shares that is reserved: the others may still use it."""
         return {key: self._claim(key, account) for key, account in self.accounts.items() if account.active}
 
     def _claim(self, key: str, account: Account) -> float:
@@ -185,11 +185,11 @@ class _BudgetQuestion:
         return max(0.0, room) if account.running or account.fits(room) else 0.0
 
     def _unclaimed(self, key: str) -> float:
-        """What one of them may use that does not fit into its share."""
+        """Return what one of them may use that does not fit into its share."""
         return self.left - sum(claim for other, claim in self.claims.items() if other != key)
 
     def _left_overs(self) -> Iterator[str]:
-        """Who could start a trial with what the others do not claim, the one that has had least first."""
+        """Return who could start a trial with what the others do not claim, the one that has had least first."""
         order = sorted(self.claims, key=lambda key: self.committed[key])
         return (
             key
@@ -199,7 +199,7 @@ class _BudgetQuestion:
 
     @property
     def room_usd(self) -> float:
-        """What the profile may use now, at most."""
+        """The most that the profile may use now."""
         return max(self._room(self.profile), self._unclaimed(self.profile), 0.0)
 
     def refusal(self) -> TrialRefusal | None:
@@ -227,7 +227,7 @@ class _BudgetQuestion:
         return TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.SHARE)
 
     def _may_leave(self, key: str, first: str | None) -> bool:
-        """Whether another may give something back, or has to be let in first."""
+        """Return whether another may give something back, or has to be let in first."""
         return bool(self.accounts[key].running) or self.claims.get(key, 0.0) > SMALL_USD or key == first
 
     def _another(self) -> str:

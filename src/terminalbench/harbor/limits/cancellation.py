@@ -46,7 +46,7 @@ _TRIAL: contextvars.ContextVar[str] = contextvars.ContextVar("trial")
 
 @dataclass(frozen=True)
 class CancellationHooks:
-    """What the plugin does for its ender. `bury` writes how a trial ended whose result is on disk, `leave` that the
+    """The plugin's part in ending a trial. `bury` writes how a trial ended whose result is on disk, `leave` that the
     process ends.
     """
 
@@ -130,7 +130,7 @@ class TrialCanceller:
             self._give_up(deaf)
 
     def _listen(self, step: float) -> None:
-        """Whether the event loop answers. While it does not, only the trial that has it uses up its time."""
+        """Return whether the event loop answers. While it does not, only the trial that has it uses up its time."""
         if self._answered.is_set():
             self._blocked_sec = 0.0
             self._answered.clear()

@@ -82,7 +82,7 @@ def take_time_back(loop: "asyncio.AbstractEventLoop") -> None:
 
 @cache
 def boot_id() -> str:
-    """What names this boot of this machine; empty when the system does not say."""
+    """Return what names this boot of this machine; empty when the system does not say."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""What somebody told a live run: a file in the batch, written by `tbench ctl` and the watchdog, read by every Harbor.
+"""The orders to a live run: a file in the batch, written by `tbench ctl` and the watchdog, read by every Harbor.
 
 A profile called `*` means all of them. Only new trials are kept back by a pause, a smaller number at once or a stop;
 running trials are ended by name.
@@ -17,7 +17,7 @@ ALL = "*"
 
 
 class Control(msgspec.Struct, omit_defaults=True):
-    """Why profiles are paused or stopped, how many trials each may run at once, which trials are to be ended."""
+    """The orders in force: profiles that are paused or stopped and why, trials at once of each, trials to be ended."""
 
     paused: dict[str, str] = {}
     stopped: dict[str, str] = {}
@@ -26,15 +26,15 @@ class Control(msgspec.Struct, omit_defaults=True):
     requeue: dict[str, str] = {}
 
     def why_paused(self, profile: str) -> str | None:
-        """Why no trial of a profile starts for now, or None."""
+        """Return why no trial of a profile starts for now, or None."""
         return self.paused.get(profile) or self.paused.get(ALL)
 
     def why_stopped(self, profile: str) -> str | None:
-        """Why no trial of a profile starts any more, or None."""
+        """Return why no trial of a profile starts any more, or None."""
         return self.stopped.get(profile) or self.stopped.get(ALL)
 
     def at_once(self, profile: str) -> int | None:
-        """How many trials of a profile may run at once; None: as many as the run was started with."""
+        """Return how many trials of a profile may run at once; None: as many as the run was started with."""
         return self.parallel.get(profile, self.parallel.get(ALL))
 
 
@@ -49,7 +49,7 @@ class ControlFile:
         self._shared = None if gate is None else shared_control(gate)
 
     def read(self) -> Control:
-        """What is in force now."""
+        """Return what is in force now."""
         found = self._own()
         return found if self._shared is None else _together(ControlFile(self._shared).read(), found)
 
@@ -72,7 +72,7 @@ class ControlFile:
 
 
 def shared_control(gate: Path) -> Path:
-    """Where the orders to all batches of a shared gate are."""
+    """Return where the orders to all batches of a shared gate are."""
     return gate.with_suffix(".control.json")
 
 

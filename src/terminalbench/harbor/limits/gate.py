@@ -101,7 +101,7 @@ def _shared_state(path: Path) -> SharedState:
 
 
 class _EarlierState(msgspec.Struct):
-    """What the gate of a batch held before each profile had an account."""
+    """The gate of a batch in files from before each profile had an account."""
 
     costs: dict[str, KnownCost] = {}
     priced: int = 0
@@ -112,7 +112,7 @@ class _EarlierState(msgspec.Struct):
 
 
 def _what_is_wrong(path: Path) -> str:
-    """What a file holds that is no shared gate: the first mistake in it."""
+    """Return what a file holds that is no shared gate: the first mistake in it."""
     try:
         found = decode(path.read_bytes())
     except NOT_DECODED:
@@ -189,7 +189,7 @@ class Gate:
 
     @property
     def _limited(self) -> bool:
-        """Whether accounts are kept: something limits what is spent, or may begin to."""
+        """True when accounts are kept: something limits what is spent, or may begin to."""
         return self.shared is not None or self._own().budget_usd is not None
 
     def _states(self, own: GateState, shared: SharedState | None) -> list[GateState]:
@@ -197,14 +197,14 @@ class Gate:
         return [own] if shared is None else [own, self.all_batches(own, shared)]
 
     def refusal(self, profile: str, now: float | None = None) -> TrialRefusal | None:
-        """Why a trial of a profile may not start now, by this gate and by the shared one; None when it may."""
+        """Return why a trial of a profile may not start now, by this gate and by the shared one; None when it may."""
         own = self._own()
         moment = own.clock.now() if now is None else now
         states = self._states(own, None if self.shared is None else _shared_state(self.shared))
         return next((found for state in states if (found := state.refusal(profile, moment)) is not None), None)
 
     def why_closed(self, profile: str) -> TrialRefusal | None:
-        """Why nothing of a profile starts any more, or None while something may, now or later."""
+        """Return why nothing of a profile starts any more, or None while something may, now or later."""
         refusal = self.refusal(profile)
         return refusal if refusal is not None and refusal.final else None
 
@@ -234,7 +234,7 @@ class Gate:
         return seen
 
     def why_none(self, own: GateState, profiles: Iterable[str]) -> TrialRefusal | None:
-        """Why no trial of these profiles could start if the batch joined its shared gate now; None when one could."""
+        """Return why no trial of these profiles could start if the batch joined its shared gate now; else None."""
         if self.shared is None:
             return None
         shared = read_shared(self.shared)

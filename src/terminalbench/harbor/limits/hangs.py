@@ -1,4 +1,4 @@
-"""How long each phase of a trial may take, and the note that is left when one took longer.
+"""The time limit of each phase of a trial, and the note that is left when one took longer.
 
 Harbor bounds the start of the environment, the agent's set-up, the agent and the verifier. It does not bound an agent
 whose task names no time, nor what lies between: uploads, downloads, the collection of artifacts, the end of the
@@ -43,7 +43,7 @@ _PLAN_LIMIT = 1 << 30
 
 
 class Hang(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why we ended a trial: a phase that did not end in time, or because somebody `asked`.
+    """The reason why the bench ended a trial: a phase that did not end in time, or a person `asked`.
 
     A `deaf` one ignored that, and ended with its Harbor process. One that `died` we did not end: its Harbor process
     died in that phase, again and when nothing else ran.
@@ -57,7 +57,7 @@ class Hang(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HoldReason(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a trial was not let in; `cancelled`, in files of older versions, stands for that kind."""
+    """The reason why a trial was not let in; `cancelled`, in files of older versions, stands for that kind."""
 
     reason: str
     kind: ExclusionKind | None = None
@@ -65,7 +65,7 @@ class HoldReason(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def finished(self) -> bool:
-        """Whether this run does not run it again."""
+        """True when this run does not run the trial again."""
         return self.cancelled or self.kind is ExclusionKind.CANCELLED
 
 
@@ -113,7 +113,7 @@ def read_task(folder: Path) -> dict[str, Any]:
 
 
 def has_agent_limit(task: dict[str, Any]) -> bool:
-    """Whether a task bounds its agent: by itself, or in each of its steps."""
+    """Return whether a task bounds its agent: by itself, or in each of its steps."""
     if _number(_table(task, "agent"), "timeout_sec") is not None:
         return True
     steps = task.get("steps")
@@ -129,7 +129,7 @@ class _PlannedLimits(msgspec.Struct, frozen=True):
         """The tasks of a job."""
 
         class Task(msgspec.Struct, frozen=True):
-            """What of a task counts here."""
+            """The limits that a task declares."""
 
             ref: TaskRef
             label: str
@@ -188,7 +188,7 @@ def phase_limits(task: dict[str, Any], config: Any, grace_sec: float = GRACE_SEC
 
 
 def verifier_sec(task: dict[str, Any], config: Any) -> float:
-    """How long the verifier of a task without steps may take."""
+    """Return how long the verifier of a task without steps may take."""
     return _limit(config.verifier, {}, task, "verifier", _VERIFIER_SEC) * _factor(config, "verifier")
 
 
@@ -214,7 +214,7 @@ def _number(table: dict[str, Any], name: str) -> float | None:
 
 
 def early_sec(happened: str, environment: str | None) -> float:
-    """How long an agent that is about to start has to wait, so that nothing of it is as old as its container.
+    """Return how long an agent that is about to start has to wait, so that nothing of it is as old as its container.
 
     What is, the safe verifier takes for a part of the container and spares. The local sandbox needs no such guess.
     """

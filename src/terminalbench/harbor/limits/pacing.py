@@ -1,4 +1,4 @@
-"""When the next trial may start after a model provider said no: exponential backoff with full jitter. Pure.
+"""The start of the next trial after a model provider refused one: exponential backoff with full jitter. Pure.
 
 A *lane* is what shares a rate limit: one provider's model. Endings of trials that started before the lane was raised
 say nothing new: they neither raise it further nor lower it.
@@ -29,7 +29,7 @@ class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def lane_name(model: str | None, agent: str) -> str:
-    """What a trial shares its rate limit with: `provider/model`, or its agent when it names no model."""
+    """Return what a trial shares its rate limit with: `provider/model`, or its agent when it names no model."""
     if not model:
         return agent
     price = price_table().find(model) if "/" not in model else None
@@ -42,7 +42,7 @@ def lane_of(agent: Any) -> str:
 
 
 def is_pressure(error_class: ErrorClass | None, error_type: str | None, status: str | None = None) -> bool:
-    """Whether an ending means that the provider wants fewer requests."""
+    """Return whether an ending means that the provider wants fewer requests."""
     return error_class is ErrorClass.RATE_LIMIT or error_type in OVERLOADED or status in OVERLOADED_STATUS
 
 
@@ -65,14 +65,14 @@ def eased(lane: Lane, *, started_at: float) -> Lane:
 
 
 def start_at(lane: Lane, luck: float) -> float:
-    """When a trial may start; `luck` from 0 to 1 places it in the lane's window."""
+    """Return when a trial may start; `luck` from 0 to 1 places it in the lane's window."""
     if not lane.level:
         return lane.not_before
     return max(lane.raised_at, lane.not_before) + _within(lane.level, luck)
 
 
 def retry_at(ended_at: float, tries: int, luck: float) -> float:
-    """When a trial that has failed `tries` times for whatever reason may be tried again."""
+    """Return when a trial that has failed `tries` times for whatever reason may be tried again."""
     return ended_at + _within(tries, luck)
 
 

@@ -1,4 +1,4 @@
-"""How long a model provider asked us to wait, read from what an agent left behind.
+"""The wait that a model provider asked for, read from the files that an agent left behind.
 
 Agents pass on what the provider said in many spellings. The texts are the agent's own words, so what is found is
 bounded by `LONGEST_ASKED_SEC`.
@@ -65,14 +65,14 @@ def wait_in_logs(trial_dir: Path, now: datetime) -> float | None:
 
 
 def count_hits(trial_dir: Path, wait: ProviderWait | None = None) -> int:
-    """How many answers 429 a trial met: by its client's own account, else by the log that tells of most."""
+    """Return how many answers 429 a trial met: by its client's own account, else by the log that tells of most."""
     if wait is not None:
         return wait.refused.get("429", 0)
     return max((activity.count_hits(text) for text in log_tails(trial_dir)), default=0)
 
 
 def pressure_told(asked_sec: float | None, hits: int) -> dict[str, Any]:
-    """What the event of a trial's end says: how long the provider asked to wait, how often it said 429."""
+    """Return what the event of a trial's end says: how long the provider asked to wait, how often it said 429."""
     asked = {} if asked_sec is None else {"asked_wait_sec": round(asked_sec, 3)}
     return asked | ({"rate_limit_hits": hits} if hits else {})
 
@@ -101,7 +101,7 @@ def _explicit(match: re.Match[str], now: datetime) -> float | None:
 
 
 def _seconds(value: str, now: datetime) -> float | None:
-    """What a value means: a date, a duration, an epoch, else seconds."""
+    """Return what a value means: a date, a duration, an epoch, else seconds."""
     if re.fullmatch(_NUMBER, value):
         number = float(value)
         if number < _EPOCH:

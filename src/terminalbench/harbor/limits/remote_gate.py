@@ -49,12 +49,12 @@ class RemoteCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def awaited(self) -> bool:
-        """Whether who asks waits for the answer."""
+        """True when the process that asks waits for the answer."""
         return self.what not in ("withdraw", "left", "failed")
 
 
 class RemoteReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What it returned, the time by the gate's clock, and what went wrong there."""
+    """The result of a request, the time by the gate's clock, and what went wrong there."""
 
     now: float
     wait: Wait | None = None
@@ -64,12 +64,12 @@ class RemoteReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def lets_in(self) -> bool:
-        """Whether a trial that asked may start."""
+        """True when the trial that asked may start."""
         return self.wait is None and self.refusal is None
 
 
 def door_of(gate: str | None, shared: str | None, profile: str) -> AdmissionPort:
-    """What lets trials of a profile in by the gate at a path; a socket there says that its files are elsewhere."""
+    """Return the admission of a profile's trials by the gate at a path; a socket there: its files are elsewhere."""
     if gate is None:
         return Admission(None, None, profile)
     place, together = Path(str(gate)), None if shared is None else Path(str(shared))
@@ -113,7 +113,7 @@ def answer(door: Admission, question: RemoteCall) -> RemoteReply:
 
 
 class RemoteAdmission:
-    """What `Admission` is for the trials of a Harbor process, where the gate's files are elsewhere."""
+    """The counterpart of `Admission` for a Harbor process on a machine without the gate's files."""
 
     def __init__(self, address: Path) -> None:
         self._address = str(address)
@@ -142,7 +142,7 @@ class RemoteAdmission:
             self._told(RemoteCall("settle", trial, cost_usd=cost_usd, measured=measured, again=again))
 
     def told(self) -> Control:
-        """What the run was told."""
+        """Return what the run was told."""
         return self._told(RemoteCall("told")).control or Control()
 
     def withdraw(self, trial: str) -> None:

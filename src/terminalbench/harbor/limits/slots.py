@@ -1,4 +1,4 @@
-"""How many trials one Harbor process takes in at once, and more of them while it runs.
+"""The slots of one Harbor process: how many trials it takes in at once, and more of them while it runs.
 
 Harbor gives out a fixed number of slots, by a semaphore of its queue: one release of it is a slot more.
 """

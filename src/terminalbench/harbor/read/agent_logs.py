@@ -1,4 +1,4 @@
-"""What the agent's log folders of a trial tell: its Claude Code sessions, and of its trajectories calls and totals.
+"""The agent's log folders of a trial: its Claude Code sessions, and the calls and totals of its trajectories.
 
 A trajectory (Harbor's ATIF document) is decoded only on demand, and of it only the fields that are needed, whatever the
 schema version.
@@ -84,7 +84,7 @@ class _LoggedTrajectory(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True)
 class TrajectorySummary:
-    """How often each tool was called, subagents included, the totals, what its agent says it had, and its own steps.
+    """The number of calls of each tool, subagents included, the totals, what its agent says it had, and its own steps.
 
     `calls` is None where the trajectory says that it does not tell them: a text that a program printed.
     """
@@ -126,7 +126,7 @@ def _totals(told: FinalMetrics | None, steps: list[_LoggedStep]) -> FinalMetrics
 
 @dataclass(frozen=True)
 class LogEvidence:
-    """What the logs of an agent tell of how it ended, for `outcome.classify`.
+    """The end of an agent by its logs, for `outcome.classify`.
 
     `session` is the last word of a Claude Code session. `acted` is whether a model answered the agent or it called a
     tool; None: nothing tells. `unanswered`: it asked its model and had no answer of any kind. `program_hung`: a program
@@ -165,12 +165,12 @@ class AgentLogs:
         self._workflow = trial_dir if client == WORKFLOW else None
 
     def traced(self) -> Usage | None:
-        """What the trace of a guarded workflow says was used; None of any other agent."""
+        """Return what the trace of a guarded workflow says was used; None of any other agent."""
         return read_usage(self._workflow) if self._workflow is not None else None
 
     @property
     def starts(self) -> list[SessionStart]:
-        """What the agent said it had, once for each of its runs that told: in its own log, else in its trajectory."""
+        """The start of each run of the agent that told what it had: in its own log, else in its trajectory."""
         own = [stream.init for stream in self.streams]
         if self._own_start is not None:
             own += [self._own_start(folder) for folder in self.folders]
@@ -185,7 +185,7 @@ class AgentLogs:
 
     @cached_property
     def wait(self) -> ProviderWait | None:
-        """How the agent waited for its provider; None when none of its clients tells."""
+        """The agent's waits for its provider; None when none of its clients tells."""
         if self.seen.wait is not None:
             return self.seen.wait
         told = [stream.refusals for stream in self.streams]
@@ -194,7 +194,7 @@ class AgentLogs:
         return provider_wait.added([one.told() for one in told])
 
     def evidence(self, result: HarborResult) -> LogEvidence:
-        """What there is to know of how the agent ended. Trajectories are decoded only after an error."""
+        """Return what there is to know of how the agent ended. Trajectories are decoded only after an error."""
         errors = [result.exception_info, *(step.exception_info for step in result.step_results or ())]
         broken = any(errors) or (self.session is not None and self.session.is_error)
         acted = self._acted(result) if broken else None

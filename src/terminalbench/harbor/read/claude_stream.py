@@ -67,12 +67,12 @@ class ResultEvent(msgspec.Struct, frozen=True):
 
     @property
     def refused(self) -> bool:
-        """Whether the provider's refusal ended it, or that no answer came."""
+        """True when it ended by a refusal of the provider, or because no answer came."""
         return self.is_error and (self.api_error_status is not None or self.terminal_reason == "api_error")
 
 
 class ClaudeStream:
-    """What a session's stream says. `calls` is None when the stream is too long to be counted.
+    """The content of a session's stream. `calls` is None when the stream is too long to be counted.
 
     `late_hooks` are hooks that the CLI gave up because they did not end in time. `answers` counts messages of a model,
     not those that the CLI puts in its mouth. `refusals` are what the CLI tells of its provider: while it waits for a
@@ -96,7 +96,7 @@ class ClaudeStream:
         self._seen: set[str] = set()
 
     def first_time(self, key: str | None) -> bool:
-        """Whether `key` is new; events without one always are."""
+        """Return whether `key` is new; events without one always are."""
         if key is None:
             return True
         if key in self._seen:
@@ -106,7 +106,7 @@ class ClaudeStream:
 
     @property
     def unanswered(self) -> bool:
-        """Whether the session began, asked its model, and never had an answer nor a refusal."""
+        """True when the session began, asked its model, and never had an answer nor a refusal."""
         return self.init is not None and not (self.answers or self.refusals.count or self.open_hooks)
 
 
@@ -143,7 +143,7 @@ _result = decoder(ResultEvent)
 
 
 def read_stream(path: str | Path) -> ClaudeStream | None:
-    """What the stream at `path` says; None when there is no such file. Lines that are not events are passed over."""
+    """Read the stream at `path`; None when there is no such file. Lines that are not events are passed over."""
     with open_plain(path) as stream:
         if stream is None:
             return None

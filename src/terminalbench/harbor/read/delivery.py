@@ -1,4 +1,4 @@
-"""Whether the treatment reached the agent: MCP servers connected and used, hooks fired, prompt delivered.
+"""Evidence that the treatment reached the agent: MCP servers connected and used, hooks fired, prompt delivered.
 
 A profile whose MCP server never came up measures the profile without it. So the evidence is kept for each
 trial: what was configured, what the session reported, what was called.
@@ -32,7 +32,7 @@ _SIZE_LIMIT = 1 << 20
 
 
 class DeliveryNote(msgspec.Struct, frozen=True):
-    """What our Claude Code agent says it put into the environment."""
+    """The record of our Claude Code agent on what it put into the environment."""
 
     mcp_servers: list[str] = []
     source_commit: str | None = None
@@ -71,7 +71,7 @@ def _note(told: Any) -> DeliveryNote | None:
 
 
 def read_lessons(trial_dir: Path) -> LessonsDelivery | None:
-    """What a trial was shown of a memory; None: nothing was to be shown, or the agent never started."""
+    """Return what a trial was shown of a memory; None: nothing was to be shown, or the agent never started."""
     return decode_plain(f"{trial_dir}/{LESSONS}", LessonsDelivery, _SIZE_LIMIT)
 
 
@@ -136,7 +136,7 @@ def _declared(config: AgentConfig, notes: Sequence[DeliveryNote]) -> list[str]:
 
 
 def _states(starts: Sequence[SessionStart]) -> dict[str, str] | None:
-    """How the sessions found each server, the last one's word; None when none tells."""
+    """Return how the sessions found each server, the last one's word; None when none tells."""
     told = [start.mcp_servers for start in starts if start.mcp_servers is not None]
     return {name: state for servers in told for name, state in servers.items()} if told else None
 

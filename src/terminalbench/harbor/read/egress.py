@@ -1,4 +1,4 @@
-"""What went out of a trial's sandbox, from the log that the relay has written beside the result."""
+"""The traffic that left a trial's sandbox, from the log that the relay has written beside the result."""
 
 from collections.abc import Iterator, Set
 from functools import cache

@@ -157,7 +157,7 @@ def error_class(name: str, message: str, phase: str) -> ErrorClass:
 
 
 def used_up_class(name: str, message: str, found: ErrorClass | None) -> ErrorClass | None:
-    """What it is that an agent in the local sandbox, after it had acted, ended for want of memory, disk or processes.
+    """Return the class of an agent's end in the local sandbox, after it had acted, for want of memory, disk, processes.
 
     Their limits are the trial's own, and the sandbox says when one is reached: a command that was killed without such
     a word was killed from inside. None: the error says something else, or is one of Harbor's own process.

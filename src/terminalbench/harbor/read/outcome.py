@@ -1,4 +1,4 @@
-"""How a trial ended: the one place where that is decided. Pure: nothing is read, nothing is written.
+"""The outcome of a trial: the one place where it is decided. Pure: nothing is read, nothing is written.
 
 A trial is *passed* when its primary reward is at least 1 and *failed* when it is below 1; the primary reward
 is the key "reward", else the only key there is. With several keys and none called "reward" it is not said what
@@ -94,7 +94,7 @@ class TrialEnding(msgspec.Struct, frozen=True):
 def classify(
     result: Any, evidence: LogEvidence | None = None, hang: Hang | None = None, secrets: Secrets = NONE
 ) -> TrialEnding:
-    """How the trial of `result` (a decoded `result.json`, a dict, or Harbor's `TrialResult`) ended.
+    """Return how the trial of `result` (a decoded `result.json`, a dict, or Harbor's `TrialResult`) ended.
 
     `evidence` is what the agent's logs tell: Claude Code may report an error that never became an exception. `hang` is
     the note of a trial that we ended. `secrets` are taken out of the message.
@@ -199,7 +199,7 @@ def _by_deeds(
 
 
 def _acted(trial: HarborResult, told: LogEvidence, error: ExceptionInfo | None) -> bool:
-    """Whether the agent had an answer of its model, or called a tool, before it crashed. A command had: it ran."""
+    """Return whether the agent had an answer of its model or called a tool before it crashed. A command had: it ran."""
     if told.acted is not None:
         return told.acted
     command = trial.config.agent.import_path == registry.BUILTIN["agents"]["command"]
@@ -251,7 +251,7 @@ def _phase(trial: HarborResult, error: ExceptionInfo) -> str:
 
 
 def _why_hung(told: LogEvidence) -> ErrorClass | None:
-    """Whether it is the agent's doing that the tests did not end, and how."""
+    """Return whether it is the agent's doing that the tests did not end, and how."""
     if told.program_hung:
         return ErrorClass.ENVIRONMENT_BROKEN
     return ErrorClass.TESTS_HUNG if told.tests_hung else None
@@ -282,7 +282,7 @@ def _phase_of_run(run: HarborResult | StepResult, error: ExceptionInfo) -> str |
 
 
 def _was_cut_off(trial: HarborResult) -> bool:
-    """Whether Harbor was interrupted in a way that left no exception: SIGTERM can end a trial in mid-sentence."""
+    """Return whether Harbor was interrupted without an exception: SIGTERM can end a trial at any moment."""
     wanted = not (trial.config.install_only or trial.config.verifier.disable)
     return wanted and trial.verifier_result is None and not trial.verifier_timings
 
@@ -340,7 +340,7 @@ def _no_verdict(trial: HarborResult, rewards: dict[str, float]) -> str:
 
 
 def _message(error: ExceptionInfo | None, secrets: Secrets, hung: ErrorClass | None = None) -> str | None:
-    """What an exception says in one line: of a failed command, its exit code and its last words."""
+    """Return what an exception says in one line: of a failed command, its exit code and its last words."""
     if error is None:
         return None
     limit = _TIMED_OUT.search(error.exception_message)

@@ -24,7 +24,7 @@ class PlannedTrial(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def prices(self) -> DeclaredPrice | None:
-        """What prices the tokens of the trial; None: the recorded price table."""
+        """The declared price of the trial's tokens; None: the recorded price table holds."""
         return None if self.price is None else DeclaredPrice(self.price)
 
 

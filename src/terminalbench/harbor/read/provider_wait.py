@@ -1,4 +1,4 @@
-"""How an agent waited for its model provider: refusals and retries as its client tells them, whichever client it is.
+"""The waits of an agent for its model provider: refusals and retries as its client tells them, whichever client it is.
 
 Evidence for a rule of `outcome`: a trial whose time ran out while its provider gave no answer measures the provider.
 Only what the client writes of itself counts, never what a tool of the agent printed.
@@ -52,7 +52,7 @@ class Refusals:
         self._at_end = 0
 
     def told(self) -> ProviderWait:
-        """What there is to know."""
+        """Return what there is to know."""
         return ProviderWait(
             retries=self._retries,
             backoff_sec=_rounded(known_total(self._pauses)) if self._retries else 0.0,
@@ -91,7 +91,7 @@ _codex_event = decoder(_CodexEvent)
 
 
 def read_codex(folder: Path) -> Refusals | None:
-    """What the events of `codex exec --json` tell; None when there are none. Codex does not tell how long it pauses."""
+    """Read the events of `codex exec --json`; None when there are none. Codex does not tell how long it pauses."""
     text = tail_plain(f"{folder}/{_CODEX_FILE}", _CODEX_BYTES)
     if text is None:
         return None

@@ -22,14 +22,14 @@ _ID_MARK = "::"
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """When a phase started and finished."""
+    """The start and the end of a phase."""
 
     started_at: datetime | None = None
     finished_at: datetime | None = None
 
     @property
     def seconds(self) -> float | None:
-        """How long the phase took, if both ends are known. None too when the clock was set back in between."""
+        """The duration of the phase, if both ends are known. None too when the clock was set back in between."""
         if self.started_at is None or self.finished_at is None:
             return None
         seconds = (as_utc(self.finished_at) - as_utc(self.started_at)).total_seconds()
@@ -46,7 +46,7 @@ class ExceptionInfo(msgspec.Struct, frozen=True):
 
 
 class AgentContext(msgspec.Struct, frozen=True):
-    """What the agent reported of itself. `n_input_tokens` includes cached tokens."""
+    """The agent's own report. `n_input_tokens` includes cached tokens."""
 
     n_input_tokens: int | None = None
     n_cache_tokens: int | None = None
@@ -80,7 +80,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 
 class HarborAgentInfo(msgspec.Struct, frozen=True):
-    """Which agent ran."""
+    """The agent that ran."""
 
     name: str
     version: str | None = None
@@ -88,7 +88,7 @@ class HarborAgentInfo(msgspec.Struct, frozen=True):
 
 
 class TaskId(msgspec.Struct, frozen=True):
-    """Where the task came from: a path, a path in a git repository, or a package."""
+    """The origin of the task: a path, a path in a git repository, or a package."""
 
     path: Any = None
     org: str | None = None
@@ -102,7 +102,7 @@ class TaskId(msgspec.Struct, frozen=True):
 
 
 class TaskConfig(msgspec.Struct, frozen=True):
-    """Where the task was asked for, and the dataset it was labelled with (`source`, see `task_source`)."""
+    """The request for the task, and the dataset it was labelled with (`source`, see `task_source`)."""
 
     path: Any = None
     name: str | None = None
@@ -128,7 +128,7 @@ class TaskConfig(msgspec.Struct, frozen=True):
 
 
 def task_source(label: str, task_id: str, config: Mapping[str, Any]) -> str:
-    """What the trials of a planned task carry as Harbor's `source`: the label of its dataset.
+    """Return what the trials of a planned task carry as Harbor's `source`: the label of its dataset.
 
     A task whose place does not tell its id (a registry names it otherwise) carries its id behind the label, so that
     its trials are found again. Harbor splits at "__", so there is none in it.
@@ -155,7 +155,7 @@ class McpServer(msgspec.Struct, frozen=True):
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
-    """How the agent was configured: itself, where it is wrapped to be given lessons."""
+    """The configuration of the agent: its own, where it is wrapped to be given lessons."""
 
     name: str | None = None
     import_path: str | None = None
@@ -177,19 +177,19 @@ def agent_config(agent: Any) -> AgentConfig:
 
 
 class EnvironmentConfig(msgspec.Struct, frozen=True):
-    """How the environment was configured."""
+    """The configuration of the environment."""
 
     import_path: str | None = None
 
 
 class VerifierConfig(msgspec.Struct, frozen=True):
-    """How the verifier was configured."""
+    """The configuration of the verifier."""
 
     disable: bool = False
 
 
 class TrialConfig(msgspec.Struct, frozen=True):
-    """How the trial was configured. In a trial's `config.json` every default is left out."""
+    """The configuration of the trial. In a trial's `config.json` every default is left out."""
 
     trial_name: str | None = None
     job_id: Any = None
@@ -249,7 +249,7 @@ class HarborResult(msgspec.Struct, frozen=True):
 
     @property
     def contexts(self) -> list[AgentContext]:
-        """What the agent reported: once, or once for each step."""
+        """The agent's reports: one, or one for each step."""
         return _runs(self.agent_result, (step.agent_result for step in self.step_results or ()))
 
     @property

@@ -62,7 +62,7 @@ _AGENT_BEGAN = frozenset({"agent", "collect", "verifier"})
 
 
 class ReadState(StrEnum):
-    """What a trial folder holds."""
+    """The state of a trial folder."""
 
     FINISHED = "finished"
     UNFINISHED = "unfinished"
@@ -71,7 +71,7 @@ class ReadState(StrEnum):
 
 
 class TrialReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What could be read of one trial folder.
+    """The readable content of one trial folder.
 
     `trial` is there when it finished. Otherwise `reason` says why not, and `task`, `dataset` and `usage` hold
     what is known all the same: an interrupted trial has spent money too.
@@ -123,7 +123,7 @@ def _finished(trial_dir: Path, result: HarborResult, profile: str | None, secret
 
 
 def _died(trial_dir: Path) -> HarborResult | None:
-    """What Harbor would have recorded of a trial that killed it; None: of this one that is not known."""
+    """Return what Harbor would have recorded of a trial that killed it; None: of this one that is not known."""
     hang = read_hang(trial_dir)
     config = decode_plain(trial_dir / "config.json", TrialConfig, _SMALL_LIMIT)
     if hang is None or not hang.died or config is None:
@@ -162,7 +162,7 @@ def read_job(job_dir: Path, *, profile: str | None = None) -> list[TrialReading]
 
 
 def finished_trials(job_dir: Path) -> Counter[tuple[str, str]]:
-    """How many finished trials the folder holds of each (dataset label, task id): of these no other has to be run."""
+    """Return how many finished trials the folder holds of each (dataset label, task id): these are not run again."""
     return Counter(cell for _, cell in finished_folders(job_dir))
 
 
@@ -191,7 +191,7 @@ def finished_folders(job_dir: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
 
 
 class LiveEnding(msgspec.Struct, frozen=True):
-    """How a trial that has just ended did end, what it used, and how it waited for its provider."""
+    """The end of a trial that has just ended, its usage, and its waits for the provider."""
 
     ending: TrialEnding
     usage: Usage
@@ -282,7 +282,7 @@ def _client(result: HarborResult, planned: PlannedTrial) -> str | None:
 
 
 def _what_it_is(data: bytes, error: Exception) -> str:
-    """What a file is that cannot be read as a result."""
+    """Return what a file is that cannot be read as a result."""
     if not data.strip():
         return "empty"
     if isinstance(error, msgspec.ValidationError):
@@ -292,7 +292,7 @@ def _what_it_is(data: bytes, error: Exception) -> str:
 
 
 def _no_result(trial_dir: Path) -> tuple[ReadState, str]:
-    """What a trial without a result is, and why it has none."""
+    """Return what a trial without a result is, and why it has none."""
     if is_plain(trial_dir / RESULT):
         return ReadState.UNREADABLE, NOT_READABLE
     if not trial_dir.is_dir():

@@ -12,7 +12,7 @@ _SIZE_LIMIT = 1 << 20
 
 
 class HostActivity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an agent did on the host; None: it does not work from the host, so nothing could be seen.
+    """The activity of an agent on the host; None: it does not work from the host, so nothing could be seen.
 
     `commands` are those it ran in its environment; `asked`, `answers` and `wait` are of the models that it calls by
     Harbor's own client. `uploads` are digests of the files and folders that it brought into its environment, by their
@@ -27,7 +27,7 @@ class HostActivity(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def unanswered(self) -> bool:
-        """Whether it asked its model, and never had an answer nor a refusal."""
+        """True when it asked its model, and never had an answer nor a refusal."""
         return bool(self.asked) and not self.answers and not (self.wait and self.wait.refused)
 
 

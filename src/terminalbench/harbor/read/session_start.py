@@ -1,4 +1,4 @@
-"""What an agent says it has when its session starts: tools, model, version, permission mode, MCP servers.
+"""The equipment that an agent reports when its session starts: tools, model, version, permission mode, MCP servers.
 
 | agent | where |
 |---|---|
@@ -91,7 +91,7 @@ def _of_init(event: _Init, source: str) -> SessionStart:
 
 
 def from_trajectory(model: Any, version: Any, definitions: Any) -> SessionStart | None:
-    """What the `agent` of a trajectory says; None when it says nothing. `definitions` are in the shape of OpenAI's."""
+    """Read the `agent` of a trajectory; None when it says nothing. `definitions` are in the shape of OpenAI's."""
     tools, left_out = _names(definitions)
     start = SessionStart(
         source=TRAJECTORY_SOURCE, model=_text(model), version=_text(version), tools=tools, left_out=left_out
@@ -100,7 +100,7 @@ def from_trajectory(model: Any, version: Any, definitions: Any) -> SessionStart 
 
 
 def cursor_start(folder: Path) -> SessionStart | None:
-    """What Cursor's CLI says at the start of its stream."""
+    """Return what Cursor's CLI says at the start of its stream."""
     for data in _head_lines(folder / CURSOR_FILE):
         event = _decoded(data, _Init)
         if event is not None and (event.type, event.subtype) == ("system", "init"):
@@ -109,7 +109,7 @@ def cursor_start(folder: Path) -> SessionStart | None:
 
 
 def codex_start(folder: Path) -> SessionStart | None:
-    """What Codex writes at the start of the newest of its rollouts: the CLI, and how its first turn was set up."""
+    """Read the start of the newest rollout of Codex: the CLI, and the settings of its first turn."""
     day = folder / "sessions"
     for _ in range(3):  # year, month, day
         day /= next(_newest(day, folders=True), "")

@@ -26,7 +26,7 @@ _PHASES = {
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """What happened, the time of day (seconds since 1970), and the seconds in which Harbor's process ran."""
+    """An event, its time of day (seconds since 1970), and the seconds in which Harbor's process ran."""
 
     what: str
     wall: float
@@ -45,7 +45,7 @@ class Times(msgspec.Struct, frozen=True):
 
     @property
     def jumped(self) -> bool:
-        """Whether the time of day was set, or Harbor did not run, while the trial did."""
+        """True when the time of day was set, or Harbor did not run, while the trial did."""
         return any(_jumped(*pair) for pair in pairwise(self.moments))
 
     @property

@@ -1,4 +1,4 @@
-"""What a Harbor trial was configured to be: the content of a profile for jobs that no plan describes.
+"""The treatment of a Harbor trial by its configuration: the content of a profile for jobs that no plan describes.
 
 Two trials with the same content got the same treatment: agent, model, options, prompt, MCP servers, variables, limits,
 environment. What names a trial or a place, and how many run at once, is no part of it. Values that look like secrets
@@ -117,7 +117,7 @@ def _clean(value: Any, name: str) -> Any:
 
 
 def _hides(name: str, value: str) -> bool:
-    """Whether a value is a secret, or refers to one: how a key is handed over is no part of a treatment."""
+    """Return whether a value is a secret, or refers to one: how a key is handed over is no part of a treatment."""
     return (
         is_secret(name, value)
         or looks_secret(name, value)

@@ -55,7 +55,7 @@ class PriceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def source(self) -> str:
-        """What `Usage.cost_source` says of a cost computed from this table."""
+        """The `Usage.cost_source` of a cost that is computed from this table."""
         return f"prices:{self.version}"
 
     def find(self, model: str) -> ModelPrice | None:
@@ -68,7 +68,7 @@ class PriceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return price if _SAME_SELLER.get(maker, maker) == price.provider else None
 
     def cost(self, model: str | None, usage: Usage) -> float | None:
-        """What `usage` costs with `model`; None when the price or the tokens are not known."""
+        """Return what `usage` costs with `model`; None when the price or the tokens are not known."""
         price = self.find(model) if model else None
         return None if price is None else _cost(price, usage)
 
@@ -81,7 +81,7 @@ class DeclaredPrice:
     source = "declared"
 
     def cost(self, _model: str | None, usage: Usage) -> float | None:
-        """What `usage` costs; None when the tokens are not known."""
+        """Return what `usage` costs; None when the tokens are not known."""
         return _cost(self.price, usage)
 
 
@@ -106,7 +106,7 @@ def price_table() -> PriceTable:
 
 
 def from_stream(stream: ClaudeStream, prices: PriceTable | DeclaredPrice) -> Usage | None:
-    """What a finished Claude Code session says it used; None when it never said."""
+    """Return what a finished Claude Code session says it used; None when it never said."""
     result = stream.result
     if result is None or (result.usage is None and not result.model_usage):
         return None
@@ -126,7 +126,7 @@ _SENT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens
 
 
 def _without_cut(stream: ClaudeStream, told: dict[str, ModelTokens]) -> tuple[dict[str, ModelTokens], bool]:
-    """What a session tells without the answers that were cut off, and whether there were any.
+    """Return what a session tells without the answers that were cut off, and whether there were any.
 
     A cut answer that the CLI has counted is more than all answers that came, by what its repetition sent.
     """
@@ -150,14 +150,14 @@ def _sum(tokens: Iterable[StreamTokens | ModelTokens], name: str) -> int:
 
 
 def partial(streams: Iterable[ClaudeStream]) -> Usage | None:
-    """What unfinished Claude Code sessions had sent when they stopped. Output is not known before the end."""
+    """Return what unfinished Claude Code sessions had sent when they stopped. Output is not known before the end."""
     sent = [_fresh(tokens) for stream in streams for tokens in stream.messages.values()]
     used = _add(sent, f"{SOURCE}:partial")
     return used and structs.replace(used, output_tokens=None)
 
 
 def from_contexts(contexts: Iterable[AgentContext]) -> Usage | None:
-    """What the agent reported to Harbor. All zeros are Harbor's way of saying that it does not know."""
+    """Return what the agent reported to Harbor. All zeros are Harbor's way of saying that it does not know."""
     return _reported(
         [_split(c.n_input_tokens, c.n_cache_tokens, c.n_output_tokens, c.cost_usd) for c in contexts], "harbor"
     )
@@ -203,7 +203,7 @@ def best(
 
 
 def _told(contexts: Sequence[AgentContext], metrics: Sequence[FinalMetrics]) -> Usage | None:
-    """What the agent reported, else its trajectory, which also knows how much was written to the cache."""
+    """Return what the agent reported, else its trajectory, which also knows how much was written to the cache."""
     usage, counted = from_contexts(contexts), from_metrics(metrics)
     if usage is None or counted is None or counted.cache_write_tokens is None:
         return usage or counted

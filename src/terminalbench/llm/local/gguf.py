@@ -1,4 +1,4 @@
-"""What a GGUF file says of itself: its header is read, its weights are not."""
+"""The header of a GGUF file; its weights are not read."""
 
 import math
 import re
@@ -45,7 +45,7 @@ class _NotGguf(Exception):
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """What the file at `path` is. Raises `ModelError`: it is not there, cannot be read, or is no model."""
+    """Return what the file at `path` is. Raises `ModelError`: it is not there, cannot be read, or is no model."""
     try:
         with path.open("rb") as stream:
             tensors, found = _header(stream)
@@ -73,7 +73,7 @@ def read_model_file(path: Path) -> ModelFile:
 
 
 def served_name(path: Path) -> str:
-    """What a file's model is called by those who ask for it: letters, digits and `.-_`, at most 60."""
+    """Return what a file's model is called by those who ask for it: letters, digits and `.-_`, at most 60."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-.")[:60] or "model"
 
 
@@ -102,7 +102,7 @@ def _described(path: Path, size: int, found: dict[str, Any]) -> ModelFile:
 
 
 def _header(stream: BufferedReader) -> tuple[int, dict[str, Any]]:
-    """How many tensors the file has, and what it says of itself."""
+    """Return how many tensors the file has, and what it says of itself."""
     if stream.read(4) != b"GGUF":
         raise _NotGguf("it does not begin with GGUF")
     version, tensors, keys = _unpack(stream, "<IQQ")
@@ -114,7 +114,7 @@ def _header(stream: BufferedReader) -> tuple[int, dict[str, Any]]:
 
 
 def _end(stream: BufferedReader, tensors: int, found: dict[str, Any]) -> int:
-    """Where the last weight ends, by the table of tensors that follows the header."""
+    """Return where the last weight ends, by the table of tensors that follows the header."""
     last = 0
     for _ in range(tensors):
         _text(stream)

@@ -1,4 +1,4 @@
-"""What stands in front of llama.cpp: OpenAI's paths are handed on, Ollama's are answered in its words.
+"""The HTTP front of llama.cpp: OpenAI's paths are handed on, Ollama's are answered in its words.
 
 Who has not the server's token is told nothing but that the server is well.
 

@@ -57,7 +57,7 @@ _FAMILIES = ("GGML_", "CUDA_", "OMP_", "LC_")
 
 
 class ServerOrder(msgspec.Struct, frozen=True):
-    """What a server is started with."""
+    """The order by which a server is started."""
 
     path: str
     name: str
@@ -94,17 +94,17 @@ class ServerLease:
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """The address of the server."""
         return self.served.url
 
     @property
     def token(self) -> str:
-        """What the server asks of every asker, as `Authorization: Bearer`."""
+        """The token that the server wants of every client, as `Authorization: Bearer`."""
         return self.served.token
 
     @property
     def name(self) -> str:
-        """What its model is called."""
+        """The name of its model."""
         return self.served.order.name
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ def remove_unused(folder: Path, users: FileIO | None = None) -> None:
 
 
 def models_folder() -> Path:
-    """Where the servers of this user are told of."""
+    """Return where the servers of this user are told of."""
     folder = Path(tempfile.gettempdir()) / f"tbench-models-{os.geteuid()}"
     make_own_folder(folder)
     return folder
@@ -228,7 +228,7 @@ def running(folder: Path) -> ServerAccess | None:
 
 
 def answers(url: str) -> bool:
-    """Whether a server says that it is well."""
+    """Return whether a server says that it is well."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with suppress(OSError, ValueError), opener.open(f"{url}/health", timeout=_HEALTH_SEC) as answer:
         return answer.status == 200
@@ -271,7 +271,7 @@ def _start(folder: Path, model: ModelFile, digest: str, window: int, until: floa
 
 
 def _failed(model: ModelFile, code: int, log: str) -> ModelError:
-    """What a server that did not come up has said last."""
+    """Return what a server that did not come up has said last."""
     if code in _KILLED:
         said, hint = _KILLED[code]
         return ModelError(ModelFault.MISSING, f"{model.path} cannot be served: {said}", hint=hint)
@@ -331,7 +331,7 @@ class Speed:
 
 
 def speed(url: str, token: str) -> Speed | None:
-    """What the server at `url` tells; None when it does not answer."""
+    """Return what the server at `url` tells; None when it does not answer."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     asked = urllib.request.Request(  # noqa: S310  it is http
         f"{url}/metrics", headers={"Authorization": f"Bearer {token}"}

@@ -83,7 +83,7 @@ class LocalModel(OllamaModel):
 
 
 def _own_words(error: ModelError, served: ServerOrder) -> ModelError:
-    """What the server refused, as it concerns who named the file."""
+    """Return what the server refused, as it concerns who named the file."""
     what = _OLLAMA.sub("", error.what)
     if _NO_FORM in what:  # the model's doing, for which llama.cpp says 500
         return ModelError(ModelFault.BAD_ANSWER, f"{served.name}: {what}")

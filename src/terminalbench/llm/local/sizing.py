@@ -1,4 +1,4 @@
-"""How a model is served on this machine: its window, how many are answered at once, on how many threads. Pure."""
+"""The size of a model's server on this machine: its window, its slots, its threads. Pure."""
 
 from dataclasses import dataclass
 

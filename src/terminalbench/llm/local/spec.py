@@ -1,4 +1,4 @@
-"""What `local:FILE.gguf[,num_ctx=N]` means. Nothing is read.
+"""The meaning of `local:FILE.gguf[,num_ctx=N]`. No file is read.
 
 A job names the digest of the file besides, by which a file that was replaced since is refused.
 """
@@ -33,7 +33,7 @@ class LocalSpec:
 
 
 def is_local(model: str | None) -> TypeGuard[str]:
-    """Whether a model is named by its file."""
+    """Return whether a model is named by its file."""
     return model is not None and model.startswith(PREFIX)
 
 

@@ -181,4 +181,4 @@ def test_debug_after_a_double_dash_is_an_argument() -> None:
 def test_an_empty_list_is_not_everything(project, tbench, arguments: list[str]) -> None:
     ran = tbench("plan", project.experiment(BASE + ORACLE), *arguments)
     assert ran.code == 2
-    assert "names nothing" in ran.err
+    assert "is empty: give it at least one name" in ran.err

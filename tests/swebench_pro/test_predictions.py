@@ -46,12 +46,12 @@ def test_patches_are_as_they_stand_and_what_is_odd_is_told(tmp_path: Path, name:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[", "is no JSON"),
+        ("[", "is neither JSON nor JSON lines"),
         ([{"patch": "x"}], "entry 1: has no instance_id"),
         ([{"instance_id": "a"}], "entry 1: has neither patch nor model_patch"),
-        ([{"instance_id": "a", "patch": 3}], "entry 1: patch is no text but int"),
+        ([{"instance_id": "a", "patch": 3}], "entry 1: patch is not a text but int"),
         ([7], "entry 1: has no instance_id"),
-        ('[{"instance_id": "a", "patch": "\\ud800"}]', "patch has half a character"),
+        ('[{"instance_id": "a", "patch": "\\ud800"}]', "patch is not valid Unicode"),
     ],
 )
 def test_a_file_that_is_none_is_one_message(tmp_path: Path, content: object, said: str) -> None:

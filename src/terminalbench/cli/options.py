@@ -45,7 +45,7 @@ def _spread(args: list[str], *, strict: bool) -> list[str]:
     for name, count in given.items():
         if strict and not count:
             # An empty shell variable must not turn "these tasks" into "all tasks".
-            raise click.UsageError(f"{name} names nothing")
+            raise click.UsageError(f"{name} is empty: give it at least one name")
     return spread
 
 
@@ -110,7 +110,7 @@ watch_option: Any = click.option(
 def _place_for_file(_context: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
     """A file that can be written at the end: what is wrong with its place is said before anything runs."""
     if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
-        raise click.BadParameter(f"{file} is a folder, or lies in none; name a file in a folder that exists")
+        raise click.BadParameter(f"{file} is a folder, or lies in none that exists; name a file in an existing folder")
     return file
 
 

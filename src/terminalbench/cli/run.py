@@ -138,8 +138,8 @@ def run_command(
         from terminalbench.cli.select import one_batch
 
         if attempts or labels or gate:
-            what = f"batch {batch} is there, and goes on as it was planned; --attempts, --label and --gate do not go"
-            raise UserError(f"{what} with it", hint="tbench resume --attempts adds attempts")
+            what = f"batch {batch} goes on as it was planned: --attempts, --label and --gate cannot change it"
+            raise UserError(what, hint="tbench resume --attempts adds attempts")
         where = one_batch(BatchChoice(experiment, batch, root=root))
         picked = {"tasks": tasks, "profiles": profiles}
         return resume_batch(where, as_json=as_json, watch=watch, junit=junit, strict=strict, **picked)

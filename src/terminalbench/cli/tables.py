@@ -98,7 +98,9 @@ def export_command(where: BatchChoice, form: Any, table: str, everything: bool, 
     ending = output.suffix.lower() if output is not None else ""
     form = form or _ENDINGS.get(ending, "csv")
     if _ENDINGS.get(ending, form) != form:
-        raise UserError(f"{output} would hold {form}", hint="give it another ending, or leave out --format")
+        raise UserError(
+            f"--format {form} does not fit the ending of {output}", hint="name another file, or leave out --format"
+        )
     if output is not None and not output.resolve().parent.is_dir():
         raise UserError("there is no such folder", where=str(output.parent), hint="make it first")
     if form == "parquet" and output is None:

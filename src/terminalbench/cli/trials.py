@@ -37,7 +37,7 @@ def list_command(target: Path | None, results: Path | None, labels: dict[str, st
     """List the batches of a results folder, newest first; of one batch, its trials."""
     if target is not None:
         if labels:
-            raise click.UsageError("--label picks batches; it does not go with one that is named")
+            raise click.UsageError("--label filters the list of batches; leave it out, or do not name a batch")
         _list_trials(target, results, as_json=as_json)
         return
     import json

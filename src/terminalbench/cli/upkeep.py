@@ -100,9 +100,9 @@ def mirror_command(
         if not re.fullmatch(SLUG, name):
             raise UserError(f'"{name}" must be {SLUG_DOC}')
     if dest_dirname in ("runs", "superseded", "workers", "analytics"):
-        raise UserError(f"--dest-dirname {dest_dirname} has another use in a batch", hint="choose another name")
+        raise UserError(f"--dest-dirname: every batch has a folder {dest_dirname}", hint="choose another name")
     if not wanted:
-        raise UserError("names no targets", where=str(experiment), hint="set [artifacts] targets, or --targets")
+        raise UserError("names no targets to copy", where=str(experiment), hint="set [artifacts] targets, or --targets")
     folder = noted(SelectedBatches((find_target(loaded, batch, with_data=True),))).batches[0]
     done = mirror_batch(folder.runs, wanted, folder.folder / dest_dirname)
     click.echo(f"{done.copied} copied, {done.unchanged} unchanged, {len(done.failed)} failed")

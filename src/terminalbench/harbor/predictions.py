@@ -17,7 +17,7 @@ def entries(data: bytes, where: str) -> list[tuple[str, str]]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise UserError(f"is no UTF-8: {error}", where=where) from error
+        raise UserError(f"is not UTF-8: {error}", where=where) from error
     return [_entry(entry, f"{where}: entry {number}") for number, entry in enumerate(_listed(text, where), start=1)]
 
 
@@ -37,7 +37,7 @@ def _listed(text: str, where: str) -> list[Any]:
         try:
             return [json.loads(line) for line in lines]
         except (ValueError, RecursionError):
-            raise UserError(f"is no JSON, nor JSON lines: {error}", where=where) from error
+            raise UserError(f"is neither JSON nor JSON lines: {error}", where=where) from error
     if isinstance(found, _JsonObject) and "instance_id" not in found:
         return [
             {"instance_id": name, **(value if isinstance(value, dict) else {"patch": value})}
@@ -55,9 +55,9 @@ def _entry(entry: Any, where: str) -> tuple[str, str]:
         raise UserError("has neither patch nor model_patch", where=where)
     patch = "" if entry[key] is None else entry[key]
     if not isinstance(patch, str):
-        raise UserError(f"{key} is no text but {type(patch).__name__}", where=where)
+        raise UserError(f"{key} is not a text but {type(patch).__name__}", where=where)
     try:
         patch.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{key} has half a character: {error}", where=where) from error
+        raise UserError(f"{key} is not valid Unicode: {error}", where=where) from error
     return name, patch

@@ -398,4 +398,4 @@ def watched_batch(folder: Path) -> Batch:
     if not inside:
         raise UserError("is neither a batch nor a folder of Harbor jobs", where=str(folder))
     one = max(inside, key=lambda place: (place / "plan.json").stat().st_mtime)
-    raise UserError("is no batch, it holds batches", where=str(folder), hint=f"name one of them, as {typed(one)}")
+    raise UserError("is a folder of several batches", where=str(folder), hint=f"name one of them, as {typed(one)}")

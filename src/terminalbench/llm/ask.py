@@ -153,7 +153,7 @@ def _call(model: ChatModel, messages: Sequence[Message], schema: Schema | None, 
 
 
 def _stopped() -> ModelError:
-    return ModelError(ModelFault.STOPPED, "the model was not waited for: stopped")
+    return ModelError(ModelFault.STOPPED, "stopped while waiting for the model")
 
 
 @contextmanager

@@ -204,7 +204,7 @@ class OllamaServer:
     def _lines(self, answer: Any, stop: Event | None) -> Iterator[dict[str, Any]]:
         while True:
             if stop is not None and stop.is_set():
-                raise ModelError(ModelFault.STOPPED, "the model was not waited for: stopped")
+                raise ModelError(ModelFault.STOPPED, "stopped while waiting for the model")
             try:
                 raw = answer.readline()
             except TimeoutError:

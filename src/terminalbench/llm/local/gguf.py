@@ -62,7 +62,7 @@ def read_model_file(path: Path) -> ModelFile:
         raise ModelError(ModelFault.NOT_FOUND, f"{path} is a folder", hint="name the .gguf file in it") from None
     except OSError as error:
         what = f"{path} cannot be read: {error.strerror}"
-        raise ModelError(ModelFault.NOT_FOUND, what, hint="let this user read it") from None
+        raise ModelError(ModelFault.NOT_FOUND, what, hint="give this user the right to read it") from None
     except (_NotGguf, struct.error, UnicodeDecodeError) as error:
         raise ModelError(
             ModelFault.MISSING,

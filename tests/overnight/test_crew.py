@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from support.nights import make_night
 from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
 from terminalbench.json_files import write_json
@@ -17,8 +18,17 @@ from terminalbench.overnight.autoscale import MachineReading, ScaleLimits
 from terminalbench.overnight.crew import TasksAtDeath, orphan_of, told_by
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.launch import WorkerAssignment
-from terminalbench.overnight.night import Heartbeat, IterationWork, Role, WorkerLease
+from terminalbench.overnight.night import (
+    Heartbeat,
+    IterationStatus,
+    IterationWork,
+    NightState,
+    Role,
+    WorkEnd,
+    WorkerLease,
+)
 from terminalbench.overnight.scaling import READ_SEC, Scaler
+from terminalbench.overnight.supervisor import NightSupervisor
 from terminalbench.records.event import Event
 
 
@@ -121,6 +131,32 @@ def test_the_gate_tells_what_stops_a_night_and_what_only_holds_it(tmp_path: Path
     assert "deadline" in (limits.standing(gate).shut or "")
     change_shared(gate, 0.0, None)
     assert "used up" in (limits.standing(gate).shut or "")
+
+
+class NothingMeasured:
+    """The stop condition that CONTRIBUTING.md adds: an iteration that is over has measured nothing."""
+
+    def why(self, state: NightState, gate: limits.GateStatus) -> str | None:
+        empty = [work.number for work in state.work if work.end is not None and not work.end.measured]
+        return f"iteration {empty[0]} has measured nothing" if empty else None
+
+
+@pytest.mark.parametrize("measured", [0, 4])
+def test_a_stop_condition_is_one_class_and_its_place_in_the_list(
+    measured: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STOP_CONDITIONS", (*limits.STOP_CONDITIONS, NothingMeasured()))
+    night = make_night(tmp_path, iterations=2)
+    share_gate(night.folder.gate_json)
+    end = WorkEnd(0, trials=4, measured=measured)
+    done = IterationWork(1, Role.ITERATION, 1, IterationStatus.DONE, end=end)
+    supervisor = NightSupervisor(night.folder, night.config, night.state([done]))
+    if measured:
+        assert supervisor.stopped is None
+        return
+    state = supervisor.run()
+    assert (state.status, state.stopped) == ("stopped", "iteration 1 has measured nothing")
+    assert [work.number for work in state.work] == [1], "iteration 2 was never begun"
 
 
 def test_a_machine_that_runs_short_of_memory_lowers_the_workers_and_is_read_now_and_then() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.index.results import open_results
+from terminalbench.index.results import TRIALS, open_results
 from terminalbench.json_files import append_jsonl
 from terminalbench.records.trial import Finding
 from terminalbench.report.export import csv_bytes, junit_xml
@@ -38,6 +38,18 @@ def test_csv_and_json_hold_the_same(tbench, batch: Batch) -> None:
     assert rows[1]["cost_usd"] == ""
     assert records[1]["cost_usd"] is None
     assert rows[0]["passed"] == "true"
+
+
+def test_a_column_is_one_line(tbench, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe of CONTRIBUTING.md: its name and type in `TRIALS`, and every form of the table has it."""
+    assert "state" not in TRIALS
+    monkeypatch.setitem(TRIALS, "state", str)
+    rows = list(csv.DictReader(io.StringIO(tbench("export", batch.folder).out)))
+    records = json.loads(tbench("export", batch.folder, "--format", "json").out)
+    trials = open_results(batch.results_root).trials("s/0")
+    assert {row["state"] for row in rows} == {"finished", ""}
+    assert [record["state"] or "" for record in records] == [row["state"] for row in rows]
+    assert trials.to_polars()["state"].to_list() == trials.to_arrow()["state"].to_pylist()
 
 
 def test_a_file_and_all_batches(tbench, batch: Batch, tmp_path: Path) -> None:

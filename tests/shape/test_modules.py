@@ -1,6 +1,8 @@
 """No module of ours reaches itself by its imports, whether they stand at the top or inside a function."""
 
 import ast
+import re
+import tomllib
 from collections.abc import Collection, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -66,6 +68,16 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = import_graph(SRC)
     assert len(graph) > 100
     assert not cycle(graph), f"a cycle of imports: {' <- '.join(cycle(graph))}"
+
+
+def test_the_layers_are_documented_as_they_are_checked() -> None:
+    """CONTRIBUTING.md has the layers of pyproject.toml, and AGENTS.md a line on each package."""
+    contracts = tomllib.loads((REPO / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [re.findall(r"\w+", line) for line in contracts[0]["layers"]]
+    said = (REPO / "CONTRIBUTING.md").read_text().split("import-linter checks that:")[1].split("\n- ")[0]
+    assert [re.findall(r"\w+", part) for part in said.split(">")] == layers
+    names = set(re.findall(r"\w+", (REPO / "AGENTS.md").read_text()))
+    assert {name for layer in layers for name in layer} <= names
 
 
 @pytest.mark.parametrize(

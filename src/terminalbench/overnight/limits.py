@@ -1,9 +1,10 @@
-"""The one gate of a night: what its batches may spend together, until when, and what a person told all of them."""
+"""The gate of a night (what its batches may spend together, until when, orders to them), and its stop conditions."""
 
 import time
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -14,7 +15,7 @@ from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import change_shared, gate_of, read_shared, share_gate
 from terminalbench.index.queries import BatchView
 from terminalbench.overnight.decisions import deadline_of
-from terminalbench.overnight.night import NightConfig
+from terminalbench.overnight.night import NightConfig, NightState
 from terminalbench.text.numbers import duration
 
 _MOVED_SEC = 2.0
@@ -30,6 +31,38 @@ class GateStatus:
     deadline: float | None = None
     shut: str | None = None
     waits: bool = False
+
+
+class StopCondition(Protocol):
+    """A reason to begin no iteration any more: what runs may end, and the night is `stopped` and can be resumed."""
+
+    def why(self, state: NightState, gate: GateStatus, /) -> str | None:
+        """Return the reason as the report states it; None while the night may go on. Asked once a round."""
+
+
+class ClosedBatch:
+    """A worker ended because its batch may start nothing any more."""
+
+    def why(self, state: NightState, _gate: GateStatus, /) -> str | None:
+        """Return what the worker said."""
+        return state.stopped
+
+
+class ShutGate:
+    """The deadline has come, the budget is used up, or a person has stopped the batches of the night."""
+
+    def why(self, _state: NightState, gate: GateStatus, /) -> str | None:
+        """Return what the gate says."""
+        return gate.shut
+
+
+STOP_CONDITIONS: tuple[StopCondition, ...] = (ClosedBatch(), ShutGate())
+"""The conditions of every night; the first that holds gives the reason."""
+
+
+def why_stopped(state: NightState, gate: GateStatus) -> str | None:
+    """Return why a night begins no iteration any more, None while it does."""
+    return next((why for one in STOP_CONDITIONS if (why := one.why(state, gate)) is not None), None)
 
 
 def until_of(config: NightConfig) -> float | None:

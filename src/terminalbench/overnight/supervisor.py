@@ -142,8 +142,8 @@ class NightSupervisor:
 
     @property
     def stopped(self) -> str | None:
-        """Why no iteration is leased any more, besides signals."""
-        return self.state.stopped or self.standing.shut
+        """The reason why no iteration is leased any more, besides signals."""
+        return limits.why_stopped(self.state, self.standing)
 
     # Leases ---------------------------------------------------------------------------------------------------------
 

@@ -121,7 +121,7 @@ def test_what_was_decided_stays_decided_and_what_is_left_is_said() -> None:
     assert grown.look is None, "p would be 0.039"
     assert 0 < grown.level < 0.039, "the first time has used up most of it"
     assert sequential_flips([close, clear], [0.05, 0.05])[:2] == (2, 1)
-    assert sequential_flips([nothing, nothing], [0.05, 0.05]) == (None, 0, 0.05)
+    assert sequential_flips([nothing, nothing], [0.05, 0.05]) == (None, 0, 0.05, 0.0)
 
 
 def test_large_values_that_all_point_one_way_take_no_time() -> None:

@@ -97,6 +97,37 @@ def test_rewards_decide_where_no_verdict_is_told(written: Callable[..., Path]) -
     assert found.rejected == {"the reward is not a finite number": 1}
 
 
+@pytest.mark.parametrize("scores", [(85.5, 12.5), (100, 0), (2, 1)])
+def test_rewards_beyond_one_need_a_word_on_what_passes(written: Callable[..., Path], scores: tuple[float, ...]) -> None:
+    path = written("t.csv", "task,profile,score\n" + "".join(f"t{n},p,{score}\n" for n, score in enumerate(scores)))
+    with pytest.raises(UserError, match=f"go up to {scores[0]:g}: from which on .* is not told") as told:
+        read_results(path)
+    assert "--pass-at N" in (told.value.hint or "")
+    found = read_results(path, ReadOptions(pass_at=scores[0]))
+    assert list(outcomes(found).values()) == [PASSED, FAILED]
+
+
+def test_numbers_as_people_write_them(written: Callable[..., Path]) -> None:
+    head = "task;profile;reward;cost;tokens;seconds\n"
+    found = read_results(written("t.csv", f"# by hand\n{head}a;p;100%;0,25;12345;1e308\nb;p;67 %;$1.5;-3;9\n"))
+    first, second = found.rows
+    assert list(outcomes(found).values()) == [PASSED, FAILED]
+    assert (first.cost_usd, first.tokens, first.seconds) == (0.25, 12345, None)
+    assert (second.reward, second.cost_usd, second.tokens) == (0.67, 1.5, None)
+    assert "1 value of seconds cannot be read: unknown" in found.notes
+    commas = read_results(written("c.csv", 'task,profile,passed,tokens\na,p,1,"1,234,567"\n'))
+    assert commas.rows[0].tokens == 1234567
+    low = read_results(written("low.csv", f"{head}a;p;0,4;;;\nb;p;0,6;;;\n"), ReadOptions(pass_at=0.5))
+    assert list(outcomes(low).values()) == [FAILED, PASSED]
+
+
+def test_rows_inside_a_document(written: Callable[..., Path]) -> None:
+    rows = [{"task_id": "a", "agent": "p", "score": 1.0}]
+    assert outcomes(read_results(written("d.json", {"meta": {"n": 1}, "data": rows}))) == {("p", "a", 1): PASSED}
+    with pytest.raises(UserError, match="no result format"):
+        read_results(written("two.json", {"old": rows, "new": rows}))
+
+
 def test_an_error_beside_a_failure_broke_and_a_pass_with_one_passed(written: Callable[..., Path]) -> None:
     text = "task,profile,passed,error\na,p,false,rate limit\nb,p,true,late warning\nc,p,failed,assertion 3\nd,p,0,\n"
     found = read_results(written("t.csv", text))
@@ -205,6 +236,22 @@ def test_reports_of_swe_bench(written: Callable[..., Path], tmp_path: Path) -> N
     for alone in ({"resolved_ids": ["d__d-1"]}, {"resolved": ["d__d-1"], "no_generation": []}):
         with pytest.raises(UserError, match="resolved instances alone"):
             read_results(written("alone.json", alone))
+
+
+def test_a_submission_to_the_leaderboard_of_swe_bench(written: Callable[..., Path], tmp_path: Path) -> None:
+    """Its results list what was resolved alone; the reports of its instances tell the rest."""
+    at = "verified/20240620_agent"
+    written(f"{at}/results/results.json", {"no_generation": [], "no_logs": [], "resolved": ["d__d-1"]})
+    for name, resolved in (("d__d-1", True), ("d__d-2", False)):
+        one = {name: {"patch_is_None": False, "patch_exists": True, "resolved": resolved}}
+        written(f"{at}/logs/{name}/report.json", one)
+    found = read_results(tmp_path / "verified")
+    assert outcomes(found) == {("20240620_agent", "d__d-1", 1): PASSED, ("20240620_agent", "d__d-2", 1): FAILED}
+    assert found.rejected == {"the report lists the resolved instances alone": 1}
+    written("verified/run.json", {"resolved_ids": ["d__d-1"], "unresolved_ids": ["d__d-2"], "empty_patch_ids": []})
+    whole = read_results(tmp_path / "verified")
+    assert {row.profile for row in whole.rows} == {"run"}, "what a whole report tells is not counted twice"
+    assert whole.rejected["the instance's report lies beside that of its run"] == 2
 
 
 def test_the_file_of_swe_bench_pro(written: Callable[..., Path], tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def section(found: dict[str, Any]) -> str:
         _coverage,
         _top_up,
         _nights,
+        _stopping,
         _batches,
         _profiles,
         _months,
@@ -206,10 +207,31 @@ def _nights(found: dict[str, Any]) -> str:
     )
 
 
+def _stopping(found: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            f"{100 * one['gap']:+z.1f} pt",
+            _percent(one["saved"]),
+            _percent(one["given up"]),
+            _percent(one["told"], 1),
+            _percent(one["told, never giving up"], 1),
+            "-" if one["gap"] < 0.01 else f"{100 * one['overstated']:+.1f} pt",
+        ]
+        for name, one in found["stopping"].items()
+    ]
+    return (
+        f'**Runs that end early** (`looks = "any"`, 100 x 3, {found["drawn"]["stopping"]:,} draws each): trials spared beside the whole plan, how often a\n'
+        "pair was given up, how often a difference was told, how often it would be without giving up, and by how much the\n"
+        "difference that was told is too large on average. Where neither is better, what is told is false.\n\n"
+        + _table(["", "true gap", "spared", "given up", "told", "told, never giving up", "told too large by"], rows)
+    )
+
+
 def _batches(found: dict[str, Any]) -> str:
     rows = [[name, *(_percent(share, 1) for share in shares.values())] for name, shares in found["batches"].items()]
     return (
-        f"**The same profiles run again** (40 x 3 a batch, {found['chosen']} draws): how often a batch says that they differ when one may name\n"
+        f"**The same profiles run again** (40 x 3 a batch, {found['drawn']['batches']:,} draws): how often a batch says that they differ when one may name\n"
         "whichever one likes, and how often all together do: looked at after each batch where nothing was declared, and once at the\n"
         "end where `planned_trials` was.\n\n"
         + _table(["", "any one, named alone", "all, as judged", "all, declared", "the first alone"], rows)
@@ -217,8 +239,6 @@ def _batches(found: dict[str, Any]) -> str:
 
 
 def _profiles(found: dict[str, Any]) -> str:
-    if "profiles" not in found:
-        return ""
     rows = [
         [
             name,
@@ -231,7 +251,7 @@ def _profiles(found: dict[str, Any]) -> str:
         for name, one in found["profiles"].items()
     ]
     return (
-        f"**Many profiles** ({found['chosen'] // 2} draws; the last number is the spread of their true effects in points, 0: all identical): how often the\n"
+        f"**Many profiles** ({found['drawn']['profiles']:,} draws; the last number is the spread of their true effects in points, 0: all identical): how often the\n"
         "95 % intervals of pooled rates and of ranks hold the truth, how often at least one profile is shown worse than another (false\n"
         "where all are identical), and by how much the best is overstated as measured and as pooled.\n\n"
         + _table(["", "rate", "rank", "one shown worse", "best, measured", "best, pooled"], rows)
@@ -243,7 +263,7 @@ def _months(found: dict[str, Any]) -> str:
         return ""
     rows = [[size, *(_percent(share, 1) for share in shares.values())] for size, shares in found["months"].items()]
     return (
-        f"**Quiet months**: 31 nights of two profiles in which nothing changes, each compared with the night before ({found['chosen']} months). How\n"
+        f"**Quiet months**: 31 nights of two profiles in which nothing changes, each compared with the night before ({found['drawn']['months']:,} months). How\n"
         "often at least one sentence says better or worse, and how often it would at 5 % each.\n\n"
         + _table(["", "as judged", "each at 5 %"], rows)
     )

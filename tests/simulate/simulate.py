@@ -23,6 +23,7 @@ from simulate.batches import rerunning
 from simulate.missing import LOSSES, verdicts
 from simulate.nights import judged_nights, quiet_months
 from simulate.profiles import many_profiles
+from simulate.stopping import stopping
 from simulate.training import report
 from simulate.worlds import (
     FIVE,
@@ -31,6 +32,7 @@ from simulate.worlds import (
     SAME,
     SWAP,
     TEN,
+    TWENTY,
     VARIED,
     World,
     differences,
@@ -331,21 +333,35 @@ def measure(reps: int) -> dict[str, Any]:
     return found
 
 
-def chosen_after_seeing(reps: int) -> dict[str, Any]:
-    """Batches that are run again, many profiles beside each other, and months of nights."""
-    found: dict[str, Any] = {"chosen": reps}
-    found["batches"] = listed(
-        ((f"{w.name}, {n} batches", rerunning(w, (40, 3), n, reps)) for w in (SAME, SWAP, TEN) for n in (5, 10)),
-        "Batches of 40 x 3 run again",
-    )
+def _stopping(reps: int) -> dict[str, Found]:
+    worlds = (SAME, VARIED, SWAP, FIVE, TEN, TWENTY)
+    return listed(((w.name, stopping(w, (100, 3), reps)) for w in worlds), "Runs that end early, 100 x 3")
+
+
+def _batches(reps: int) -> dict[str, Found]:
+    rows = ((f"{w.name}, {n} batches", rerunning(w, (40, 3), n, reps)) for w in (SAME, SWAP, TEN) for n in (5, 10))
+    return listed(rows, "Batches of 40 x 3 run again")
+
+
+def _profiles(reps: int) -> dict[str, Found]:
     sizes = [(20, (100, 3), 0.0), (20, (100, 3), 0.1), (5, (40, 3), 0.1), (3, (20, 5), 0.1)]
-    rows = (
-        (f"{n} profiles, {t} x {k}, {100 * s:.0f}", many_profiles(n, (t, k), s, reps // 2)) for n, (t, k), s in sizes
-    )
-    found["profiles"] = listed(rows, "Many profiles, by partial pooling")
+    rows = ((f"{n} profiles, {t} x {k}, {100 * s:.0f}", many_profiles(n, (t, k), s, reps)) for n, (t, k), s in sizes)
+    return listed(rows, "Many profiles, by partial pooling")
+
+
+def _months(reps: int) -> dict[str, Found]:
     rows = ((f"{t} x {k}", quiet_months(t, k, reps)) for t, k in [(20, 1), (20, 3)])
-    found["months"] = listed(rows, "Quiet months of nights, two profiles")
-    return found
+    return listed(rows, "Quiet months of nights, two profiles")
+
+
+PARTS = {"stopping": _stopping, "batches": _batches, "profiles": _profiles, "months": _months}
+"""What is chosen after seeing, by its name in the figures; how often each is drawn is kept beside them."""
+
+
+def chosen_after_seeing(reps: int, parts: Iterable[str] = PARTS, known: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Runs that end early, batches that are run again, many profiles beside each other, and months of nights."""
+    found = {part: PARTS[part](reps) for part in parts}
+    return {**found, "drawn": {**(known or {}).get("drawn", {}), **dict.fromkeys(found, reps)}}
 
 
 def _worst(tasks: int, attempts: int, reps: int) -> Found:
@@ -367,12 +383,13 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="keep the figures and put them into docs/design/statistics-measured.md"
     )
-    parser.add_argument("--part", action="store_true", help="measure only what is chosen after seeing, keep the rest")
+    parser.add_argument("--part", action="append", choices=PARTS, default=[], help="measure only this, keep the rest")
     asked = parser.parse_args()
     if asked.part:
         from simulate.page import MEASURED
 
-        found = json.loads(MEASURED.read_text()) | chosen_after_seeing(asked.reps)
+        known = json.loads(MEASURED.read_text())
+        found = known | chosen_after_seeing(asked.reps, asked.part, known)
     else:
         found = measure(asked.reps)
         print("\nnights of training")

@@ -17,6 +17,7 @@ from simulate.simulate import (
     rejections,
     topping_up,
 )
+from simulate.stopping import stopping
 from simulate.worlds import (
     FIVE,
     LOPSIDED,
@@ -24,6 +25,7 @@ from simulate.worlds import (
     SAME,
     SWAP,
     TEN,
+    TWENTY,
     VARIED,
     World,
     differences,
@@ -93,6 +95,14 @@ def test_looking_five_times(world: World) -> None:
 def test_looking_early_costs_little() -> None:
     found = looking(TEN, 80, 5, 12)
     assert min(found["O'Brien-Fleming"], found["at any time"]) > 0.8
+
+
+def test_runs_that_end_early_spare_trials_and_keep_their_error() -> None:
+    same, better = stopping(SAME, (100, 3), 40), stopping(TWENTY, (100, 3), 15)
+    assert same["saved"] > 0.35
+    assert same["told"] <= 0.125
+    assert better["saved"] > 0.6
+    assert better["told"] == 1
 
 
 def test_a_top_up_keeps_its_errors_in_bounds() -> None:

@@ -60,6 +60,7 @@ VARIED = World("equal on average", _moved(0.0, 0.15))
 SWAP = World("30 % solved by one only", _swap)
 FIVE = World("+5 pt", _moved(0.1, 0.0))
 TEN = World("+10 pt", _moved(0.2, 0.05))
+TWENTY = World("+20 pt", _moved(0.45, 0.05))
 NULL = (SAME, VARIED, SWAP)
 LOPSIDED = (
     World("10 % lose 90 pt", _lopsided(0.1, (0.95, 0.05), (0.45, 0.55))),

@@ -44,8 +44,13 @@ class Comparability:
     """Whether tries broke at different rates while their agents worked, and were run again."""
 
 
-def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dict[str, Any]]) -> Comparability:
-    """Check two profiles against what was declared of them."""
+def comparability(
+    new: ProfileRows,
+    old: ProfileRows,
+    declared: Mapping[str, dict[str, Any]],
+    planned: Sequence[ProfileRows] | None = None,
+) -> Comparability:
+    """Check two profiles against what was declared of them; `planned`: the two with what is still to come."""
     common = [task for task in new.tasks if task in old.tasks]
     rows = [[row for task in common for row in side.tasks[task]] for side in (new, old)]
     measured = [[row for row in side if row.measured] for side in rows]
@@ -55,7 +60,7 @@ def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dic
     warnings += unexplained(new, old, declared)
     same = _same_treatment(new, old)
     warnings += [f"{new.profile} and {old.profile} are the same treatment: what differs is noise"] if same else []
-    warnings += _unequal_attempts(new, old, common)
+    warnings += _unequal_attempts(planned or (new, old), common)
     warnings += _in_time(new.profile, old.profile, measured)
     error_p, flagged = _error_rates(new.profile, old.profile, rows)
     within = [task for task in changed if _digests(new, task) == _digests(old, task)]
@@ -132,8 +137,8 @@ def _same_treatment(new: ProfileRows, old: ProfileRows) -> bool:
     return ids[0] == ids[1] and len(ids[0]) == 1 and None not in ids[0]
 
 
-def _unequal_attempts(new: ProfileRows, old: ProfileRows, common: Sequence[TaskRef]) -> list[str]:
-    planned = {len(side.tasks[task]) for side in (new, old) for task in common}
+def _unequal_attempts(sides: Sequence[ProfileRows], common: Sequence[TaskRef]) -> list[str]:
+    planned = {len(side.tasks[task]) for side in sides for task in common}
     if len(planned) < 2:
         return []
     return [

@@ -12,6 +12,7 @@ from terminalbench.analytics.contrast import (
     BY_STAGES,
     CountedWay,
     LookPlan,
+    chance_to_decide,
     crossing,
     ended_only,
     estimate,
@@ -35,7 +36,14 @@ from terminalbench.analytics.missing import (
     undone_in_stages,
 )
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, MissingTrials, Row, Verdict
-from terminalbench.analytics.reasons import could_be_undone, still_runs, still_to_come, too_early, unknown_k
+from terminalbench.analytics.reasons import (
+    could_be_undone,
+    ended_early,
+    still_runs,
+    still_to_come,
+    too_early,
+    unknown_k,
+)
 from terminalbench.analytics.rows import repeats_told, rows_of
 from terminalbench.analytics.sample import BOUNDS, WAYS, PairedSample, Way, sample, task_differences, values_of
 from terminalbench.analytics.sentence import HAS_VALUE, notes, sentence
@@ -77,9 +85,12 @@ def compare(rows: Sequence[Row], settings: ComparisonSettings) -> Comparison:
     for name in (settings.baseline, *(name for pair in settings.contrasts for name in pair)):
         if name not in profiles:
             raise UserError(f'no profile is called "{name}"', hint=did_you_mean(name, list(profiles)))
-    front = pareto_front({name: found for name, found in profiles.items() if not is_oracle(settings.profiles, name)})
-    summaries = summarise(profiles, settings, front)
-    prepared = [_prepare(profiles[new], profiles[old], settings) for new, old in settings.contrasts]
+    needed = {name: _needed_only(found) for name, found in profiles.items()}
+    ranked = {name: found for name, found in needed.items() if not is_oracle(settings.profiles, name)}
+    front = pareto_front(ranked)
+    summaries = summarise(needed, settings, front)
+    sides = profiles if looks_early(settings) else needed
+    prepared = [_prepare(sides[new], sides[old], settings) for new, old in settings.contrasts]
     return Comparison(
         batches=list(dict.fromkeys(row.batch for row in rows)),
         metric=settings.metric,
@@ -91,7 +102,7 @@ def compare(rows: Sequence[Row], settings: ComparisonSettings) -> Comparison:
         pareto_note=front.note,
         warnings=[
             *settings.warnings,
-            *still_to_come(profiles),
+            *still_to_come(needed),
             *unknown_k(summaries, settings),
             *repeats_told(rows),
         ],
@@ -102,10 +113,16 @@ def compare(rows: Sequence[Row], settings: ComparisonSettings) -> Comparison:
         hypothesis=settings.hypothesis,
         k=settings.k,
         repeat=repeats(rows, settings),
-        standings=standings(
-            {name: found for name, found in profiles.items() if not is_oracle(settings.profiles, name)}, settings.alpha
-        ),
+        standings=standings(ranked, settings.alpha),
     )
+
+
+def _needed_only(profile: ProfileRows) -> ProfileRows:
+    """The profile without the trials that were spared: a run that ended early, as its plan said, is whole."""
+    if not any(row.spared for row in profile.rows()):
+        return profile
+    tasks = {task: [row for row in rows if not row.spared] for task, rows in profile.tasks.items()}
+    return ProfileRows(profile.profile, {task: rows for task, rows in tasks.items() if rows})
 
 
 @dataclass(frozen=True)
@@ -135,7 +152,7 @@ def _prepare(new: ProfileRows, old: ProfileRows, settings: ComparisonSettings) -
     planned = (new, old)
     if looks_early(settings):
         new, old = ended_only(new), ended_only(old)
-    checked = comparability(new, old, settings.profiles)
+    checked = comparability(new, old, settings.profiles, planned)
     tasks = [task for task in new.tasks if task in old.tasks and task not in checked.changed]
     apart = checked.redrawn
     doubted = first_tries_only(new, at_different_rates=apart), first_tries_only(old, at_different_rates=apart)
@@ -216,10 +233,12 @@ def _contrast(
     missing = _missing(prepared, ways, looks, settings, counted)
     verdict, reason = _verdict(prepared, ways, looks, settings, shares, missing)
     fewest = power.fewest_units(last_level(settings, family))
+    spared = sum(row.spared for side in prepared.planned for row in side.rows())
+    chance = chance_to_decide(looks, declared, settings, family)
     if verdict == "inconclusive" and reason is None and declared.estimate.units >= fewest:
-        reason = too_early(looks)
+        reason = ended_early(looks, chance) if spared else too_early(looks)
     found = prepared.samples[settings.rule]
-    sequential = sequential_record(looks, declared, fewest)
+    sequential = sequential_record(looks, declared, fewest, chance, spared)
     size = size_of(found, declared, settings, family, sequential)
     unit = "family" if found is not None and found.by_family else "task"
     with_value = set(found.tasks) if found is not None else set()

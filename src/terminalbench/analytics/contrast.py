@@ -248,8 +248,8 @@ def crossing(
 
 
 def _left_out(row: Row) -> bool:
-    """Whether the plan leaves a trial out for a reason: it is not to come."""
-    return row.outcome is Outcome.NOT_RUN and row.reason is not None
+    """Whether the plan leaves a trial out for a reason: it is not to come. One that was spared waits, for ever."""
+    return row.outcome is Outcome.NOT_RUN and row.reason is not None and not row.spared
 
 
 def ended_only(profile: ProfileRows) -> ProfileRows:
@@ -305,7 +305,26 @@ def judge(ways: Sequence[CountedWay], looks: LookPlan, settings: ComparisonSetti
     return "inconclusive"
 
 
-def sequential_record(looks: LookPlan, way: CountedWay, fewest: int) -> SequentialPlan | None:
+def chance_to_decide(looks: LookPlan, way: CountedWay, settings: ComparisonSettings, family: int) -> float | None:
+    """How likely the last of looks at any time shows a difference or equivalence, if all goes on as so far.
+
+    None where one of them has decided, where none is to come, or of units that are too few to show any difference.
+    """
+    crossed, level = way.crossing, settings.alpha / family
+    few = way.estimate.units < power.fewest_units(level)
+    if looks.method != "sign-flips" or not looks.look or looks.last or crossed is None or few or way.decides(looks):
+        return None
+    share = looks.look / (looks.looks or 1)
+    found = power.chance_to_differ(crossed.z, share, level)
+    if settings.margin is not None and way.estimate.error is not None:
+        gap, error = way.estimate.difference or 0.0, way.estimate.error
+        found += power.chance_to_fit(gap, error, share, level, settings.margin, way.estimate.units)
+    return min(1.0, found)
+
+
+def sequential_record(
+    looks: LookPlan, way: CountedWay, fewest: int, chance: float | None = None, spared: int = 0
+) -> SequentialPlan | None:
     """What the plan of looks says, for the report; fewer than `fewest` units decide at none of them."""
     if looks.method == "plain":
         return None
@@ -320,6 +339,8 @@ def sequential_record(looks: LookPlan, way: CountedWay, fewest: int) -> Sequenti
         looks=looks.looks,
         decided_at=crossed.look if crossed is not None else None,
         never=0 < way.estimate.units < fewest and not way.decides(looks),
+        chance=chance,
+        spared=spared,
     )
 
 

@@ -244,7 +244,8 @@ def _turned(start: PairedSample, steps: Sequence[Step]) -> PairedSample:
 def repeats(rows: Sequence[Row], settings: ComparisonSettings) -> list[Repeat]:
     """A command for each batch that runs again what was not measured of the compared profiles, and how much that is."""
     compared = {name for pair in settings.contrasts for name in pair}
-    rows = [row for row in rows if row.rerun is not None and (row.profile in compared or not compared)]
+    open_rows = [row for row in rows if row.rerun is not None and not row.spared]
+    rows = [row for row in open_rows if row.profile in compared or not compared]
     places = settings.places
     found = []
     for batch in dict.fromkeys(row.batch for row in rows):

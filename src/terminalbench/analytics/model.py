@@ -27,7 +27,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     attempt was run again after its verdict: the first verdict counts all the same. `broken` tries before the one that
     counts broke, `redrawn` of them after their agent had begun: what those would have come to is not known. Of these,
     `crashed` were ended by the agent itself, of which nothing was seen, or by the death of Harbor. One that is
-    `running` has no outcome yet, and one that is `untested` left work that no test has judged: both are `NOT_RUN`.
+    `running` has no outcome yet, and one that is `untested` left work that no test has judged: both are `NOT_RUN`. So
+    is one that was `spared`: its comparisons needed it no more.
     """
 
     task: TaskRef
@@ -59,6 +60,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     rerun: Rerun | None = None
     running: bool = False
     untested: bool = False
+    spared: bool = False
 
     @property
     def state(self) -> str:
@@ -181,6 +183,8 @@ class SequentialPlan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
 
     `sign-flips` and `growth` remember their looks: `decided_at` is the first that decided. `growth`: the trials became
     more without declared looks, so each time they did was one more. `never`: so few tasks can decide at no look.
+    `chance`: how likely the end shows a difference or equivalence where all goes on as so far; only of `sign-flips`
+    that have not decided. `spared` trials did not run, because the run ended early.
     """
 
     method: LookMethod
@@ -190,6 +194,8 @@ class SequentialPlan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     looks: int | None = None
     decided_at: int | None = None
     never: bool = False
+    chance: float | None = None
+    spared: int = 0
 
 
 class MissingTrials(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

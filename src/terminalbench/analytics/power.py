@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from math import ceil, comb, exp, lcm, lgamma, log2, sqrt
+from math import ceil, comb, exp, lcm, lgamma, log, log2, sqrt
 from operator import mul
 from random import Random
 from statistics import NormalDist
@@ -270,6 +270,29 @@ def units_needed(units: Units, effect: float, rule: DecisionRule) -> int:
     while count <= _MANY and not rule.shows(units, count, effect):
         count += max(1, count // 12)
     return count
+
+
+def chance_to_differ(z: float, share: float, level: float) -> float:
+    """How likely the whole shows a difference at `level`, when a `share` of it is `z` from zero.
+
+    Of the true difference nothing is known but that share: the sum moves on as a random walk does (predictive power).
+    """
+    normal, rest = NormalDist(), sqrt(1 - share)
+    edge = normal.inv_cdf(1 - level / 2) * sqrt(share)
+    return normal.cdf((abs(z) - edge) / rest) + normal.cdf((-abs(z) - edge) / rest)
+
+
+def chance_to_fit(difference: float, error: float, share: float, level: float, margin: float, units: int) -> float:
+    """How likely the whole shows that a difference lies within `margin`, from a `share` of it, in the same way.
+
+    With all ties, `units` cannot exclude rare differences (`stats.equivalence_interval`).
+    """
+    normal = NormalDist()
+    room = margin - max(normal.inv_cdf(1 - level) * error * sqrt(share), -log(level) / units)
+    spread = error * sqrt(1 - share)
+    if room <= 0 or spread <= 0:
+        return float(abs(difference) < room)
+    return normal.cdf((room - difference) / spread) - normal.cdf((-room - difference) / spread)
 
 
 def smallest_shift(moment: float, units: int, level: float) -> float | None:

@@ -8,7 +8,7 @@ from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.index.queries import BatchView
 from terminalbench.records.trial import Outcome
-from terminalbench.text.numbers import noun, p_value, plural
+from terminalbench.text.numbers import noun, p_value, percent, plural
 
 
 def could_be_undone(missing: MissingTrials) -> str:
@@ -34,6 +34,14 @@ def too_early(looks: LookPlan) -> str | None:
     if not looks.look:
         return f"it is before the first of {looks.looks} looks"
     return f"look {looks.look} of {looks.looks} needs p up to {p_value(looks.level)}"
+
+
+def ended_early(looks: LookPlan, chance: float | None) -> str | None:
+    """That the run stopped, and what the rest might have shown; None where the latter is not known."""
+    if looks.method != "sign-flips" or chance is None:
+        return None
+    ended = f"the run ended early, at look {looks.look} of {looks.looks}"
+    return f"{ended}: the chance that the rest decides is {percent(chance)}"
 
 
 def still_to_come(profiles: Mapping[str, ProfileRows]) -> list[str]:

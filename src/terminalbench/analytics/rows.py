@@ -52,6 +52,7 @@ def rows_of(views: Sequence[BatchView], *, by_snapshot: bool = False) -> list[Ro
                 attempt=cell.attempt,
                 outcome=cell.outcome,
                 running=cell.running,
+                spared=cell.spared,
                 batch=view.batch,
                 reason=cell.reason,
                 environment=environment,

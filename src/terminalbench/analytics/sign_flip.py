@@ -140,12 +140,14 @@ def decision_p(values: Sequence[int]) -> float:
 class Crossing(NamedTuple):
     """What looks over whole tasks say: the first that decided (from 1) with its direction, and what the last asks for.
 
-    `level` is the largest p that the last look decides at: what of the error the looks before it have left.
+    `level` is the largest p that the last look decides at: what of the error the looks before it have left. `z` is how
+    far its sum is from zero, by the size that random signs give it.
     """
 
     look: int | None
     direction: int
     level: float
+    z: float = 0.0
 
 
 def sequential_flips(looks: Sequence[Sequence[float]], budgets: Sequence[float]) -> Crossing:
@@ -160,6 +162,7 @@ def sequential_flips(looks: Sequence[Sequence[float]], budgets: Sequence[float])
     if not any(any(look) for look in looks):
         return Crossing(None, 0, budgets[-1])
     sums = _signed(np.array(looks, dtype=float))
+    z = fsum(looks[-1]) / sqrt(fsum(map(mul, looks[-1], looks[-1])) or 1.0)
     open_rows = np.ones(len(sums), dtype=bool)
     left = 0
     for place, budget in enumerate(budgets):
@@ -171,10 +174,10 @@ def sequential_flips(looks: Sequence[Sequence[float]], budgets: Sequence[float])
         crossed = values > max(edge, 1e-9)
         if crossed[0] and (values >= values[0]).sum() <= left - skewness_term(looks[place]) * len(sums):
             total = fsum(looks[place])
-            return Crossing(place + 1, (total > 0) - (total < 0), max(left, 0) / len(sums))
+            return Crossing(place + 1, (total > 0) - (total < 0), max(left, 0) / len(sums), z)
         if place + 1 < len(budgets):
             open_rows &= ~crossed
-    return Crossing(None, 0, max(left, 0) / len(sums))
+    return Crossing(None, 0, max(left, 0) / len(sums), z)
 
 
 def _signed(looks):

@@ -134,13 +134,16 @@ batch_option: Any = click.option(
 
 
 def reading_options(command: Callable[..., Any]) -> Any:
-    """Return how results of another tool are read: `--column`, `--dataset` and `--format` become `reading`."""
+    """Return how results of another tool are read: `--column`, `--pass-at`, `--dataset`, `--format` are `reading`."""
 
     @wraps(command)
-    def called(columns: dict[str, str], dataset: str | None, form: str | None, **rest: Any) -> Any:
+    def called(
+        columns: dict[str, str], dataset: str | None, form: str | None, pass_at: float | None, **rest: Any
+    ) -> Any:
         from terminalbench.formats.row import ReadOptions
 
-        reading = ReadOptions(columns=columns, dataset=dataset, format=form, profile=rest.pop("profile", None))
+        profile = rest.pop("profile", None)
+        reading = ReadOptions(columns=columns, dataset=dataset, format=form, profile=profile, pass_at=pass_at)
         return command(reading=reading, **rest)
 
     column = click.option(
@@ -151,9 +154,10 @@ def reading_options(command: Callable[..., Any]) -> Any:
         callback=_columns,
         help="The column that holds the task, passed, cost ...; an empty one is left out. Default: by its name.",
     )
+    pass_at = click.option("--pass-at", type=float, metavar="N", help="The least reward of a file that is a pass.")
     dataset = click.option("--dataset", metavar="NAME", help="The dataset that the tasks of a file are of.")
     form = click.option("--format", "form", metavar="NAME", help="The format of a file. Default: by its content.")
-    return column(dataset(form(called)))
+    return column(pass_at(dataset(form(called))))
 
 
 def _columns(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

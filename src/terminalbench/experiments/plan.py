@@ -125,6 +125,8 @@ class ExclusionKind(StrEnum):
     """The deadline of the run passed before their turn came."""
     STOPPED = "stopped"
     """An order to the live run, or the watchdog, stopped their profile before their turn came."""
+    DECIDED = "decided"
+    """The comparisons of their profile were decided, or past hope, before their turn came (`analysis.looks`)."""
     CANCELLED = "cancelled"
     """An order to the live run cancelled the trial before it started."""
     INTERRUPTED = "interrupted"

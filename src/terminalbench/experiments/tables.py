@@ -362,7 +362,7 @@ class AnalysisTable:
         maximum=1,
     )
     looks: int | Literal["any"] = key(
-        'Looks at the result: 1 = at the end, 2 to 20 = equally spaced, `"any"` = at any time.',
+        'Looks at the result: 1 = at the end, 2 to 20 = equally spaced, `"any"` = at any time, and a run ends early.',
         default=1,
         minimum=1,
         maximum=20,

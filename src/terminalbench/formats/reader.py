@@ -43,6 +43,11 @@ def read_results(path: Path, options: ReadOptions | None = None) -> ForeignResul
     rows = numbered(reader.rows, reader.rejected)
     if not rows:
         raise empty(path, reader.rejected)
+    highest = max((row.reward for row in rows if row.passed is None and row.reward is not None), default=0.0)
+    if highest > 1:
+        hint = "--pass-at N says it; or name a column with a verdict: --column passed=COLUMN"
+        told = f"its rewards go up to {highest:g}: from which on an attempt has passed is not told"
+        raise UserError(told, where=str(path), hint=hint)
     unread = [f"{plural(count, 'value')} of {what} cannot be read: unknown" for what, count in reader.unread.items()]
     paths = [file.path for file in files]
     return ForeignResults(

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,6 +17,9 @@ from terminalbench.text.foreign import flat
 LONGEST = 200
 """Letters that are kept of a name; a longer one ends with its digest, so that two of them stay apart."""
 _LONGEST_ERROR = 500
+_MOST = float(1 << 50)
+"""What is larger is no cost, time or number of tokens."""
+_WRITTEN = re.compile(r"^\$?\s*(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+)$")
 _TRUE = frozenset(("true", "t", "1", "1.0", "yes", "y", "pass", "passed", "success", "succeeded", "resolved", "correct",
                    "c", "solved", "ok"))  # fmt: skip
 _FALSE = frozenset(("false", "f", "0", "0.0", "no", "n", "fail", "failed", "failure", "unresolved", "incorrect", "i",
@@ -57,13 +61,16 @@ class ForeignRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     error_type: str | None = None
 
 
-class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says of results that the files do not: the columns of a table, the profile, the dataset."""
+class ReadOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a person says of results that the files do not: the columns of a table, the profile, the dataset, and from
+    which reward on an attempt without a verdict passed.
+    """
 
     columns: dict[str, str] = {}
     profile: str | None = None
     dataset: str | None = None
     format: str | None = None
+    pass_at: float | None = None
 
 
 class RowReader:
@@ -83,15 +90,18 @@ class RowReader:
         if name is None:
             self.reject("no task is told")
             return
-        reward = known.pop("reward", None)
-        if reward is not None and known.get("passed") is None and number(reward) is None:
+        told = known.pop("reward", None)
+        reward = share(told)
+        if told is not None and known.get("passed") is None and reward is None:
             self.reject("the reward is not a finite number")
             return
+        if known.get("passed") is None and reward is not None and self.options.pass_at is not None:
+            known["passed"] = reward >= self.options.pass_at
         row = ForeignRow(
             task=name,
             profile=identifier(self.options.profile or profile) or "unnamed",
             dataset=identifier(self.options.dataset or dataset) or "unnamed",
-            reward=number(reward),
+            reward=reward,
             started_at=moment_of(known.pop("started_at", None)),
             finished_at=moment_of(known.pop("finished_at", None)),
             **{key: value for key, value in known.items() if value is not None},
@@ -106,8 +116,8 @@ class RowReader:
         """A number of at least 0, or unknown; one that is neither is counted as unread."""
         if is_unknown(value):
             return None
-        found = number(value)
-        if found is None or found < 0:
+        found = written_number(value)
+        if found is None or not 0 <= found <= _MOST:
             self.unread[what] += 1
             return None
         return found
@@ -115,7 +125,7 @@ class RowReader:
     def count(self, value: object, what: str) -> int | None:
         """The same as a whole number."""
         found = self.amount(value, what)
-        return None if found is None or found > 1 << 53 else round(found)
+        return None if found is None else round(found)
 
 
 class ForeignResults(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +195,21 @@ def number(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None
+
+
+def written_number(value: object) -> float | None:
+    """A number as people write it: `$0.12`, `12,345`."""
+    if isinstance(value, str) and (found := _WRITTEN.match(value.strip())) is not None:
+        return number(found[1].replace(",", ""))
+    return number(value)
+
+
+def share(value: object) -> float | None:
+    """A reward: a number, or a percentage as a share of one."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        found = number(value.strip().removesuffix("%"))
+        return None if found is None else found / 100
+    return number(value)
 
 
 def moment_of(value: object) -> str | None:

@@ -77,7 +77,8 @@ class SourceFile:
     def label(self) -> str:
         """What a profile is called that only its file names: the file, or its folder where that name says nothing."""
         stem = self.path.name.split(".json")[0] if self.path.name.endswith(".json") else self.path.stem
-        return self.path.parent.name or stem if stem.lower() in GENERIC else stem
+        names = [stem, *(folder.name for folder in self.path.parents[:2])]
+        return next((name for name in names if name and name.lower() not in GENERIC), stem)
 
 
 def parsed(data: bytes) -> Any:

@@ -6,6 +6,7 @@ A patch that is empty or was not applied is a failure, as the benchmark counts i
 
 import re
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 from terminalbench.errors import UserError
@@ -15,6 +16,7 @@ from terminalbench.formats.source import SourceFile
 DATASET = "swe-bench"
 DATASET_PRO = "swe-bench-pro"
 _REPORT = "resolved_ids"
+_TRIED = ("unresolved_ids", "empty_patch_ids", "completed_ids", "error_ids")
 _OLD = "resolved"
 _OLD_LISTS = ("generated", "with_logs", "applied")
 _SIGNS = ("patch_exists", "patch_successfully_applied", "patch_is_None", "tests_status")
@@ -32,18 +34,51 @@ class SweBenchFormat:
         return isinstance(found.get(_REPORT), list) or _is_old(found) or bool(_instances(found))
 
     def read(self, files: Sequence[SourceFile], reader: RowReader) -> None:
-        """A report of a run is a profile; reports of instances are of the folder that their model has."""
+        """A report of a run is a profile; reports of instances are of the folder that their model has.
+
+        A folder may hold both: what a whole report of a run tells is not taken twice.
+        """
         reader.guessed = True
-        for file in files:
-            found = file.json
-            if isinstance(found.get(_REPORT), list):
-                _read_run(file, found, reader)
-            elif _is_old(found):
-                _read_old(file, found, reader)
-            else:
-                profile = file.path.parent.parent.name if file.path.name == "report.json" else file.label
-                for name, one in _instances(found).items():
-                    reader.add(name, profile, DATASET, passed=one["resolved"])
+        told = {kind: [file for file in files if _kind(file.json) is kind] for kind in _ReportKind}
+        runs, instances, partial = (told[kind] for kind in _ReportKind)
+        if partial and not runs and not instances:
+            raise UserError(
+                "lists the resolved instances alone: which others were tried is not told",
+                where=str(partial[0].path),
+                hint="name the folder of its report.json files",
+            )
+        for file in runs:
+            (_read_old if _is_old(file.json) else _read_run)(file, file.json, reader)
+        if partial:
+            reader.reject("the report lists the resolved instances alone", len(partial))
+        if runs and instances:
+            reader.reject("the instance's report lies beside that of its run", len(instances))
+            return
+        for file in instances:
+            for name, one in _instances(file.json).items():
+                reader.add(name, _model_of(file), DATASET, passed=one["resolved"])
+
+
+class _ReportKind(Enum):
+    RUN = "of a run, with what was tried"
+    INSTANCE = "of instances"
+    PARTIAL = "of a run, with what was resolved alone"
+
+
+def _kind(found: Mapping[str, Any]) -> _ReportKind:
+    if isinstance(found.get(_REPORT), list):
+        return _ReportKind.RUN if any(_ids(found, name) for name in _TRIED) else _ReportKind.PARTIAL
+    if _is_old(found):
+        return _ReportKind.RUN if any(_ids(found, name) for name in _OLD_LISTS) else _ReportKind.PARTIAL
+    return _ReportKind.INSTANCE
+
+
+def _model_of(file: SourceFile) -> str:
+    """The folder of a model's instances; of one submission to the leaderboard, they lie in its `logs`."""
+    if file.path.name != "report.json":
+        return file.label
+    folder = file.path.parent.parent
+    return folder.parent.name if folder.name == "logs" and folder.parent.name else folder.name
 
 
 class SweBenchProFormat:
@@ -86,14 +121,8 @@ def _ids(found: Mapping[str, Any], name: str) -> list[Any]:
 def _read_run(file: SourceFile, found: Mapping[str, Any], reader: RowReader) -> None:
     resolved = set(map(str, _ids(found, _REPORT)))
     errors = set(map(str, _ids(found, "error_ids"))) - resolved
-    failed = [*_ids(found, "unresolved_ids"), *_ids(found, "empty_patch_ids"), *_ids(found, "completed_ids")]
+    failed = [name for which in _TRIED[:-1] for name in _ids(found, which)]
     idle = [*_ids(found, "incomplete_ids"), *_ids(found, "infra_failure_ids"), *_ids(found, "ambiguous_failure_ids")]
-    if not failed and not errors:
-        raise UserError(
-            "lists the resolved instances alone: which others were tried is not told",
-            where=str(file.path),
-            hint="name the folder of its report.json files",
-        )
     for name in dict.fromkeys(map(str, [*_ids(found, _REPORT), *failed])):
         if name not in errors:
             reader.add(name, file.label, DATASET, passed=name in resolved)
@@ -110,15 +139,9 @@ def _is_old(found: Mapping[str, Any]) -> bool:
 
 
 def _read_old(file: SourceFile, found: Mapping[str, Any], reader: RowReader) -> None:
-    """The lists that older reports have; one without those of what was tried tells only what was resolved."""
+    """The lists that older reports have."""
     resolved = set(map(str, _ids(found, _OLD)))
     tried = [name for which in _OLD_LISTS for name in _ids(found, which)]
-    if not tried:
-        raise UserError(
-            "lists the resolved instances alone: which others were tried is not told",
-            where=str(file.path),
-            hint="name the folder of its report.json files",
-        )
     broke = {
         str(name) for which in ("install_fail", "reset_failed", "no_logs") for name in _ids(found, which)
     } - resolved

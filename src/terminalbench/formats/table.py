@@ -44,6 +44,8 @@ _MAGIC = b"PAR1"
 _DELIMITERS = ",;\t|"
 _AMOUNTS = {"cost": "cost_usd", "seconds": "seconds"}
 _COUNTS = ("tokens", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_COMMENT = "#"
+_DECIMAL = re.compile(r"^-?\d+,\d+$")
 _BAD_CELL = "passed is neither true nor false"
 
 
@@ -54,15 +56,16 @@ class TableFormat:
         """A table is one whose columns tell the task and the verdict."""
         if file.head[:4] == _MAGIC:
             return True
+        if isinstance(file.json, list | dict) and (rows := _listed(file.json)) is not None:
+            return any(isinstance(row, dict) and _enough(row) for row in rows[:20])
         if isinstance(file.json, dict):
             return file.path.suffix.lower() in (".jsonl", ".ndjson")
-        if isinstance(file.json, list):
-            return any(isinstance(row, dict) and _enough(row) for row in file.json[:20])
         if file.first_line is not None:
             return True
         if file.head[:1] in (b"{", b"[", b"<") or b"\0" in file.head[:100].replace(b"\0", b"", 50):
             return False
-        first = file.head.replace(b"\0", b"").split(b"\n", 1)[0].decode("latin-1").lstrip("ï»¿ÿþ")
+        text = file.head.replace(b"\0", b"").decode("latin-1").lstrip("ï»¿ÿþ")
+        first = next((line for line in text.split("\n") if line.strip() and not line.startswith(_COMMENT)), "")
         if file.alone:
             return file.path.suffix.lower() in (".csv", ".tsv") or any(mark in first for mark in _DELIMITERS)
         return _enough(dict.fromkeys(re.split(f"[{_DELIMITERS}]", first)))
@@ -179,7 +182,7 @@ def _columns(file: SourceFile, header: Sequence[str], reader: RowReader) -> dict
     if "task" not in found or not {"passed", "reward", "error"} & set(found):
         missing = "for the task" if "task" not in found else "for passed or reward: none of its rows has a verdict"
         hint = f"--column {'task' if 'task' not in found else 'passed'}=COLUMN; it has {some(list(header), 12)}"
-        raise UserError(f"has no column {missing}", where=str(file.path), hint=hint)
+        raise UserError(f"has no column {missing}", where=str(file.path), hint=f"{hint}; a row is one attempt")
     guessed = [f"{key} = {name}" for key, name in found.items() if key not in reader.options.columns and key != name]
     unused = [name for name in header if name not in taken]
     note = f"columns guessed: {', '.join(guessed)}" if guessed else ""
@@ -198,15 +201,26 @@ def _rows(file: SourceFile, reader: RowReader) -> tuple[list[str], Iterator[Mapp
     if file.head[:4] == _MAGIC:
         return _parquet(file)
     if isinstance(file.json, list | dict) or file.first_line is not None:
-        rows = list(_objects(file, reader))
+        rows = list(_objects(file, reader))  # of JSON, or of its lines
         return list(dict.fromkeys(name for row in rows for name in row)), iter(rows)
     return _csv(file, reader)
 
 
+def _listed(found: list[Any] | dict[str, Any]) -> list[Any] | None:
+    """The rows of a JSON value: itself, or the one list in it whose objects are rows."""
+    if isinstance(found, list):
+        return found
+    lists = [
+        value
+        for value in found.values()
+        if isinstance(value, list) and any(isinstance(row, dict) and _enough(row) for row in value[:20])
+    ]
+    return lists[0] if len(lists) == 1 else None
+
+
 def _objects(file: SourceFile, reader: RowReader) -> Iterator[Mapping[str, Any]]:
-    values = (
-        file.json if isinstance(file.json, list) else (parsed(line) for line in file.data.splitlines() if line.strip())
-    )
+    listed = _listed(file.json) if isinstance(file.json, list | dict) else None
+    values = listed if listed is not None else (parsed(line) for line in file.data.splitlines() if line.strip())
     for value in values:
         if isinstance(value, dict):
             yield value
@@ -215,8 +229,10 @@ def _objects(file: SourceFile, reader: RowReader) -> Iterator[Mapping[str, Any]]
 
 
 def _csv(file: SourceFile, reader: RowReader) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
-    text = file.text
-    first = text.lstrip("\r\n").split("\n", 1)[0]
+    text = file.text.lstrip("\r\n")
+    while text.startswith(_COMMENT):
+        text = text.partition("\n")[2].lstrip("\r\n")
+    first = text.split("\n", 1)[0]
     delimiter = max(_DELIMITERS, key=first.count) if any(mark in first for mark in _DELIMITERS) else ","
     csv.field_size_limit(LIMIT)
     table = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
@@ -233,9 +249,15 @@ def _csv(file: SourceFile, reader: RowReader) -> tuple[list[str], Iterator[Mappi
             if len(line) != len(header):
                 reader.reject("the row has more or fewer fields than the header")
                 continue
-            yield dict(zip(header, (field.strip() for field in line), strict=True))
+            cells = (field.strip() for field in line)
+            yield dict(zip(header, map(_with_point, cells) if delimiter == ";" else cells, strict=True))
 
     return header, rows()
+
+
+def _with_point(cell: str) -> str:
+    """A number with a comma as its decimal sign, as tables between semicolons have it, with a point."""
+    return cell.replace(",", ".") if _DECIMAL.match(cell) else cell
 
 
 def _parquet(file: SourceFile) -> tuple[list[str], Iterator[Mapping[str, Any]]]:

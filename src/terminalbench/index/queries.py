@@ -86,7 +86,8 @@ class Rerun(StrEnum):
 class CellState(msgspec.Struct, frozen=True):
     """One planned trial: how it ended, or why it did not run. `row` is the trial that counts for it, if any.
 
-    One that is `running` has no outcome yet: it is `NOT_RUN` without a reason.
+    One that is `running` has no outcome yet: it is `NOT_RUN` without a reason. One that is `spared` did not run because
+    the comparisons of its profile need it no more.
     """
 
     profile: str
@@ -96,6 +97,7 @@ class CellState(msgspec.Struct, frozen=True):
     row: TrialRow | None = None
     reason: str | None = None
     running: bool = False
+    spared: bool = False
 
     @property
     def state(self) -> str:
@@ -301,10 +303,12 @@ def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow | None, exclu
         outcome = outcomes.get(ReadState(row.state), Outcome.CANCELLED)
         # What was spent when the trial was held is not all that was spent in the end.
         told = excluded.reason if excluded is not None and excluded.kind is ExclusionKind.BUDGET else row.why
-        return CellState(profile, task, attempt, outcome, row, told)
+        spared = outcome is Outcome.NOT_RUN and excluded is not None and excluded.kind is ExclusionKind.DECIDED
+        return CellState(profile, task, attempt, outcome, row, told, spared=spared)
     if excluded is not None:
         outcome = Outcome.ERRORED if excluded.kind is ExclusionKind.ABORTED else Outcome.NOT_RUN
-        return CellState(profile, task, attempt, outcome, None, excluded.reason)
+        spared = excluded.kind is ExclusionKind.DECIDED
+        return CellState(profile, task, attempt, outcome, None, excluded.reason, spared=spared)
     return CellState(profile, task, attempt, Outcome.NOT_RUN)
 
 

@@ -215,7 +215,7 @@ def _totals(
             no_model=name in free,
             simulated=any(row.trial is not None and row.trial.simulated for row in tries[name]),
             oracle=name in oracles,
-            **asdict(pass_rates(found)),
+            **asdict(pass_rates([cell for cell in found if not cell.spared])),
             **asdict(spend(tries[name], free)),
         )
         made.append(totals)

@@ -6,6 +6,7 @@ from pathlib import Path
 from terminalbench.errors import UserError
 from terminalbench.faults import ErrorClass
 from terminalbench.lab.arguments import checked, path_of
+from terminalbench.lab.early_stop import EarlyStop, ended_early
 from terminalbench.lab.run import FinishedRun, Told, ended, listener_of
 from terminalbench.lab.select import Named, find_target
 from terminalbench.lab.top_up import top_up as topped_up
@@ -25,6 +26,7 @@ def resume(
     top_up: bool = False,
     strict: bool = False,
     accept_changed: bool = False,
+    to_the_end: bool = False,
     listener: Told | None = None,
     root: Path | str | None = None,
 ) -> FinishedRun:
@@ -34,7 +36,8 @@ def resume(
     adds attempts until each task has this many; `retry_errors` runs errored trials again, of one class or "all";
     `profiles` and `tasks` pick some of the batch, the others stay as they are; `top_up` adds attempts under the rule of
     the plan, and goes alone. Code, skills, MCP servers and tasks that changed since the plan are an error; with
-    `accept_changed` they run, and the plan keeps a departure. Otherwise as `run`.
+    `accept_changed` they run, and the plan keeps a departure. A batch that ended early, by its looks at any time, runs
+    to its end. Otherwise as `run`.
     """
     _refuse_unknown_class(retry_errors)
     target, told = find_target(batch, root=path_of(root)), listener_of(listener)
@@ -52,8 +55,9 @@ def resume(
         profiles=tuple(profiles),
         tasks=tuple(tasks),
     )
+    followed = told if to_the_end or ended_early(target.batch) else EarlyStop(told).listener()
     with harbor_loaded_once():
-        result = runner.resume(target.batch, request, target.experiment, told)
+        result = runner.resume(target.batch, request, target.experiment, followed)
     return ended(result, told)
 
 

@@ -20,6 +20,7 @@ from terminalbench.index.results import export_index, export_is_current
 from terminalbench.index.scan import scan_batch
 from terminalbench.index.totals import budget_use
 from terminalbench.lab.arguments import checked
+from terminalbench.lab.early_stop import EarlyStop
 from terminalbench.lab.select import open_experiment
 from terminalbench.live.limits import read_limits
 from terminalbench.live.processes import announced_batches
@@ -67,8 +68,8 @@ class FinishedRun:
 
     @property
     def complete(self) -> bool:
-        """Whether every planned trial was measured."""
-        return self.measured == len(self.view.cells)
+        """Whether every planned trial was measured that was not spared."""
+        return all(cell.measured or cell.spared for cell in self.view.cells)
 
 
 @checked
@@ -85,6 +86,7 @@ def run(
     gate: Path | str | None = None,
     root: Path | str | None = None,
     number: int | None = None,
+    to_the_end: bool = False,
 ) -> FinishedRun:
     """Run an experiment: one Harbor job per profile, in a new batch. Returns when it is over.
 
@@ -94,15 +96,17 @@ def run(
     on, and `problems` of the result say so.
     An interrupt (Ctrl-C) ends the running trials, and the result says so. Only the main thread can run a batch.
     `executor` is a name, an entry point or "module:Class"; `gate` a file that the batch shares with others: one budget,
-    one deadline, one set of rate limits and orders. `number` is the one that the batch gets if it is free.
+    one deadline, one set of rate limits and orders. `number` is the one that the batch gets if it is free. Where the
+    plan has `looks = "any"`, profiles whose comparisons are settled start no more trials, unless it is `to_the_end`.
     """
     opened, told = open_experiment(experiment, root), listener_of(listener)
+    followed = told if to_the_end else EarlyStop(told).listener()
     own = [profile.parallel for profile in select_profiles(opened, profiles)]
     with cluster(replace(opened.run, executor=executor or opened.run.executor), own), harbor_loaded_once():
         selection = Selection(tasks, profiles, labels or {}, attempts)
         prepared = prepare_run(opened, selection, told.preparing, strict=strict)
         shared = Path(gate) if gate is not None else None
-        result = runner.run(opened, prepared, told, executor=executor, gate=shared, number=number)
+        result = runner.run(opened, prepared, followed, executor=executor, gate=shared, number=number)
     return ended(result, told)
 
 

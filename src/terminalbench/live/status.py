@@ -4,12 +4,14 @@ import dataclasses
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from terminalbench.experiments.batch import Batch
+from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.imported import ForeignFile
 from terminalbench.index.places import ForeignJobs, find_batches
@@ -141,14 +143,31 @@ def running_now(batch: Batch) -> Running | None:
 def view_now(batch: Batch, results_root: Path | None = None) -> BatchView:
     """A batch as `open_view` has it, with what of it runs now."""
     running = running_now(batch)  # first: what ends in between has its result then
-    return with_running(open_view(batch, results_root), running)
+    return _with_spared(batch, with_running(open_view(batch, results_root), running))
+
+
+def _with_spared(batch: Batch, view: BatchView) -> BatchView:
+    """A running batch with the trials marked that it will not run, because their comparisons need them no more."""
+    if not view.live or view.plan.analysis.looks != "any":
+        return view
+    with suppress(OSError, msgspec.DecodeError):
+        decided = ControlFile(batch.control_json).read().decided
+        cells = [
+            msgspec.structs.replace(cell, spared=True, reason=decided[cell.profile])
+            if cell.profile in decided and cell.outcome is Outcome.NOT_RUN and not cell.running
+            else cell
+            for cell in view.cells
+        ]
+        return msgspec.structs.replace(view, cells=cells)
+    return view
 
 
 def views_now(batches: Iterable[Batch]) -> list[BatchView]:
     """Several batches as `open_views` has them, with what of them runs now."""
     every = list(batches)
     running = [running_now(batch) for batch in every]
-    return [with_running(view, found) for view, found in zip(open_views(every), running, strict=True)]
+    views = zip(every, open_views(every), running, strict=True)
+    return [_with_spared(batch, with_running(view, found)) for batch, view, found in views]
 
 
 def open_results(root: Path | str = "results") -> Results:

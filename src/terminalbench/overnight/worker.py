@@ -172,11 +172,11 @@ def _run(assigned: WorkerAssignment, config: NightConfig, heart: HeartbeatWriter
     batch = find_batch(folder, config.run_id, assigned.number, assigned.role) if assigned.again else None
     if batch is None:
         gate = folder.gate_json.absolute()
-        ended = run(_load(file, config), listener=listener, gate=gate, number=assigned.number)
+        ended = run(_load(file, config), listener=listener, gate=gate, number=assigned.number, to_the_end=True)
     else:
         experiment = _load(file, config) if quarantine_file(file).exists() else None
         errors = ALL_ERRORS if assigned.retry else None
-        ended = resume(Target(batch, experiment), retry_errors=errors, listener=listener)
+        ended = resume(Target(batch, experiment), retry_errors=errors, to_the_end=True, listener=listener)
     heart.write(phase=WorkerPhase.ENDING, batch=_place(ended.batch))
     for problem in ended.problems:
         note(problem)

@@ -253,6 +253,8 @@ def _details(contrast: Contrast, width: int) -> str:
     if looks is not None and looks.method == "sign-flips":
         at = f"decided at look {looks.decided_at}" if looks.decided else f"p up to {p_value(looks.level)} decides at it"
         at = never if looks.never else at
+        at += f"; the chance that the end decides is {percent(looks.chance)}" if looks.chance is not None else ""
+        at += f"; the run ended early, without {plural(looks.spared, 'trial')}" if looks.spared else ""
         lines.append(f"look {looks.look} of {looks.looks} (at any time, by whole tasks): {at}")
     elif looks is not None and looks.method == "growth":
         grown = f"the trials became more {plural((looks.looks or 1) - 1, 'time')} without declared looks"

@@ -8,7 +8,8 @@ from terminalbench.index.queries import BatchView, CellState
 from terminalbench.index.totals import budget_use
 from terminalbench.records.trial import Outcome
 from terminalbench.runner.growth import is_quarantined
-from terminalbench.text.numbers import plural
+from terminalbench.text.foreign import printable
+from terminalbench.text.numbers import dollars, percent, plural
 from terminalbench.text.paths import typed
 
 
@@ -41,12 +42,14 @@ def next_steps(
     """
     ways = ways or ResumeWords.of_batch(place)
     excluded = view.plan.exclusions()
-    not_run = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or _unreadable(cell)]
+    every = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or _unreadable(cell)]
+    not_run = [cell for cell in every if not cell.spared]
     open_cells = [cell for cell in not_run if not is_quarantined(excluded(cell.profile, cell.task))]
     left_out = len(not_run) - len(open_cells)
     errored = [cell for cell in view.cells if cell.outcome is Outcome.ERRORED and not _unreadable(cell)]
     broken = sum(not is_quarantined(excluded(cell.profile, cell.task)) for cell in errored)
     lines = ["nothing was missing, so nothing ran"] if nothing_ran and not open_cells else []
+    lines += _spared_lines(view, ways)
     why = {e.kind for cell in open_cells if (e := excluded(cell.profile, cell.task)) is not None}
     if ExclusionKind.BUDGET in why and not interrupted:
         own = [] if view.plan.settings.budget_usd is None else ["run.budget_usd in the experiment file"]
@@ -64,6 +67,27 @@ def next_steps(
     if broken:
         lines.append(f"run what broke again ({plural(broken, 'trial')}): {ways.retry}")
     return lines
+
+
+def _spared_lines(view: BatchView, ways: ResumeWords) -> list[str]:
+    """What a run that ended early has saved, and why it did; nothing of one that did not."""
+    spared = [cell for cell in view.cells if cell.spared]
+    if not spared:
+        return []
+    saved = ""
+    costs = {profile: _mean_cost(view, profile) for profile in {cell.profile for cell in spared}}
+    if all(one is not None for one in costs.values()):
+        saved = f", about {dollars(sum(costs[cell.profile] or 0.0 for cell in spared))}"
+    share = f"{len(spared)} of {plural(len(view.cells), 'trial')} ({percent(len(spared) / len(view.cells))})"
+    why = dict.fromkeys(cell.reason for cell in spared if cell.reason)
+    return [f"ended early, which saved {share}{saved}; to run them all the same: {ways.resume}", *map(printable, why)]
+
+
+def _mean_cost(view: BatchView, profile: str) -> float | None:
+    """What a trial of a profile has cost so far; None where that is not known, or nothing."""
+    known = [cell.row.usage.cost_usd for cell in view.cells if cell.profile == profile and cell.row is not None]
+    found = [cost for cost in known if cost]
+    return sum(found) / len(found) if found else None
 
 
 def _unreadable(cell: CellState) -> bool:
@@ -85,6 +109,7 @@ def end_document(view: BatchView, *, interrupted: bool) -> dict[str, Any]:
                 "attempt": cell.attempt,
                 "outcome": cell.outcome,
                 "reason": cell.reason,
+                **({"spared": True} if cell.spared else {}),
                 "trial": cell.row.name if cell.row else None,
                 "job": cell.row.job if cell.row else None,
                 "cost_usd": cell.row.usage.cost_usd if cell.row else None,

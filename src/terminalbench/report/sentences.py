@@ -73,7 +73,9 @@ def looks_sentence(contrast: Contrast) -> str:
         return f"Grown {times} without declared looks: {level}{decided}."
     if looks.method == "sign-flips":
         at = f" at look {looks.decided_at}" if looks.decided else ""
-        return f"Looked at any time, {looks.look} of {looks.looks} parts have ended: {decided}{at}."
+        at += f", {percent(looks.chance)} likely to be by the end" if looks.chance is not None else ""
+        ended = f" The run ended early: {plural(looks.spared, 'trial')} were not needed." if looks.spared else ""
+        return f"Looked at any time, {looks.look} of {looks.looks} parts have ended: {decided}{at}.{ended}"
     if not looks.look:
         return f"Before the first of {looks.looks} declared looks: {decided}."
     level = "" if looks.never else f"p of {p_value(looks.level)} or less decides: "

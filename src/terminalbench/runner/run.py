@@ -236,8 +236,7 @@ def run_jobs(
         except (OSError, msgspec.DecodeError):
             return None  # a person is just writing one of the files: every trial asks again
         notifier.closed(profile, shut)
-        stopped = told.why_stopped(profile) if shut is None else None
-        return shut if stopped is None else TrialRefusal(stopped, ExclusionKind.STOPPED)
+        return shut if shut is not None else told.refusal(profile)
 
     def begins(job: JobSpec, others: list[JobSpec]) -> None:
         gate.begin(job.profile, job.trials, more=bool(others))

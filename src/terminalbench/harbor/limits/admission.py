@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.harbor.limits.control import Control, ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState, TrialRefusal
@@ -88,7 +87,7 @@ class Admission:
             self._clock = state.clock
             now = self.now()
             control = self.told()
-            stopped = control.why_stopped(self._profile)
+            stopped = control.refusal(self._profile)
             closed = self.gate is not None and self.gate.why_closed(self._profile) is not None
             with self._lock:
                 if stopped is None and not closed:
@@ -107,7 +106,7 @@ class Admission:
             self._give_back(trial)
         self.left(trial)
         if stopped is not None:
-            return TrialRefusal(stopped, ExclusionKind.STOPPED)
+            return stopped
         if refusal is None or refusal.waits_for is None:
             return refusal
         return Wait(refusal.waits_for, refusal.reason)

@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.decode import decode
+from terminalbench.experiments.plan import ExclusionKind
+from terminalbench.harbor.limits.accounts import TrialRefusal
 from terminalbench.json_files import write_json
 from terminalbench.locks import changing
 
@@ -17,13 +19,17 @@ ALL = "*"
 
 
 class Control(msgspec.Struct, omit_defaults=True):
-    """The orders in force: profiles that are paused or stopped and why, trials at once of each, trials to be ended."""
+    """The orders in force: profiles that are paused or stopped and why, trials at once of each, trials to be ended.
+
+    `decided` profiles are stopped too: their comparisons need no more trials.
+    """
 
     paused: dict[str, str] = {}
     stopped: dict[str, str] = {}
     parallel: dict[str, int] = {}
     cancel: dict[str, str] = {}
     requeue: dict[str, str] = {}
+    decided: dict[str, str] = {}
 
     def why_paused(self, profile: str) -> str | None:
         """Return why no trial of a profile starts for now, or None."""
@@ -31,7 +37,15 @@ class Control(msgspec.Struct, omit_defaults=True):
 
     def why_stopped(self, profile: str) -> str | None:
         """Return why no trial of a profile starts any more, or None."""
-        return self.stopped.get(profile) or self.stopped.get(ALL)
+        return self.stopped.get(profile) or self.stopped.get(ALL) or self.decided.get(profile)
+
+    def refusal(self, profile: str) -> TrialRefusal | None:
+        """Return the same as what its trials are told, with the kind of it."""
+        reason = self.why_stopped(profile)
+        if reason is None:
+            return None
+        by_order = profile in self.stopped or ALL in self.stopped
+        return TrialRefusal(reason, ExclusionKind.STOPPED if by_order else ExclusionKind.DECIDED)
 
     def at_once(self, profile: str) -> int | None:
         """Return how many trials of a profile may run at once; None: as many as the run was started with."""

@@ -28,8 +28,8 @@ def batch_of(root: Path, chances: dict[str, str], *, attempts: int = 4, looks: o
     make_plan(batch, tuple(chances), TASKS, attempts, analysis={"looks": looks})
     for profile, marks in chances.items():
         for second, (task, mark) in enumerate(zip(TASKS, marks, strict=True)):
-            made = {"reward": float(mark == "+"), "cost": 0.5, "attempt": 1, "second": second}
-            make_trial(batch, f"{task}__1", profile=profile, **made)
+            passed = float(mark == "+")
+            make_trial(batch, f"{task}__1", profile=profile, reward=passed, cost=0.5, attempt=1, second=second)
     return batch
 
 

@@ -259,8 +259,6 @@ def _profiles(found: dict[str, Any]) -> str:
 
 
 def _months(found: dict[str, Any]) -> str:
-    if "months" not in found:
-        return ""
     rows = [[size, *(_percent(share, 1) for share in shares.values())] for size, shares in found["months"].items()]
     return (
         f"**Quiet months**: 31 nights of two profiles in which nothing changes, each compared with the night before ({found['drawn']['months']:,} months). How\n"

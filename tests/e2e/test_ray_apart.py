@@ -103,32 +103,16 @@ def test_a_node_without_the_disk_is_lost_midway_and_every_trial_is_there_once(
 
 
 @pytest.mark.long
-def test_pause_budget_and_kill_act_on_a_node_without_the_disk(lab, cluster, apart) -> None:
+def test_kill_acts_on_a_node_without_the_disk(lab, cluster, apart) -> None:
+    """Pause and budget cross the same way: tests/runner/test_ray_home.py."""
     lab.env |= cluster.env
-    tasks = TASKS[:4]
-    for task in tasks:
-        write_task(lab.root / "tasks" / task)
-    profile = scripted("p", free=0, cost_usd=0.5, files={"log.txt": "hello"})
-    run = on(cluster.address, cpus_per_trial=CPUS / 2) + "budget_usd = 1.6\n"
-    file = lab.experiment(profile + "likely_cost_usd = 0.5\n", tasks=tasks, run=run)
-    process = lab.start("run", file)
-    wait_for(lambda: len(at_work(lab)) == 2, process)
-    assert lab.tbench("ctl", "pause", "p", "--reason", "lunch", "--in", lab.batch().folder).returncode == 0
-    let_go(cluster)
-    wait_for(lambda: len(told(lab, "trial_ended")) == 2, process)
-    wait_for(lambda: len(told(lab, "trial_waiting")) == 2, process)
-    assert "waiting: paused: lunch (2 trials)" in lab.tbench("status", "--results", lab.root / "results").stdout
-    assert lab.tbench("ctl", "resume", "p", "--reason", "eaten", "--in", lab.batch().folder).returncode == 0
-    out, err = process.communicate(timeout=LIMIT_SEC)
-    assert process.returncode == 3, out + err
-    assert "the budget of $1.60 is used up ($1.50 spent" in out + err
-    assert measured(lab.batch().folder).total() == 3
-    file.write_text(file.read_text().replace("budget_usd = 1.6", "budget_usd = 9.0"))
-    again = lab.start("resume", file)
-    wait_for(lambda: len(at_work(lab)) == 4, again)
+    write_task(lab.root / "tasks" / TASKS[0])
+    profile = scripted("p", free=0, files={"log.txt": "hello"})
+    process = lab.start("run", lab.experiment(profile, tasks=TASKS[:1], run=on(cluster.address, cpus_per_trial=CPUS / 2)))
+    wait_for(lambda: len(at_work(lab)) == 1, process)
     assert {Path(f"/proc/{pid}/root{lab.root}").exists() for pid in cluster.harbors()} == {False}, "it sees no project"
     assert lab.tbench("kill", lab.batch().folder, "--yes").returncode == 0
-    again.communicate(timeout=LIMIT_SEC)
+    process.communicate(timeout=LIMIT_SEC)
     assert not live_processes(lab.batch())
     assert not cluster.harbors()
     assert len(told(lab, "trial_cancelled")) == 1

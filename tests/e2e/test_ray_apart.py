@@ -108,7 +108,9 @@ def test_kill_acts_on_a_node_without_the_disk(lab, cluster, apart) -> None:
     lab.env |= cluster.env
     write_task(lab.root / "tasks" / TASKS[0])
     profile = scripted("p", free=0, files={"log.txt": "hello"})
-    process = lab.start("run", lab.experiment(profile, tasks=TASKS[:1], run=on(cluster.address, cpus_per_trial=CPUS / 2)))
+    process = lab.start(
+        "run", lab.experiment(profile, tasks=TASKS[:1], run=on(cluster.address, cpus_per_trial=CPUS / 2))
+    )
     wait_for(lambda: len(at_work(lab)) == 1, process)
     assert {Path(f"/proc/{pid}/root{lab.root}").exists() for pid in cluster.harbors()} == {False}, "it sees no project"
     assert lab.tbench("kill", lab.batch().folder, "--yes").returncode == 0

@@ -50,7 +50,7 @@ def history(tmp_path: Path) -> Path:
 
 def test_time_and_money_come_from_the_same_profile(history: Path) -> None:
     plan = planned(allocate(history, "next"), p=CONTENT, q={**CONTENT, "model": "other"})
-    found = forecast(plan, past_trials(history, plan))
+    found = forecast(plan, past_trials(history, plan.profiles))
     ours, theirs = found.profiles
     assert (ours.trials, ours.past_trials, ours.of) == (16, 17, "the same profile")
     assert ours.cost_usd == pytest.approx(16 * (7 * 0.5 + 0.75) / 8), "a repeated try is paid too"
@@ -62,24 +62,24 @@ def test_time_and_money_come_from_the_same_profile(history: Path) -> None:
 def test_a_profile_of_price_zero_will_cost_nothing(history: Path) -> None:
     plan = planned(allocate(history, "next"), p=CONTENT)
     plan = msgspec.structs.replace(plan, profiles=(msgspec.structs.replace(plan.profiles[0], price=FREE),))
-    assert forecast(plan, past_trials(history, plan)).cost_usd == 0.0
+    assert forecast(plan, past_trials(history, plan.profiles)).cost_usd == 0.0
 
 
 def test_else_from_the_same_agent_and_model(history: Path) -> None:
     batch = allocate(history, "next")
     plan = planned(batch, renamed=CONTENT, oracle={"agent": "oracle"})
-    found = forecast(plan, past_trials(history, plan))
+    found = forecast(plan, past_trials(history, plan.profiles))
     assert found.profiles[0].of == "the same agent and model"
     assert found.profiles[1].cost_usd == 0.0, "an agent without a model costs nothing"
     assert found.cost_usd == found.profiles[0].cost_usd
     alone = msgspec.structs.replace(plan, jobs=plan.jobs[:1], settings=RunTable(parallel=2))
-    assert forecast(alone, past_trials(history, plan)).hours == pytest.approx(8 * 60 / 3600)
-    assert forecast(alone, past_trials(history, plan), {"renamed": 12}).trials == 4
+    assert forecast(alone, past_trials(history, plan.profiles)).hours == pytest.approx(8 * 60 / 3600)
+    assert forecast(alone, past_trials(history, plan.profiles), {"renamed": 12}).trials == 4
 
 
 def test_a_new_profile_is_not_priced_by_a_dear_one_of_the_same_agent_and_model(history: Path) -> None:
     plan = planned(allocate(history, "next"), p=CONTENT, new={**CONTENT, "options": {"cheap": True}})
-    past = past_trials(history, plan)
+    past = past_trials(history, plan.profiles)
     assert forecast(plan, past).profiles[0].cost_usd is not None
     costs = likely_costs(plan, past)
     assert (list(costs), costs["p"].of) == (["p"], "the same profile"), (
@@ -89,7 +89,7 @@ def test_a_new_profile_is_not_priced_by_a_dear_one_of_the_same_agent_and_model(h
 
 def test_what_a_size_can_show_uses_the_luck_seen_so_far(history: Path) -> None:
     plan = planned(allocate(history, "next"), p=CONTENT, q=CONTENT)
-    seen, blind = forecast(plan, past_trials(history, plan)), forecast(plan, [])
+    seen, blind = forecast(plan, past_trials(history, plan.profiles)), forecast(plan, [])
     assert seen.assumption is not None
     assert blind.assumption is not None
     assert "tasks as hard as 8 of them were so far, all gaining alike" in seen.assumption
@@ -108,7 +108,7 @@ def test_ceiling_and_floor_are_warned_of(tmp_path: Path, reward: float, word: st
     for task in "abcdefgh":
         make_trial(batch, f"{task}__1", reward=reward)
     scan_all(tmp_path)
-    assert forecast(plan, past_trials(tmp_path, plan)).warnings[0].startswith(word)
+    assert forecast(plan, past_trials(tmp_path, plan.profiles)).warnings[0].startswith(word)
 
 
 def files(root: Path) -> dict[str, tuple[int, int]]:
@@ -139,22 +139,22 @@ def test_planning_reads_the_index_and_writes_nothing(project: Project, tbench) -
 
 def test_an_index_that_cannot_be_read_is_no_history(tmp_path: Path) -> None:
     plan = planned(allocate(tmp_path, "s"), p=CONTENT)
-    assert past_trials(tmp_path, plan) == []
+    assert past_trials(tmp_path, plan.profiles) == []
     (tmp_path / FILE_NAME).write_bytes(b"no database" * 100)
-    assert past_trials(tmp_path, plan) == []
+    assert past_trials(tmp_path, plan.profiles) == []
 
 
 def test_the_index_knows_the_profiles_without_the_plans(history: Path) -> None:
     plan = planned(allocate(history, "next"), p=CONTENT)
-    before = past_trials(history, plan)
+    before = past_trials(history, plan.profiles)
     Batch(history / "s" / "0").plan_json.unlink()
-    assert past_trials(history, plan) == before
+    assert past_trials(history, plan.profiles) == before
     assert len(before) == 17
 
 
 def test_an_index_of_an_earlier_version_is_brought_up_to_date(history: Path) -> None:
     plan = planned(allocate(history, "next"), p=CONTENT)
-    before = past_trials(history, plan)
+    before = past_trials(history, plan.profiles)
     name, script = MIGRATIONS[4]
     columns = re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", script)
     with closing(sqlite3.connect(history / FILE_NAME)) as connection:
@@ -165,5 +165,5 @@ def test_an_index_of_an_earlier_version_is_brought_up_to_date(history: Path) -> 
         connection.execute("DELETE FROM migrations WHERE name = ?", (name,))
         connection.commit()
     stored = {path: path.read_bytes() for path in history.glob("index.db*")}
-    assert past_trials(history, plan) == before
+    assert past_trials(history, plan.profiles) == before
     assert {path: path.read_bytes() for path in history.glob("index.db*")} == stored, "a plan writes nothing"

@@ -16,6 +16,7 @@ from simulate.training import (
     many,
     np,
     one_night,
+    priced,
     run_nights,
     worsened,
 )
@@ -46,6 +47,15 @@ def test_a_gain_at_three_times_the_cost_is_refused() -> None:
     told = [run_nights(DEAR, seed, 14) for seed in range(3)]
     assert all(one.promoted == 0 for one in told)
     assert any("the cost (at most 1.25 was declared)" in reason for one in told for reason in one.reasons)
+
+
+def test_a_gain_is_promoted_at_a_price_that_a_person_can_afford() -> None:
+    """One variant, 40 dev tasks, 10 cents a trial, all defaults; `make simulate` has more runs."""
+    some, more = priced(0.10, 16), priced(0.18, 20)
+    assert some.promoted >= 14
+    assert some.usd <= 216
+    assert more.promoted == 20
+    assert more.usd < 60
 
 
 def test_a_champion_that_worsens_is_rolled_back_and_an_equal_one_stays() -> None:

@@ -21,11 +21,20 @@ from terminalbench.index.totals import Spend
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.trainer.budget import night_parts
 from terminalbench.trainer.campaign import Campaign
-from terminalbench.trainer.gate import GateAction, GateRule, GateVerdict, canary, confirm, same_profile_p, watch
+from terminalbench.trainer.gate import (
+    GateAction,
+    GateRule,
+    GateVerdict,
+    alpha_of,
+    canary,
+    confirm,
+    same_profile_p,
+    watch,
+)
 from terminalbench.trainer.halving import Score, better_half, rounds, spread
-from terminalbench.trainer.tables import BudgetTable
+from terminalbench.trainer.tables import BudgetTable, GateTable
 
-NIGHTS, TASKS, LOOKS, CANDIDATES, ALPHA = 28, 40, 3, 7, 0.05
+NIGHTS, TASKS, LOOKS, CANDIDATES, ALPHA = 28, 40, GateTable().looks, 4, 0.05
 BUDGET = BudgetTable(trials=240)
 ALLOWED = NIGHTS // LOOKS
 TRAIN = [TaskRef(f"t{n}", "train", f"f{n // 5}") for n in range(TASKS)]
@@ -135,7 +144,9 @@ def run_nights(world: World, seed: int, nights: int = NIGHTS) -> Told:
 
 def one_night(setup: Setup, world: World, told: Told) -> None:
     state = setup.state = setup.state.next_night()
-    parts = night_parts(BUDGET, challenger=state.challenger is not None, exploring=state.exploring)
+    parts = night_parts(
+        BUDGET, challenger=state.challenger is not None, exploring=True, watching=state.control is not None
+    )
     other = state.control or state.champion
     tonight = spread(DEV, parts.control // 2, state.night * 7)
     setup.control.append(
@@ -145,7 +156,7 @@ def one_night(setup: Setup, world: World, told: Told) -> None:
             for row in trials(name, setup.profiles[name].dev, tonight.tasks, DEV, setup)
         ]
     )
-    setup.state = state.explored(_explore(setup, world, parts.explore) if parts.explore else None)
+    setup.state = state.explored(_explore(setup, world, parts.explore) if state.searching else None)
     if state.challenger is not None:
         _judge(setup, parts.confirm, told)
     if setup.state.control is not None and setup.state.champion == state.champion:
@@ -181,7 +192,7 @@ def _judge(setup: Setup, budget: int, told: Told) -> None:
     one = state.challenger
     assert one is not None
     measure = spread(DEV, budget // 2)
-    rule = GateRule(ALPHA / ALLOWED, LOOKS, LOOKS * measure.trials, cost_margin=0.25)
+    rule = GateRule(alpha_of(state.begun, ALLOWED, ALPHA), LOOKS, LOOKS * measure.trials, cost_margin=0.25)
     for name in (state.champion, one.id):
         for _ in range(measure.attempts):
             setup.evidence += trials(name, setup.profiles[name].dev, measure.tasks, DEV, setup)
@@ -212,6 +223,38 @@ def many(world: World, runs: int, nights: int = NIGHTS) -> Told:
     )
 
 
+@dataclass(frozen=True)
+class Priced:
+    """What a plan with one variant came to: in how many of its runs it was promoted, and the median price of those."""
+
+    promoted: int
+    runs: int
+    usd: float
+
+
+def priced(gain: float, runs: int, nights: int = NIGHTS) -> Priced:
+    """Train with one variant that gains so much on dev, until it is decided; a trial costs 10 cents."""
+    spent = []
+    for seed in range(runs):
+        random = np.random.default_rng((seed, 5))
+        first = start(random)
+        moves = gain / float(np.mean(4 * first.dev * (1 - first.dev)))
+        better = World("better", mean=moves).mutant(first, random)
+        state = Campaign(champion="p0", allowed=nights // LOOKS, waiting=("p1",), known=("p1",))
+        setup, told, trials_of = Setup(random, state, {"p0": first, "p1": better}), Told(), 0
+        while not told.promoted and (setup.state.challenger is not None or setup.state.waiting):
+            before = len(setup.evidence)
+            one_night(setup, SAME, told)
+            parts = night_parts(BUDGET, challenger=True, exploring=False, watching=False)
+            trials_of += 2 * (parts.control // 2) + (len(setup.evidence) - before if setup.evidence else _PAIR)
+        if told.promoted:
+            spent.append(first.cost * trials_of)
+    return Priced(len(spent), runs, float(np.median(spent)) if spent else float("nan"))
+
+
+_PAIR = 2 * spread(DEV, night_parts(BUDGET, challenger=True, exploring=False, watching=False).confirm // 2).trials
+
+
 def worsened(loss: float, seed: int, nights: int = 10) -> int | None:
     """The night in which a champion that has lost `loss` on every task that can is rolled back; None: never."""
     random = np.random.default_rng(seed)
@@ -232,11 +275,14 @@ def differs_from_itself(seed: int, nights: int = NIGHTS, *, broken: float = 0.0)
     first = start(random)
     twin = Truth(first.train, np.clip(first.dev - broken, 0.01, 0.99))
     setup = Setup(random, Campaign(champion="p0", allowed=ALLOWED), {"p0": first, "p1": twin})
-    half = night_parts(BUDGET, challenger=True, exploring=True).control // 2
+    parts = night_parts(BUDGET, challenger=True, exploring=True, watching=False)
+    half, beside = parts.control // 2, spread(DEV, parts.confirm // 2)
     found = 0
     for night in range(nights):
         tasks = spread(DEV, half, night * half).tasks
         sides = [trials(name, setup.profiles[name].dev, tasks, DEV, setup) for name in ("p0", "p1")]
+        for _ in range(beside.attempts):  # its trials beside the challenger
+            sides[1] += trials("p1", setup.profiles["p1"].dev, beside.tasks, DEV, setup)
         p = same_profile_p(*sides)
         found += p is not None and p <= ALPHA / NIGHTS
     return found
@@ -252,6 +298,11 @@ def report(runs: int) -> None:
             f"true {100 * told.gain:+5.1f} pt, claimed {100 * told.claimed:+5.1f}; "
             f"truth in the claim {told.covered}/{told.promoted}; rolled back {told.rolled_back}",
             flush=True,
+        )
+    for gain in (0.05, 0.10, 0.18):
+        told = priced(gain, runs)
+        print(
+            f"one variant of {100 * gain:+.0f} pt: promoted in {told.promoted} of {runs} runs, ${told.usd:.0f} (median, 10 cents a trial)"
         )
     for broken in (0.0, 0.5):
         said = [differs_from_itself(seed, broken=broken) for seed in range(runs)]

@@ -15,6 +15,7 @@ from terminalbench.trainer.gate import (
     GateAction,
     GateRule,
     GateVerdict,
+    alpha_of,
     canary,
     claim_of,
     confirm,
@@ -62,6 +63,13 @@ def test_a_clear_gain_is_proven_and_goes_to_the_canary() -> None:
     assert verdict.level == pytest.approx(nominal_level(2, 2, 0.05))
 
 
+def test_the_first_challenger_has_most_of_the_error_and_all_together_have_it_once() -> None:
+    parts = [alpha_of(number, 5, 0.05) for number in range(1, 6)]
+    assert sum(parts) == pytest.approx(0.05)
+    assert parts == sorted(parts, reverse=True)
+    assert (parts[0], alpha_of(1, 1, 0.05)) == (pytest.approx(0.03), pytest.approx(0.05))
+
+
 def test_evidence_is_carried_over_nights_and_each_is_a_look() -> None:
     some, less = "+" * 8 + "x" * 12, "+" * 2 + "x" * 18
     first = said(night(1, some, less))
@@ -82,7 +90,9 @@ def test_families_are_units_when_the_plan_says_so() -> None:
 def test_what_is_not_shown_is_dropped() -> None:
     even = "+x" * 10
     assert said(night(1, even, even)).reason.startswith("no gain is in sight: +0.0 pt")
-    assert said(night(1, "+" + even[1:], "x" + even[1:]), nights=1).action is GateAction.GO_ON
+    assert said(night(1, "+" * 4 + even[4:], "x" * 4 + even[4:]), nights=1).action is GateAction.GO_ON
+    lean = said(night(1, "+" + even[1:], "x" + even[1:]))  # one task more: the look that is left could not show it
+    assert lean.reason.startswith("no gain is in sight: +5.0 pt")
     late = said(night(1, GOOD, GOOD[1:] + "+") + night(2, "+" * 20, GOOD), nights=2)
     assert (late.action, late.reason.split(":")[0]) == (GateAction.CANARY, "proven better")
     weak = night(1, "+" * 5 + "x" * 15, "+" * 4 + "x" * 16)
@@ -141,7 +151,9 @@ def test_the_canary_alone_is_what_is_claimed() -> None:
     assert (kept.action, kept.difference) == (GateAction.PROMOTE, pytest.approx(0.15))
     assert kept.interval is not None
     assert kept.interval.level == 0.95
-    assert canary(night(3, BAD, BAD), "new", "old", RULE, 1).reason.startswith("the gain did not show again: +0.0 pt")
+    nothing = night(3, BAD, BAD)
+    assert canary(nothing, "new", "old", RULE, 1).action is GateAction.GO_ON  # one more night, where it did not show
+    assert canary(nothing * 2, "new", "old", RULE, 2).reason.startswith("the gain did not show again: +0.0 pt")
     assert canary([], "new", "old", RULE, 1).action is GateAction.GO_ON
     assert canary([], "new", "old", RULE, 3).action is GateAction.DROP
     dear = night(3, GOOD, BAD, (1.0, 0.1))
@@ -192,6 +204,7 @@ def test_the_campaign_moves_as_the_verdicts_say() -> None:
 def test_halving_spends_what_there_is_and_pairs() -> None:
     assert rounds(8, 240) == [Round(8, 10), Round(4, 20), Round(2, 40)]
     assert rounds(1, 30) == [Round(1, 30)]
+    assert rounds(5, 100) == [Round(5, 10), Round(2, 25)]  # one that is left alone is measured no more
     for count in range(1, 20):
         assert sum(one.candidates * one.trials for one in rounds(count, 200)) <= 200
     assert spread("abc", 7).tasks == ("a", "b", "c")

@@ -33,7 +33,7 @@ MOMENTS = (
     (
         ("after the declaration", 1),
         ("before the champion's file", 1),
-        ("in a batch", 25),
+        ("in a batch", 15),
         ("after the journal", 1),
         ("before the champion's file", 3),  # crowned in the log, not in its file; its first was begun twice
     ),

@@ -91,12 +91,12 @@ def test_a_batch_that_was_begun_in_another_night_keeps_to_the_limits_of_this_one
 ) -> None:
     project.write(QUICK, (REPO / QUICK).read_text())
     trials = script_trials(monkeypatch, project.root, "training-quickstart", lambda _: 0.5)
-    trials.moments.kill = ("in a batch", 3)
+    trials.moments.kill = ("in a batch", 1)
     plan, batch = load_plan(project.root / QUICK), Batch(project.root / "results/training-quickstart/0")
     with pytest.raises(Killed):
         run_training(plan, nights=1)
     assert read_json(batch.plan_json, Plan).gate is None
-    trials.moments.kill = ("in a batch", 6)
+    trials.moments.kill = ("in a batch", 2)
     with pytest.raises(Killed):
         run_training(plan, nights=1, limits=NightLimits(gate))
     assert read_json(batch.plan_json, Plan).gate == str(gate)
@@ -149,10 +149,10 @@ AGENT = EvolverTable(name="agent", profile={"agent": "claude-code"})
     ("usd", "evolver", "edit", "search"),
     [
         (None, AGENT, None, None),
-        (2.0, AGENT, 0.2, 0.5),  # a tenth of the night, and the search has so much less
-        (2.0, EvolverTable(name="agent", profile={}, usd=0.5), 0.5, 0.2),
+        (2.0, AGENT, 0.2, 1.3),  # a tenth of the night, and the search has so much less
+        (2.0, EvolverTable(name="agent", profile={}, usd=0.5), 0.5, 1.0),
         (None, EvolverTable(name="agent", profile={}, usd=0.5), 0.5, None),
-        (2.0, EvolverTable(name="reflect", model="m", usd=0.5), None, 0.7),  # a chat model is no batch
+        (2.0, EvolverTable(name="reflect", model="m", usd=0.5), None, 1.5),  # a chat model is no batch
     ],
 )
 def test_an_agent_that_edits_has_its_share_of_the_searchs_money(
@@ -160,10 +160,10 @@ def test_an_agent_that_edits_has_its_share_of_the_searchs_money(
 ) -> None:
     budget = BudgetTable(trials=60, usd=usd)
     assert agent_usd(budget, evolver) == (None if edit is None else pytest.approx(edit))
-    assert search_usd(budget, evolver, challenger=True) == (None if search is None else pytest.approx(search))
+    assert search_usd(budget, evolver, watching=True) == (None if search is None else pytest.approx(search))
 
 
 def test_an_edit_for_all_of_the_searchs_money_is_refused(project: Project) -> None:
-    file = project.write("plan.toml", f'{PLAN}name = "agent"\nusd = 0.7\nprofile = {{ agent = "simulated" }}\n')
-    with pytest.raises(InvalidFile, match=r"evolver.usd: leaves nothing of the search's \$0.70 for trials"):
+    file = project.write("plan.toml", f'{PLAN}name = "agent"\nusd = 1.5\nprofile = {{ agent = "simulated" }}\n')
+    with pytest.raises(InvalidFile, match=r"evolver.usd: leaves nothing of the search's \$1.50 for trials"):
         load_plan(file)

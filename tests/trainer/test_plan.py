@@ -83,8 +83,14 @@ def plan(project: Project, *changes: tuple[str, str], more: str = "") -> Trainin
         ),
         (("[profile]", "[other]"), "7: other: unknown key"),
         (("schema_version = 1", "schema_version = 2"), "2: schema_version: must be 1, not 2"),
-        (("trials = 60", "trials = 20"), "19: budget.trials: 20 trials a night leave 8 to confirm; 10 dev tasks under"),
-        (("nights = 9", "nights = 90"), "gate: 10 dev tasks can never show a gain at alpha 0.05 over 30 challengers"),
+        (
+            ("trials = 60", "trials = 20"),
+            "19: budget.trials: 20 trials a night leave 15 to confirm; 10 dev tasks under",
+        ),
+        (
+            ("nights = 9", "nights = 9\ngate = { alpha = 0.001 }"),
+            "6: gate: 10 dev tasks can never show a gain at alpha 0.001 over 1 challenger",
+        ),
         (
             ("nights = 9", 'nights = 9\n[evolver]\nname = "gpea"'),
             '7: evolver.name: no evolver is called "gpea" (did you mean "gepa"?)',
@@ -107,7 +113,7 @@ def test_all_mistakes_are_said_at_once(project: Project) -> None:
 
 def test_what_a_plan_means(project: Project) -> None:
     found = plan(project)
-    assert (found.lineage, found.challengers, found.simulated) == ("mine", 3, True)
+    assert (found.lineage, found.challengers, found.simulated) == ("mine", 1, True)
     split = Gym(project.root).split(found.environment)
     assert (split.train, split.dev) == (found.split.train, found.split.dev)
     assert plan(project, more="[gate]\nchallengers = 7\n").challengers == 7
@@ -253,9 +259,50 @@ def test_the_first_plan_is_that_of_the_page_and_never_written_over_another(proje
 
 def test_looks_that_can_decide_nothing_are_named(project: Project) -> None:
     assert idle_looks(plan(project)) == (
-        "look 1 of 3 can decide nothing: 10 dev tasks reach p = 0.002 at best, and p has to be < 0.001"
+        "looks 1 to 2 of 5 can decide nothing: 10 dev tasks reach p = 0.002 at best, and p has to be 0.0013"
     )
     assert idle_looks(plan(project, ("nights = 9", "nights = 9\ngate = { looks = 1 }"))) is None
+
+
+VARIANTS = ('[[variants]]\nreason = "more steps"\noptions = { steps_mean = 9 }\n', "")
+PRICED = (
+    'agent = "simulated"\nmodel = "m"',
+    'agent = "claude-code"\nmodel = "m"\nno_mcp = true\nlikely_cost_usd = 0.1',
+)
+ONE = ("options = { steps_mean = 9 }", 'sections = { "A" = "Look twice." }')
+
+
+def test_a_plan_says_what_gains_take_and_what_would_be_cheaper(project: Project, tbench) -> None:
+    file = written(project, PRICED, ONE, ("nights = 9", "nights = 28"), ("trials = 60", "trials = 240"))
+    ran = tbench("trainer", "plan", file)
+    assert ran.code == 0, ran.err
+    assert "a gain of 5 points: not shown by this plan" in ran.out
+    assert "a gain of 20 points: about 6 nights, 1,344 trials, $134.40; shown in 67 of 100 cases" in ran.out
+    assert "to show 10 points: about 26 dev tasks (now 10" in ran.out
+    told = json.loads(tbench("trainer", "plan", file, "--json").out)
+    assert (told["trial_usd"], [one["trials"] for one in told["gains"]]) == (0.1, [None, None, 1344])
+    assert ran.out.splitlines()[1] in tbench("validate", file).out
+    assert not (project.root / ".terminalbench").exists()
+
+
+def test_a_plan_that_can_decide_nothing_is_refused_before_its_first_trial(project: Project, tbench) -> None:
+    few = ("dev = 0.6", "dev = 0.6\n[gate]\nlooks = 1\nalpha = 0.006")
+    file = written(project, few, ("trials = 60", "trials = 30"))
+    for command in (("validate",), ("trainer", "plan"), ("trainer", "run"), ("overnight", "--learn")):
+        ran = tbench(*command, file)
+        assert (ran.code, "it can decide nothing (about" in ran.err) == (2, True), ran.err
+    assert not (project.root / "results").exists()
+
+
+@pytest.mark.parametrize("command", [("trainer", "run"), ("overnight", "--learn")])
+def test_a_search_whose_model_is_dead_is_refused_before_its_first_trial(
+    project: Project, tbench, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+    file = written(project, ("nights = 9", 'nights = 9\n[evolver]\nname = "reflect"\nmodel = "ollama:none"'), VARIANTS)
+    ran = tbench(*command, file)
+    assert (ran.code, "evolver.model: ollama:none: " in ran.err) == (2, True), ran.err
+    assert not (project.root / "results").exists()
 
 
 @pytest.mark.parametrize(
@@ -281,7 +328,7 @@ def test_validate_refuses_another_plan_than_the_declared_one(project: Project, t
     prompt = "options = { steps_mean = 9 }", 'sections = { "A" = "Look twice." }'
     ran = tbench("validate", written(project, prompt))
     assert ran.code == 0, ran.err
-    assert "note: look 1 of 3 can decide nothing" in ran.out
+    assert "note: looks 1 to 2 of 5 can decide nothing" in ran.out
     assert not (project.root / ".terminalbench").exists()
     declare(plan(project, prompt))
     ran = tbench("validate", written(project, prompt, ("trials = 60", "trials = 61")))

@@ -148,6 +148,7 @@ GROUPS = {
     "trainer": {
         "Run": {
             "init": "Write a plan to start from; it needs no key.",
+            "plan": "Say what gains a plan can show, in how many nights, at which price.",
             "run": "Run the nights of a training plan.",
             "holdout": "Measure the champion on the sealed tasks; each look counts.",
         },

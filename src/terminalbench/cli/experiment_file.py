@@ -42,12 +42,14 @@ def _check(file: Path, root: Path | None) -> None:
         click.echo(f"{file}: ok: {plural(held, 'task')} in quarantine")
         return
     if is_training_plan(file):
-        from terminalbench.trainer.check import check_plan, idle_looks
+        from terminalbench.trainer.check import check_plan, forecast_lines, idle_looks
 
         plan = check_plan(file, root)
         click.echo(f"{file}: ok: a training plan of {plural(plan.table.nights, 'night')} (tbench trainer run)")
         if (note := idle_looks(plan)) is not None:
             click.echo(f"{file}: note: {note}")
+        for line in forecast_lines(plan):
+            click.echo(f"{file}: {line}")
         return
     experiment = load(file, root, thorough=True)
     notes = [*env_file_notes(profile.env_file for profile in experiment.profiles), *_images(experiment)]

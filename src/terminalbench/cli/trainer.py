@@ -15,6 +15,7 @@ from terminalbench.cli.output import print_json, text_width
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, Interrupted, UserError
 
 if TYPE_CHECKING:
+    from terminalbench.trainer.plan import TrainingPlan
     from terminalbench.trainer.training import Training
 
 
@@ -86,6 +87,7 @@ def init_command(file: Path) -> None:
     from terminalbench.experiments.scaffold import project_files
     from terminalbench.files import write_project_file
     from terminalbench.text.paths import typed
+    from terminalbench.trainer.check import check_plan
 
     if file.exists():
         raise UserError("exists already", where=str(file), hint="name another file")
@@ -94,7 +96,46 @@ def init_command(file: Path) -> None:
     for path, held in {**project_files(folder, marked_root(folder.resolve())), file: text}.items():
         write_project_file(path, held)
         click.echo(f"written: {path}")
+    _show_forecast(check_plan(file))
     click.echo(f"next: tbench trainer run {typed(file)}")
+
+
+@click.command("plan")
+@plan_argument
+@json_option
+@root_option
+def plan_command(file: Path, as_json: bool, root: Path | None) -> None:
+    """Show what a training plan would do and show: nights, trials and dollars that gains of 5, 10 and 20 points take.
+
+    Nothing is run or written. A plan that can never decide anything is refused, with what would change that.
+    """
+    from terminalbench.text.numbers import plural
+    from terminalbench.trainer.check import check_plan, forecasts, trial_price
+
+    plan = check_plan(file, root)
+    if as_json:
+        usd, source = trial_price(plan)
+        parts = {"train": len(plan.split.train), "dev": len(plan.split.dev), "holdout": plan.split.held_out}
+        print_json(
+            {"plan": plan.table.slug, "tasks": parts, "gains": [*forecasts(plan)], "trial_usd": usd, "price": source}
+        )
+        return
+    budget, gate = plan.table.budget, plan.table.gate
+    tasks = f"{len(plan.split.train)} train, {plural(len(plan.split.dev), 'dev task')}"
+    each = f"{budget.trials} trials each, {plural(gate.looks, 'look')}, {plural(plan.challengers, 'challenger')}"
+    click.echo(f"{plan.table.slug}: {plural(plan.table.nights, 'night')} of {each}; {tasks}")
+    _show_forecast(plan)
+
+
+def _show_forecast(plan: "TrainingPlan") -> None:
+    """What gains take by a plan, and which of its looks decide nothing."""
+    from textwrap import fill
+
+    from terminalbench.trainer.check import forecast_lines, idle_looks
+
+    note = idle_looks(plan)
+    for line in [*forecast_lines(plan), *([f"note: {note}"] if note is not None else [])]:
+        click.echo(fill(line, text_width(), subsequent_indent="  "))
 
 
 @click.command("run")
@@ -119,7 +160,6 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
     from terminalbench.overnight.training_report import TrainedNight, TrainingStep, step_line
     from terminalbench.text.foreign import printable
     from terminalbench.text.paths import typed
-    from terminalbench.trainer.check import idle_looks
     from terminalbench.trainer.journal import NightEntry
     from terminalbench.trainer.lineage import LineageStore
     from terminalbench.trainer.plan import load_plan
@@ -127,8 +167,8 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
     from terminalbench.trainer.story import claim, ledger, spent
 
     plan = load_plan(file, root)
-    if not as_json and (note := idle_looks(plan)) is not None:
-        click.echo(fill(f"note: {note}", text_width(), subsequent_indent="  "))
+    if not as_json and not resume:
+        _show_forecast(plan)
 
     teller = StatusLine(quiet=as_json, refresh_sec=0.5)
 

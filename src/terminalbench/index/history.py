@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.errors import TbenchError
-from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
+from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask, ProfileRecord
 from terminalbench.harbor.limits.accounts import LikelyCost
 from terminalbench.index.store import FILE_NAME, migrated_copy
 from terminalbench.records.trial import CLOCK_JUMPED, Outcome
@@ -94,7 +94,7 @@ def likely_costs(plan: Plan, history: Sequence[PastTrial]) -> dict[str, LikelyCo
         record = plan.record(job.profile)
         declared = record.likely_cost_usd if record is not None else None
         past = ProfileHistory([t for t in history if t.profile_id == job.profile_id], SAME)
-        usd = past.mean(job.tasks, _cost_of_a_try) if declared is None else declared
+        usd = past.mean(job.tasks, cost_of_a_try) if declared is None else declared
         if declared is not None:
             found[job.profile] = LikelyCost(declared)
         elif usd is not None:
@@ -102,13 +102,14 @@ def likely_costs(plan: Plan, history: Sequence[PastTrial]) -> dict[str, LikelyCo
     return found
 
 
-def _cost_of_a_try(trials: Sequence[PastTrial]) -> float | None:
+def cost_of_a_try(trials: Sequence[PastTrial]) -> float | None:
+    """The mean cost of those whose cost is known; None where none is."""
     known = [t.cost_usd for t in trials if t.cost_usd is not None and (t.cost_usd > 0 or t.measured)]
     return sum(known) / len(known) if known else None
 
 
-def past_trials(results_root: Path, plan: Plan) -> list[PastTrial]:
-    """The newest trials of each planned profile, up to 2,000; of profiles alike (agent, model) where it has none.
+def past_trials(results_root: Path, profiles: Sequence[ProfileRecord]) -> list[PastTrial]:
+    """The newest trials of each of some profiles, up to 2,000; of profiles alike (agent, model) where it has none.
 
     None without a readable index; one of an earlier version is brought up to date in memory, and stays as it is.
     """
@@ -121,19 +122,19 @@ def past_trials(results_root: Path, plan: Plan) -> list[PastTrial]:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=5)) as connection:
             try:
-                return _trials(connection, plan)
+                return _trials(connection, profiles)
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # no such table or column
                     raise
             with closing(migrated_copy(connection, results_root)) as copy:
-                return _trials(copy, plan)
+                return _trials(copy, profiles)
     except (sqlite3.Error, TbenchError):
         return []
 
 
-def _trials(connection: sqlite3.Connection, plan: Plan) -> list[PastTrial]:
+def _trials(connection: sqlite3.Connection, profiles: Sequence[ProfileRecord]) -> list[PastTrial]:
     groups: set[tuple[str, ...]] = set()
-    for profile in plan.profiles:
+    for profile in profiles:
         if connection.execute(_SAME, (profile.id,)).fetchone() is not None:
             groups.add((profile.id,))
         else:

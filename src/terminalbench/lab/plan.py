@@ -148,7 +148,7 @@ def plan_batch(experiment: Experiment, selection: Selection, number: int | None 
     moved = (*books.notes(), *(moved_since(last, made) if last is not None else ()))
     reuse = _reuse(made, batch, before) if taken else ()
     finished = {held.profile: held.finished for held in reuse}
-    past = past_trials(results, made)
+    past = past_trials(results, made.profiles)
     expected, budget = forecast(made, past, finished), planned_budget(made, past, finished)
     return PlannedBatch(experiment, made, batch, taken, reuse, expected, budget, books, moved)
 

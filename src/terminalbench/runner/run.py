@@ -368,7 +368,7 @@ def put_up_gate(batch: Batch, plan: Plan, spent: BatchSpend, jobs: Iterable[JobS
 def _with_likely_costs(state: GateState, plan: Plan, results_root: Path) -> GateState:
     """What trials probably cost, where a budget asks for it."""
     if plan.gate is not None or state.budget_usd is not None:
-        likely = likely_costs(plan, past_trials(results_root, plan))
+        likely = likely_costs(plan, past_trials(results_root, plan.profiles))
         for key, account in state.accounts.items():
             state.change(key, msgspec.structs.replace(account, likely=likely.get(key)))
     return state

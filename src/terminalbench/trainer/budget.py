@@ -7,6 +7,8 @@ from terminalbench.trainer.tables import BudgetTable
 
 EVOLVER_SHARE = 0.1
 """What a coding agent that edits profiles may have of a night's money, where the plan does not say."""
+ITSELF_SHARE = 0.4
+"""How much of the control's share a champion has that is measured against itself: nothing is decided by that."""
 
 
 @dataclass(frozen=True)
@@ -18,17 +20,20 @@ class NightParts:
     confirm: int
 
 
-def night_parts(budget: BudgetTable, *, challenger: bool, exploring: bool) -> NightParts:
-    """How the trials of a night are divided. Without a challenger its share is explored with; what is not needed stays.
+def control_share(budget: BudgetTable, *, watching: bool) -> float:
+    """The share of the control: all of it for a champion against the one before it, less for one against itself."""
+    return budget.control * (1.0 if watching else ITSELF_SHARE)
 
-    A challenger gets its own share and no more: its looks have to be equally large.
+
+def night_parts(budget: BudgetTable, *, challenger: bool, exploring: bool, watching: bool) -> NightParts:
+    """How the trials of a night are divided: what is not the control's has the search, or the challenger.
+
+    So a challenger is decided in few nights, its looks are equally large, and nothing is searched for that would wait.
     """
-    confirm = int(budget.trials * budget.confirm)
-    explore = int(budget.trials * budget.explore)
+    control = control_share(budget, watching=watching)
+    rest = int(budget.trials * (1 - control) + 1e-9)
     return NightParts(
-        int(budget.trials * budget.control),
-        (explore if challenger else explore + confirm) if exploring else 0,
-        confirm if challenger else 0,
+        int(budget.trials * control + 1e-9), rest if exploring and not challenger else 0, rest if challenger else 0
     )
 
 
@@ -39,9 +44,8 @@ def agent_usd(budget: BudgetTable, evolver: EvolverTable) -> float | None:
     return budget.usd * EVOLVER_SHARE if budget.usd is not None else None
 
 
-def search_usd(budget: BudgetTable, evolver: EvolverTable, *, challenger: bool) -> float | None:
+def search_usd(budget: BudgetTable, evolver: EvolverTable, *, watching: bool) -> float | None:
     """What the trials of a search may cost: its share, without what is kept for an agent that edits."""
     if budget.usd is None:
         return None
-    share = budget.explore if challenger else budget.explore + budget.confirm
-    return budget.usd * share - (agent_usd(budget, evolver) or 0.0)
+    return budget.usd * (1 - control_share(budget, watching=watching)) - (agent_usd(budget, evolver) or 0.0)

@@ -39,19 +39,25 @@ class Campaign(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     known: tuple[str, ...] = ()
 
     def next_night(self) -> "Campaign":
-        """The next night: the oldest of those that wait is challenger, where there is none and one is allowed."""
-        state = msgspec.structs.replace(self, night=self.night + 1)
-        if state.challenger is None and state.waiting and state.begun < state.allowed:
-            first, *rest = state.waiting
-            state = msgspec.structs.replace(
-                state, challenger=Challenger(first), waiting=tuple(rest), begun=state.begun + 1
-            )
-        return state
+        """The next night, with its challenger."""
+        return msgspec.structs.replace(self, night=self.night + 1).challenged()
+
+    def challenged(self) -> "Campaign":
+        """The oldest of those that wait is challenger, where there is none and one is allowed."""
+        if self.challenger is not None or not self.waiting or self.begun >= self.allowed:
+            return self
+        first, *rest = self.waiting
+        return msgspec.structs.replace(self, challenger=Challenger(first), waiting=tuple(rest), begun=self.begun + 1)
 
     @property
     def exploring(self) -> bool:
         """Whether a search can still lead to a challenger."""
         return self.begun + len(self.waiting) < self.allowed
+
+    @property
+    def searching(self) -> bool:
+        """Whether this night searches: not while somebody challenges, who gets the trials of the search as well."""
+        return self.exploring and self.challenger is None
 
     def explored(self, winner: str | None) -> "Campaign":
         """After the search: the winner waits for its turn, unless it has been there before."""

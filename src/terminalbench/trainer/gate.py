@@ -17,13 +17,19 @@ from terminalbench.analytics.contrast import LookPlan, estimate, looks_now
 from terminalbench.analytics.model import Estimate, Interval, Row
 from terminalbench.analytics.sample import sample
 from terminalbench.analytics.settings import ComparisonSettings
-from terminalbench.analytics.stats import holm
+from terminalbench.analytics.stats import holm, nominal_level
 from terminalbench.analytics.strata import Stratum, stratified
 from terminalbench.analytics.summary import by_profile
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.numbers import between, p_equation, p_value, percent, plural, points, times
 
 FAMILY_ALPHA = 0.05
+MORE_CANARIES = 1
+"""A gain that is proven and does not show again at first is measured in so many more nights."""
+HOPELESS = 0.05
+"""A challenger whose gain, going on as it did, is shown with no more than this chance is measured no further."""
+FUTILE_FROM = 0.4
+"""The share of the looks before which no challenger is given up for that."""
 CLAIM_ALPHA = 0.05
 """The interval of what is claimed holds the truth in 95 of 100 cases."""
 
@@ -80,6 +86,11 @@ class GateRule:
     by_family: bool = False
 
 
+def alpha_of(number: int, challengers: int, alpha: float) -> float:
+    """The part of `alpha` that the challenger of this number has, from 1: the first most, all together `alpha`."""
+    return alpha * (challengers + 1) / challengers / (number * (number + 1))
+
+
 @dataclass(frozen=True)
 class _GateInput:
     estimate: Estimate
@@ -89,7 +100,11 @@ class _GateInput:
 def confirm(rows: Sequence[Row], new: str, old: str, rule: GateRule, nights: int) -> GateVerdict:
     """A challenger against the champion over all `nights` that both were measured side by side."""
     settings = ComparisonSettings(
-        baseline=old, contrasts=((new, old),), alpha=rule.alpha, looks=rule.looks, planned_trials=rule.planned_trials
+        baseline=old,
+        contrasts=((new, old),),
+        alpha=rule.alpha,
+        looks=rule.looks,
+        planned_trials=rule.planned_trials,
     )
     units = _units(rows, rule)
     found = _measured(units, new, old, settings)
@@ -104,9 +119,20 @@ def confirm(rows: Sequence[Row], new: str, old: str, rule: GateRule, nights: int
         return _said(GateAction.DROP, f"not shown to be better in {plural(rule.looks, 'look')}", found, by_p=True)
     if nights >= 2 * rule.looks:
         return _said(GateAction.DROP, f"could not be measured in {plural(nights, 'night')}", found)
-    if measured and 2 * look >= rule.looks and (found.estimate.difference or 0.0) <= 0:
+    if measured and chance_left(found.estimate, look, rule) <= HOPELESS:
         return _said(GateAction.DROP, "no gain is in sight", found, by_p=True)
     return _said(GateAction.GO_ON, "not decided yet", found, by_p=True)
+
+
+def chance_left(found: Estimate, look: int, rule: GateRule) -> float:
+    """How likely the looks that are left show a gain, if it goes on as it did; 1 where it is too early to say."""
+    if found.p is None or found.difference is None or look < FUTILE_FROM * rule.looks or look >= rule.looks:
+        return 1.0
+    normal, share = NormalDist(), look / rule.looks
+    seen = normal.inv_cdf(1 - max(found.p, 1e-12) / 2) if found.p < 1 else 0.0
+    seen = seen if found.difference > 0 else -seen
+    needed = normal.inv_cdf(1 - nominal_level(rule.looks, rule.looks, rule.alpha) / 2)
+    return normal.cdf((seen / share**0.5 - needed) / (1 - share) ** 0.5)
 
 
 def canary(rows: Sequence[Row], new: str, old: str, rule: GateRule, nights: int) -> GateVerdict:
@@ -124,6 +150,8 @@ def canary(rows: Sequence[Row], new: str, old: str, rule: GateRule, nights: int)
     if nights < rule.canary_nights:
         return _said(GateAction.GO_ON, f"canary night {nights} of {rule.canary_nights}", found)
     if difference <= 0:
+        if nights < rule.canary_nights + MORE_CANARIES:
+            return _said(GateAction.GO_ON, f"the gain did not show in {plural(nights, 'canary night')}", found)
         return _said(GateAction.DROP, "the gain did not show again", found)
     claimed = claim_of(difference, found.estimate.error)
     verdict = _said(GateAction.PROMOTE, "the gain showed again", found)

@@ -7,7 +7,7 @@ nothing to choose by.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, log2
+from math import log2
 
 FEWEST_MEASURED = 0.5
 """A candidate of whose trials fewer were measured has no rank."""
@@ -22,8 +22,11 @@ class Round:
 
 
 def rounds(candidates: int, trials: int) -> list[Round]:
-    """How a night's trials are spent on candidates: the same for each round, half of the candidates in the next."""
-    count = max(1, ceil(log2(candidates))) if candidates else 0
+    """How a night's trials are spent on candidates: the same for each round, half of the candidates in the next.
+
+    The last round has two or three: one that is alone has nothing to be ranked against.
+    """
+    count = max(1, int(log2(candidates))) if candidates else 0
     found, alive, left = [], candidates, trials
     for number in range(count):
         each = left // (count - number) // alive

@@ -25,6 +25,7 @@ from terminalbench.records.values import known_total
 from terminalbench.text.numbers import cost
 from terminalbench.text.paths import typed
 from terminalbench.trainer.batches import TrainingBatches
+from terminalbench.trainer.check import check_before_run
 from terminalbench.trainer.journal import NightEntry, read_nights, read_sealed
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
@@ -68,6 +69,8 @@ def _iterations(plan: TrainingPlan, request: NightRequest) -> NightRequest:
     number = len(read_nights(plan.folder)) + 1
     if number > plan.table.nights:
         raise UserError("all nights of it are over", where=str(plan.file), hint="give a new plan a slug of its own")
+    if number == 1:
+        check_before_run(plan)
     declare(plan)  # before the first trial: a plan that is not the declared one is refused now, not in the morning
     champion = _champion(plan)
     changes = {

@@ -17,10 +17,10 @@ from terminalbench.index.queries import BatchView
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import known_total, stamp
 from terminalbench.trainer.batches import AGAIN, BatchPart, TrainingBatches
-from terminalbench.trainer.budget import night_parts, search_usd
+from terminalbench.trainer.budget import control_share, night_parts, search_usd
 from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.evolvers.search import Search, evolver_of
-from terminalbench.trainer.gate import GateRule, GateVerdict, canary, confirm, same_profile_p, watch
+from terminalbench.trainer.gate import GateRule, GateVerdict, alpha_of, canary, confirm, same_profile_p, watch
 from terminalbench.trainer.halving import AttemptPlan, Score, better_half, rounds, spread
 from terminalbench.trainer.journal import CandidateResult, NightEntry, PairMeasurement, evidence
 from terminalbench.trainer.lineage import Lineage, LineageStore
@@ -44,14 +44,19 @@ class TrainingNight:
     def run(self) -> NightEntry:
         """The whole night."""
         state = self.state = self.state.next_night()
-        parts = night_parts(self.plan.table.budget, challenger=state.challenger is not None, exploring=state.exploring)
+        budget = self.plan.table.budget
+        watching = state.control is not None
+        parts = night_parts(budget, challenger=state.challenger is not None, exploring=True, watching=watching)
         control, control_view = self._control(parts.control)
-        search = self._search(parts.explore) if state.exploring else None
+        search = self._search(parts.explore) if state.searching else None
         explored, winner = (), None
         if search is not None and search.taken:
             explored, winner = self._explore(search.taken, search.left, parts.explore)
         self.state = state.explored(winner)
-        judged = self._confirm(parts.confirm) if state.challenger is not None else None
+        if not self.searched:  # nothing was spent on a search: who waits is measured in this night
+            self.state = self.state.challenged()
+        parts = night_parts(budget, challenger=True, exploring=False, watching=watching)
+        judged = self._confirm(parts.confirm) if self.state.challenger is not None else None
         notes: list[str] = []
         if judged is not None and judged.verdict is not None:
             self.state = self.state.judged(judged.verdict)
@@ -102,7 +107,8 @@ class TrainingNight:
         other = self.state.control or f"{champion}{AGAIN}"
         profiles = {champion: self._table(champion), other: self._table(self.state.control or champion)}
         measure = spread(self.plan.split.dev, max(1, trials // 2), self.state.night * max(1, trials // 2))
-        view = self._batch("control", profiles, measure, self._usd(self.plan.table.budget.control))
+        share = control_share(self.plan.table.budget, watching=self.state.control is not None)
+        view = self._batch("control", profiles, measure, self._usd(share))
         return PairMeasurement(batch=view.batch, new=champion, old=other), view
 
     def _search(self, trials: int) -> Search:
@@ -128,7 +134,7 @@ class TrainingNight:
     def _train(self, part: str, tables: Tables, measure: AttemptPlan, trials: int) -> list[Row]:
         """A batch of the search; of the budget it gets the share that it is of the `trials` of the search."""
         table = self.plan.table
-        usd = search_usd(table.budget, table.evolver, challenger=self.state.challenger is not None)
+        usd = search_usd(table.budget, table.evolver, watching=self.state.control is not None)
         share = len(tables) * measure.trials / max(1, trials)
         view = self._batch(part, tables, measure, usd * share if usd is not None else None)
         self.searched.append(view.batch)
@@ -137,8 +143,14 @@ class TrainingNight:
     def _explore(
         self, candidates: Mapping[str, str], left: int, trials: int
     ) -> tuple[list[CandidateResult], str | None]:
-        """Paired successive halving on train with the trials that are left, the champion among the candidates."""
+        """Paired successive halving on train with the trials that are left, the champion among the candidates.
+
+        A variant that is the only one of a plan is not chosen from anything, so it goes on as it is.
+        """
         champion = self.state.champion
+        if self.plan.single is not None:
+            ((name, reason),) = candidates.items()
+            return [CandidateResult(id=name, rounds=0, passed=0, measured=0, reason=reason)], name
         alive = [*candidates, champion]
         scores = dict.fromkeys(alive, Score(0, 0, 0))
         came = dict.fromkeys(alive, 0)
@@ -167,10 +179,11 @@ class TrainingNight:
             raise ValueError("there is no challenger")
         measure = spread(self.plan.split.dev, trials // 2)
         profiles = {name: self._table(name) for name in (champion, one.id)}
-        view = self._batch(one.phase, profiles, measure, self._usd(self.plan.table.budget.confirm))
+        share = 1 - control_share(self.plan.table.budget, watching=self.state.control is not None)
+        view = self._batch(one.phase, profiles, measure, self._usd(share))
         rows = self.batches.rows(evidence([*self.before], one.id, champion, one.phase), view)
         judge = confirm if one.phase == "confirm" else canary
-        verdict = judge(rows, one.id, champion, rule_of(self.plan, measure.trials), one.nights + 1)
+        verdict = judge(rows, one.id, champion, rule_of(self.plan, measure.trials, self.state.begun), one.nights + 1)
         return PairMeasurement(batch=view.batch, new=one.id, old=champion, phase=one.phase, verdict=verdict)
 
     def _watch(self, control: PairMeasurement, view: BatchView) -> GateVerdict:
@@ -204,11 +217,11 @@ def taken(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def rule_of(plan: TrainingPlan, trials: int) -> GateRule:
-    """What the plan declares for one challenger, of `trials` a night."""
+def rule_of(plan: TrainingPlan, trials: int, number: int = 1) -> GateRule:
+    """What the plan declares for the challenger of this number, of `trials` a night."""
     gate = plan.table.gate
     return GateRule(
-        alpha=gate.alpha / plan.challengers,
+        alpha=alpha_of(max(1, number), plan.challengers, gate.alpha),
         looks=gate.looks,
         planned_trials=gate.looks * trials,
         canary_nights=gate.canary_nights,

@@ -31,9 +31,10 @@ from terminalbench.records.values import stamp
 from terminalbench.strict import Problems, given, read, read_toml
 from terminalbench.text.numbers import dollars, plural, some
 from terminalbench.text.paths import typed
-from terminalbench.trainer.budget import search_usd
+from terminalbench.trainer.budget import night_parts, search_usd
 from terminalbench.trainer.environments import Environment, open_environment
 from terminalbench.trainer.evolvers.tables import check_evolver
+from terminalbench.trainer.gate import alpha_of
 from terminalbench.trainer.gym import Gym, Split
 from terminalbench.trainer.journal import PlanDeclaration, plan_json, training_folder
 from terminalbench.trainer.leakage import refuse_reason
@@ -72,6 +73,12 @@ class TrainingPlan:
     def challengers(self) -> int:
         """How many challengers may be measured: the error is divided among them."""
         return self.table.gate.challengers or max(1, self.table.nights // self.table.gate.looks)
+
+    @property
+    def single(self) -> Change | None:
+        """The only variant that the plan has; None where there is a choice."""
+        listed = self.table.variants
+        return listed[0] if self.table.evolver.name == "listed" and len(listed) == 1 else None
 
     @property
     def folder(self) -> Path:
@@ -197,8 +204,8 @@ def _check(table: PlanTable, raw: dict[str, Any], problems: Problems) -> None:
         what = f"train, dev and holdout ({split.holdout:g}) add up to {shares:g}, more than 1"
         problems.add("split", what, "say all three")
     check_evolver(table.evolver, len(table.variants), problems)
-    if not problems.found and (left := search_usd(budget, table.evolver, challenger=True)) is not None and left <= 0:
-        what = f"leaves nothing of the search's {dollars((budget.usd or 0) * budget.explore)} for trials"
+    if not problems.found and (left := search_usd(budget, table.evolver, watching=True)) is not None and left <= 0:
+        what = f"leaves nothing of the search's {dollars((budget.usd or 0) * (1 - budget.control))} for trials"
         problems.add("evolver.usd", what, "a smaller one, or a larger budget.usd or budget.explore")
     run = raw.get("run")
     if isinstance(run, dict):
@@ -209,15 +216,16 @@ def _check(table: PlanTable, raw: dict[str, Any], problems: Problems) -> None:
 
 def _check_size(plan: TrainingPlan) -> None:
     budget, dev = plan.table.budget, len(plan.split.dev)
-    if int(budget.trials * budget.confirm) < 2 * dev:
-        needed = -int(-2 * dev // budget.confirm)
-        what = f"{budget.trials} trials a night leave {int(budget.trials * budget.confirm)} to confirm; {dev} dev tasks"
-        hint = f"at least {needed} trials, or a larger budget.confirm, or fewer dev tasks"
+    left = night_parts(budget, challenger=True, exploring=False, watching=True).confirm
+    if left < 2 * dev:
+        needed = -int(-2 * dev // (1 - budget.control))
+        what = f"{budget.trials} trials a night leave {left} to confirm; {dev} dev tasks"
+        hint = f"at least {needed} trials, or a smaller budget.control, or fewer dev tasks"
         problem = Problem("budget.trials", f"{what} under two profiles need {2 * dev}", hint)
         raise invalid_file(plan.file, [problem])
     gate = plan.table.gate
     units, names = dev_units(plan)
-    fewest = fewest_units(nominal_level(gate.looks, gate.looks, gate.alpha / plan.challengers))
+    fewest = fewest_units(nominal_level(gate.looks, gate.looks, alpha_of(1, plan.challengers, gate.alpha)))
     if units < fewest:
         shared = plural(plan.challengers, "challenger")
         what = f"{units} dev {names} can never show a gain at alpha {gate.alpha:g} over {shared}"

@@ -13,6 +13,7 @@ from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.text.numbers import plural
 from terminalbench.trainer.batches import TrainingBatches
 from terminalbench.trainer.campaign import Campaign
+from terminalbench.trainer.check import check_before_run
 from terminalbench.trainer.evolvers.search import evolver_of
 from terminalbench.trainer.gate import GateVerdict
 from terminalbench.trainer.journal import NightEntry, add_night, as_numbers, read_nights, training_lock
@@ -58,6 +59,8 @@ def run_training(
                 hint=hint,
             )
         evolver_of(plan)  # one that cannot be had is refused before a trial is paid
+        if not done:
+            check_before_run(plan)
         declare(plan)
         TrainingBatches(plan).check(done)
         _begin(plan, store)
@@ -120,6 +123,8 @@ def _more(state: Campaign, done: list[NightEntry]) -> bool:
     if not done or done[-1].after.champion != done[-1].champion:
         return state.exploring
     last = done[-1]
+    if last.confirm is not None:  # it had a challenger, and did not search
+        return state.exploring
     return state.exploring and bool(last.explored or ((last.refused or last.asked) and last.stopped is None))
 
 

@@ -29,7 +29,8 @@ def ledger(nights: Iterable[NightEntry]) -> Iterator[DeclaredComparison]:
         for one in night.explored:
             rate = percent(one.passed / one.measured) if one.measured else "-"
             way = "goes on" if one.id == night.winner else f"round {one.rounds}"
-            what = f"{rate} of {one.measured} on train, {way}: {one.reason}"
+            told = f"{rate} of {one.measured} on train" if one.rounds else "the only variant"
+            what = f"{told}, {way}: {one.reason}"
             yield DeclaredComparison(night.night, "explore", one.id, night.champion, what, night.searched)
         for refused in night.refused:
             yield DeclaredComparison(night.night, "refused", "-", None, f"{refused.reason}: {refused.why}")

@@ -16,9 +16,15 @@ class BudgetTable:
 
     trials: int = key("Trials of a night.", minimum=4, required=True, example="240")
     usd: float | None = key("What a night may spend in dollars, over all its batches.", above=0)
-    control: float = key("Share for the champion against the one before it, or against itself.", default=0.25, above=0)
-    explore: float = key("Share for the search, on train.", default=0.35, above=0)
-    confirm: float = key("Share for the oldest challenger against the champion, on dev.", default=0.40, above=0)
+    control: float = key(
+        "Share for the champion against the one before it; two fifths of that for the first, its own control.",
+        default=0.25,
+        above=0,
+    )
+    explore: float = key("Share for the search; the challenger's too, where there is one.", default=0.35, above=0)
+    confirm: float = key(
+        "Share for the challenger on dev; the search's too, where there is none.", default=0.4, above=0
+    )
 
 
 @table
@@ -43,7 +49,7 @@ class GateTable:
         maximum=0.5,
     )
     looks: int = key(
-        "Nights that a challenger is measured, each a look at all of them.", default=3, minimum=1, maximum=20
+        "Nights that a challenger is measured, each a look at all of them.", default=5, minimum=1, maximum=20
     )
     challengers: int | None = key(
         "Challengers that may be measured. Default: as many as the nights have room for, `nights / looks`.", minimum=1

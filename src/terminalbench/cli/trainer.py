@@ -123,18 +123,17 @@ def plan_command(file: Path, as_json: bool, root: Path | None) -> None:
     budget, gate = plan.table.budget, plan.table.gate
     tasks = f"{len(plan.split.train)} train, {plural(len(plan.split.dev), 'dev task')}"
     each = f"{budget.trials} trials each, {plural(gate.looks, 'look')}, {plural(plan.challengers, 'challenger')}"
-    click.echo(f"{plan.table.slug}: {plural(plan.table.nights, 'night')} of {each}; {tasks}")
-    _show_forecast(plan)
+    _show_forecast(plan, f"{plan.table.slug}: {plural(plan.table.nights, 'night')} of {each}; {tasks}")
 
 
-def _show_forecast(plan: "TrainingPlan") -> None:
-    """What gains take by a plan, and which of its looks decide nothing."""
+def _show_forecast(plan: "TrainingPlan", *before: str) -> None:
+    """What gains take by a plan, and which of its looks decide nothing, after some lines."""
     from textwrap import fill
 
     from terminalbench.trainer.check import forecast_lines, idle_looks
 
     note = idle_looks(plan)
-    for line in [*forecast_lines(plan), *([f"note: {note}"] if note is not None else [])]:
+    for line in [*before, *forecast_lines(plan), *([f"note: {note}"] if note is not None else [])]:
         click.echo(fill(line, text_width(), subsequent_indent="  "))
 
 

@@ -82,7 +82,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, new_lab: Any) -> Generator[Do
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(LIMIT_SEC)
         log = str(output / "experiment.log")
-        ran = lab.tbench(*argv, "--resume", "--evaluate", "--log-file", log)
+        ran = lab.tbench(*argv, "--resume", "--evaluate", "--watch", "--log-file", log)
         yield Done(output, ran, server, lab, argv)
 
 
@@ -106,6 +106,7 @@ def test_what_was_left_is_evaluated_drawn_and_logged(done: Done) -> None:
     assert verdicts == {arm: {"instance_good": True, "instance_hopeless": False} for arm in ARMS}
     assert (done.output / "charts" / "index.html").is_file()
     assert "x failed  instance_hopeless" in (done.output / "experiment.log").read_text()
+    assert "x failed  instance_hopeless" in done.ran.stdout, "--watch, where no terminal is"
 
 
 def test_the_script_goes_on_with_it_and_says_why_runs_failed(done: Done) -> None:

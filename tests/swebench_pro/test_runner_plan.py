@@ -21,7 +21,6 @@ from terminalbench.watch.arms import arm_lines
 EXAMPLES = REPO / "examples" / "swe_bench_pro"
 PAGE = (REPO / "docs" / "swe-bench-pro.md").read_text()
 ENV = (EXAMPLES / ".env.example").read_text()
-SCRIPT = (EXAMPLES / "run_experiment.sh").read_text()
 
 
 def option(command: str, name: str) -> click.Option:
@@ -56,38 +55,77 @@ OPTIONS = (
     "--model", "--provider", "--base-url", "--arms", "--output-dir", "--max-workers", "--max-instances", "--language",
     "--instances", "--evaluate", "--eval-max-workers", "--resume", "--log-file", "--split",
 )  # fmt: skip
+DEFAULTS = ("ARMS=s1_tdd", "OUTPUT_DIR=output/swe_bench_pro", "MAX_INSTANCES=0", "MAX_WORKERS=1", "EVALUATE=false")
 COLUMNS = ("ARM", "Progress", "Resolved", "Failed", "Errors", "Retries", "Avg time")
 
-PLAN: dict[str, Callable[[Path], bool]] = {
+SCRIPT_TESTS, TABLE_TESTS = "tests/swebench_pro/test_script.py", "tests/watch/test_arms.py"
+ERROR_TESTS, RUN_TESTS = "tests/swebench_pro/test_error_analysis.py", "tests/e2e/test_swebench_pro_tutorial.py"
+USED = f"{SCRIPT_TESTS}::test_settings_become_options_and_no_value_is_executed"
+UNSET = f"{SCRIPT_TESTS}::test_without_settings_it_says_how_to_make_them"
+AGAIN = f"{SCRIPT_TESTS}::test_it_resumes_by_itself_and_keeps_the_exit_code"
+READ = f"{SCRIPT_TESTS}::test_every_setting_of_the_example_is_read_by_the_script"
+BOTH = f"{RUN_TESTS}::test_the_script_goes_on_with_it_and_says_why_runs_failed"
+
+PLAN: dict[str, Callable[[Path], bool] | str] = {
+    # Context
+    "experiment, evaluate, visualize, list-instances, analyze-errors are commands": lambda _: all(
+        group.get_command(click.Context(group), name)
+        for name in ("experiment", "evaluate", "visualize", "list-instances", "analyze-errors")
+    ),
+    "experiment has --evaluate to chain eval+viz": f"{RUN_TESTS}::test_what_was_left_is_evaluated_drawn_and_logged",
+    "visualize: generate charts from results": "tests/swebench_pro/test_visualize.py::test_every_chart_is_a_file_and_on_the_page",
+    "list-instances: show dataset statistics": "tests/swebench_pro/test_dataset.py::test_list_instances_counts_by_language_and_repository",
+    "traces are written to traces/<instance_id>/<arm>/": "tests/swebench_pro/test_projections.py::test_a_trace_is_the_trials_own",
+    # 1.1 .env.example
     ".env.example documents every setting": lambda _: all(re.search(rf"(?m)^{key}=.*", ENV) for key in KEYS),
-    "run_experiment.sh can be executed": lambda _: os.access(EXAMPLES / "run_experiment.sh", os.X_OK),
-    "without .env it says how to make one": lambda _: "cp " in SCRIPT and ".env.example" in SCRIPT,
-    "PROVIDER must be set": lambda _: ': "${PROVIDER:?PROVIDER must be set' in SCRIPT,
-    "the key is never an argument": lambda _: "--api-key" not in SCRIPT,
-    "an experiment that was begun is resumed": lambda _: "run+=(--resume)" in SCRIPT,
-    "further arguments are handed on": lambda _: '"${run[@]}" "$@"' in SCRIPT,
-    "the errors are analysed afterwards": lambda _: "analyze-errors --results" in SCRIPT,
-    "it says what is in the output folder": lambda _: all(
-        name in SCRIPT for name in ("results.jsonl", "traces/", "artifact_dags/", "predictions/", "_latest.md")
+    "copy to .env and fill in values": READ,
+    "ARMS=s1_tdd, OUTPUT_DIR=output/swe_bench_pro, 0 instances are all, 1 worker, EVALUATE=false": lambda _: all(
+        re.search(rf"(?m)^{line}(\s|$)", ENV) for line in DEFAULTS
     ),
-    "experiment takes the options of the runner": lambda _: all(option("experiment", name) for name in OPTIONS),
-    "experiment --watch is a flag": lambda _: option("experiment", "--watch").is_flag,
-    "the table has the columns": lambda _: all(name in table(1).splitlines()[0] for name in COLUMNS),
-    "progress is of each arm": lambda _: re.search(r"(?m)^a +1/3 ", table(1)) is not None,
-    "the last row has the totals and the time": lambda _: re.search(r"TOTAL \(\d+ s\) +1/6", table(1)) is not None,
-    "an ETA is there from the first run that ends": lambda _: "ETA about" in table(1) and "unknown" in table(0),
-    "evaluate, visualize, list-instances are commands": lambda _: all(
-        group.get_command(click.Context(group), name) for name in ("evaluate", "visualize", "list-instances")
+    # 1.2 run_experiment.sh
+    "chmod +x": lambda _: os.access(EXAMPLES / "run_experiment.sh", os.X_OK),
+    "load .env if it exists": USED,
+    "no .env file: it says to copy .env.example, and exits with 1": UNSET,
+    "PROVIDER must be set in .env": UNSET,
+    "LLM_API_KEY must be set: where the provider needs one, and never as an argument": USED,
+    "defaults of what is not set": USED,
+    "a log file in the output folder": USED,
+    "--base-url, --max-instances, --language, --instances and --evaluate where they are set": USED,
+    "resume if results already exist": AGAIN,
+    "allow extra args": USED,
+    "post-experiment analysis": BOTH,
+    "it says what is in the output folder": USED,
+    # 2 --watch
+    "--watch is a flag of experiment": lambda _: option("experiment", "--watch").is_flag,
+    "experiment keeps the options of the runner": lambda _: all(option("experiment", name) for name in OPTIONS),
+    "ARM, Progress, Resolved, Failed, Errors, Retries, Avg Time": lambda _: all(
+        name in table(1).splitlines()[0] for name in COLUMNS
     ),
-    "analyze-errors --traces is on": lambda _: option("analyze-errors", "--no-traces").default is True,
-    "traces are read": lambda folder: traces_are_read(folder, traces=True),
-    "with --no-traces none is": lambda folder: not traces_are_read(folder, traces=False),
+    "progress of each arm": lambda _: re.search(r"(?m)^a +1/3 ", table(1)) is not None,
+    "total retries of each arm": f"{TABLE_TESTS}::test_progress_is_that_of_each_arm_and_retries_are_those_of_steps",
+    "a footer row with totals and elapsed time": lambda _: re.search(r"TOTAL \(\d+ s\) +1/6", table(1)) is not None,
+    "an ETA when a run has completed": lambda _: "ETA about" in table(1) and "unknown" in table(0),
+    "the table, renewed in place": f"{TABLE_TESTS}::test_golden_table",
+    "it requires rich, and a broken table ends no run": f"{TABLE_TESTS}::test_a_terminal_is_left_as_it_is_and_a_broken_table_ends_no_run",
+    "an experiment shows it while it runs": f"{RUN_TESTS}::test_what_was_left_is_evaluated_drawn_and_logged",
+    # 3 --traces
+    "--traces/--no-traces, default: enabled": lambda _: option("analyze-errors", "--no-traces").default is True,
+    "traces/ beside the results is found": lambda folder: traces_are_read(folder, traces=True),
+    "include_traces=False skips it": lambda folder: not traces_are_read(folder, traces=False),
+    "an escalation summary in the report": f"{ERROR_TESTS}::test_the_report_has_each_part",
+    "without traces only the basic report": f"{ERROR_TESTS}::test_without_traces_nothing_of_them_is_read",
 }
 
 
 @pytest.mark.parametrize("sentence", PLAN)
 def test_the_plan_holds(sentence: str, tmp_path: Path) -> None:
-    assert PLAN[sentence](tmp_path)
+    """By a check, or by a test that is there under its name."""
+    shown = PLAN[sentence]
+    if isinstance(shown, str):
+        file, _, name = shown.partition("::")
+        assert f"\ndef {name}(" in (REPO / file).read_text(), shown
+    else:
+        assert shown(tmp_path)
 
 
 def test_names_of_the_plan_are_listed_with_what_does_their_work() -> None:

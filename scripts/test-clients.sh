@@ -1,12 +1,12 @@
 #!/bin/sh
-# What the end-to-end tests use besides Python: the real Claude Code CLI and axe (npm, pinned), tmux and Chromium (Debian).
+# What the tests use besides Python: the real Claude Code CLI, axe, and runners and linters of JavaScript (npm, pinned); tmux,
+# Chromium, Go and TypeScript (Debian).
 # Usage: scripts/test-clients.sh VENV        A no-op when they are there.
 # npm is that of the PATH or a wheel; where Debian's packages cannot be installed, Playwright gets the browser. What cannot be
 # had is said in one line, and the tests that need it are skipped by name (tests/support/tools.py).
 set -eu
 venv=${1:-.venv}
 clients=tests/clients
-mark=$clients/node_modules/.installed
 log=$clients/setup.log
 . scripts/wheels.sh
 
@@ -18,19 +18,20 @@ fi
 : >"$log"
 failed() { echo "setup: $1; $log says why" >&2; }
 
-npm_clients() {
-    [ "$(cat "$mark" 2>/dev/null || true)" != "$(cksum <"$clients/package-lock.json")" ] || return 0
+npm_install() { # npm_install FOLDER
+    mark=$1/node_modules/.installed
+    [ "$(cat "$mark" 2>/dev/null || true)" != "$(cksum <"$1/package-lock.json")" ] || return 0
     rm -f "$mark"
     if ! command -v npm >/dev/null 2>&1; then
         echo "setup: no npm here: taking that of a wheel" >&2
         sh scripts/setup.sh "$venv" && python="$venv/bin/python" # which has a pip
     fi
     npm=$(find_npm 2>>"$log") || return 1
-    echo "setup: installing the pinned test clients (npm)" >&2
+    echo "setup: installing what $1 pins (npm)" >&2
     quick="--fetch-retries=1 --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=5000 --fetch-timeout=60000"
-    install="$npm ci --prefix $clients --ignore-scripts --no-audit --no-fund --loglevel=error $quick"
+    install="$npm ci --prefix $1 --ignore-scripts --no-audit --no-fund --loglevel=error $quick"
     $install >>"$log" 2>&1 || $install >>"$log" 2>&1 || return 1
-    cksum <"$clients/package-lock.json" >"$mark"
+    cksum <"$1/package-lock.json" >"$mark"
 }
 
 debian() { # debian PACKAGE
@@ -53,6 +54,10 @@ browser() {
     }
 }
 
-npm_clients || failed "the clients of npm could not be installed: tests with Claude Code and axe will be skipped"
+npm_install "$clients" || failed "the clients of npm could not be installed: tests with Claude Code and axe will be skipped"
+npm_install tests/workflow/tools || failed "jest and others could not be installed: the tests of guards with them will be skipped"
 [ -x /usr/bin/tmux ] || [ -x /bin/tmux ] || debian tmux || failed "no tmux could be installed: its tests will be skipped"
+command -v go >/dev/null 2>&1 || debian golang-go || failed "no Go could be installed: its tests will be skipped"
+[ -d /usr/share/nodejs/typescript ] || node --experimental-strip-types -e 0 >/dev/null 2>&1 || debian node-typescript ||
+    failed "no TypeScript could be installed: its tests will be skipped"
 browser || failed "no Chromium could be installed: the tests in a browser will be skipped"

@@ -30,7 +30,7 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin:/usr/lib/go/bin"
 TYPES = """
 const { spawnSync } = require('node:child_process');
 const flag = spawnSync(process.execPath, ['--experimental-strip-types', '-e', '0']).status === 0;
-process.exit(process.features.typescript || flag ? 0 : 1);
+if (!process.features.typescript && !flag) require('/usr/share/nodejs/typescript');
 """
 PROBES = {
     "python": ["python3", "-c", "pass"],

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from conftest import REPO
-from support import pace
+from support import pace, tools
 from support.experiments import Project
 from support.registry import python_system
 from terminalbench.harbor.read.results import read_trial
@@ -87,6 +87,17 @@ def test_every_language_has_instances_and_what_cannot_run_here_is_skipped_by_nam
         assert (name in bench.built.names) is (build_instances.missing_tool(build_instances.language_of(name)) is None)
     assert set(bench.built.names) | set(bench.built.skipped) == set(build_instances.NAMES)
     assert {"slug", "ledger", "settings"} <= set(bench.built.names)
+
+
+@pytest.mark.parametrize(
+    ("language", "tool"), [("javascript", tools.NODE), ("typescript", tools.TYPESCRIPT), ("go", tools.GO)]
+)
+def test_instances_run_in_every_language_whose_tool_is_there(bench: Bench, language: str, tool: tools.Tool) -> None:
+    """They are among those that the next test proves; one without its tool is skipped by name."""
+    tool.path()
+    names = {name for name in build_instances.NAMES if build_instances.language_of(name) == language}
+    assert len(names) == 2
+    assert names <= set(bench.built.names), bench.built.skipped
 
 
 def test_check_proves_that_golden_passes_and_that_nothing_fails(bench: Bench) -> None:

@@ -74,7 +74,6 @@ FRAGMENTS: set[str] = {
     "terminalbench.runner.executors.python_path",
     "terminalbench.runner.last_words",
     "terminalbench.sandbox.network.tls",
-    "terminalbench.swebench_pro.huggingface",
     "terminalbench.trainer.plan_changes",
 }
 """Fragments that are not merged yet; may only shrink."""

@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import NoReturn
 import pytest
 
 CLIENTS = Path(__file__).parents[1] / "clients"
+WORKFLOW_TOOLS = Path(__file__).parents[1] / "workflow" / "tools"
 SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 """Where programs are that a sandbox on the host's folders has."""
 _MISSING = "missing tool "
@@ -66,11 +68,35 @@ def _node() -> Path | None:
     return _program("node") or (made[-1] if made else None)
 
 
+def _node_of_types() -> Path | None:
+    """Return a Node of the system that runs TypeScript by itself."""
+    node = _program("node", path=SYSTEM)
+    types = [str(node), "--experimental-strip-types", "-e", "0"]
+    alone = node and subprocess.run(types, capture_output=True, timeout=60, check=False).returncode == 0
+    return node if alone else None
+
+
+def _typescript() -> Path | None:
+    """Return such a Node, else Debian's compiler."""
+    return _node_of_types() or _file(Path("/usr/share/nodejs/typescript/lib/typescript.js"))
+
+
 CLAUDE = Tool("Claude Code", _claude, _NPM)
 AXE = Tool("axe", lambda: _file(CLIENTS / "node_modules" / "axe-core" / "axe.min.js"), _NPM)
 CHROMIUM = Tool("Chromium", _chromium, "apt-get install chromium, or .venv/bin/playwright install chromium")
 NODE = Tool("Node.js", _node, "Node.js of any source on PATH")
 TMUX = Tool("tmux", lambda: _program("tmux", path=SYSTEM), "apt-get install tmux")
+
+
+GO = Tool("Go", lambda: _program("go", path=f"{SYSTEM}:/usr/local/go/bin:/usr/lib/go/bin"), "apt-get install golang-go")
+NODE_OF_TYPES = Tool("a Node that runs TypeScript", _node_of_types, "Node.js 22.6 or later in /usr")
+TYPESCRIPT = Tool("TypeScript", _typescript, "apt-get install node-typescript, or a Node that runs it")
+
+
+def npm_tool(name: str) -> Tool:
+    """Return a runner or a linter of JavaScript, as npm has it."""
+    place = WORKFLOW_TOOLS / "node_modules" / ".bin" / name
+    return Tool(name, lambda: _file(place), "npm ci --prefix tests/workflow/tools --ignore-scripts")
 
 
 def need_root(why: str) -> None:

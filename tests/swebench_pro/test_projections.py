@@ -14,10 +14,10 @@ from support.workflows import PATCH, Script, fatal, gives_up, helped, passes
 from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
 from terminalbench.swebench_pro.dag import ArtifactStatus, build
+from terminalbench.swebench_pro.output import history_of
 from terminalbench.swebench_pro.predictions import write_submission
 from terminalbench.swebench_pro.projections import LiveProjection, project
 from terminalbench.swebench_pro.rows import RunVerdict, read_results
-from terminalbench.swebench_pro.runs import history_of
 from terminalbench.swebench_pro.verdicts import PatchVerdict, VerdictState, merge
 from terminalbench.swebench_pro.verdicts import read as read_verdicts
 from terminalbench.workflow.history import fold

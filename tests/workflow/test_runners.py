@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support import tools
 from support.guards import run, verdicts
 from support.workspace import FolderWorkspace, repository
 from terminalbench.workflow import checks, programs
@@ -25,17 +26,15 @@ NODE = {
     "flow/odd.js": "type A = number\nconst x: A = 1\n",
 }
 HEAD = "const test = require('node:test')\nconst assert = require('node:assert')\nconst { total } = require('../src/cart')\n"
-needs_node = pytest.mark.skipif(shutil.which("node", path="/usr/bin:/bin") is None, reason="Node is not installed")
-needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not installed")
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> FolderWorkspace:
+    tools.NODE.path()
     root = repository(tmp_path_factory.mktemp("node") / "repo", NODE)
     return FolderWorkspace(root, root.parent / "keep", {"PATH": "/usr/bin:/bin"})
 
 
-@needs_node
 def test_node_tells_assertions_from_other_errors(shop) -> None:
     code = HEAD + (
         "test('wrong', () => assert.strictEqual(total([5, 5]), 10))\n"
@@ -60,7 +59,6 @@ def test_node_tells_assertions_from_other_errors(shop) -> None:
     assert (raises.error, raises.where) == ("TypeError", "src/cart.js")
 
 
-@needs_node
 @pytest.mark.parametrize(
     ("code", "told"),
     [
@@ -75,7 +73,6 @@ def test_node_tells_why_a_file_cannot_be_run(shop, code: str, told: str) -> None
     assert not report.green
 
 
-@needs_node
 def test_the_syntax_of_scripts_and_modules(shop) -> None:
     files: dict[str, bytes | None] = {
         "src/ok.js": b"#!/usr/bin/env node\nconst a = 1\nreturn\n",
@@ -93,8 +90,8 @@ def test_the_syntax_of_scripts_and_modules(shop) -> None:
         assert any("no parser is installed for src/typed.ts" in note for note in found.notes)
 
 
-@needs_node
 def test_typescript_runs_where_node_can(tmp_path: Path) -> None:
+    tools.NODE.path()
     files = {"package.json": '{"type": "module"}', "src/a.ts": "export const one: number = 2\n"}
     space = FolderWorkspace(repository(tmp_path / "repo", files), tmp_path / "keep", {"PATH": "/usr/bin:/bin"})
     code = "import test from 'node:test'\nimport assert from 'node:assert'\nimport { one } from '../src/a.ts'\ntest('one', () => assert.equal(one, 1))\n"
@@ -147,13 +144,6 @@ def test_our_programs_run_on_the_python_that_is_there(tmp_path: Path, which: str
     assert [flaw["path"] for flaw in flaws if flaw["path"] != "names.py"] == ["bad.py"]
 
 
-FAKE = """#!/usr/bin/env node
-const fs = require("fs")
-const out = process.argv.find((word) => word.startsWith("--outputFile=") || word.startsWith("output=")).split("=")[1]
-fs.writeFileSync(out, fs.readFileSync(__dirname + "/../report.json"))
-console.log(process.argv.slice(2).filter((word) => !word.includes("=")).join(" "), process.cwd().split("/").pop())
-process.exit(1)
-"""
 JEST = {
     "numFailedTests": 2,
     "testResults": [
@@ -185,31 +175,17 @@ MOCHA = {
 }  # fmt: skip
 
 
-@needs_node
 @pytest.mark.parametrize(
     ("runner", "told", "expected"),
     [
-        ("jest", JEST, {"cart adds": "failed", "cart crashes": "raised", "chai": "failed", "fine": "passed", "later": "skipped"}),
-        ("vitest", JEST, {"cart adds": "failed", "cart crashes": "raised", "chai": "failed", "fine": "passed", "later": "skipped"}),
-        ("mocha", MOCHA, {"cart adds": "failed", "cart later": "skipped", "cart ok": "passed"}),
+        (Runner.JEST, JEST, {"cart adds": "failed", "cart crashes": "raised", "chai": "failed", "fine": "passed", "later": "skipped"}),
+        (Runner.MOCHA, MOCHA, {"cart adds": "failed", "cart later": "skipped", "cart ok": "passed"}),
     ],
 )  # fmt: skip
-def test_the_other_runners_are_run_from_their_package_and_read(tmp_path: Path, runner: str, told, expected) -> None:
-    files = {
-        "web/package.json": json.dumps({"scripts": {"test": runner}}),
-        "package.json": "{}",
-        "web/src/a.ts": "",
-        ".gitignore": "node_modules\n",
-    }
-    root = repository(tmp_path / "repo", files)
-    (root / "node_modules/.bin").mkdir(parents=True)
-    (root / "node_modules/.bin" / runner).write_text(FAKE)
-    (root / "node_modules/.bin" / runner).chmod(0o755)
-    (root / "node_modules/report.json").write_text(json.dumps(told, indent=2))
-    space = FolderWorkspace(root, tmp_path / "keep", {"PATH": "/usr/bin:/bin"})
-    report = run(space, "web/src/x.test.ts", "test('x', () => {})")
+def test_reports_of_other_versions_are_read(runner: Runner, told: object, expected: dict[str, str]) -> None:
+    """Beside those that the real ones write: see test_real_tools.py."""
+    report = node.read(CommandRun(1, f"{MARK}\n{json.dumps(told, indent=2)}", ""), runner, "web/src/x.test.ts")
     assert verdicts(report) == expected
-    assert "src/x.test.ts web" in report.output
     assert not report.broken
 
 
@@ -276,8 +252,8 @@ def test_go_tells_failures_panics_and_compilation_apart() -> None:
     ]
 
 
-@needs_go
 def test_go_itself(tmp_path: Path) -> None:
+    tools.GO.path()
     files = {
         "go.mod": "module shop\n\ngo 1.18\n",
         "cart/cart.go": "package cart\n\nfunc Total(n int) int { return n - 1 }\n",

@@ -1,7 +1,11 @@
-"""The rows of SWE-Bench Pro: from a file (parquet, jsonl, csv) or from Hugging Face, each checked column by column."""
+"""The rows of SWE-Bench Pro: from a file (parquet, jsonl, csv) or from Hugging Face, each checked column by column.
+
+Hugging Face is read at one commit. It needs the extra `swebench-pro`, and a network.
+"""
 
 import csv
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from terminalbench.errors import UserError
+from terminalbench.errors import TbenchError, UserError
 from terminalbench.swebench_pro.literals import CellError, names, prose, text
 
 HF_DATASET = "ScaleAI/SWE-bench_Pro"
@@ -137,9 +141,7 @@ def read_rows(source: str, split: str = "test") -> SourceRows:
     """The instances in a file, or in `hf:REVISION`; a row that is no instance is refused by name."""
     revision = None
     if source.startswith(HF):
-        from terminalbench.swebench_pro.huggingface import download
-
-        files, revision = download(HF_DATASET, source.removeprefix(HF), split)
+        files, revision = _download(HF_DATASET, source.removeprefix(HF), split)
     else:
         files = [Path(source)]
     instances: dict[str, Instance] = {}
@@ -158,6 +160,38 @@ def read_rows(source: str, split: str = "test") -> SourceRows:
             else:
                 instances[instance.instance_id.lower()] = instance
     return SourceRows(source, tuple(instances.values()), tuple(refused), revision)
+
+
+def _download(dataset: str, revision: str, split: str) -> tuple[list[Path], str]:
+    """The parquet files of a split in the local cache, and the commit that `revision` (a branch, a tag) stands for."""
+    if not revision:
+        raise UserError(
+            "hf: names no revision", hint="a commit of the dataset, as in hf:7ab5114; hf:main is the newest"
+        )
+    try:
+        from httpx import HTTPError
+        from huggingface_hub import HfApi, hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+    except ImportError as error:
+        raise UserError("hf: needs huggingface-hub", hint="pip install 'terminalbench[swebench-pro]'") from error
+    where = f"hf:{revision}"
+    endpoint = os.environ.get("HF_ENDPOINT")
+    try:
+        info = HfApi(endpoint=endpoint).dataset_info(dataset, revision=revision)
+        listed = sorted(sibling.rfilename for sibling in info.siblings or ())
+        wanted = [name for name in listed if name.endswith(".parquet") and Path(name).name.split("-")[0] == split]
+        if not wanted or info.sha is None:
+            raise UserError(f'{dataset} has no split "{split}" in parquet', where=where)
+        return [
+            Path(hf_hub_download(dataset, name, repo_type="dataset", revision=info.sha, endpoint=endpoint))
+            for name in wanted
+        ], info.sha
+    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+        raise UserError(f"{dataset} has no such revision, or may not be read", where=where) from error
+    except (HfHubHTTPError, HTTPError, OSError) as error:
+        problem = (str(error).strip() or type(error).__name__).split("\n")[0]
+        hint = "download the parquet file elsewhere and name it instead"
+        raise TbenchError(f"Hugging Face cannot be reached: {problem}", where=where, hint=hint) from error
 
 
 class _ColumnError(ValueError):

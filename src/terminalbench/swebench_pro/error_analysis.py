@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.records.values import known_total
+from terminalbench.swebench_pro.output import DAGS, TRACES, history_of
 from terminalbench.swebench_pro.rows import ResultRow, ResultRows, RunVerdict, read_results
-from terminalbench.swebench_pro.runs import DAGS, TRACES, history_of
 from terminalbench.text.foreign import flat
 from terminalbench.workflow.history import Escalation, History
 

@@ -18,9 +18,9 @@ from terminalbench.files import read_plain
 from terminalbench.json_files import encode_line
 from terminalbench.records.trial import Usage
 from terminalbench.records.values import known_total
+from terminalbench.swebench_pro.output import DAGS, TRACES, older_events
 from terminalbench.swebench_pro.projections import RunSource
 from terminalbench.swebench_pro.rows import RESULTS, ResultRow, RunVerdict, place, read_results
-from terminalbench.swebench_pro.runs import DAGS, TRACES, older_events
 from terminalbench.workflow.history import History, fold
 from terminalbench.workflow.model import Artifact, Kind
 from terminalbench.workflow.trace import TraceEvent, TraceEventKind, WorkflowEnding

@@ -21,9 +21,9 @@ from terminalbench.live.status import view_now
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import total
 from terminalbench.swebench_pro import dag, dag_view
+from terminalbench.swebench_pro.output import DAGS, PREDICTIONS, TRACE, TRACES
 from terminalbench.swebench_pro.predictions import prediction
 from terminalbench.swebench_pro.rows import RESULTS, ResultRow, RunVerdict, file_name
-from terminalbench.swebench_pro.runs import DAGS, PREDICTIONS, TRACE, TRACES
 from terminalbench.workflow.history import History, fold, read_events
 from terminalbench.workflow.model import Artifact
 from terminalbench.workflow.trace import patch_file, read_artifact, trace_file

@@ -190,8 +190,8 @@ def _evaluate(output: "Output", tasks: Path, workers: int, container_env: str) -
     """Judge the predictions on their own, then draw the charts."""
     from terminalbench.cli.swebench_pro import command as group
     from terminalbench.cli.swebench_pro.results import draw
+    from terminalbench.swebench_pro.output import PREDICTIONS
     from terminalbench.swebench_pro.rows import RESULTS
-    from terminalbench.swebench_pro.runs import PREDICTIONS
 
     context = click.get_current_context()
     evaluate = group.get_command(context, "evaluate")

@@ -108,7 +108,8 @@ def _hours(plan: Plan, profiles: Sequence[ProfileForecast]) -> float | None:
 
 def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, ProfileHistory]) -> dict:
     """The smallest detectable difference at this size, and what a wanted one would take."""
-    names = [job.profile for job in plan.jobs if job.profile not in plan.oracles()]
+    oracles = plan.oracles()
+    names = [job.profile for job in plan.jobs if job.profile not in oracles]
     declared = [pair for pair in plan.analysis.contrasts or () if set(pair) <= set(names)]
     contrasts = len(declared) or len(names) - 1
     tasks = jobs[0].tasks if jobs else ()

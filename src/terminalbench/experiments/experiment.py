@@ -1,8 +1,10 @@
 """An experiment as it is run: tasks x profiles x settings, all checked and resolved."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 from pathlib import Path
 
 from terminalbench.experiments import tables
@@ -54,6 +56,21 @@ class Experiment:
         wanted = self.analysis.baseline
         usual = next((p for p in self.profiles if not p.oracle), self.profiles[0])
         return next((p for p in self.profiles if p.key == wanted), usual)
+
+    @cached_property
+    def by_key(self) -> dict[str, Profile]:
+        """The profiles by their keys."""
+        return {profile.key: profile for profile in self.profiles}
+
+    @cached_property
+    def twins(self) -> dict[str, int]:
+        """How many profiles before each are the same treatment."""
+        met: Counter[str] = Counter()
+        found = {}
+        for profile in self.profiles:
+            found[profile.key] = met[profile.id]
+            met[profile.id] += 1
+        return found
 
     @property
     def results_root(self) -> Path:

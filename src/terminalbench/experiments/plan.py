@@ -5,6 +5,7 @@ Harbor runs a job's trials attempt by attempt, in each attempt task by task; the
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +267,7 @@ class ImportRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         return tuple(lines)
 
 
-class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """What would run: one job per profile, in the order of the file.
 
     Written as plan.json, with what was found out before the first trial (`excluded`, `provenance`). `superseded` are
@@ -341,7 +342,11 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def record(self, profile: str) -> ProfileRecord | None:
         """A profile as it was planned; None where the plan does not tell."""
-        return next((record for record in self.profiles if record.key == profile), None)
+        return self._records.get(profile)
+
+    @cached_property
+    def _records(self) -> dict[str, ProfileRecord]:
+        return {record.key: record for record in reversed(self.profiles)}
 
     def base_of(self, dataset: str | None, task: str | None) -> str | None:
         """What a task runs on: its image, or what stands for it; None where the plan does not tell."""

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -254,8 +253,7 @@ def _kwargs(experiment: Experiment, profile: Profile) -> dict[str, Any]:
 
 def _seed(experiment: Experiment, profile: Profile, option: str) -> dict[str, int]:
     """The seed of the run; another for a profile that equals one before it: an A/A test of copies would say nothing."""
-    before = takewhile(lambda other: other.key != profile.key, experiment.profiles)
-    twins = sum(other.id == profile.id for other in before)
+    twins = experiment.twins.get(profile.key, 0)
     return {option: (experiment.run.seed or 0) + twins} if twins or experiment.run.seed is not None else {}
 
 

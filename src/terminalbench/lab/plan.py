@@ -1,7 +1,7 @@
 """What would run: an experiment planned into a new batch, or into one that is there."""
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -75,11 +75,11 @@ class PlannedBatch:
     @property
     def baseline(self) -> Profile:
         """The profile the others are compared with."""
-        return next(p for p in self.experiment.profiles if p.key == self.plan.baseline)
+        return self.experiment.by_key[self.plan.baseline]
 
     def profile(self, job: JobSpec) -> Profile:
         """The profile a job runs."""
-        return next(p for p in self.experiment.profiles if p.key == job.profile)
+        return self.experiment.by_key[job.profile]
 
     def config(self, job: JobSpec) -> dict[str, Any]:
         """The exact JobConfig of a job: without what is left out."""
@@ -247,8 +247,13 @@ def _reuse(plan: Plan, batch: Batch, before: Plan | None) -> tuple[Reuse, ...]:
     from terminalbench.index.places import profile_of
 
     reuse = []
+    alike: dict[str, list[JobSpec]] = defaultdict(list)
+    for old in before.jobs if before else ():
+        for name in {old.profile, old.profile_id}:
+            alike[name].append(old)
     for job in plan.jobs:
-        same = [old for old in (before.jobs if before else ()) if _is_same(before, old, plan, job)]
+        maybe = {old.name: old for name in (job.profile, job.profile_id) for old in alike[name]}
+        same = [old for old in maybe.values() if _is_same(before, old, plan, job)]
         finished: Counter[tuple[str, str]] = Counter()
         for folder in batch.runs.iterdir() if same and batch.runs.is_dir() else ():
             if folder.is_dir() and profile_of(folder.name) == same[0].profile:

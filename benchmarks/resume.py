@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.tasks import write_task
 from terminalbench.experiments.batch import Batch
+from terminalbench.harbor.read.planned import PLANNED
 from terminalbench.json_files import read_json, write_json
 
 ATTEMPTS = 5
@@ -113,8 +114,8 @@ def grow(root: Path, batch: Batch, trials: int) -> Path:
         for number in range(tasks):
             for attempt in range(ATTEMPTS):
                 if copy := copy_trial(original, number, attempt):
-                    lines = "\n".join(told).replace(original.name, copy.name).replace(task_name(0), task_name(number))
-                    events.write(f"{lines}\n")
+                    for line in told:
+                        events.write(json.dumps(retold(line, original.name, copy.name, number, attempt)) + "\n")
     return batch.job_config(job["name"])
 
 
@@ -123,16 +124,24 @@ def renumbered(document: dict, number: int) -> dict:
     return json.loads(json.dumps(document).replace(task_name(0), task_name(number)))
 
 
+def retold(line: str, original: str, copy: str, number: int, attempt: int) -> dict:
+    """The same event of another trial: of its name, task and attempt."""
+    event = renumbered(json.loads(line.replace(original, copy)), number)
+    return event | ({"attempt": attempt + 1} if "attempt" in event else {})
+
+
 def copy_trial(original: Path, number: int, attempt: int) -> Path | None:
     """Another finished trial: the files are hard links, but for those that name it. None when it was there."""
     folder = original.with_name(f"{task_name(number)}__{attempt:07}")
     if folder.exists() or (number, attempt) == (0, 0):
         return None  # it is there from a smaller size, or it is the original
     shutil.copytree(original, folder, copy_function=os.link, symlinks=True)
-    for file in ("result.json", "config.json"):
+    for file in ("result.json", "config.json", PLANNED):
         document = json.loads((original / file).read_text().replace(original.name, folder.name))
         if file == "result.json":
             document["id"] = str(uuid.uuid4())
+        if file == PLANNED:
+            document["attempt"] = attempt + 1  # a trial of an attempt that has its verdict is none of the batch
         (folder / file).unlink()
         (folder / file).write_text(json.dumps(renumbered(document, number)))
     return folder

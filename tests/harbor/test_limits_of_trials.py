@@ -3,15 +3,20 @@
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from jobkit import SOLVE, Job, scripted, write_task
 
+from support.pace import seconds
+from terminalbench.harbor.limits.admission import Admission
+from terminalbench.harbor.limits.cancellation import CancellationHooks, TrialCanceller
 from terminalbench.harbor.limits.clock import ASLEEP_SEC, AwakeClock, give_time, take_time_back
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.hangs import AGENT_SEC, GRACE_SEC, has_agent_limit, phase_limits
-from terminalbench.harbor.limits.phase_watch import INSIST_SEC, OverduePhase, PhaseWatch
+from terminalbench.harbor.limits.phase_watch import ASKS, INSIST_SEC, OverduePhase, PhaseWatch
 
 
 def test_a_rate_limit_holds_the_next_trial_as_long_as_the_log_asks(tmp_path: Path) -> None:
@@ -112,11 +117,47 @@ class _Config:
         max_timeout_sec = None
 
 
+def test_signs_of_life_come_from_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that is kept from answering is told of in them; time in which it only waited for a processor is not."""
+    beats: list[float] = []
+    starved = [0.0]
+    monkeypatch.setattr("terminalbench.harbor.limits.cancellation._starved_sec", lambda _: starved[0])
+    hooks = CancellationHooks(
+        lambda *_, **__: None, lambda where, error: None, lambda _: None, lambda: None, beats.append
+    )  # fmt: skip
+    ender = TrialCanceller(Admission(None, None, "p"), "p", 60.0, 0.02, hooks, set())
+    slots = SimpleNamespace(grow_to=lambda _: None)
+
+    async def job() -> None:
+        ender.start(asyncio.get_running_loop(), Path("/none"), slots)  # ty: ignore[invalid-argument-type]
+        await blocked_until(lambda: len(beats) > 5 and beats[-1] > 0.1)
+        beats.clear()
+
+        def starve() -> bool:
+            starved[0] += 1000.0
+            return len(beats) > 5
+
+        await blocked_until(starve)
+        assert beats[-1] < 0.1, "it would have answered, had it had a processor"
+        ender.stop()
+
+    async def blocked_until(seen: Callable[[], bool]) -> None:
+        await asyncio.sleep(0.05)
+        deadline = time.monotonic() + seconds(60)
+        while not seen():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)  # what an import of seconds does
+
+    asyncio.run(job())
+
+
 def test_limits_of_phases() -> None:
     task = {"agent": {"timeout_sec": 300}, "verifier": {"timeout_sec": 50}, "environment": {"build_timeout_sec": 80}}
     assert phase_limits(task, _Config, 10.0) == {"environment": 70.0, "agent": 60.0, "collect": 10.0, "verifier": 250.0}
     unknown = phase_limits({}, _Config)
     assert unknown["collect"] == GRACE_SEC
+    held = phase_limits(task, _Config)["agent"] - phase_limits(task, _Config, 0.0)["agent"] + ASKS * INSIST_SEC
+    assert held == 120, "an agent that swallows cancellation holds its slot for two minutes"
     steps = {"steps": [{"agent": {"timeout_sec": 10}}, {"agent": {"timeout_sec": 30}, "verifier": {"timeout_sec": 7}}]}
     assert phase_limits(steps, _Config, 0.0)["agent"] == 15.0
 

@@ -100,7 +100,10 @@ def test_a_silent_harbor_hangs(started: bool, limit: float, quiet: float, why: s
         event = Event("t", "trial_started", "j", 1, "p", "a__1", task="a", dataset="d", detail={"limit_sec": limit})
         line.hear(event, 100.0)
     line.heard_at = 100.0
-    assert line.why_hung(100.0 + quiet) == why
+    line.hear(Event("t", "heartbeat", "j", 1, "p", detail={"blocked_sec": 20.0}), 100.0 + quiet)
+    assert line.why_hung(100.0 + quiet) == why, "its process lives, but its event loop does not answer"
+    line.hear(Event("t", "heartbeat", "j", 1, "p"), 100.0 + quiet)
+    assert line.why_hung(100.0 + quiet) is None
     if started and limit:
         line.hear(Event("t", "trial_ended", "j", 1, "p", "a__1", task="a", dataset="d"), 100.0)
         assert line.why_hung(100.0 + SILENT_SEC + 1) == "Harbor hung: no sign of life for 5.0 min"

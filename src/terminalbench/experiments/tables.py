@@ -178,7 +178,7 @@ class RunTable:
     )
     stall_sec: float = key("Seconds without activity after which a trial is named.", default=900.0, above=0)
     grace_sec: float = key(
-        "Seconds that a phase of a trial may pass its own limit; then the trial is ended, as hung.",
+        "Seconds that a phase of a trial may pass its own limit (an agent: at most 60); then it is ended, as hung.",
         default=600.0,
         above=0,
     )

@@ -59,7 +59,7 @@ from terminalbench.harbor.read.times import TIMES, Moment, Times
 from terminalbench.harbor.read.usage import best
 from terminalbench.harbor.retry_queue import SUPERSEDED, JobTries, set_aside
 from terminalbench.json_files import write_json
-from terminalbench.records.event import COMPLETED_JOB, HUNG_JOB, Event, Progress
+from terminalbench.records.event import BLOCKED, COMPLETED_JOB, HUNG_JOB, Event, Progress
 from terminalbench.sandbox.network.trial import PHASES, enter_phase, phases_are_told
 
 HEARTBEAT_SEC = 10.0
@@ -110,10 +110,13 @@ class EventPlugin(BaseJobPlugin):
         self._moments: dict[str, list[Moment]] = {}
         self._met: dict[str, TrialHookEvent] = {}
         self._running: set[str] = set()
-        voice = CancellationHooks(self._write, self._writer.failed, self._bury, lambda: self._at_exit(HUNG_JOB))
-        self._ender = TrialCanceller(self._door, self._profile or "", self._grace_sec, voice, self._running)
+        voice = CancellationHooks(
+            self._write, self._writer.failed, self._bury, lambda: self._at_exit(HUNG_JOB), self._heartbeat
+        )
+        tick_sec = self._heartbeat_sec
+        self._ender = TrialCanceller(self._door, self._profile or "", self._grace_sec, tick_sec, voice, self._running)
         self._outcomes: dict[str, str] = {}
-        self._beat: asyncio.Task[None] | None = None
+        self._beat_at = time.monotonic()
         self._ended = False
 
     @override
@@ -139,7 +142,6 @@ class EventPlugin(BaseJobPlugin):
                 job.add_hook(kind, self._hook(kind))
             phases_are_told(type(self).__name__)
             loop = asyncio.get_running_loop()
-            self._beat = loop.create_task(self._heartbeat())
             self._ender.start(loop, self._job_dir, Slots(job, fixed=self._fixed_slots))
         except Exception as error:  # noqa: BLE001 - as above
             self._writer.failed("hooks", error)
@@ -149,8 +151,6 @@ class EventPlugin(BaseJobPlugin):
         """Write `job_ended`; Harbor does not call this when the job was aborted or cancelled."""
         try:
             self._ender.stop()
-            if self._beat is not None:
-                self._beat.cancel()
             self._end(COMPLETED_JOB)
             await asyncio.to_thread(self._writer.stop)
         except Exception as error:  # noqa: BLE001 - as above
@@ -356,11 +356,16 @@ class EventPlugin(BaseJobPlugin):
         number = self._tries.number(event.trial_name)
         return {"try": number} if number > 1 else {}
 
-    async def _heartbeat(self) -> None:
-        """Say that the event loop is alive, until the job ends. A hung loop falls silent."""
-        while True:
-            await asyncio.sleep(self._heartbeat_sec)
-            self._write("heartbeat", detail={"running": len(self._running), "ended": len(self._outcomes)})
+    def _heartbeat(self, blocked_sec: float) -> None:
+        """Say that this process lives, and that its event loop has not answered since the last time, if so.
+
+        Called in the ender's thread, which has its turn while an import of seconds keeps the loop of a busy machine.
+        """
+        if (now := time.monotonic()) - self._beat_at < self._heartbeat_sec:
+            return
+        self._beat_at = now
+        blocked = {BLOCKED: round(blocked_sec, 1)} if blocked_sec >= self._heartbeat_sec else {}
+        self._write("heartbeat", detail={"running": len(self._running), "ended": len(self._outcomes)} | blocked)
 
     def _bury(self, event: TrialHookEvent) -> None:
         """Tell the end of a trial that Harbor could not end; its result is on disk. Called in the ender's thread."""

@@ -53,6 +53,10 @@ HUNG_JOB = "hung"
 """`how` a job has ended whose Harbor process had to end because a trial in it could not be: nothing of it broke."""
 
 
+BLOCKED = "blocked_sec"
+"""In the detail of a heartbeat: for how long Harbor's event loop had not answered."""
+
+
 class WaitKind(StrEnum):
     """The causes for which a trial that has not started waits."""
 

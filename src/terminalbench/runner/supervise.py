@@ -17,7 +17,7 @@ from terminalbench.harbor.read.results import finished_folders, finished_trials
 from terminalbench.json_files import append_jsonl, tail_jsonl, write_json
 from terminalbench.live.processes import Worker, executor
 from terminalbench.locks import is_stopped
-from terminalbench.records.event import COMPLETED_JOB, HUNG_JOB, Event, EventKind
+from terminalbench.records.event import BLOCKED, COMPLETED_JOB, HUNG_JOB, Event, EventKind
 from terminalbench.runner.deaths import blame
 from terminalbench.runner.executors.base import (
     CLUSTER_GONE,
@@ -46,7 +46,8 @@ _KINDS = {
 }
 """Exit codes of jobs that another wave would end with too."""
 SILENT_SEC = 300.0
-"""A Harbor that has said nothing for so long, not even a heartbeat, hangs: it is ended, and the rest runs anew.
+"""A Harbor that has said nothing for so long, not even a heartbeat of an event loop that answers, hangs: it is
+ended, and the rest runs anew.
 
 While trials run in it, one of them may keep it from saying anything for as long as that trial may take, and so much
 longer.
@@ -143,7 +144,8 @@ class _ProfileWaves:
 
     def hear(self, event: Event, now: float) -> None:
         """Take an event of its Harbor process into account."""
-        self.heard_at = now
+        if not event.detail.get(BLOCKED):
+            self.heard_at = now
         cell = (event.dataset or "", event.task or "")
         if event.kind == EventKind.TRIAL_STARTED:
             self.started[cell] += 1

@@ -47,13 +47,14 @@ _TRIAL: contextvars.ContextVar[str] = contextvars.ContextVar("trial")
 @dataclass(frozen=True)
 class CancellationHooks:
     """The plugin's part in ending a trial. `bury` writes how a trial ended whose result is on disk, `leave` that the
-    process ends.
+    process ends; `beat` takes how long the event loop has not answered, and is called again and again.
     """
 
     tell: Callable[..., None]
     failed: Callable[[str, BaseException], None]
     bury: Callable[[TrialHookEvent], None]
     leave: Callable[[], None]
+    beat: Callable[[float], None]
 
 
 @dataclass
@@ -63,6 +64,7 @@ class TrialCanceller:
     door: AdmissionPort
     profile: str
     grace_sec: float
+    tick_sec: float
     voice: CancellationHooks
     begun: Set[str]
     alive: dict[str, TrialHookEvent] = field(default_factory=dict)
@@ -71,6 +73,7 @@ class TrialCanceller:
     _over: threading.Event = field(default_factory=threading.Event)
     _answered: threading.Event = field(default_factory=threading.Event)
     _blocked_sec: float = 0.0
+    _starved_sec: float = 0.0
 
     def __post_init__(self) -> None:
         self.clock = AwakeClock()
@@ -79,6 +82,7 @@ class TrialCanceller:
     def start(self, loop: asyncio.AbstractEventLoop, job_dir: Path, slots: Slots) -> None:
         """Watch from here on, until `stop`."""
         self._loop, self._job_dir, self._slots = loop, job_dir, slots
+        self._schedule = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
         self._answered.set()
         give_time(loop, self.clock)
         threading.Thread(target=self._run, name="ender", daemon=True).start()
@@ -104,7 +108,7 @@ class TrialCanceller:
 
     def _run(self) -> None:
         looked_at = self.clock()
-        while not self._over.wait(min(TICK_SEC, self.grace_sec)):
+        while not self._over.wait(min(TICK_SEC, self.grace_sec, self.tick_sec)):
             before, looked_at = looked_at, self.clock()
             try:
                 self._look(looked_at - before)
@@ -115,6 +119,7 @@ class TrialCanceller:
         if self._loop.is_closed():
             return
         self._listen(step)
+        self.voice.beat(self._blocked_sec)
         try:
             self._obey()
         except (OSError, msgspec.DecodeError) as error:  # orders that cannot be read keep nothing from being ended
@@ -130,15 +135,21 @@ class TrialCanceller:
             self._give_up(deaf)
 
     def _listen(self, step: float) -> None:
-        """Return whether the event loop answers. While it does not, only the trial that has it uses up its time."""
+        """Take note whether the event loop answers. While it does not, only the trial that has it uses up its time.
+
+        Time in which the loop waited for a processor is none in which it was blocked: the machine is busy.
+        """
+        starved = _starved_sec(self._schedule)
+        waited, self._starved_sec = min(step, max(0.0, starved - self._starved_sec)), starved
+        self.phases.pardon(waited, None)
         if self._answered.is_set():
             self._blocked_sec = 0.0
             self._answered.clear()
             self._loop.call_soon_threadsafe(self._answered.set)
             return
         holder, before = self._holder(), self._blocked_sec
-        self._blocked_sec += step
-        self.phases.pardon(step, holder)
+        self._blocked_sec += step - waited
+        self.phases.pardon(step - waited, holder)
         if before < BLOCKED_SEC <= self._blocked_sec:
             said = (
                 f"{holder or 'Harbor'} has blocked the event loop for {duration(BLOCKED_SEC)}: no other trial goes on"
@@ -205,6 +216,14 @@ class TrialCanceller:
         until = self.clock() + RECORD_SEC
         while not self.begun <= set(deaf) and self.clock() < until:
             time.sleep(0.05)
+
+
+def _starved_sec(schedule: Path) -> float:
+    """How long a thread has waited for a processor; 0 where the kernel does not tell."""
+    try:
+        return int(schedule.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _record(file: Path, result: Any, *, deaf: bool) -> None:

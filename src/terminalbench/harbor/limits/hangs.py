@@ -35,6 +35,11 @@ AGENT_SEC = 3600.0
 GRACE_SEC = RunTable.grace_sec
 """What a phase may take beyond the limits of its own, for everything that has none."""
 
+AGENT_GRACE_SEC = 60.0
+"""The most that an agent may: Harbor has cancelled it, and what is collected after it is a phase of its own. One that
+swallows cancellation holds its slot for two minutes: this, and the two times that it is asked again.
+"""
+
 _BUILD_SEC = 600.0
 _SETUP_SEC = 1200.0  # the longest that an agent of Harbor's gives itself
 _VERIFIER_SEC = 600.0
@@ -181,7 +186,7 @@ def phase_limits(task: dict[str, Any], config: Any, grace_sec: float = GRACE_SEC
     setup = (config.agent.override_setup_timeout_sec or _SETUP_SEC) * _factor(config, "agent_setup")
     return {
         "environment": build + setup + grace_sec,
-        "agent": agent + grace_sec,
+        "agent": agent + min(grace_sec, AGENT_GRACE_SEC),
         "collect": grace_sec,
         "verifier": 2 * verifier + build + grace_sec,  # tests that run out of time run once more, without the work
     }

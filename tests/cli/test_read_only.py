@@ -2,6 +2,7 @@
 
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -232,3 +233,18 @@ def test_a_folder_of_another_user_that_goes_on_is_read_with_what_is_new(root: Pa
         [ran] = each_read_only(root, tmp_path / "told", [(["-c", COUNT, str(root)], env)])
     assert ran.code == 0, ran.err
     assert "'s', 4" in ran.out
+
+
+def test_commands_that_read_work_on_a_full_disk(root: Path, tbench, tmp_path: Path, monkeypatch) -> None:
+    before = files(root)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("terminalbench.index.store.shutil.disk_usage", lambda _: SimpleNamespace(total=1 << 30, free=0))
+    for command in (("list",), ("list", "s/0"), ("query", "select count(*) from trials"), ("export", "s/0")):
+        ran = tbench(*command, "--results", root)
+        assert ran.code == 0, ran.err
+    for command in ("compare", "errors"):
+        assert tbench(command, root / "s" / "0").code in (0, 3)
+    assert files(root) == before
+    assert not list((tmp_path / "cache").rglob(FILE_NAME)), "its disk is full too"
+    refused = tbench("index", "--results", root)
+    assert (refused.code, "its disk is full" in refused.err) == (1, True), refused.err

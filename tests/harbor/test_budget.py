@@ -215,6 +215,15 @@ def test_nothing_is_left_unspent_that_a_waiting_trial_would_fit_into(game: Game)
         assert not left or not game.state.account(name).fits(room), (name, room)
 
 
+@pytest.mark.parametrize(("budget", "trials"), [(16.0, 2), (1000.0, 100)])
+def test_near_a_budget_profiles_of_unknown_cost_are_priced_one_after_the_other(budget: float, trials: int) -> None:
+    for seed in range(5):
+        profiles = {f"p{number}": Profile(25, [10.0]) for number in range(4)}
+        game = Game(budget, profiles, slots=4, side_by_side=4, luck=random.Random(seed))
+        game.play()
+        assert game.told_usd == 10 * trials, "side by side their first trials alone would cost $40"
+
+
 @settings(max_examples=80, deadline=None)
 @given(games, st.randoms(use_true_random=False))
 def test_what_counts_as_spent_does_not_depend_on_the_order_of_the_endings(game: Game, luck: random.Random) -> None:

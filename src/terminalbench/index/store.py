@@ -1,16 +1,18 @@
 """The database file: where it lies, opening it, and its numbered migrations.
 
-It lies in the results root. A root that cannot be written (an archive, another user's folder, a read-only disk) has its
-index in this user's cache folder; it begins as a copy of the one in the root, if there is one: a scan reads again only
-what has changed since. Where that folder cannot be written either, it is in the memory of the process.
+It lies in the results root. A root that cannot be written (an archive, another user's folder, a read-only or full
+disk) has its index in this user's cache folder; it begins as a copy of the one in the root, if there is one: a scan
+reads again only what has changed since. Where that folder cannot be written either, it is in the memory of the process.
 
 A folder that holds no batch is not written, and nothing is kept of it elsewhere: it may be any folder, and a file of
 that name in it another program's. Its index is in memory too.
 """
 
+import errno
 import hashlib
 import logging
 import os
+import shutil
 import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -24,6 +26,8 @@ from terminalbench.index.plans import keep_all_facts
 from terminalbench.modes import make_file, make_own_folder
 
 FILE_NAME = "index.db"
+_LEAST_BYTES = 1 << 20
+"""A disk with less than so much room is full: an index that is there may grow by as much."""
 
 MIGRATIONS: list[tuple[str, str]] = [
     (
@@ -247,10 +251,19 @@ def index_mark(results_root: Path) -> tuple[object, ...]:
 def _can_be_written(results_root: Path) -> bool:
     """Whether the index can lie in the root, which is there."""
     file = results_root / FILE_NAME
-    if not os.access(results_root, os.W_OK | os.X_OK) or file.is_dir():
+    if not os.access(results_root, os.W_OK | os.X_OK) or file.is_dir() or is_full(results_root):
         return False
     beside = [file.with_name(FILE_NAME + suffix) for suffix in SIDE_FILES]
     return not any(_is_shut(path) and _is_shut(path) for path in beside)  # twice: SQLite removes some at any moment
+
+
+def is_full(folder: Path) -> bool:
+    """Return whether the disk of a folder has no room for an index that grows."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return False
+    return usage.total > 0 and usage.free < _LEAST_BYTES
 
 
 def _is_shut(path: Path) -> bool:
@@ -260,6 +273,8 @@ def _is_shut(path: Path) -> bool:
 def _why(results_root: Path) -> str:
     if (results_root / FILE_NAME).is_dir():
         return f"{FILE_NAME} is a folder; remove it, the index comes back"
+    if is_full(results_root):
+        return "its disk is full"
     return "the results folder cannot be written"
 
 
@@ -273,6 +288,8 @@ def _elsewhere(root: Path) -> Path | None:
         folder = home / "terminalbench" / "index" / f"{_digest(root)}-{len(MIGRATIONS)}"
         for place in (folder.parent.parent, folder.parent, folder):
             make_own_folder(place)
+        if is_full(folder):
+            raise OSError(errno.ENOSPC, "its disk is full")
         if not (folder / FILE_NAME).exists():
             make_file(folder / FILE_NAME)
             with closing(opened(f"{(folder / FILE_NAME).as_uri()}?mode=rwc")) as connection:

@@ -28,6 +28,8 @@ from terminalbench.text.numbers import dollars
 
 GUESS_USD = 1.0
 """What a try of unknown cost is taken to cost while nothing is known about its profile."""
+_NEAR = 10
+"""A budget is near while it is less than so many times what the unpriced trials that would run are taken to cost."""
 _NAMED = 3
 _APART = "\n"
 """Between the folder of another batch and its profile, in the accounts of a shared gate."""
@@ -207,6 +209,11 @@ class _BudgetQuestion:
         if own.price_usd is None and own.running:
             said = f"no trial of {name} has told its cost yet: one at a time until one does"
             return TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
+        if own.price_usd is None and (beside := self._unpriced_beside()):
+            said = (
+                f"{_names(beside)} and {name} have told no cost yet; near {self.state.budget_name} one after the other"
+            )
+            return TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
         fits = self.left > -SMALL_USD and own.fits(self._room(name))
         if fits or next(self._left_overs(), None) == name:
             return None
@@ -225,6 +232,14 @@ class _BudgetQuestion:
             return self._used_up()
         said = f"{name} has used its share of {self.state.budget_name}; waiting for what {_names(others)} may leave"
         return TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.SHARE)
+
+    def _unpriced_beside(self) -> list[str]:
+        """Return the other profiles whose first trial runs, where together they may cost more than is left."""
+        running = [key for key, one in self.accounts.items() if key != self.profile and one.running]
+        unpriced = [key for key in running if self.accounts[key].price_usd is None]
+        told = [price for one in self.accounts.values() if (price := one.price_usd) is not None]
+        near = self.left < _NEAR * max(told, default=self.guess) * (len(unpriced) + 1)
+        return unpriced if near else []
 
     def _may_leave(self, key: str, first: str | None) -> bool:
         """Return whether another may give something back, or has to be let in first."""

@@ -27,9 +27,11 @@ def test_until_a_profile_has_told_a_cost_one_trial_runs_at_a_time(tmp_path: Path
     assert found.enter("a", "p") is None, "the first one fits into anything"
     said = "no trial of p has told its cost yet: one at a time until one does"
     assert found.enter("b", "p") == TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
-    assert found.enter("x", "q") is None, "so it is for each profile"
-    found.leave("x", "q", 0.01)
+    said = "p and q have told no cost yet; near the budget of $0.10 one after the other"
+    assert found.enter("x", "q") == TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
     found.leave("a", "p", 0.02)
+    assert found.enter("x", "q") is None
+    found.leave("x", "q", 0.01)
     assert found.enter("b", "p") is None
     found.leave("b", "p", 0.06)
     said = "the budget of $0.10 is used up ($0.09 spent; another trial probably costs $0.04)"

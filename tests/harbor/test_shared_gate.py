@@ -36,12 +36,13 @@ def test_what_one_batch_has_spent_and_reserved_counts_for_the_other(tmp_path: Pa
     one, other = two
     with lock(Batch(tmp_path / "a").lock), lock(Batch(tmp_path / "b").lock):
         assert one.enter("t1", "p") is None
-        assert other.enter("t1", "p") is None, "a trial of another batch may have the same name"
-        waits = one.enter("t2", "p")
-        assert waits is not None
-        assert waits.waits_for is WaitKind.FIRST_COST
-        other.leave("t1", "p", 2.4)
+        for gate, trial in ((one, "t2"), (other, "t1")):
+            waits = gate.enter(trial, "p")
+            assert waits is not None
+            assert waits.waits_for is WaitKind.FIRST_COST
         one.leave("t1", "p", 0.2)
+        assert other.enter("t1", "p") is None, "a trial of another batch may have the same name"
+        other.leave("t1", "p", 2.4)
         for gate in two:
             refused = gate.enter("t3", "p")
             assert refused is not None

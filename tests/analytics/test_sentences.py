@@ -2,7 +2,7 @@
 
 import re
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 from random import Random
 from statistics import fmean, stdev
 
@@ -183,6 +183,71 @@ def _rest_holds(rest: str, marks: Marks, contrast: Contrast, tasks: int) -> None
     if told.get("share") is not None:
         own = "".join(marks[told["profile"]].values())
         assert float(told["share"]) == pytest.approx(100 * sum(mark in "+x" for mark in own) / len(own), abs=0.051)
+    if told.get("of") is not None:
+        assert (int(told["tasks"]), int(told["of"])) == (tasks, len(marks[contrast.new]))
+    if told.get("which") is not None:
+        assert contrast.missing is not None
+        lost = _lost(marks, contrast)
+        count = re.match(r"(\d+) of the (\d+) missing|the missing trial$|all (\d+) missing", told["which"])
+        assert count is not None, told["which"]
+        assert contrast.missing.undone_by == int(count[1] or count[3] or 1)
+        assert len(lost) == int(count[2] or count[3] or 1)
+
+
+def _lost(marks: Marks, contrast: Contrast) -> list[tuple[str, str, int]]:
+    """The trials without a verdict of tasks that one of the two has begun: whose, of which task, which attempt."""
+    names = (contrast.new, contrast.old)
+    begun = [task for task in marks[contrast.new] if any(set(marks[name][task]) - {"."} for name in names)]
+    return [
+        (name, task, place)
+        for name in names
+        for task in begun
+        for place, mark in enumerate(marks[name][task])
+        if mark not in "+x"
+    ]
+
+
+def _holds(marks: Marks, contrast: Contrast, against: set[tuple[str, str, int]], *, better: bool) -> bool:
+    """Whether the difference is shown when these lost trials went against it, and all others for it."""
+    lost = set(_lost(marks, contrast))
+    whole: dict[str, dict[str, str]] = {}
+    for name in (contrast.new, contrast.old):
+        good = "+" if better is (name == contrast.new) else "x"
+        whole[name] = {
+            task: "".join(
+                mark
+                if (name, task, place) not in lost
+                else {"+": "x+", "x": "+x"}[good][(name, task, place) not in against]
+                for place, mark in enumerate(word)
+            )
+            for task, word in marks[name].items()
+        }
+    values = [new - old for new, old in measured(whole, contrast.new, contrast.old).values()]
+    return exact_p(values) <= 0.05 + 1e-9 and (sum(values) > 0) is better
+
+
+def test_no_fewer_missing_trials_undo_a_verdict_than_it_says() -> None:
+    """Of two profiles, where one p decides: every set of missing trials is tried, the smallest first."""
+    looked_at = 0
+    for seed in range(100):
+        random = Random(seed)
+        tasks = random.randint(6, 9)
+        marks = {
+            name: {f"t{n}": "".join(random.choices(f"{mark}{other}E", (75, 22, 3), k=3)) for n in range(tasks)}
+            for name, mark, other in (("a", "x", "+"), ("b", "+", "x"))
+        }
+        contrast = compare(rows(marks), settings()).contrasts[0]
+        if contrast.missing is None or contrast.missing.undone_by is None or not contrast.missing.exact:
+            continue
+        better, lost = contrast.missing.verdict == "better", _lost(marks, contrast)
+        fewest = next(
+            count
+            for count in range(len(lost) + 1)
+            if any(not _holds(marks, contrast, set(some), better=better) for some in combinations(lost, count))
+        )
+        assert fewest == contrast.missing.undone_by, contrast.sentence
+        looked_at += 1
+    assert looked_at >= 12
 
 
 def test_the_text_around_the_sentences_is_that_of_the_numbers(trees: list[tuple[Marks, Comparison]]) -> None:

@@ -142,7 +142,8 @@ def test_a_reward_that_changes_when_the_tests_have_ended_is_told(box: Box) -> No
     done = run_tests(box, f"python3 /tests/check.py; echo 0 > {REWARD}")
     written = box.out(f"cat {REWARD}") == "1"
     assert (done["late"] == ["reward.txt"]) == written
-    assert run_tests(box, f"echo 1 > {REWARD}")["late"] == []
+    looked_at = f"for n in 1 2 3; do stat {REWARD} > /dev/null; echo $n > {REWARD}; done"  # then kernels keep exact times
+    assert run_tests(box, looked_at)["late"] == []
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,9 @@ START, END = "=== test session starts ===\n", "=== {} in 0.02s ===\n"
         (START + "x E\n" + END.format("1 error"), (False, True)),
         (START + END.format("1 failed") + START + END.format("2 passed"), (False, False)),
         (START + END.format("2 passed") + START + "x ..", (True, False)),
-        (START + END.format("no tests ran"), (False, False)),
+        (START + END.format("no tests ran"), (False, True)),
+        (START + END.format("5 tests collected"), (False, True)),
+        (START + END.format("3 skipped"), (False, True)),
         (f"inner: {START}", (False, False)),
     ],
 )

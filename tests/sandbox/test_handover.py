@@ -126,14 +126,16 @@ def test_the_tests_folders_are_new_whatever_the_agent_made_of_them(box: Box) -> 
     box.out(
         "ln -s /tests/expected /app/a; ln -s ../tests /app/b; ln -s /app/b/x $'/app/with\\nbreak'; ln -s /nowhere /app/c"
     )
+    box.out("ln -s /proc/self/cwd/expected /app/d; ln -s /proc/thread-self /app/e; ln -s e/root/tests/x /app/f")
+    led = ["/app/a", "/app/b", "/app/d", "/app/f", "/app/with\\nbreak"]
     for pristine in (True, False):
         told = hand(box, pristine=pristine)
-        assert sorted(told["links"]) == (["/app/a", "/app/b", "/app/with\\nbreak"] if pristine else [])
+        assert sorted(told["links"]) == (led if pristine else [])
         assert box.out("ls -A /tests /logs/verifier; test -L /logs/verifier || echo real").split() == [
             "/logs/verifier:", "/tests:", "real"
         ]  # fmt: skip
         box.call("hand_to_agent")
-    assert box.out("ls -A /app") == "c\nreward.txt"
+    assert box.out("ls -A /app") == "c\ne\nreward.txt"
 
 
 def test_the_reward_found_before_the_tests_is_told(box: Box) -> None:

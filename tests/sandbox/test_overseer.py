@@ -23,6 +23,9 @@ def judge(box: Box, program: str, *, by: str = "python3 /app/prog.py", then: str
     box.out("mkdir -p /app")
     put(box, "/app/prog.py", program)
     box.do("hand")
+    box.out(
+        "mkdir /tests/data; echo {} | tee /tests/test_outputs.py /tests/data/expected.json > /tests/data/input.json"
+    )
     put(box, "/tests/test.sh", f"{by}\n{then}\necho 0 > {REWARD}\n")
     return run_tests(box, f"cd /app && bash /tests/test.sh; cat {REWARD}")
 
@@ -47,6 +50,8 @@ ATTACKS = {
     " assert e.ptrace(16, os.getppid(), 0, 0) == 0",
     "reaches into the tests": "import os; open(f'/proc/{os.getppid()}/mem', 'r+b')",
     "writes to the tests' home": "import os; open(f'/.tbench/home/{os.getuid()}/.bashrc', 'w')",
+    "reads the tests": "print(open('/tests/test_outputs.py').read())",
+    "reads what they expect": "print(open('/tests/data/expected.json').read())",
     "executes another": f"import os; os.execvp('bash', ['bash', '-c', 'echo 1 > {REWARD}'])",
 }
 
@@ -61,6 +66,19 @@ def test_a_program_of_the_work_changes_nothing_of_the_tests(box: Box, name: str)
     assert (mode, reward) == (before, "0")
     assert int(time) > 0
     assert (done["confined"], done["free"]) == (1, 0)
+
+
+def test_a_program_of_the_work_reads_what_the_tests_hand_to_it(box: Box) -> None:
+    """Data that say nothing of the answers it reads in any case."""
+    program = "import sys; print(open((sys.argv[1:] or ['/tests/data/input.json'])[0]).read())"
+    by = "python3 /app/prog.py && python3 /app/prog.py /tests/data/expected.json"
+    assert judge(box, program, by=by)["out"].split() == ["{}", "{}", "0"]
+
+
+def test_a_program_of_the_work_has_no_way_to_write_to_files_that_the_tests_have_open(box: Box) -> None:
+    program = "import os\nfor n in range(3, 10):\n  try: os.pwrite(n, b'1', 0)\n  except OSError: pass"
+    done = judge(box, program, by=f"exec 5> {REWARD} 6> /app/log\npython3 /app/prog.py", then="cat /app/log; exit")
+    assert (done["out"].strip(), done["confined"]) == ("1", 1), "its own file it may write, the reward not"
 
 
 DAEMON = f"""
@@ -142,7 +160,9 @@ def test_a_reward_that_changes_when_the_tests_have_ended_is_told(box: Box) -> No
     done = run_tests(box, f"python3 /tests/check.py; echo 0 > {REWARD}")
     written = box.out(f"cat {REWARD}") == "1"
     assert (done["late"] == ["reward.txt"]) == written
-    looked_at = f"for n in 1 2 3; do stat {REWARD} > /dev/null; echo $n > {REWARD}; done"  # then kernels keep exact times
+    looked_at = (
+        f"for n in 1 2 3; do stat {REWARD} > /dev/null; echo $n > {REWARD}; done"  # then kernels keep exact times
+    )
     assert run_tests(box, looked_at)["late"] == []
 
 

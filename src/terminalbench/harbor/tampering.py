@@ -27,6 +27,8 @@ _RUNNER = re.compile(
 _BEGUN = re.compile(rb"^=+ test session starts =+\r?$", re.MULTILINE)
 _ENDED = re.compile(rb"^=+ (?:no tests ran|[\d]+ \w+.*) in [\d.]+s.*=+\r?$", re.MULTILINE)
 _FAILURES = re.compile(rb"\b\d+ (?:failed|errors?)\b")
+_PASSES = re.compile(rb"\b(\d+) (?:passed|xpassed)\b")
+_COLLECTED = re.compile(rb"^collect(?:ed|ing) (?:.*\rcollected )?(\d+) items?\b", re.MULTILINE)
 _TEST_MAIN = re.compile(rb"^\+func TestMain\(")
 _HEAD = re.compile(rb'^diff --git (?:"?a/(.*?)"?) (?:"?b/(.*?)"?)$')
 
@@ -38,13 +40,23 @@ class ToldByPytest(NamedTuple):
     failures: bool = False
 
 
+def tests_of_pytest(output: bytes) -> int | None:
+    """Return how many tests pytest told of: those that it collected, or that passed; None where it told of none."""
+    for pattern in (_COLLECTED, _PASSES):
+        if counts := pattern.findall(output):
+            return sum(map(int, counts))
+    return None
+
+
 def told_by_pytest(output: bytes) -> ToldByPytest:
-    """Whether pytest began and did not come to its last line, or told of failures there."""
+    """Whether pytest began and did not come to its last line, or told there of failures, or of no test that passed."""
     begun = [found.end() for found in _BEGUN.finditer(output)]
     if not begun:
         return ToldByPytest()
     ended = _ENDED.findall(output, begun[-1])
-    return ToldByPytest(not ended, bool(ended) and _FAILURES.search(ended[-1]) is not None)
+    if not ended:
+        return ToldByPytest(cut_short=True)
+    return ToldByPytest(failures=_FAILURES.search(ended[-1]) is not None or _PASSES.search(ended[-1]) is None)
 
 
 def flags(patch: bytes) -> list[str]:

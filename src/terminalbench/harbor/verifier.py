@@ -61,6 +61,7 @@ from terminalbench.harbor.read.suspicion import (
 )
 from terminalbench.harbor.rewards import REWARDS, BlockedReward, mentions, read_rewards, reward_file
 from terminalbench.harbor.scripts import PreparedEnvironment, kill_script, parse_prepared, prepare_script
+from terminalbench.harbor.second_run import SecondRun
 from terminalbench.harbor.tampering import ToldByPytest, flags, told_by_pytest
 from terminalbench.json_files import write_json
 from terminalbench.sandbox.answers import OverseerCounts
@@ -76,7 +77,6 @@ _PROBE_SEC = 30
 _PATCH_LIMIT = 64 << 20
 _REWARD_LIMIT = 1 << 20
 _OUTPUT_LIMIT = 16 << 20
-_PART_OF_LIMIT = 0.5  # what comes before the tests takes a part of it, too
 INSTANCE = "swebench_pro"
 """The key of `[metadata]` that marks an instance of SWE-Bench Pro."""
 CONTROL, GOLDEN = "TBENCH_CONTROL_PATCH", "golden.patch"
@@ -125,6 +125,9 @@ class SafeVerifier(Verifier):
         self._traps: dict[str, list[str]] = {}
         self._sources: list[Path] = []
         self._untouched_ended: bool | None = None
+        self._again: SecondRun | None = None
+        self._passed_impossible: bool | None = None
+        self._took_sec = 0.0
         self._told_by_tests = ToldByPytest()
         self._outlived: int | None = None
         self._overseen: OverseerCounts | None = None
@@ -141,6 +144,7 @@ class SafeVerifier(Verifier):
     @override
     async def verify(self) -> VerifierResult:
         """Make the environment safe, run the tests, read the reward."""
+        started = time.monotonic()
         await enter_phase(self.trial_paths.trial_dir, "verifier")
         prepared, ignored, broken = (
             PreparedEnvironment(mounted=self.environment.capabilities.mounted),
@@ -176,6 +180,10 @@ class SafeVerifier(Verifier):
             if passed:
                 output = read_plain(self.trial_paths.test_stdout_path, _OUTPUT_LIMIT) or b""
                 self._told_by_tests = told_by_pytest(output)
+                if self._again is not None and self._overseen is not None:
+                    about = {"took_sec": self._took_sec, "spent_sec": time.monotonic() - started}
+                    stdout = self.trial_paths.test_stdout_path
+                    self._passed_impossible = await self._again.passes_impossible(sources, script, stdout, **about)
             if ran.return_code in _KILLED and passed:
                 raise VerifierOutputParseError(
                     f"the tests were killed (exit {ran.return_code}): no pass without an end"
@@ -338,6 +346,7 @@ class SafeVerifier(Verifier):
         merged = {**own, **self.task.config.verifier.env, **(self.verifier_env or {}), **self.override_env}
         command = build_execution_command(path, stdout_path=output, task_os=self.environment.os)
         env, began = resolve_env_vars(merged) if merged else None, time.monotonic()
+        self._again = self._second_run(command, env)
         work = asyncio.ensure_future(self._execute(command, env))
         try:
             ran = await asyncio.shield(work)
@@ -345,10 +354,11 @@ class SafeVerifier(Verifier):
             self._program_hung = await self._waits_for_program()
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-            again = self._control(tests_dir, script, command, env)
-            if not self._program_hung and again is not None:
-                self._untouched_ended = await self._ends_untouched(again, time.monotonic() - began)
+            control = self._control(tests_dir, script, command, env)
+            if not self._program_hung and control is not None and self._again is not None:
+                self._untouched_ended = await self._again.ends(control, took_sec=time.monotonic() - began)
             raise
+        self._took_sec = time.monotonic() - began
         if ran.return_code in _CANNOT_RUN and self._try_shell is not None:
             try:
                 await self._try_shell()
@@ -369,47 +379,33 @@ class SafeVerifier(Verifier):
         self, tests_dir: Path, script: Path, command: str, env: dict[str, str] | None
     ) -> Callable[[], Awaitable[None]] | None:
         """Return how the same tests are run without the agent's work; None where they cannot be."""
-        if self.step_name is not None or self._keep:
-            return None
-        if self._shared:
-            untouched = hasattr(self.environment, "untouched")
-            return partial(self._run_again, tests_dir, script, command, env) if untouched else None
+        if self._shared and self._again is not None:
+            untouched, pristine = hasattr(self.environment, "untouched"), self._system == PRISTINE_SYSTEM
+            upload = partial(self._upload_again, tests_dir, script)
+            return partial(self._again.untouched, upload, pristine=pristine) if untouched else None
         golden = self.task.paths.solution_dir / GOLDEN
         instance = self.task.config.metadata.get(INSTANCE) is True and golden.is_file()
         return partial(self._run_golden, golden, command, env) if instance else None
 
-    async def _ends_untouched(self, again: Callable[[], Awaitable[None]], took_sec: float) -> bool | None:
-        """Whether tests that ran out of time end without the agent's work; None where that cannot be seen.
-
-        Asked only if it was their own limit that ended them, and not a user.
-        """
+    def _limit_sec(self) -> float | None:
+        """How long the tests of a trial may take; None if it is not known."""
         try:
             config = TrialConfig.model_validate_json(self.trial_paths.config_path.read_text(encoding="utf-8"))
-            limit_sec = verifier_sec(read_task(self.task.paths.task_dir), config)
+            return verifier_sec(read_task(self.task.paths.task_dir), config)
         except (OSError, ValueError):
             return None
-        if took_sec < _PART_OF_LIMIT * limit_sec:
-            return None
-        work = asyncio.ensure_future(again())
-        try:
-            done, _ = await asyncio.wait({work}, timeout=limit_sec)
-        finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-        if not done:
-            return False
-        return True if work.exception() is None else None
 
-    async def _run_again(self, tests_dir: Path, script: Path, command: str, env: dict[str, str] | None) -> None:
-        """The same tests in an environment that no agent was in; how they end there is of no interest."""
+    def _second_run(self, command: str, env: dict[str, str] | None) -> SecondRun | None:
+        """How the tests could be run once more; None where what they do to the work counts, or runs on."""
+        limit_sec = self._limit_sec()
+        if self.step_name is not None or self._keep or limit_sec is None:
+            return None
         tests, logs = str(self._paths.tests_dir), str(self._paths.verifier_dir)
-        pristine = self._system == PRISTINE_SYSTEM
-        environment: Any = self.environment
-        async with environment.untouched():
-            await environment.hand_to_verifier(pristine=pristine, keep=False, tests=tests, logs=logs, rewards=REWARDS)
-            await self._upload(self._sources)
-            await self._make_executable(tests_dir, script)
-            await environment.run_tests(command, env)
+        return SecondRun(self.environment, tests, logs, command, env, limit_sec)
+
+    async def _upload_again(self, tests_dir: Path, script: Path) -> None:
+        await self._upload(self._sources)
+        await self._make_executable(tests_dir, script)
 
     async def _run_golden(self, golden: Path, command: str, env: dict[str, str] | None) -> None:
         """The tests of an instance on its golden patch, where no agent was: in the verifier's own environment.
@@ -490,6 +486,7 @@ class SafeVerifier(Verifier):
             tests_changed=list(self._overseen.rewritten) if self._overseen is not None else [],
             traps=self._traps,
             untouched_ended=self._untouched_ended,
+            passed_impossible=self._passed_impossible,
             tests_cut_short=self._told_by_tests.cut_short,
             tests_contradict=self._told_by_tests.failures,
         )

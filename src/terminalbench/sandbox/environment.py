@@ -49,7 +49,7 @@ from terminalbench.sandbox.probe import probe
 from terminalbench.sandbox.root_filesystem import HOST
 from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.setups import AgentSetup, content_digest, decisive, digest_of
-from terminalbench.sandbox.system import TaskWords, spoken_of, system_folders
+from terminalbench.sandbox.system import TaskWords, led_to, spoken_of, system_folders
 
 SCRATCHES = ("memory", "disk")
 _SHELL = "bash"
@@ -392,7 +392,8 @@ class LocalSandbox(BaseEnvironment):
         self._handed = self._system(tests, logs) if pristine and not keep else None
         self._tests = None if keep else VerifierFolders(tests, logs, self._handed if self._workdir.strip("/") else None)
         spoken = await asyncio.to_thread(spoken_of, self.environment_dir.parent)
-        place = VerifierPlace(tests, logs, rewards, self._account(None), self._workdir, self._loose(spoken), spoken)
+        account, led = self._account(None), led_to(self._variables, self._workdir)
+        place = VerifierPlace(tests, logs, rewards, account, self._workdir, self._loose(spoken), spoken, led)
         sandbox = await self._ready()
         handed = await to_verifier(sandbox, place, self._handed, keep=keep)
         if self._services is not None:
@@ -445,7 +446,12 @@ class LocalSandbox(BaseEnvironment):
         return sorted(spoken.in_root) if self._workdir.strip("/") else None
 
     def _system(self, *own: str) -> list[str]:
-        return system_folders(self._image().env, self._workdir, *own)
+        return system_folders(self._variables, self._workdir, *own)
+
+    @property
+    def _variables(self) -> dict[str, str]:
+        """Those of the image, and of the task."""
+        return {**self._image().env, **self._persistent_env}
 
     async def runs_programs(self) -> bool:
         """Whether a program of the agent's runs that the tests have started by `$TBENCH_RUN_PROGRAM`."""

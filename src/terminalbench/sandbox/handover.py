@@ -25,7 +25,8 @@ _ROOM_BYTES = 256 << 20
 class VerifierPlace:
     """Where the tests work: their folder, the reward's and its names, who writes it, and in which folder they run.
 
-    `loose` are the files of the root folder that are work; None: all. `spoken` is what the task's own files speak of.
+    `loose` are the files of the root folder that are work; None: all. `spoken` is what the task's own files speak of,
+    `led` the folders of the work that variables of the image lead to.
     """
 
     tests: str
@@ -35,6 +36,7 @@ class VerifierPlace:
     workdir: str
     loose: Sequence[str] | None = None
     spoken: TaskWords = field(default_factory=TaskWords)
+    led: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ async def to_verifier(
     expected = [f"{place.logs}/{name}" for name in place.rewards]
     told: dict[str, Any] | None = None
     if system is not None:
-        looked = {"starts": sorted({place.workdir, *place.spoken.folders}), "spoken": sorted(place.spoken.traps)}
+        starts = sorted({place.workdir, *place.spoken.folders, *place.led})
+        looked = {"starts": starts, "spoken": sorted(place.spoken.traps), "led": list(place.led)}
         told = await sandbox.renew(
             views.VERIFIER, system, expected, loose=place.loose, room_bytes=_ROOM_BYTES, traps=looked
         )

@@ -5,6 +5,7 @@ Everything else is the agent's work and goes to the verifier as it is: `/app`, `
 Loose files of the root folder are work only where the task's own files name them.
 """
 
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,9 +25,25 @@ PATHS = (
     *("RUBYLIB", "GEM_PATH", "GEM_HOME", "GOROOT", "CARGO_HOME", "RUSTUP_HOME", "JAVA_HOME"),
 )
 """Variables of an image that say where programs and their libraries are."""
+STARTUPS = (
+    *(
+        "BASH_ENV",
+        "ENV",
+        "ZDOTDIR",
+        "PYTHONSTARTUP",
+        "PYTHONUSERBASE",
+        "NODE_OPTIONS",
+        "PERL5OPT",
+        "PERLLIB",
+        "RUBYOPT",
+    ),
+    *("LD_PRELOAD", "LD_AUDIT", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "GIT_CONFIG_GLOBAL", "PYTEST_ADDOPTS"),
+)
+"""Variables of an image that name files which programs run, or are told by, when they start."""
 _PROGRAMS = ("bin", "sbin")
 _IN_ROOT = re.compile(rb"(?<![\w./~$}-])/([\w.+-]+)(?![\w./+-])")
 _STARTS = re.compile(rb"(?:\bcd\s+|\bcwd\s*=\s*|\bchdir\(\s*)[\"']?(/[\w./+-]+)")
+_IN_VALUE = re.compile(r"(?<![\w.~$}-])/[\w.+@-][\w./+@-]*")
 _MOST_FILES, _LARGEST_FILE = 500, 1 << 20
 
 
@@ -47,7 +64,22 @@ def system_folders(env: Mapping[str, str], workdir: str, *own: str) -> list[str]
             folder = _of_entry(entry)
             if folder and not _within(folder, workdir.strip("/")) and not any(_within(folder, one) for one in found):
                 found.append(folder)
+    for path in _named_by(env, STARTUPS):
+        outside = not _within(path, workdir.strip("/")) and not any(_within(path, one) for one in found)
+        if outside and not _is_home(path.split("/")):
+            found.append(path)
     return found
+
+
+def led_to(env: Mapping[str, str], workdir: str) -> list[str]:
+    """Return the folders of the work that these variables of an image lead to."""
+    work = workdir.strip("/")
+    return sorted({path for path in _named_by(env, (*PATHS, *STARTUPS)) if work and _within(path, work)})
+
+
+def _named_by(env: Mapping[str, str], names: Iterable[str]) -> list[str]:
+    paths = (path for name in names for path in _IN_VALUE.findall(env.get(name, "").replace(":", " ")))
+    return [plain for path in paths if (plain := posixpath.normpath(path).strip("/"))]
 
 
 @dataclass(frozen=True)

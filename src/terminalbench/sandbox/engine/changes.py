@@ -24,7 +24,7 @@ _MOST_SEEN = 200_000
 _MOST_BYTES = 32 << 20
 _CHUNK = 1 << 18
 _OTHERS = ("run", "tests", "logs", "dev", "proc", "sys", "var", "tmp")
-_FOLDERS = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
+FOLDERS = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
 _HOOKS = (
     *("etc/ld.so.preload", "etc/profile", "etc/profile.d/*", "etc/bash.bashrc", "etc/environment", "etc/zsh/*"),
     *("*/sitecustomize.py", "*/usercustomize.py", "*/sitecustomize/__init__.py", "*/usercustomize/__init__.py"),
@@ -66,7 +66,7 @@ def listed(run_dir: str, mounts: list[dict[str, Any]], etc: dict[str, str]) -> d
     programs = functools.cache(lambda: _programs(mounts))  # thousands of names, which are seldom needed
     records = _records(run_dir, mounts)
     for number, mount in enumerate(mounts):
-        layers = [*mount["lower"], *([mount["host"]] if mount.get("host") else [])]
+        layers = layers_of(mount)
         folder, at = views.upper(run_dir, views.AGENT, number), f"{mount['at']}/" if mount["at"] else ""
         found += _of_overlay(folder, at, layers, programs, records)
     etc_now = {f"etc/{name}": read_start(f"{views.upper(run_dir, views.AGENT, 0)}/etc/{name}") for name in etc}
@@ -115,6 +115,11 @@ def walk(root: str, left_out: tuple[str, ...] = ()) -> Iterator[tuple[str, os.st
                 yield path, status
                 if stat.S_ISDIR(status.st_mode) and name not in left_out:
                     folders.append(path)
+
+
+def layers_of(mount: dict[str, Any]) -> list[str]:
+    """Return the folders that an overlay lies over, the uppermost first."""
+    return [*mount["lower"], *([mount["host"]] if mount.get("host") else [])]
 
 
 def in_layers(layers: list[str], name: str) -> str | None:
@@ -192,7 +197,7 @@ def _runs_unasked(file: str, path: str, programs: Callable[[], set[str]], record
     if not folder and views.is_for_runners(name):
         return True
     hook = _matches(path, _HOOKS) or (path.endswith(".pth") and _imports(file) and not _matches(name, _KNOWN_PTH))
-    shadow = folder in _FOLDERS and name in programs() and not _matches(name, _PIPS_OWN)
+    shadow = folder in FOLDERS and name in programs() and not _matches(name, _PIPS_OWN)
     return (hook or shadow) and not _packaged(path, file, records)
 
 
@@ -209,9 +214,9 @@ def _programs(mounts: list[dict[str, Any]]) -> set[str]:
     found: set[str] = set()
     for mount in mounts:
         prefix = f"{mount['at']}/" if mount["at"] else ""
-        for folder in _FOLDERS:
+        for folder in FOLDERS:
             if folder.startswith(prefix):
-                for layer in (*mount["lower"], *([mount["host"]] if mount.get("host") else [])):
+                for layer in layers_of(mount):
                     with contextlib.suppress(OSError):
                         found.update(os.listdir(f"{layer}/{folder.removeprefix(prefix)}"))
     return found
@@ -244,12 +249,13 @@ def _records(run_dir: str, mounts: list[dict[str, Any]]) -> _Records:
     return records
 
 
-def read_start(path: str) -> bytes:
-    """The start of a regular file; nothing where it is none."""
+def read_start(path: str, most: int = _CHUNK * 4) -> bytes:
+    """Return the start of a regular file; nothing where it is none."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            return os.read(handle, _CHUNK * 4) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+            status = os.fstat(handle)
+            return os.read(handle, min(most, status.st_size)) if stat.S_ISREG(status.st_mode) else b""
         finally:
             os.close(handle)
     return b""

@@ -175,7 +175,7 @@ class _RequestDesk:
         os.close(pidfd)
 
     def _now_of_files(self) -> int:
-        """Return the time that a file gets which changes now: since Linux 6.13 files are ahead of every coarse clock."""
+        """Return the time that a file gets which changes now: since Linux 6.13 that is ahead of coarse clocks."""
         os.utime(self._clock)
         return os.fstat(self._clock).st_ctime_ns
 

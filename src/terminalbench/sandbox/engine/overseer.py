@@ -1,8 +1,9 @@
 """The overseer of the tests: what they run of the agent's work is confined, without their help.
 
 It is told of every program that a process of the tests is about to execute. One of the work's (`whose`) is confined
-before its first step, with all that it starts: it may write nowhere but in the work, and neither trace nor signal the
-tests. Those that ask are trusted, so what they say is what they do; whoever is confined stays so, whatever it executes.
+before its first step, with all that it starts: it may write nowhere but in the work, neither trace nor signal the
+tests, nor read their sources and what they expect, unless it is handed something of theirs. Those that ask are trusted,
+so what they say is what they do; whoever is confined stays so, whatever it executes.
 
 Such a program has the home of its account, which is the agent's; that of the tests is theirs. Builds keep the latter,
 for what the tests have installed there, and may write its caches.
@@ -17,6 +18,7 @@ import contextlib
 import errno
 import mmap
 import os
+import re
 import select
 import struct
 import time
@@ -25,7 +27,7 @@ from typing import Any
 from terminalbench.sandbox import run_program
 from terminalbench.sandbox.engine import inside, kernel, metadata, proc, tracer
 from terminalbench.sandbox.engine.notices import Memory, SeccompListener, SyscallNotice
-from terminalbench.sandbox.engine.whose import FileOwnership, is_builder, is_work
+from terminalbench.sandbox.engine.whose import FileOwnership, is_builder, is_shell, is_work
 
 _EXECS = {"x86_64": {59: "execve", 322: "execveat"}, "aarch64": {221: "execve", 281: "execveat"}}
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
@@ -35,6 +37,11 @@ CACHES = (".cache", ".npm", ".cargo", ".m2", ".gradle", "go")
 _SHARED = ("proc", "dev", "run")
 """Folders that come with every sandbox, of which programs of the work write parts."""
 _COUNTS = struct.Struct("=2I")
+_ASKED_FOR = re.compile(
+    r"(?:(?:run[_-]?)?tests?|checks?|verif\w*|grad\w*)\.(?:sh|py)|conftest\.py|test[_-].*\.\w+|.*[_.-](?:test|spec)\.\w+|"
+    r".*(?:expected|golden|solution|answer|oracle|ground[_-]?truth).*"
+)
+"""Names in the tests' folder of what says which answers are right."""
 
 
 def watched() -> tuple[int, ...]:
@@ -81,7 +88,7 @@ class _NoticeDesk:
             frozenset(about["system"]), about["tests"].strip("/"), about["logs"].strip("/"), self._exists, self._is_made
         )
         self._own_home, self._home = about["own_home"], about["home"]
-        self._rules: tuple[object, int] | None = None
+        self._rules: dict[bool, tuple[object, int]] = {}
 
     def serve(self) -> None:
         """Until nobody is left who could ask."""
@@ -101,13 +108,13 @@ class _NoticeDesk:
     def _answer(self, notice: SyscallNotice) -> None:
         if notice.number in self._changes:
             self._change(notice)
-        elif proc.filters(notice.pid) <= self._usual and (program := self._work(notice)) is not None:
-            self._confine(notice, program)
+        elif proc.filters(notice.pid) <= self._usual and (found := self._work(notice)) is not None:
+            self._confine(notice, *found)
         else:
             self._listener.proceed(notice)
 
-    def _work(self, notice: SyscallNotice) -> str | None:
-        """The program of the work that is to be executed; None where it is the tests' own."""
+    def _work(self, notice: SyscallNotice) -> tuple[str, bool] | None:
+        """The program of the work that is to be executed, and whether it may read the tests; None if it is theirs."""
         with contextlib.suppress(OSError, ValueError), Memory(notice.pid) as memory:
             at = _EXECS[self._machine][notice.number] == "execveat"
             path = memory.text(notice.arguments[1 if at else 0])
@@ -119,7 +126,8 @@ class _NoticeDesk:
             try:
                 program, caller = metadata.place_of(handle), os.fsdecode(proc.read(f"/proc/{notice.pid}/comm").strip())
                 own = is_work(program, words, folder, caller, self._ground, _input_of(notice.pid))
-                return program if own else None
+                handed = any(f"/{self._ground.tests}" in one for one in words) or self._ground.is_tests(folder)
+                return (program, handed or is_builder(program) or is_shell(program)) if own else None
             finally:
                 os.close(handle)
         return None
@@ -141,10 +149,10 @@ class _NoticeDesk:
                 os.close(handle)
         return False
 
-    def _confine(self, notice: SyscallNotice, program: str) -> None:
+    def _confine(self, notice: SyscallNotice, program: str, reads_tests: bool) -> None:
         tracee, held = None, None
         try:
-            held = self._listener.hand(notice, self._ruleset())
+            held = self._listener.hand(notice, self._ruleset(reads_tests=reads_tests))
             tracee = tracer.Tracee(notice.pid)
         except OSError:  # it is traced by another, or gone
             held = None
@@ -165,27 +173,59 @@ class _NoticeDesk:
         tracee.release()
 
     def _restrict(self, tracee: tracer.Tracee, ruleset: int) -> bool:
-        calls = ((446, ruleset, 0), (_SECCOMP[self._machine], 1, 0, -1), (_CLOSE[self._machine], ruleset))
+        closed = [ruleset, *self._handles_of_tests(tracee.pid)]
+        calls = [(446, ruleset, 0), (_SECCOMP[self._machine], 1, 0, -1)]
+        calls += [(_CLOSE[self._machine], handle) for handle in closed]
         return not any(tracee.make(calls, run_program.mark_program))
+
+    def _handles_of_tests(self, pid: int) -> list[int]:
+        """What it was left of the tests' files by which it could write to them; not its standard streams."""
+        found = []
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError, ValueError):
+                text = proc.read(f"/proc/{pid}/fdinfo/{name}")
+                writes = int(text.partition(b"flags:")[2].split()[0], 8) & os.O_ACCMODE != os.O_RDONLY
+                if int(name) > 2 and writes and self._ground.is_tests(os.readlink(f"/proc/{pid}/fd/{name}")):  # noqa: PTH115
+                    found.append(int(name))
+        return found
 
     def _count(self, which: int) -> None:
         counts = list(_COUNTS.unpack_from(self._counts))
         counts[which] += 1
         _COUNTS.pack_into(self._counts, 0, *counts)
 
-    def _ruleset(self) -> int:
-        """What a confined program may do; made anew when the root folder holds other folders than before."""
+    def _ruleset(self, *, reads_tests: bool) -> int:
+        """What a confined program may do; made anew when the root or the tests' folder holds others than before."""
         handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._root)
         try:
-            seen = [(entry.name, entry.inode()) for entry in os.scandir(handle)]
+            names = [(entry.name, entry.inode()) for entry in os.scandir(handle)]
         finally:
             os.close(handle)
-        if self._rules is None or self._rules[0] != seen:
-            if self._rules is not None:
-                os.close(self._rules[1])
-            places = sorted(self._writable([name for name, _ in seen]))
-            self._rules = seen, run_program.make_ruleset(places, run_program.WRITES, self._root)
-        return self._rules[1]
+        seen = (names, () if reads_tests else sorted(self._list(self._ground.tests)))
+        known = self._rules.get(reads_tests)
+        if known is None or known[0] != seen:
+            if known is not None:
+                os.close(known[1])
+            places, judged = self._writable([name for name, _ in names]), run_program.WRITES
+            if not reads_tests:
+                judged |= run_program.READ_FILE
+                places += [rule for name, _ in names for rule in self._readable(name)]
+            self._rules[reads_tests] = seen, run_program.make_ruleset(sorted(places), judged, self._root)
+        return self._rules[reads_tests][1]
+
+    def _readable(self, path: str) -> list[tuple[str, int]]:
+        """A folder; of the tests' own those parts that say nothing of the answers."""
+        tests = self._ground.tests
+        inside = f"{path}/".startswith(f"{tests}/")
+        if inside and path != tests and _ASKED_FOR.fullmatch(path.rpartition("/")[2].lower()):
+            return []
+        if inside or tests.startswith(f"{path}/"):
+            parts = self._list(path)
+            return [rule for name in parts for rule in self._readable(f"{path}/{name}")] if parts else self._of(path)
+        return self._of(path)
+
+    def _of(self, path: str) -> list[tuple[str, int]]:
+        return [(path, run_program.READ_FILE)]
 
     def _writable(self, names: list[str]) -> list[tuple[str, int]]:
         found = [(f"{self._own_home.strip('/')}/{name}", run_program.WRITES) for name in CACHES]

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import functools
 import os
+import re
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from terminalbench.sandbox.engine import ids
 _NAMED = 50
 _OF_THE_MACHINE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EIO)
 _MOST_HOPS = 40
+_PROCESS = re.compile(r"/proc/\d+(?:/task/\d+)?")
 _SYSTEM = (
     "proc",
     "sys",
@@ -93,7 +95,7 @@ def _links_into(folders: tuple[str, ...], top: str, device: int) -> list[str]:
     real = functools.cache(os.path.realpath)
 
     def leads_there(path: str) -> bool:
-        return f"{_end(path, real)}/".startswith(tuple(f"{folder}/" for folder in folders))
+        return _asks_process(path, real) or f"{_end(path, real)}/".startswith(tuple(f"{folder}/" for folder in folders))
 
     if os.path.islink(top):
         return [top] if leads_there(top) else []
@@ -110,6 +112,15 @@ def _links_into(folders: tuple[str, ...], top: str, device: int) -> list[str]:
                     elif entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
     return found
+
+
+def _asks_process(path: str, real: Callable[[str], str]) -> bool:
+    """Whether a link leads where the process is that follows it: into the tests' folder, for them."""
+    with contextlib.suppress(OSError):
+        parts = os.path.join(os.path.dirname(path), os.readlink(path)).split("/")
+        ways = (number for number, part in enumerate(parts) if part in ("cwd", "root"))
+        return any(_PROCESS.fullmatch(real("/".join(parts[:number]) or "/")) for number in ways)
+    return False
 
 
 def _end(path: str, real: Callable[[str], str]) -> str:

@@ -61,7 +61,7 @@ class Tracee:
 
     def __init__(self, pid: int) -> None:
         """Raises OSError where it cannot be traced, as by a tracer of its own."""
-        self._pid = pid
+        self.pid = pid
         self._machine = _MACHINES[os.uname().machine]
         self._signals: list[int] = []
         self._call(_SEIZE, data=_OPTIONS)
@@ -99,7 +99,7 @@ class Tracee:
         before = [machine.reset.get(place, value) for place, value in enumerate(found)]
         counter, address = before[machine.counter], (before[machine.stack] - _BELOW_STACK) & ~15
         results = []
-        with Memory(self._pid) as memory:
+        with Memory(self.pid) as memory:
             code = memory.read(counter, len(machine.code))
             memory.write(address, data(address))
             memory.write(counter, machine.code)
@@ -122,11 +122,11 @@ class Tracee:
         before, after = (f"{name}={value}\0".encode() for value in (old, new))
         if len(after) > len(before):
             return
-        fields = proc.read(f"/proc/{self._pid}/stat").rpartition(b")")[2].split()
+        fields = proc.read(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()
         if len(fields) <= _ENVIRONMENT + 1:
             return
         start, end = (int(field) for field in fields[_ENVIRONMENT : _ENVIRONMENT + 2])
-        with Memory(self._pid) as memory:
+        with Memory(self.pid) as memory:
             place = (b"\0" + memory.read(start, end - start)).find(b"\0" + before)
             if place >= 0:
                 memory.write(start + place, after)
@@ -152,18 +152,18 @@ class Tracee:
         try:
             self._call(_DETACH)
             for number in self._signals:
-                os.kill(self._pid, number)
+                os.kill(self.pid, number)
         except ProcessLookupError:
             pass
 
     def _wait(self) -> tuple[int, int]:
         """Its next stop: of which event (0: none), by which signal."""
-        _, status = os.waitpid(self._pid, _ALL_KINDS)
+        _, status = os.waitpid(self.pid, _ALL_KINDS)
         if not os.WIFSTOPPED(status):
             raise TraceeGone
         return status >> 16, os.WSTOPSIG(status)
 
     def _call(self, request: int, address: int = 0, data: int = 0) -> None:
-        if _ptrace(request, self._pid, address, data) < 0:
+        if _ptrace(request, self.pid, address, data) < 0:
             number = ctypes.get_errno()
             raise OSError(number, f"ptrace {request:#x}: {os.strerror(number)}")

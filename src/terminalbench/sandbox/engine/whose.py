@@ -77,6 +77,11 @@ def is_builder(program: str) -> bool:
     return bool(_BUILDERS.fullmatch(posixpath.basename(program)))
 
 
+def is_shell(program: str) -> bool:
+    """Whether a program is a shell, whose script may have the tests run."""
+    return bool(_SHELLS.fullmatch(posixpath.basename(program)))
+
+
 def is_work(
     program: str, arguments: Sequence[str], folder: str, caller: str, ground: FileOwnership, given: str = ""
 ) -> bool:
@@ -85,9 +90,7 @@ def is_work(
     `caller` is the name of the program that it is executed by, `given` the file that is its standard input.
     """
     rest = arguments[1:]
-    if _SHELLS.fullmatch(posixpath.basename(program)) and (
-        caller in _TOLD_BY_WORK or (caller == "git" and ground.is_work(folder))
-    ):
+    if is_shell(program) and (caller in _TOLD_BY_WORK or (caller == "git" and ground.is_work(folder))):
         return True
     if any(f"/{ground.logs}" in one for one in rest):
         return False

@@ -243,7 +243,7 @@ HONEST = {
         "ls /app/a/b /tmp/c/b",
         "/app/a/b: y /tmp/c/b: y",
     ),
-    "reads the tests' data": ("print(open('/tests/test.sh').read().count('prog'))", "", "1"),
+    "reads the tests' data": ("print(open('/tests/data/input.json').read())", "", "{}"),
     "starts others": ("import subprocess; print(subprocess.run(['id', '-u'], capture_output=True, text=True).stdout)", "", "0"),
     "listens": (
         "import socket; s = socket.create_server(('127.0.0.1', 80)); c = socket.create_connection(s.getsockname()); print('heard')",

@@ -381,7 +381,7 @@ def test_run_with_the_number_of_a_batch_makes_it_or_goes_on_with_a_part(
     assert started.cells() == {("q", "b")}
     for wrong, said in (
         (["--tasks", "c"], 'no task of the batch is called "c"'),
-        (["--label", "x=z"], "batch 7 is there"),
+        (["--label", "x=z"], "batch 7 goes on as it was planned"),
     ):
         ran = tbench("run", made.file, "--batch", "7", *wrong)
         assert (ran.code, said in ran.err) == (2, True), ran.err

@@ -40,7 +40,7 @@ MIXED_DATASETS = {
     "Each profile key is the table name": "experiments/test_profiles.py::test_profiles_keep_their_order_and_take_defaults",
     "Execution order follows declaration order in the TOML.": "test_tasks_have_a_dataset_each_and_keep_their_order",
     "If `no_mcp=true`, `mcp_servers` is treated as empty and hooks default off unless explicitly set.": (
-        "experiments/test_profiles.py::test_no_mcp_empties_servers_and_inherited_hooks_only"
+        "experiments/test_profile_servers.py::test_no_mcp_empties_servers_and_inherited_hooks_only"
     ),
     "If `no_mcp=false`, require `mcp_servers` non-empty.": "test_a_profile_names_servers_or_says_that_it_has_none",
     "Eliminates the confusing `[[profiles]]` + `key = ...` pattern.": (

@@ -9,7 +9,7 @@ from support.rows import Marks, contrast, rows, settings, table
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Comparison
 from terminalbench.errors import UserError
-from terminalbench.index.totals import Spend
+from terminalbench.records.counts import Spend
 
 
 def test_three_of_seven_against_four_of_seven_is_inconclusive() -> None:

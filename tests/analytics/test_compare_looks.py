@@ -9,7 +9,7 @@ from support.rows import Marks, contrast, rows, settings, table
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Contrast
 from terminalbench.analytics.settings import RecordedExtent
-from terminalbench.index.totals import Spend
+from terminalbench.records.counts import Spend
 
 
 def test_looks_that_were_declared() -> None:

@@ -7,7 +7,7 @@ import pytest
 from support.rows import rows, settings, table
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.standings import fit
-from terminalbench.index.totals import Spend
+from terminalbench.records.counts import Spend
 from terminalbench.report.comparison import comparison_text
 
 GOOD, EVEN, BAD = "+++ ++x " * 10, "+x+ x+x " * 10, "xxx x+x " * 10

@@ -8,7 +8,7 @@ import msgspec
 
 from support.rows import Marks, rows, settings, table
 from terminalbench.analytics.compare import compare
-from terminalbench.index.totals import Spend
+from terminalbench.records.counts import Spend
 
 PAGE = Path(__file__).parents[2] / "docs" / "verdicts.md"
 HEAD = """# Twenty verdicts

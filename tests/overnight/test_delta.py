@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from support.iterations import iteration
 from terminalbench.overnight.delta import delta, level
-from terminalbench.overnight.delta_model import ALPHA, AttemptCount, ProfileDelta, TaskChange
+from terminalbench.overnight.delta_model import ALPHA, ProfileDelta, TaskChange
 from terminalbench.overnight.iteration_results import IterationResults
+from terminalbench.records.counts import Counts
 
 
 def of(now: IterationResults, *before: IterationResults, planned: int | None = 10) -> ProfileDelta:
@@ -28,7 +29,7 @@ def test_each_task_has_its_word() -> None:
     }  # fmt: skip
     assert (found.previous, found.earlier) == (2, [1, 2])
     lost = next(one for one in found.tasks if one.task_id == "c")
-    assert (lost.earlier, lost.noise) == (AttemptCount(2, 2), True), "one failure after two passes is no news"
+    assert (lost.earlier, lost.noise) == (Counts(2, 2), True), "one failure after two passes is no news"
     assert (lost.trials, lost.trials_before) == (["batches/night/0/runs/j/c__1"],) * 2
 
 
@@ -76,7 +77,7 @@ def test_counts_are_kept_and_it_is_the_same_again(rows: list[list[str]]) -> None
     found = of(made[-1], *made[:-1])
     assert sum(one.now.measured for one in found.tasks) == sum(mark != "E" for mark in rows[-1])
     for place, one in enumerate(found.tasks):
-        earlier = one.earlier or AttemptCount()
+        earlier = one.earlier or Counts()
         assert earlier.measured == sum(row[place] != "E" for row in rows[:-1])
         assert (one.noise is None) == (one.change in (TaskChange.NEW, TaskChange.UNCHANGED, TaskChange.UNMEASURED))
     assert msgspec.json.encode(delta(made[-1], made[:-1], 10)) == msgspec.json.encode(

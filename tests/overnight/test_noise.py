@@ -5,20 +5,18 @@ from statistics import mean, stdev
 
 import pytest
 
-from terminalbench.overnight.delta_model import AttemptCount
 from terminalbench.overnight.noise import Noise, flaky_tasks, noise_floor
+from terminalbench.records.counts import Counts
 from terminalbench.records.trial import TaskRef
 
 REFS = [TaskRef(f"t{n}", "d") for n in range(20)]
 
 
-def night(luck: Random, rates: list[float], iterations: int, drift: float = 0.0) -> list[dict[TaskRef, AttemptCount]]:
+def night(luck: Random, rates: list[float], iterations: int, drift: float = 0.0) -> list[dict[TaskRef, Counts]]:
     made = []
     for _ in range(iterations):
         moved = luck.choice((-drift, drift))
-        made.append(
-            {ref: AttemptCount(int(luck.random() < rate + moved), 1) for ref, rate in zip(REFS, rates, strict=True)}
-        )
+        made.append({ref: Counts(int(luck.random() < rate + moved), 1) for ref, rate in zip(REFS, rates, strict=True)})
     return made
 
 
@@ -40,9 +38,9 @@ def test_more_than_luck_is_said() -> None:
 def test_numbers_by_hand() -> None:
     a, b = REFS[:2]
     made = [
-        {a: AttemptCount(1, 1), b: AttemptCount(1, 1)},
-        {a: AttemptCount(0, 1), b: AttemptCount(1, 1)},
-        {a: AttemptCount(1, 1), b: AttemptCount(0, 0)},
+        {a: Counts(1, 1), b: Counts(1, 1)},
+        {a: Counts(0, 1), b: Counts(1, 1)},
+        {a: Counts(1, 1), b: Counts(0, 0)},
     ]
     found = noise_floor(made)
     assert (found.iterations, found.rate) == (3, pytest.approx(mean([1.0, 0.5, 1.0])))
@@ -53,8 +51,8 @@ def test_numbers_by_hand() -> None:
 
 def test_too_few_or_nothing_that_varies() -> None:
     assert noise_floor([]) == Noise(iterations=0, sentence=noise_floor([]).sentence)
-    assert noise_floor([{REFS[0]: AttemptCount(1, 1)}]).spread is None
-    still = noise_floor([{REFS[0]: AttemptCount(1, 1)}] * 3)
+    assert noise_floor([{REFS[0]: Counts(1, 1)}]).spread is None
+    still = noise_floor([{REFS[0]: Counts(1, 1)}] * 3)
     assert (still.expected, still.p) == (0.0, None)
     assert "no task varied" in still.sentence
 
@@ -62,8 +60,6 @@ def test_too_few_or_nothing_that_varies() -> None:
 def test_flaky_tasks_are_those_with_both() -> None:
     a, b, c = REFS[:3]
     rows = ["+x+", "+++", "xx+"]
-    made = [
-        {ref: AttemptCount(int(row[n] == "+"), 1) for ref, row in zip((a, b, c), rows, strict=True)} for n in range(3)
-    ]
+    made = [{ref: Counts(int(row[n] == "+"), 1) for ref, row in zip((a, b, c), rows, strict=True)} for n in range(3)]
     found = flaky_tasks(made)
     assert [(one.task_id, str(one.count), one.flips) for one in found] == [("t0", "2/3", 2), ("t2", "1/3", 1)]

@@ -17,7 +17,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: `simulate` is the package here
 
 from terminalbench.analytics.model import Row
-from terminalbench.index.totals import Spend
+from terminalbench.records.counts import Spend
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.trainer.budget import night_parts
 from terminalbench.trainer.campaign import Campaign

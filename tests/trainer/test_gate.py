@@ -8,7 +8,7 @@ import pytest
 from support.rows import OUTCOMES
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.stats import nominal_level
-from terminalbench.index.totals import Spend
+from terminalbench.records.counts import Spend
 from terminalbench.records.trial import TaskRef
 from terminalbench.trainer.campaign import Campaign, Challenger
 from terminalbench.trainer.gate import (

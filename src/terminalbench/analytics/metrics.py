@@ -29,8 +29,8 @@ from terminalbench.errors import TbenchError
 from terminalbench.files import write_lines
 from terminalbench.index.queries import CellState, TrialRow
 from terminalbench.index.results import FINDINGS_FILE
-from terminalbench.index.totals import pass_rates
 from terminalbench.json_files import encode_json, encode_line, read_json, write_json
+from terminalbench.records.counts import pass_rates
 from terminalbench.records.trial import Finding, Outcome
 from terminalbench.records.values import total
 from terminalbench.text.numbers import plural

@@ -9,7 +9,7 @@ import msgspec
 
 from terminalbench.experiments.departures import DepartureKind
 from terminalbench.index.queries import Rerun
-from terminalbench.index.totals import Spend
+from terminalbench.records.counts import Spend
 from terminalbench.records.trial import Delivery, Outcome, TaskRef
 from terminalbench.text.numbers import Metric
 from terminalbench.text.outcomes import RUNNING

@@ -11,7 +11,8 @@ import msgspec
 from terminalbench.analytics import stats
 from terminalbench.analytics.model import Interval, ProfileSummary, Row, TaskSummary
 from terminalbench.analytics.settings import ComparisonSettings, is_oracle
-from terminalbench.index.totals import Spend, pass_rates, wilson
+from terminalbench.index.totals import wilson
+from terminalbench.records.counts import Spend, pass_rates
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.records.values import known_total
 from terminalbench.text.numbers import plural, some

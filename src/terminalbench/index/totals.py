@@ -8,8 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import fsum, sqrt
-from typing import Protocol
+from math import sqrt
 
 import msgspec
 from msgspec.structs import asdict
@@ -20,46 +19,10 @@ from terminalbench.harbor.limits.accounts import exceeded, over_usd, spent_words
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.plans import PlanFacts
 from terminalbench.index.queries import BatchView, CellState, TrialRow, assign_cells, batch_rows, row_outcome
-from terminalbench.records.trial import Outcome, TaskRef, Usage
-from terminalbench.records.values import known_total
+from terminalbench.records.counts import Spend, pass_rates
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.numbers import dollars
 from terminalbench.text.outcomes import word
-
-
-class RatedTrial(Protocol):
-    """A planned trial, as a pass rate sees it."""
-
-    @property
-    def task(self) -> TaskRef: ...
-    @property
-    def outcome(self) -> Outcome: ...
-
-
-class Rates(msgspec.Struct, frozen=True):
-    """The pass rate of a profile: the mean over tasks, so that a task with more attempts does not weigh more.
-
-    `rate` is of the measured trials, over the tasks that have one; None when there is none. `rate_all` is of all
-    planned trials: what was not measured counts as not passed.
-    """
-
-    rate: float | None = None
-    rate_all: float | None = None
-
-
-def pass_rates(trials: Iterable[RatedTrial]) -> Rates:
-    """The pass rate over the planned trials of one profile."""
-    tasks: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
-    for trial in trials:
-        tasks[trial.task.dataset, trial.task.id].append(trial.outcome)
-    counts = [(found.count(Outcome.PASSED), sum(o.measured for o in found), len(found)) for found in tasks.values()]
-    return Rates(
-        _mean([passed / measured for passed, measured, _ in counts if measured]),
-        _mean([passed / planned for passed, _, planned in counts]),
-    )
-
-
-def _mean(values: list[float]) -> float | None:
-    return fsum(values) / len(values) if values else None
 
 
 def wilson(rate: float, count: float, alpha: float = 0.05) -> tuple[float, float]:
@@ -73,33 +36,10 @@ def wilson(rate: float, count: float, alpha: float = 0.05) -> tuple[float, float
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-class Spend(msgspec.Struct, frozen=True):
-    """Sums over what is known (None: nothing is), and how many trials did not say. Unknown is not zero."""
-
-    cost_usd: float | None = None
-    cost_unknown: int = 0
-    tokens: int | None = None
-    tokens_unknown: int = 0
-
-    @classmethod
-    def total(cls, parts: Iterable["Spend"]) -> "Spend":
-        """All of it together. Where nothing is unknown, because nothing ran, it is nothing."""
-        every = list(parts)
-        costs, tokens = sum(part.cost_unknown for part in every), sum(part.tokens_unknown for part in every)
-        usd, known = known_total(part.cost_usd for part in every), known_total(part.tokens for part in every)
-        nothing = 0.0 if usd is None and not costs else usd
-        return cls(nothing, costs, 0 if known is None and not tokens else known, tokens)
-
-
 def spend(rows: Iterable[TrialRow], free: Container[str | None] = ()) -> Spend:
     """What trials cost together. One that never started costs nothing, nor does one of a `free` profile, nor none."""
     ran = [row for row in rows if row.state != ReadState.HELD]
-    return Spend.total(Spend(0.0, 0, 0, 0) if row.profile in free else _spent(row.usage) for row in ran)
-
-
-def _spent(usage: Usage) -> Spend:
-    tokens = usage.total_tokens
-    return Spend(usage.cost_usd, int(usage.cost_usd is None), tokens, int(tokens is None))
+    return Spend.total(Spend(0.0, 0, 0, 0) if row.profile in free else Spend.of(row.usage) for row in ran)
 
 
 class BudgetUse(msgspec.Struct, frozen=True):

@@ -14,7 +14,6 @@ from terminalbench.analytics.stats import fisher_p, holm, mean_interval, paired
 from terminalbench.analytics.strata import Stratum, stratified
 from terminalbench.overnight.delta_model import (
     ALPHA,
-    AttemptCount,
     Delta,
     ProfileDelta,
     RegressionAlert,
@@ -22,6 +21,7 @@ from terminalbench.overnight.delta_model import (
     TaskDelta,
 )
 from terminalbench.overnight.iteration_results import IterationResults, ProfileResult, TaskResult
+from terminalbench.records.counts import Counts
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.numbers import p_equation, p_value, percent, plural, some
 
@@ -39,9 +39,9 @@ def level(place: int, planned: int | None, profiles: int) -> float:
     return share / max(1, planned - 1) if planned is not None else share / (place * (place + 1))
 
 
-def counts_of(profile: ProfileResult) -> dict[TaskRef, AttemptCount]:
+def counts_of(profile: ProfileResult) -> dict[TaskRef, Counts]:
     """The attempts at each task."""
-    return {task.ref: AttemptCount(task.passed, task.measured) for task in profile.tasks}
+    return {task.ref: Counts(task.passed, task.measured) for task in profile.tasks}
 
 
 def _profile(
@@ -85,19 +85,19 @@ def _profile(
     return msgspec.structs.replace(found, sentence=_sentence(found, now))
 
 
-def _earlier(now: ProfileResult, before: Sequence[ProfileResult]) -> dict[TaskRef, AttemptCount]:
+def _earlier(now: ProfileResult, before: Sequence[ProfileResult]) -> dict[TaskRef, Counts]:
     """All earlier attempts at each task of now, as long as the task was the same."""
     content = {task.ref: task.digest for task in now.tasks}
-    found: dict[TaskRef, AttemptCount] = {}
+    found: dict[TaskRef, Counts] = {}
     for one in before:
         for task in one.tasks:
             if task.digest is not None and task.measured and content.get(task.ref) == task.digest:
-                found[task.ref] = found.get(task.ref, AttemptCount()) + AttemptCount(task.passed, task.measured)
+                found[task.ref] = found.get(task.ref, Counts()) + Counts(task.passed, task.measured)
     return found
 
 
-def _task(now: TaskResult, before: TaskResult | None, earlier: AttemptCount | None, known: bool) -> TaskDelta:
-    count = AttemptCount(now.passed, now.measured)
+def _task(now: TaskResult, before: TaskResult | None, earlier: Counts | None, known: bool) -> TaskDelta:
+    count = Counts(now.passed, now.measured)
     found = TaskDelta(
         task_id=now.task_id,
         dataset=now.dataset,
@@ -110,7 +110,7 @@ def _task(now: TaskResult, before: TaskResult | None, earlier: AttemptCount | No
         return msgspec.structs.replace(found, change=TaskChange.NEW)
     if before is None:
         return found
-    older = AttemptCount(before.passed, before.measured)
+    older = Counts(before.passed, before.measured)
     found = msgspec.structs.replace(found, before=older, trials_before=_paths(before))
     if not (count.measured and older.measured):
         return found
@@ -151,7 +151,7 @@ def _gone(task: TaskResult) -> TaskDelta:
         task_id=task.task_id,
         dataset=task.dataset,
         change=TaskChange.GONE,
-        before=AttemptCount(task.passed, task.measured),
+        before=Counts(task.passed, task.measured),
         trials_before=_paths(task),
     )
 
@@ -162,8 +162,8 @@ def _paths(task: TaskResult, first: Outcome | None = None) -> list[str]:
     return [trial.path for trial in trials if trial.path is not None]
 
 
-def _stratum(now: AttemptCount, before: AttemptCount | None) -> Stratum:
-    older = before or AttemptCount()
+def _stratum(now: Counts, before: Counts | None) -> Stratum:
+    older = before or Counts()
     return Stratum(now.passed, now.measured, older.passed, older.measured)
 
 
@@ -171,7 +171,7 @@ def _over_tasks(found: ProfileDelta, compared: Sequence[TaskDelta]) -> ProfileDe
     """With the change since the previous iteration over the tasks that both measured."""
     if not compared:
         return found
-    differences = [(one.now.rate or 0.0) - ((one.before or AttemptCount()).rate or 0.0) for one in compared]
+    differences = [(one.now.rate or 0.0) - ((one.before or Counts()).rate or 0.0) for one in compared]
     interval = mean_interval(paired(differences), ALPHA, (-1.0, 1.0))
     return msgspec.structs.replace(
         found,

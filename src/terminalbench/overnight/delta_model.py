@@ -7,6 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
+from terminalbench.records.counts import Counts
+
 ALPHA = 0.05
 """How often a night in which nothing changes may raise an alert."""
 RULE = (
@@ -35,29 +37,6 @@ class TaskChange(StrEnum):
     """It has no verdict, in this iteration or before: not compared."""
 
 
-class AttemptCount(msgspec.Struct, frozen=True):
-    """Attempts at a task: passed of measured."""
-
-    passed: int = 0
-    measured: int = 0
-
-    @property
-    def rate(self) -> float | None:
-        """The measured pass rate."""
-        return self.passed / self.measured if self.measured else None
-
-    @property
-    def mixed(self) -> bool:
-        """Whether some passed and some failed."""
-        return 0 < self.passed < self.measured
-
-    def __add__(self, other: "AttemptCount") -> "AttemptCount":
-        return AttemptCount(self.passed + other.passed, self.measured + other.measured)
-
-    def __str__(self) -> str:
-        return f"{self.passed}/{self.measured}"
-
-
 class TaskDelta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One task. `before` is the iteration before, `earlier` all of them; `p` is Fisher's of now against `earlier`.
 
@@ -68,9 +47,9 @@ class TaskDelta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     task_id: str
     dataset: str
     change: TaskChange
-    now: AttemptCount = AttemptCount()
-    before: AttemptCount | None = None
-    earlier: AttemptCount | None = None
+    now: Counts = Counts()
+    before: Counts | None = None
+    earlier: Counts | None = None
     p: float | None = None
     p_adjusted: float | None = None
     noise: bool | None = None

@@ -6,20 +6,21 @@ import msgspec
 
 from terminalbench.analytics.strata import Stratum, stratified
 from terminalbench.overnight.delta import counts_of
-from terminalbench.overnight.delta_model import ALPHA, AttemptCount
+from terminalbench.overnight.delta_model import ALPHA
 from terminalbench.overnight.episodes import EpisodeFilter, EpisodeStore
 from terminalbench.overnight.iteration_results import ProfileResult
 from terminalbench.overnight.summary_model import EarlierNight
+from terminalbench.records.counts import Counts
 from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import p_equation, p_value, percent, plural, points
 
 
-def pooled(iterations: Sequence[Mapping[TaskRef, AttemptCount]]) -> dict[TaskRef, AttemptCount]:
+def pooled(iterations: Sequence[Mapping[TaskRef, Counts]]) -> dict[TaskRef, Counts]:
     """The attempts of several iterations together."""
-    found: dict[TaskRef, AttemptCount] = {}
+    found: dict[TaskRef, Counts] = {}
     for one in iterations:
         for ref, count in one.items():
-            found[ref] = found.get(ref, AttemptCount()) + count
+            found[ref] = found.get(ref, Counts()) + count
     return found
 
 
@@ -70,12 +71,12 @@ def against_earlier(
     return msgspec.structs.replace(told, sentence=sentence, p=p)
 
 
-def _rate(counts: Mapping[TaskRef, AttemptCount]) -> float | None:
+def _rate(counts: Mapping[TaskRef, Counts]) -> float | None:
     rates = [count.rate for count in counts.values() if count.rate is not None]
     return sum(rates) / len(rates) if rates else None
 
 
-def _strata(newer: Mapping[TaskRef, AttemptCount], older: Mapping[TaskRef, AttemptCount]) -> list[Stratum]:
+def _strata(newer: Mapping[TaskRef, Counts], older: Mapping[TaskRef, Counts]) -> list[Stratum]:
     return [
         Stratum(count.passed, count.measured, older[ref].passed, older[ref].measured)
         for ref, count in newer.items()

@@ -6,8 +6,8 @@ from math import fsum
 
 import msgspec
 
-from terminalbench.overnight.delta_model import AttemptCount
 from terminalbench.overnight.iteration_results import ProfileResult, TaskResult
+from terminalbench.records.counts import Counts
 from terminalbench.records.trial import TaskRef
 
 _BY_DIFFICULTY = ("easy", "medium", "hard", "expert")
@@ -36,7 +36,7 @@ class GroupRate(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float | None
 
 
-def group_rates(found: Sequence[ProfileResult], counts: Mapping[TaskRef, AttemptCount]) -> list[GroupRate]:
+def group_rates(found: Sequence[ProfileResult], counts: Mapping[TaskRef, Counts]) -> list[GroupRate]:
     """What a profile did in its iterations `found`, kind by kind; none where the suite names no kinds.
 
     `counts` are the attempts that go into rates: those at tasks that stayed the same.
@@ -51,7 +51,7 @@ def group_rates(found: Sequence[ProfileResult], counts: Mapping[TaskRef, Attempt
 def _groups(
     by: Grouping,
     tasks: Iterable[TaskResult],
-    counts: Mapping[TaskRef, AttemptCount],
+    counts: Mapping[TaskRef, Counts],
     kind: Callable[[TaskResult], str | None],
 ) -> list[GroupRate]:
     kinds: dict[str | None, list[TaskResult]] = {}
@@ -68,11 +68,9 @@ def _place(name: str | None) -> tuple[int, str]:
     return _BY_DIFFICULTY.index(name) if name in _BY_DIFFICULTY else len(_BY_DIFFICULTY), name
 
 
-def _rate(
-    by: Grouping, name: str | None, tasks: Sequence[TaskResult], counts: Mapping[TaskRef, AttemptCount]
-) -> GroupRate:
+def _rate(by: Grouping, name: str | None, tasks: Sequence[TaskResult], counts: Mapping[TaskRef, Counts]) -> GroupRate:
     refs = list(dict.fromkeys(task.ref for task in tasks))
-    rates = [rate for ref in refs if (rate := counts.get(ref, AttemptCount()).rate) is not None]
+    rates = [rate for ref in refs if (rate := counts.get(ref, Counts()).rate) is not None]
     total, measured = sum(task.attempts for task in tasks), sum(task.measured for task in tasks)
     return GroupRate(
         by=by,

@@ -14,9 +14,9 @@ from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
 from terminalbench.index.plans import PlanFacts
 from terminalbench.index.queries import BatchView, CellState
-from terminalbench.index.totals import Spend, pass_rates
 from terminalbench.json_files import encode_line
 from terminalbench.overnight.night import NightConfig
+from terminalbench.records.counts import Spend, pass_rates
 from terminalbench.records.episode import EpisodeSummary
 from terminalbench.records.trial import Outcome, TaskRef
 

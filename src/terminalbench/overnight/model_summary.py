@@ -6,8 +6,7 @@ from pathlib import Path
 
 from terminalbench.analytics.stats import paired
 from terminalbench.analytics.summary import rate_interval
-from terminalbench.index.totals import Spend
-from terminalbench.overnight.delta_model import ALPHA, AttemptCount
+from terminalbench.overnight.delta_model import ALPHA
 from terminalbench.overnight.earlier_nights import against_earlier, pooled
 from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.groups import group_rates
@@ -16,6 +15,7 @@ from terminalbench.overnight.iteration_results import ProfileResult
 from terminalbench.overnight.night import NightConfig, NightModel
 from terminalbench.overnight.noise import flaky_tasks, noise_floor
 from terminalbench.overnight.summary_model import EarlierNight, ModelSummary, NightTaskLine
+from terminalbench.records.counts import Counts, Spend
 from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import some
 
@@ -80,11 +80,11 @@ def _contents(found: Sequence[ProfileResult]) -> dict[TaskRef, set[str]]:
     return contents
 
 
-def _same_content(found: Sequence[ProfileResult]) -> list[dict[TaskRef, AttemptCount]]:
+def _same_content(found: Sequence[ProfileResult]) -> list[dict[TaskRef, Counts]]:
     """What each iteration measured of the tasks that were the same in all of them."""
     contents = _contents(found)
     return [
-        {task.ref: AttemptCount(task.passed, task.measured) for task in one.tasks if len(contents[task.ref]) <= 1}
+        {task.ref: Counts(task.passed, task.measured) for task in one.tasks if len(contents[task.ref]) <= 1}
         for one in found
     ]
 
@@ -107,7 +107,7 @@ def not_alike(projected: Sequence[ProjectedIteration]) -> list[str]:
     ]
 
 
-def _tasks(same: Sequence[dict[TaskRef, AttemptCount]]) -> list[NightTaskLine]:
+def _tasks(same: Sequence[dict[TaskRef, Counts]]) -> list[NightTaskLine]:
     return [
         NightTaskLine(
             task_id=ref.id, dataset=ref.dataset, count=count, marks="".join(_mark(one.get(ref)) for one in same)
@@ -116,7 +116,7 @@ def _tasks(same: Sequence[dict[TaskRef, AttemptCount]]) -> list[NightTaskLine]:
     ]
 
 
-def _mark(count: AttemptCount | None) -> str:
+def _mark(count: Counts | None) -> str:
     if count is None or not count.measured:
         return "."
     return "~" if count.mixed else "+" if count.passed else "x"

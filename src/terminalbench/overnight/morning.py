@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
-from terminalbench.overnight.delta_model import AttemptCount
 from terminalbench.overnight.groups import Grouping
 from terminalbench.overnight.lessons_report import lessons_markdown
 from terminalbench.overnight.summary_model import IterationLine, ModelSummary, NightSummary, model_name
 from terminalbench.overnight.training_report import training_markdown
+from terminalbench.records.counts import Counts
 from terminalbench.report.markdown import escaped, table
 from terminalbench.text.foreign import flat, short
 from terminalbench.text.numbers import cost, dollars, moment, percent, percents, plural
@@ -165,7 +165,7 @@ def _changed(summary: NightSummary) -> str:
     return "\n\n".join(parts)
 
 
-def _linked(count: AttemptCount, trials: Sequence[str]) -> str:
+def _linked(count: Counts, trials: Sequence[str]) -> str:
     return f"[{count}]({href(trials[0])})" if trials else str(count)
 
 

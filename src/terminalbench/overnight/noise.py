@@ -12,7 +12,8 @@ from statistics import NormalDist, stdev
 import msgspec
 
 from terminalbench.analytics.special import normal_tail
-from terminalbench.overnight.delta_model import ALPHA, AttemptCount
+from terminalbench.overnight.delta_model import ALPHA
+from terminalbench.records.counts import Counts
 from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import p_equation, percent, plural, points
 
@@ -41,19 +42,19 @@ class FlakyTask(msgspec.Struct, frozen=True, kw_only=True):
 
     task_id: str
     dataset: str
-    count: AttemptCount
+    count: Counts
     flips: int
     iterations: int
 
 
-def noise_floor(iterations: Sequence[Mapping[TaskRef, AttemptCount]]) -> Noise:
+def noise_floor(iterations: Sequence[Mapping[TaskRef, Counts]]) -> Noise:
     """The noise of identical runs: what each measured, task by task."""
     measured = [{ref: count for ref, count in one.items() if count.measured} for one in iterations]
     measured = [one for one in measured if one]
-    pooled: dict[TaskRef, AttemptCount] = {}
+    pooled: dict[TaskRef, Counts] = {}
     for one in measured:
         for ref, count in one.items():
-            pooled[ref] = pooled.get(ref, AttemptCount()) + count
+            pooled[ref] = pooled.get(ref, Counts()) + count
     rates = [_mean([count.rate or 0.0 for count in one.values()]) for one in measured]
     if len(measured) < 2:
         return Noise(iterations=len(measured), rate=rates[0] if rates else None, sentence=_too_few(len(measured)))
@@ -66,12 +67,12 @@ def noise_floor(iterations: Sequence[Mapping[TaskRef, AttemptCount]]) -> Noise:
     return msgspec.structs.replace(found, sentence=_sentence(found))
 
 
-def flaky_tasks(iterations: Sequence[Mapping[TaskRef, AttemptCount]]) -> list[FlakyTask]:
+def flaky_tasks(iterations: Sequence[Mapping[TaskRef, Counts]]) -> list[FlakyTask]:
     """The tasks that both passed and failed, those nearest to a coin first."""
     found: list[FlakyTask] = []
     for ref in dict.fromkeys(ref for one in iterations for ref in one):
         counts = [one[ref] for one in iterations if ref in one and one[ref].measured]
-        total = sum(counts, AttemptCount())
+        total = sum(counts, Counts())
         if total.mixed:
             flips = sum(a.rate != b.rate for a, b in pairwise(counts))
             found.append(
@@ -84,7 +85,7 @@ def _mean(values: Sequence[float]) -> float:
     return fsum(values) / len(values)
 
 
-def _variance(one: Mapping[TaskRef, AttemptCount], pooled: Mapping[TaskRef, AttemptCount]) -> float:
+def _variance(one: Mapping[TaskRef, Counts], pooled: Mapping[TaskRef, Counts]) -> float:
     """Of the pass rate of an iteration, when each attempt passes with the rate that its task has over the night."""
     parts = []
     for ref, count in one.items():

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import msgspec
 
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.index.totals import Spend
 from terminalbench.json_files import JsonLines, read_json, read_jsonl
 from terminalbench.locks import living_owner
 from terminalbench.overnight.delta_model import RULE, ProfileDelta, TaskChange
@@ -42,6 +41,7 @@ from terminalbench.overnight.summary_model import (
 )
 from terminalbench.overnight.training_report import read_trained
 from terminalbench.overnight.validation import Validation, validate
+from terminalbench.records.counts import Spend
 from terminalbench.text.numbers import plural
 
 _INCIDENTS = (NightEventKind.WORKER_LOST, NightEventKind.INCIDENT, NightEventKind.QUARANTINED, NightEventKind.RESUMED)

@@ -7,13 +7,14 @@ import re
 
 import msgspec
 
-from terminalbench.overnight.delta_model import AttemptCount, TaskChange
+from terminalbench.overnight.delta_model import TaskChange
 from terminalbench.overnight.groups import GroupRate
 from terminalbench.overnight.lessons_report import LessonsSummary
 from terminalbench.overnight.night import IterationStatus, NightEventKind, WithdrawnTask
 from terminalbench.overnight.noise import FlakyTask, Noise
 from terminalbench.overnight.training_report import TrainedNight
 from terminalbench.overnight.validation import Validation
+from terminalbench.records.counts import Counts
 from terminalbench.records.trial import Outcome
 
 CUT_OFF = "cut off"
@@ -65,7 +66,7 @@ class NightTaskLine(msgspec.Struct, frozen=True, kw_only=True):
 
     task_id: str
     dataset: str
-    count: AttemptCount
+    count: Counts
     marks: str
 
 
@@ -120,8 +121,8 @@ class Flip(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     change: TaskChange
     noise: bool
-    before: AttemptCount
-    now: AttemptCount
+    before: Counts
+    now: Counts
     trials_before: list[str]
     trials: list[str]
 

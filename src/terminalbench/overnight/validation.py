@@ -15,8 +15,9 @@ import msgspec
 from terminalbench.analytics.judge.agreement import Agreement, agreement
 from terminalbench.errors import UserError
 from terminalbench.index.queries import BatchView, CellState
-from terminalbench.index.totals import Spend, spend
+from terminalbench.index.totals import spend
 from terminalbench.overnight.night import NightConfig
+from terminalbench.records.counts import Spend
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.numbers import cost, dollars, percent, plural
 

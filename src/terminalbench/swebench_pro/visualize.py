@@ -18,8 +18,8 @@ from terminalbench.analytics.model import Comparison, Row
 from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.errors import UserError
 from terminalbench.files import write_bytes
-from terminalbench.index.totals import Spend
 from terminalbench.json_files import read_json
+from terminalbench.records.counts import Spend
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.report.charts import chart_css
 from terminalbench.report.charts.bars import Bar, BarPart, stacked_bars

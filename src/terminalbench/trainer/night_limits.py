@@ -11,8 +11,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.limits.accounts import Account, KnownCost, Turn
 from terminalbench.harbor.limits.gate import change_account, read_shared
 from terminalbench.index.queries import BatchView, Rerun
-from terminalbench.index.totals import Spend
 from terminalbench.overnight import limits
+from terminalbench.records.counts import Spend
 from terminalbench.records.values import known_total
 from terminalbench.trainer.journal import ModelSpend
 

@@ -1,12 +1,13 @@
 """The tasks of a batch by profile: every attempt, which tasks are asked for, and in which order. Pure."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.index.pages import SortOrder
 from terminalbench.index.queries import BatchView, CellState, TrialRow
+from terminalbench.records.counts import Counts
 from terminalbench.records.trial import Outcome, TaskRef
 
 SHOWS = {"": "all tasks", "differ": "where profiles differ", "unmeasured": "not all measured"}
@@ -18,13 +19,7 @@ class MatrixCell:
     """One profile at one task: its attempts, in order."""
 
     attempts: Sequence[CellState]
-    passed: int
-    measured: int
-
-    @property
-    def rate(self) -> float | None:
-        """Of the measured attempts."""
-        return self.passed / self.measured if self.measured else None
+    counts: Counts
 
 
 @dataclass(frozen=True)
@@ -40,7 +35,7 @@ class MatrixRow:
     @property
     def rates(self) -> list[float]:
         """Of the profiles with a measured attempt."""
-        return [cell.rate for cell in self.cells.values() if cell.rate is not None]
+        return [cell.counts.rate for cell in self.cells.values() if cell.counts.rate is not None]
 
 
 _VALUES: Mapping[str, Callable[[MatrixRow], Any]] = {
@@ -79,11 +74,10 @@ def matrix(view: BatchView) -> list[MatrixRow]:
 def _matrix_row(task: TaskRef, by_profile: dict[str, list[CellState]]) -> MatrixRow:
     cells = {}
     for profile, attempts in by_profile.items():
-        counts = Counter(cell.outcome for cell in attempts)
-        passed = counts[Outcome.PASSED]
-        cells[profile] = MatrixCell(attempts, passed, passed + counts[Outcome.FAILED])
-    rates = {cell.rate for cell in cells.values()} - {None}
-    unmeasured = any(cell.measured < len(cell.attempts) for cell in cells.values())
+        passed = sum(cell.outcome is Outcome.PASSED for cell in attempts)
+        cells[profile] = MatrixCell(attempts, Counts(passed, sum(cell.measured for cell in attempts)))
+    rates = {cell.counts.rate for cell in cells.values()} - {None}
+    unmeasured = any(cell.counts.measured < len(cell.attempts) for cell in cells.values())
     return MatrixRow(task, cells, len(rates) > 1, unmeasured, _pair(by_profile))
 
 

@@ -130,8 +130,8 @@ def test_what_cannot_run_is_said_before_anything_runs(lab, registry: RegistrySer
     image_task(lab, "secret", f"FROM {tiny}\nWORKDIR /app\nRUN --mount=type=secret,id=x true\n")
     image_task(lab, "breaks", f"FROM {tiny}\nRUN echo about to break; exit 7\n")
     image_task(lab, "good", f"FROM {tiny}\n")
-    late = image_task(lab, "late", f"FROM {tiny}\nRUN sleep 30\n") / "task.toml"
-    late.write_text(late.read_text().replace("build_timeout_sec = 120.0", "build_timeout_sec = 0.5"))
+    late = image_task(lab, "late", f"FROM {tiny}\nRUN sleep 600\n") / "task.toml"
+    late.write_text(late.read_text().replace("build_timeout_sec = 120.0", "build_timeout_sec = 3.0"))
     bare = image_task(lab, "bare", "") / "environment" / "Dockerfile"
     bare.unlink()
     file = lab.experiment(BOTH, tasks=("gone", "secret"))

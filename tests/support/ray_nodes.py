@@ -19,7 +19,7 @@ from terminalbench.runner.executors.forked import ADDRESS, LoadedHarbor
 MARK = "TBENCH_TEST_NODE"
 STORE_BYTES = 80_000_000
 _TRIES = 4
-_START_SEC = 120
+_START_SEC = 300
 
 
 def free_port() -> int:
@@ -145,7 +145,7 @@ class Cluster:
             env = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "PYTHONDONTWRITEBYTECODE", ADDRESS)}
             # A node would start a Python worker for each of its CPUs whenever a run joins, of which none is used.
             env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_prestart_worker_first_driver": "0"} | self.env
-            env |= {"RAY_memory_monitor_refresh_ms": "0"}
+            env |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_raylet_start_wait_time_s": str(_START_SEC)}
             env |= {"TMPDIR": str(self.temporary)} if hides is not None else {}
             self._starters[hides] = Starter(env, loaded=self.loaded, hides=hides)
         common = ["--node-ip-address", "127.0.0.1", "--num-cpus", str(cpus), "--object-store-memory", str(STORE_BYTES)]
@@ -191,7 +191,7 @@ def _serve(ray: Any, loaded: bool) -> None:
 
 
 def _start_node(ray: Any, arguments: list[str], mark: str, own: bool, said: int) -> NoReturn:
-    signal.alarm(_START_SEC)
+    signal.alarm(2 * _START_SEC)
     for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), said, said)):
         os.dup2(file, number)
     os.environ[MARK] = mark

@@ -75,6 +75,7 @@ def test_a_pair_that_is_decided_starts_no_more_trials_and_the_batch_is_whole(tmp
     comparison = compare_views([view])
     found = comparison.contrasts[0]
     assert (found.verdict, found.sequential and found.sequential.spared) == ("better", 120)
+    assert "a difference that ended its run early is told a little too large" in found.notes
     assert not comparison.repeat, "nothing of it has to be run again"
     assert comparison.profiles[0].coverage == 1.0
     assert comparison.profiles[1].rate_all == pytest.approx(0.85)

@@ -77,6 +77,9 @@ def notes(contrast: Contrast) -> list[str]:
         )
     if contrast.verdict in ("better", "worse") and found.interval is not None and not excludes_zero(found.interval):
         said.append("the interval reaches zero, the verdict follows p: it is exact, the interval is only approximate")
+    looks = contrast.sequential
+    if contrast.verdict in ("better", "worse") and looks is not None and looks.spared:
+        said.append("a difference that ended its run early is told a little too large")
     if (
         contrast.reason is None
         and contrast.verdict == "inconclusive"

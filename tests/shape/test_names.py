@@ -154,6 +154,22 @@ def fragments() -> dict[str, str]:
     return {name: min(importers[name]) for name in small if len(importers[name]) == 1 and name not in entries}
 
 
+STATED = ("harbor.limits", "llm", "records")
+"""Packages whose docstrings are statements; may only grow."""
+
+
+def test_the_first_line_of_a_docstring_is_a_statement() -> None:
+    wrong = [
+        f"{module}: {text.splitlines()[0]}"
+        for module, tree in trees().items()
+        if any(within(module, package) for package in STATED)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if (text := ast.get_docstring(node) or "") and re.match(r"(What|Whether|How|Who|Where|Which|When|Why)\b", text)
+    ]
+    assert wrong == [], 'write "Return ...", "The ...", "True when ..."'
+
+
 def within(module: str, package: str) -> bool:
     return f"{module}.".startswith(f"terminalbench.{package}." if package else "terminalbench.")
 

@@ -219,7 +219,7 @@ class TrialCanceller:
 
 
 def _starved_sec(schedule: Path) -> float:
-    """How long a thread has waited for a processor; 0 where the kernel does not tell."""
+    """Return how long a thread has waited for a processor; 0 where the kernel does not tell."""
     try:
         return int(schedule.read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):

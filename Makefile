@@ -23,8 +23,11 @@ test:  ## Set up, then run every check and test
 check:  ## Every check and test, without set-up (FAST=1: nothing end to end)
 	@sh scripts/tests.sh $(BIN)
 
-chaos: setup  ## Kill runs at random moments, 200 rounds, and count what is lost
+chaos: setup  ## Kill runs, nights, arms, trainings, imports and image pulls at random moments, and count what is lost
 	@$(BIN)/python tests/chaos/chaos.py --rounds 200
+	@$(BIN)/python tests/chaos/commands.py --kills 60
+	@$(BIN)/python tests/chaos/guarded.py --kills 20
+	@$(BIN)/python tests/chaos/trainings.py --rounds 20
 
 scale: setup  ## A Ray cluster of several nodes that loses a node and its head; what 100,000 trials cost the orchestrator
 	@$(BIN)/python tests/scale/scale.py

@@ -29,6 +29,8 @@ _SPARE_SEC = 5.0
 _MOST_FILES, _LARGEST = 500, 1 << 20
 _OUTPUT_LIMIT = 16 << 20
 _TEST = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+test_(\w+)", re.MULTILINE)
+_UNITTEST = re.compile(r"^(?:if __name__\b.*|unittest\.main\(.*)", re.MULTILINE)
+_IMPORTS = re.compile(r"^import\b.*\bunittest\b", re.MULTILINE)
 _CHOOSES = re.compile(r"::|\s-k[\s=]|--deselect|--ignore|--last-failed|\s--lf\b|\s-m[\s=]+(?!pytest|pip|uv|venv)")
 _FAILURES = (OSError, SandboxError, RewardFileEmptyError, RewardFileNotFoundError, VerifierOutputParseError)
 
@@ -78,11 +80,11 @@ class SecondRun:
         """
         patience_sec = min(3 * took_sec + _SPARE_SEC, self.limit_sec - spent_sec - _SPARE_SEC)
         too_long = took_sec > _LONGEST_SEC or patience_sec < 2 * took_sec
-        if too_long or not hasattr(self.environment, "run_tests") or not _runs_all(script):
+        if too_long or not hasattr(self.environment, "run_tests"):
             return None
         with tempfile.TemporaryDirectory(prefix="tbench-again-") as folder:
             planted, logs = Path(folder, "tests"), Path(folder, "logs")
-            if not await asyncio.to_thread(plant, sources, planted):
+            if not await asyncio.to_thread(plant, sources, planted, script):
                 return None
             logs.mkdir()
             try:
@@ -96,37 +98,46 @@ class SecondRun:
                 return None
 
 
-def plant(sources: Sequence[Path], target: Path) -> int:
-    """Write the files of tests for pytest to `target`, each with one more that cannot pass; returns how many."""
+def plant(sources: Sequence[Path], target: Path, script: Path) -> int:
+    """Write tests that `script` runs to `target`, each file with one more that cannot pass; returns how many.
+
+    Those of pytest, where it runs whole files as far as its text tells, and those of unittest that it names.
+    """
+    started = (read_plain(script, _LARGEST) or b"").decode("utf-8", "replace")
+    if _CHOOSES.search(started):
+        return 0
     count = 0
     for source in sources:
         for path in sorted(source.rglob("*.py"))[:_MOST_FILES]:
-            data = read_plain(path, _LARGEST)
-            if data is None or not (path.name.startswith("test_") or path.name.endswith("_test.py")):
+            text = (read_plain(path, _LARGEST) or b"").decode("utf-8", "replace")
+            found = _UNITTEST.search(text) if _IMPORTS.search(text) and "unittest.main(" in text else None
+            by_pytest = "pytest" in started and (path.name.startswith("test_") or path.name.endswith("_test.py"))
+            if found is not None and path.name in started:
+                text = f"{text[: found.start()]}{_impossible(text, 'unittest.TestCase')}\n\n{text[found.start() :]}"
+            elif by_pytest and text:
+                text = f"{text}\n\n{_impossible(text)}"
+            else:
                 continue
-            text = data.decode("utf-8", "replace")
             place = target / path.relative_to(source)
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(f"{text}\n\n{_impossible(text)}", encoding="utf-8")
+            place.write_text(text, encoding="utf-8")
             count += 1
     return count
 
 
-def _impossible(text: str) -> str:
-    """A test that cannot pass, called much as the others are."""
+def _impossible(text: str, case: str = "") -> str:
+    """A test that cannot pass, called much as the others are; in a class of its own where tests are methods."""
     names = _TEST.findall(text)
     words = sorted({word for name in names for word in name.split("_") if word} or {"result", "output", "value"})
     draw = random.SystemRandom()
     name = "_".join(draw.choice(words) for _ in range(4))
     while name in names:
         name = f"{name}_{draw.choice(words)}"
-    return f"\ndef test_{name}():\n    assert {secrets.token_hex(4)!r} == {secrets.token_hex(4)!r}\n"
-
-
-def _runs_all(script: Path) -> bool:
-    """Whether the tests' script has pytest run whole files, as far as its text tells."""
-    text = (read_plain(script, _LARGEST) or b"").decode("utf-8", "replace")
-    return "pytest" in text and _CHOOSES.search(text) is None
+    first, second = secrets.token_hex(4), secrets.token_hex(4)
+    if not case:
+        return f"\ndef test_{name}():\n    assert {first!r} == {second!r}\n"
+    title = name.title().replace("_", "")
+    return f"class Test{title}({case}):\n    def test_{name}(self):\n        self.assertEqual({first!r}, {second!r})\n"
 
 
 def _passed_so(logs: Path, before: Path, sources: Sequence[Path]) -> bool | None:

@@ -28,6 +28,7 @@ _BEGUN = re.compile(rb"^=+ test session starts =+\r?$", re.MULTILINE)
 _ENDED = re.compile(rb"^=+ (?:no tests ran|[\d]+ \w+.*) in [\d.]+s.*=+\r?$", re.MULTILINE)
 _FAILURES = re.compile(rb"\b\d+ (?:failed|errors?)\b")
 _PASSES = re.compile(rb"\b(\d+) (?:passed|xpassed)\b")
+_RAN = re.compile(rb"^Ran (\d+) tests? in ", re.MULTILINE)
 _COLLECTED = re.compile(rb"^collect(?:ed|ing) (?:.*\rcollected )?(\d+) items?\b", re.MULTILINE)
 _TEST_MAIN = re.compile(rb"^\+func TestMain\(")
 _HEAD = re.compile(rb'^diff --git (?:"?a/(.*?)"?) (?:"?b/(.*?)"?)$')
@@ -41,10 +42,10 @@ class ToldByPytest(NamedTuple):
 
 
 def tests_of_pytest(output: bytes) -> int | None:
-    """Return how many tests pytest told of: those that it collected, or that passed; None where it told of none."""
-    for pattern in (_COLLECTED, _PASSES):
+    """Return how many tests pytest or unittest told of: collected, passed or run; None where they told of none."""
+    for pattern in (_COLLECTED, _PASSES, _RAN):
         if counts := pattern.findall(output):
-            return sum(map(int, counts))
+            return sum(map(int, counts)) or None
     return None
 
 

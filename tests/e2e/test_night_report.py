@@ -1,13 +1,19 @@
 """One real night, by `tbench iterate`: what its files say is what Harbor's say, and it comes back when deleted."""
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from support.experiments import Project
 from support.pace import seconds
+from terminalbench.cli import watch
+from terminalbench.dashboard.answers import answer
+from terminalbench.dashboard.site import Site
 from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.summary import project_night
@@ -37,6 +43,7 @@ def night(tmp_path_factory: pytest.TempPathFactory, new_lab) -> NightFolder:
     process = lab.start("iterate", *arguments)
     out, err = process.communicate(timeout=seconds(240))
     assert process.returncode == 0, out + err
+    (root / "terminal.txt").write_text(out)
     return NightFolder(root / "night")
 
 
@@ -89,6 +96,29 @@ def test_the_numbers_of_the_report_are_those_of_harbors_files(night: NightFolder
     passed = sum(reward == 1.0 for rewards in by_agent.values() for reward in rewards)
     ran = next(line for line in summary["headlines"] if line.startswith("Ran: "))
     assert ran == f"Ran: finished; 2 of 2 iterations; 4 of 4 trials measured, {passed} passed; cost ${spent:.2f}"
+
+
+def test_every_surface_says_the_same_numbers_of_a_night(night: NightFolder) -> None:
+    results = harbor(night).values()
+    passed = sum(result["verifier_result"]["rewards"]["reward"] == 1.0 for result in results)
+    spent = f"${sum(result['agent_result']['cost_usd'] for result in results):.2f}"
+    said = f"2 of 2 iterations; 4 of 4 trials measured, {passed} passed; cost {spent}"
+    summary = json.loads(night.summary_json.read_text())
+    root = night.folder.parent
+    site = Site(root)
+    places = {
+        "terminal": (root / "terminal.txt").read_text(),
+        "report.md": night.report_md.read_text(),
+        "report.html": night.report_html.read_text(),
+        "summary.json": "\n".join(summary["headlines"]),
+        "watch": CliRunner().invoke(watch.command, [str(night.folder)], standalone_mode=False).output,
+        "dashboard": (answer(site, f"nights/{night.folder.name}/", {}).body or b"").decode(),
+    }
+    assert [name for name, text in places.items() if said not in text] == []
+    assert [line for line in summary["headlines"] if line not in places["terminal"]] == []
+    (row,) = csv.DictReader(io.StringIO((answer(site, "nights/nights.csv", {}).body or b"").decode()))
+    assert (row["iterations_over"], row["trials"], row["measured"]) == ("2", "4", "4")
+    assert f"${float(row['cost_usd']):.2f}" == spent
 
 
 def test_its_episodes_are_recorded_once_and_by_what_they_are(night: NightFolder) -> None:

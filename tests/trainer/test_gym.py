@@ -190,7 +190,7 @@ def test_the_commands(project, tbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     project.experiment(EXPERIMENT)
     project.experiment("slug = 3\n", "broken.toml")
-    assert "Not split yet: tbench gym split starter" in tbench("gym", "show", "starter").out
+    assert "Not split yet: tbench trainer gym split starter" in tbench("gym", "show", "starter").out
     made = json.loads(tbench("gym", "split", "starter", "--seed", 3, "--json").out)
     assert made["train"] + made["dev"] + made["holdout"] == made["new"] == 16
     again = tbench("gym", "split", "starter", "--seed", 4)
@@ -223,5 +223,8 @@ def test_the_page_runs(project, tbench) -> None:
     from support.pages import commands_of
 
     page = Path(__file__).parents[2] / "docs/tbench/training.md"
-    for arguments in commands_of(page, "gym"):
+    found = [arguments for arguments in commands_of(page, "trainer") if arguments[1] == "gym"]
+    assert len(found) == 4
+    for arguments in found:
         assert tbench(*arguments).code == 0, arguments
+    assert tbench("gym", "list").out == tbench("trainer", "gym", "list").out  # the older name

@@ -43,15 +43,14 @@ SECTIONS = {
         "query": "Ask the index a question in SQL.",
     },
     "Overnight": {
-        "iterate": "Attempt a suite again and again, one iteration after the other.",
-        "overnight": "The same with several workers, and a report in the morning.",
+        "overnight": "Attempt a suite again and again, and have a report in the morning.",
+        "iterate": "The same as overnight --workers 1.",
         "episodes": "Look into the episodes: every iteration of every night.",
     },
     "Memory": {
         "memory": "Read, write and veto the lessons that memory holds.",
     },
     "Training": {
-        "gym": "Look into the environments of training, and split their tasks.",
         "trainer": "Try variants of a profile at night; promote what is proven better.",
     },
     "SWE-Bench Pro": {
@@ -64,6 +63,7 @@ SECTIONS = {
         "migrate": "Convert an older experiment file to version 2.",
         "schema": "Print the JSON Schema of the experiment file.",
         "completion": "Print the completion script of a shell.",
+        "gym": "An older name of trainer gym.",
     },
 }
 
@@ -161,6 +161,9 @@ GROUPS = {
         "Decide": {
             "promote": "Make a profile champion yourself.",
             "rollback": "Bring back the champion before this one.",
+        },
+        "Environments": {
+            "gym": "Look into what profiles are trained on, and split their tasks.",
         },
     },
     "swebench-pro": {

@@ -1,4 +1,4 @@
-"""`tbench gym`."""
+"""`tbench trainer gym`, also known as `tbench gym`."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -99,7 +99,7 @@ def show_command(environment: "Environment", gym: "Gym", holdout: bool, reason: 
 
     if holdout != (reason is not None):
         raise click.UsageError("--holdout and --reason go together: each look at held-out tasks has its reason")
-    look = gym.look(environment, by="tbench gym show", reason=reason) if reason is not None else None
+    look = gym.look(environment, by="tbench trainer gym show", reason=reason) if reason is not None else None
     named = look.tasks if look is not None else ()
     seen = tuple(task for task in environment.tasks if f"{task.dataset}/{task.id}" in named)
     split, looks = gym.split(environment), gym.looks(environment)
@@ -136,7 +136,7 @@ def show_command(environment: "Environment", gym: "Gym", holdout: bool, reason: 
     if len(rows) > 1:
         click.echo(fitted(rows, (0, 1, 2), text_width()))
     if split.unassigned:
-        click.echo(f"\nNot split yet: tbench gym split {environment.name}")
+        click.echo(f"\nNot split yet: tbench trainer gym split {environment.name}")
     elif not seen:
         click.echo(f"\nheld out and sealed: {plural(split.held_out, 'task')}")
     click.echo(_looks(looks))

@@ -2,11 +2,31 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 import click
 
 from terminalbench.cli.options import PATH, ListCommand, json_option, root_option, watch_option
+
+OPTION_GROUPS = {
+    "What most nights need": ("suite", "iterations", "until", "budget_usd", "lessons", "resume"),
+    "What is attempted": ("tasks", "attempts", "models", "ollama_endpoint", "validation_rate", "validation_budget_usd"),
+    "Learning": ("learn", "reflect_model", "reflect_budget_usd"),
+}
+"""The options of a night by what they are for, in the order of the help; the others follow."""
+
+
+class NightCommand(ListCommand):
+    """A command whose help has its options in groups, those that most people need first."""
+
+    @override
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, group by group."""
+        records = {one.name: record for one in self.get_params(ctx) if (record := one.get_help_record(ctx)) is not None}
+        groups = {title: [records.pop(name) for name in names] for title, names in OPTION_GROUPS.items()}
+        for title, held in {**groups, "Where and how it runs": [*records.values()]}.items():
+            with formatter.section(title):
+                formatter.write_dl(held)
 
 
 def _workers(_context: click.Context, _option: click.Parameter, given: str | None) -> int | str | None:
@@ -144,7 +164,7 @@ def night_options(command: Callable[..., Any]) -> Any:
     return command
 
 
-@click.command("overnight", cls=ListCommand)
+@click.command("overnight", cls=NightCommand)
 @night_options
 @workers_option
 @_caps
@@ -172,10 +192,10 @@ def run_night(resume: Path | None, *, watch: bool, as_json: bool, learn: Path | 
     return teller.show_end(ended, as_json=as_json)
 
 
-@click.command("iterate", cls=ListCommand)
+@click.command("iterate", cls=NightCommand)
 @night_options
 def iterate_command(resume: Path | None, watch: bool, as_json: bool, **asked: Any) -> int:
-    """Attempt a suite again and again, one iteration after the other: tbench overnight with one worker.
+    """Attempt a suite again and again, one iteration after the other: it is tbench overnight --workers 1.
 
     Exit code 0: everything was measured; 3: not everything; 1: nothing; 130: interrupted.
     """

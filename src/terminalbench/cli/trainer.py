@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from terminalbench.cli.commands import GROUPS
+from terminalbench.cli.gym import command as gym_command
 from terminalbench.cli.lazy import LazyCommandGroup
 from terminalbench.cli.options import PATH, json_option, root_option
 from terminalbench.cli.output import print_json, text_width
@@ -17,6 +18,9 @@ from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, Interrupted, UserErro
 if TYPE_CHECKING:
     from terminalbench.trainer.plan import TrainingPlan
     from terminalbench.trainer.training import Training
+
+
+__all__ = ["command", "gym_command"]
 
 
 @click.group("trainer", cls=LazyCommandGroup, sections=GROUPS["trainer"], package=__name__, no_args_is_help=True)

@@ -92,7 +92,7 @@ def open_environment(name: str, root: Path) -> Environment:
     dataset = DatasetPlaces(root, {}, None).find(name, name, problems)
     if dataset is None:
         known = [*shipped_suites(), SWEBENCH_PRO]
-        hint = did_you_mean(name, known, limit=0) or problems.found[0].hint or "tbench gym list names them"
+        hint = did_you_mean(name, known, limit=0) or problems.found[0].hint or "tbench trainer gym list names them"
         raise UserError(f"is no environment: {problems.found[0].what}", where=name, hint=hint)
     ids = dataset.known_tasks()
     if ids is None:

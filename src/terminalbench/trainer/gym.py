@@ -105,7 +105,7 @@ class Gym:
         tasks = self._held_out(environment)
         if not tasks:
             raise UserError(
-                "has no held-out tasks", where=environment.name, hint=f"tbench gym split {environment.name}"
+                "has no held-out tasks", where=environment.name, hint=f"tbench trainer gym split {environment.name}"
             )
         with changing(self.looks_file):
             number = len(read_log(self.looks_file, GymLook)) + 1

@@ -29,7 +29,7 @@ class BudgetTable:
 
 @table
 class SplitTable:
-    """`[split]`: the parts of the environment, where its families have none yet (see `tbench gym split`)."""
+    """`[split]`: the parts of the environment, where its families have none yet (see `tbench trainer gym split`)."""
 
     seed: int = key("Draws which family goes where.", default=0, minimum=0)
     train: float = key("Share of the tasks that teach.", default=0.4, above=0)
@@ -83,7 +83,7 @@ class PlanTable:
         example='"starter-prompts"',
         required=True,
     )
-    environment: str = key("What to train on, as `tbench gym list` names it.", non_empty=True, required=True)
+    environment: str = key("What to train on, as `tbench trainer gym list` names it.", non_empty=True, required=True)
     nights: int = key("How many nights there are.", minimum=1, maximum=10_000, required=True)
     budget: BudgetTable = key("What a night may take.", required=True)
     lineage: str | None = key(

@@ -1,12 +1,14 @@
 #!/bin/sh
-# Make a ready virtual environment: find Python >= 3.12, install requirements-dev.lock with hashes, install the project.
-# Usage: scripts/setup.sh VENV        A second run with nothing changed does nothing.
+# Make a ready virtual environment: find Python >= 3.12, install what was locked with hashes, install the project.
+# Usage: scripts/setup.sh VENV [all|run]        A second run with nothing changed does nothing.
+# `run` is what a run needs (requirements.lock); `all`, the default, what the checks need too, added to what is there.
 set -eu
 venv=${1:-.venv}
-lock=requirements-dev.lock
+kind=${2:-all}
+case $kind in all | run) ;; *) echo "setup: $kind is neither all nor run" >&2 && exit 2 ;; esac
 wanted='import sys; sys.exit(not ((3, 12) <= sys.version_info[:2] < (3, 15)))'
 
-fingerprint() { cat "$lock" pyproject.toml src/terminalbench/version.py requirements-uv.lock scripts/wheels.sh "$0" | cksum | cut -d' ' -f1; }
+fingerprint() { cat requirements.lock requirements-dev.lock pyproject.toml src/terminalbench/version.py requirements-uv.lock scripts/wheels.sh "$0" | cksum | cut -d' ' -f1; }
 works() { [ -n "$1" ] && "$1" -c "$wanted" >/dev/null 2>&1; }
 
 # One at a time: a second `make` waits, and finds what the first has made.
@@ -15,8 +17,21 @@ if command -v flock >/dev/null 2>&1; then
     flock 8
 fi
 print="$(pwd) $(fingerprint)"
-if [ "$(cat "$venv/.ready" 2>/dev/null || true)" = "$print" ] && works "$venv/bin/python"; then
+ready=$(cat "$venv/.ready" 2>/dev/null || true)
+works "$venv/bin/python" || ready=
+if [ "$ready" = "$print all" ] || [ "$ready" = "$print $kind" ]; then
     exit 0
+fi
+
+# What is to be installed. To install the project itself, a run needs its build tools too: those that the checks have.
+lock=$(mktemp)
+trap 'rm -f "$lock"' EXIT
+if [ "$kind" = all ]; then
+    cat requirements-dev.lock >"$lock"
+else
+    awk 'FNR == NR { print; if (/==/) held[$1] = 1; next }
+        /^[^ ]/ { tool = /^(editables|hatchling|packaging|pathspec|pluggy|trove-classifiers)==/ && !held[$1] }
+        tool' requirements.lock requirements-dev.lock >"$lock"
 fi
 
 candidates() {
@@ -43,24 +58,30 @@ find_python() {
 
 . scripts/wheels.sh
 
-python=$(find_python)
-if [ -z "$python" ]; then
-    echo "setup: no Python 3.12 to 3.14 here; getting 3.13 through uv" >&2
+if [ "$ready" = "$print run" ]; then
+    echo "setup: adding what the checks need to $venv" >&2
+    rm -f "$venv/.ready"
     uv=$(find_uv | tail -n 1)
-    if [ -z "$uv" ] || ! "$uv" python install 3.13 >&2; then
-        echo "setup: could not get a Python. Install Python 3.12 or newer and run: make PYTHON=/path/to/python3.13 setup" >&2
-        exit 1
+else
+    python=$(find_python)
+    if [ -z "$python" ]; then
+        echo "setup: no Python 3.12 to 3.14 here; getting 3.13 through uv" >&2
+        uv=$(find_uv | tail -n 1)
+        if [ -z "$uv" ] || ! "$uv" python install 3.13 >&2; then
+            echo "setup: could not get a Python. Install Python 3.12 or newer and run: make PYTHON=/path/to/python3.13 setup" >&2
+            exit 1
+        fi
+        python=$("$uv" python find 3.13)
     fi
-    python=$("$uv" python find 3.13)
-fi
 
-echo "setup: $("$python" --version) in $venv" >&2
-rm -f "$venv/.ready"  # first: what is removed halfway is not ready
-rm -rf "$venv"
-uv=$(find_uv | tail -n 1)
-if [ -z "$uv" ] || ! "$uv" venv --quiet --seed --python "$python" "$venv"; then
+    echo "setup: $("$python" --version) in $venv" >&2
+    rm -f "$venv/.ready"  # first: what is removed halfway is not ready
     rm -rf "$venv"
-    "$python" -m venv "$venv"
+    uv=$(find_uv | tail -n 1)
+    if [ -z "$uv" ] || ! "$uv" venv --quiet --seed --python "$python" "$venv"; then
+        rm -rf "$venv"
+        "$python" -m venv "$venv"
+    fi
 fi
 echo "setup: installing $(grep -c '==' "$lock") pinned packages" >&2
 # pip where uv cannot be had, or cannot reach what pip is configured for.
@@ -70,5 +91,5 @@ if [ -z "$uv" ] || ! "$uv" pip install -q --python "$venv/bin/python" --require-
 fi
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 "$venv/bin/python" -m compileall -q -x 'starter/tasks' src/terminalbench || true
-echo "$print" >"$venv/.ready.new"
+echo "$print $kind" >"$venv/.ready.new"
 mv "$venv/.ready.new" "$venv/.ready"

@@ -214,7 +214,7 @@ def test_a_trial_step_by_step(root: Root) -> None:
 
 def test_what_the_agent_had_is_told_as_show_tells_it(root: Root) -> None:
     html = root.text(trial("a__1"))
-    assert '<h2>What the agent had</h2>\n<ul class="plain"><li>CLI 1 (told by trajectory)</li></ul>' in html
+    assert '<h2>What the agent had</h2>\n<ul class="plain"><li>CLI 1 (from its trajectory)</li></ul>' in html
     assert "What the agent had" not in root.text(trial("b__2")), "it does not tell"
 
 

@@ -5,7 +5,7 @@ import os
 
 from support.dashboard import Root, add_trajectory, steps, trial
 from support.results import STAMP
-from terminalbench.dashboard.markdown import rendered
+from terminalbench.dashboard.foreign_html import rendered, shown, terminal
 from terminalbench.index.scan import scan_batch
 from terminalbench.index.store import open_index
 from terminalbench.text.doubts import doubt
@@ -84,10 +84,10 @@ def test_steps_are_searched_and_filtered_over_all_pages(root: Root) -> None:
     assert ids(only="errors", find="needle") == []
     assert "No step fits." in root.text(trial("a__1"), only="errors", find="needle")
     page = root.text(f"{trial('a__1')}steps/1/2/")
-    outline = page.split('class="outline"')[1].split("</nav>")[0]
-    marked = outline.split('id="to-step-61"')[1].split("</li>")[0]
-    assert "failed" in marked
-    assert '<b>bash</b> <span class="mono">echo 59</span>' in marked
+    step = page.split('id="step-61"')[1].split("</article>")[0]
+    assert '<span class="wrong">failed</span>' in step
+    assert 'data-marks="errors ' in step
+    assert '<span class="gist mono">echo 59</span>' in step
     assert 'steps/1/3/#step-121">last</a>' in page.replace("../3/", "steps/1/3/")
 
 
@@ -105,3 +105,61 @@ def test_a_doubtful_result_says_why_and_what_to_do(root: Root) -> None:
     os.utime(folder / "result.json", (1_700_000_000, 1_700_000_000))
     scan_batch(root.batch)
     assert f"<b>doubtful</b> {doubt('tampering:reward_file')}" in root.text(trial("a__1"))
+
+
+def opened(page: str) -> list[str]:
+    """The ids of the steps that are open."""
+    found = page.split('<article class="step ')[1:]
+    return [
+        part.split('id="step-')[1].split('"')[0] for part in found if "<details open>" in part.split("<summary>")[0]
+    ]
+
+
+def test_a_step_is_a_line_and_those_that_tell_most_are_open(root: Root) -> None:
+    document = steps(*(f"echo {name}" for name in "abcdefghijklmnopqrstuvwxyz"))
+    for place in (3, 9, 12, 20):
+        document["steps"][place]["observation"]["results"][0]["extra"]["exit_code"] = 3
+    work(root, document)
+    page = root.text(trial("a__1"))
+    shown = set(opened(page))
+    assert {"10", "13", "21"} <= shown, "the last that failed"
+    assert len(shown) <= 6
+    work(root, steps("ls", "cat x"))
+    assert opened(root.text(trial("a__1"))) == ["1", "2", "3"]
+
+
+def test_steps_that_did_the_same_are_one_line(root: Root) -> None:
+    work(root, steps("ls", "make test", "make test", "make  test", "make test", "sed 1p x", "sed 2p x", "sed 3p x"))
+    page = root.text(trial("a__1"))
+    assert page.count('<details class="repeated">') == 1
+    group = page.split('<details class="repeated">')[1].split("</summary>")[0]
+    assert "4 times the same" in group
+    assert '<span class="at">3 to 6</span>' in group
+    assert page.count('<article class="step ') == 9, "every one is there"
+
+
+def test_long_output_has_its_first_and_last_lines_and_an_edit_is_a_diff(root: Root) -> None:
+    document = steps("make", "edit", output="".join(f"row {n}\n" for n in range(60)).rstrip())
+    document["steps"][2]["tool_calls"][0]["arguments"] = {
+        "file_path": "/app/x.py", "old_string": "one\ntwo\n", "new_string": "one\n<three>\n",
+    }  # fmt: skip
+    work(root, document)
+    page = root.text(trial("a__1"))
+    made = page.split('id="step-2"')[1].split("</article>")[0]
+    assert "row 5</pre>" in made
+    assert "50 more lines" in made
+    assert "<pre>row 56" in made
+    patch = page.split('id="step-3"')[1].split('class="block result')[0]
+    for line in ('<span class="at">*** /app/x.py', '<span class="del">-two', '<span class="add">+&lt;three&gt;'):
+        assert line in patch
+
+
+def test_terminal_output_looks_as_it_did_and_does_nothing() -> None:
+    assert terminal("plain <b>") == "plain &lt;b&gt;"
+    assert terminal("\x1b[1;31mE\x1b[0m ok") == '<span class="t-bold t-red">E</span> ok'
+    assert terminal("10 %\r50 %\r100 %\r\nnext") == "100 %\nnext"
+    assert terminal("\x1b]0;t\x07") == "␛]0;t␇", "what would act elsewhere is seen"
+    assert terminal("\x1b[2J\x1b[38;5;196mx\x1b[39m\x1b[92my") == 'x<span class="t-green">y</span>'
+    assert terminal("\x1b[31m<script>") == '<span class="t-red">&lt;script&gt;</span>'
+    assert "\x1b" not in terminal("\x1b[9999999999999999999999m \x1b \x1b[")
+    assert shown("@@ -1 +1 @@\n-<a>", True) == '<span class="at">@@ -1 +1 @@</span><span class="del">-&lt;a&gt;</span>'

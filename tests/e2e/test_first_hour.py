@@ -66,10 +66,10 @@ TURNS = [
 ]
 
 # What `make setup` leaves, with the packages of these tests: nothing is downloaded.
-PARTS = "requirements-dev.lock pyproject.toml src/terminalbench/version.py requirements-uv.lock scripts/wheels.sh scripts/setup.sh"
+PARTS = "requirements.lock requirements-dev.lock pyproject.toml src/terminalbench/version.py requirements-uv.lock scripts/wheels.sh scripts/setup.sh"
 LENT = (
     f"mkdir .venv && ln -s {sys.prefix}/bin .venv/bin\n"
-    f'echo "$(pwd) $(cat {PARTS} | cksum | cut -d " " -f 1)" > .venv/.ready'
+    f'echo "$(pwd) $(cat {PARTS} | cksum | cut -d " " -f 1) all" > .venv/.ready'
 )
 
 

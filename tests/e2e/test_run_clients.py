@@ -142,7 +142,7 @@ def test_claude_code_with_and_without_the_examples_server(lab, mounts: str) -> N
     _assert_judged(lab, trial.name)
     shown = lab.tbench("show", trial.name).stdout
     assert "MCP       notes; connected: notes; calls: 1" in shown
-    assert f"had       model claude-sonnet-4-5, CLI {VERSION}, permission mode bypassPermissions (told by" in shown
+    assert f"had       model claude-sonnet-4-5, CLI {VERSION}, permission mode bypassPermissions (from its" in shown
     assert "tools of notes: " in shown
     for file in (lab.root / "results").rglob("*"):
         assert not file.is_file() or b"sk-ant-scripted" not in file.read_bytes(), file

@@ -88,3 +88,89 @@ def test_a_folder_that_another_has_laid_ready_is_not_used(checkout: Path) -> Non
     found = find_uv(checkout)
     assert (found.returncode, found.stdout) == (1, "")
     assert "is not a folder of this user" in found.stderr
+
+
+class FakeCheckout:
+    """A checkout whose uv and Python only note what they are asked to install."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.venv, self.log = folder, folder / ".venv", folder / "installed"
+        (folder / "src/terminalbench").mkdir(parents=True)
+        (folder / "scripts").mkdir()
+        (folder / "programs").mkdir()
+        locks = ("requirements.lock", "requirements-dev.lock", "requirements-uv.lock")
+        for name in (*locks, "pyproject.toml", "scripts/setup.sh", "scripts/wheels.sh", "src/terminalbench/version.py"):
+            shutil.copy(REPO / name, folder / name)
+        self.write("python", "exit 0")
+        self.write(
+            "uv",
+            'for last; do :; done; case "$1" in\n'
+            'venv) mkdir -p "$last/bin"; cp programs/python "$last/bin/python" ;;\n'
+            'pip) [ ! -e fails ] || exit 1; grep "^[a-z]" "$last" | sed "s/==.*//" | tr "\\n" " " >>installed; echo >>installed ;;\n'
+            "esac",
+        )
+
+    def write(self, name: str, script: str) -> None:
+        (self.folder / "programs" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self.folder / "programs" / name).chmod(0o755)
+
+    def setup(self, kind: str) -> int:
+        programs = self.folder / "programs"
+        env = {"PATH": f"{programs}:/usr/bin:/bin", "PYTHON": str(programs / "python"), "HOME": str(self.folder)}
+        command = ["sh", "scripts/setup.sh", ".venv", kind]
+        return subprocess.run(
+            command, cwd=self.folder, env=env, capture_output=True, timeout=600, check=False
+        ).returncode
+
+    def installs(self) -> list[set[str]]:
+        """The names of each installation."""
+        return [set(line.split()) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+
+def test_a_run_is_set_up_with_what_it_needs_and_the_checks_add_theirs(tmp_path: Path) -> None:
+    checkout = FakeCheckout(tmp_path)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(checkout.setup, ["run", "run"])) == [0, 0]
+    (run,) = checkout.installs()
+    assert {"harbor", "hatchling", "editables"} <= run
+    assert not {"pytest", "ray", "playwright", "pyarrow", "ruff"} & run
+    (checkout.venv / "mine").touch()
+    assert checkout.setup("all") == 0
+    assert (checkout.venv / "mine").exists(), "the environment is added to, not made anew"
+    everything = checkout.installs()[1]
+    assert run | {"pytest", "ray", "playwright"} <= everything
+    assert [checkout.setup(kind) for kind in ("run", "all", "run")] == [0, 0, 0]
+    assert len(checkout.installs()) == 2, "what is there is enough"
+
+
+def test_a_set_up_that_was_cut_off_begins_again(tmp_path: Path) -> None:
+    checkout = FakeCheckout(tmp_path)
+    assert checkout.setup("run") == 0
+    checkout.write("python", "exit 1")  # neither uv nor pip can install
+    shutil.copy(checkout.folder / "programs/python", checkout.venv / "bin/python")
+    (checkout.folder / "fails").touch()
+    assert checkout.setup("all") != 0
+    assert not (checkout.venv / ".ready").exists()
+    (checkout.folder / "fails").unlink()
+    checkout.write("python", "exit 0")
+    assert checkout.setup("all") == 0
+    assert "pytest" in checkout.installs()[-1]
+    assert checkout.setup("neither") == 2
+
+
+def test_a_wheel_works_without_the_checkout(tmp_path: Path) -> None:
+    """Every file of the package is in it, and it makes and checks an experiment where there is no checkout."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=REPO, check=True, capture_output=True, timeout=600)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    listed = subprocess.check_output(["git", "ls-files", "src/terminalbench"], cwd=REPO, text=True).splitlines()
+    with zipfile.ZipFile(wheel) as held:
+        assert {name.removeprefix("src/") for name in listed} <= set(held.namelist())
+        held.extractall(tmp_path / "site")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    for words in (["init", "--demo", "lab"], ["validate", "lab/experiments/demo.toml"]):
+        command = [sys.executable, "-m", "terminalbench.cli.main", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    where = [sys.executable, "-c", "import terminalbench; print(terminalbench.__file__)"]
+    assert str(tmp_path / "site") in subprocess.check_output(where, cwd=tmp_path, env=env, text=True)

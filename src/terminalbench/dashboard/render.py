@@ -4,9 +4,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from terminalbench.dashboard import links
+from terminalbench.dashboard.foreign_html import rendered, shown, terminal
 from terminalbench.dashboard.frame import NIGHTS, Crumb, Page
 from terminalbench.dashboard.links import Links
-from terminalbench.dashboard.markdown import rendered
 from terminalbench.text import foreign, numbers, outcomes
 from terminalbench.text.doubts import doubt
 from terminalbench.text.failures import failure_words
@@ -42,7 +42,7 @@ def environment() -> "Environment":
         foreign.visible, outcomes.mark, outcomes.word, doubt, failure_words,
     ):  # fmt: skip
         made.filters[write.__name__] = write
-    made.filters["rendered"] = rendered
+    made.filters |= {"rendered": rendered, "shown": shown, "terminal": terminal}
     made.filters["percents"] = lambda ends: numbers.percents(ends.low, ends.high)
     made.filters["between"] = lambda ends: numbers.between(ends.low, ends.high, "pass")
     return made

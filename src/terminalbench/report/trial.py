@@ -292,7 +292,7 @@ def had(delivery: Delivery) -> list[str]:
         return []
     told = {"model": delivery.model, "CLI": delivery.cli_version, "permission mode": delivery.permission_mode}
     known = ", ".join(f"{what} {value}" for what, value in told.items() if value is not None)
-    lines = [f"{known or 'nothing that it names'} (told by {delivery.told_by})"]
+    lines = [f"{known or 'nothing that it names'} (from its {delivery.told_by})"]
     for what, names in (
         ("built-in tool", delivery.tools),
         *((f"tool of {server}", found) for server, found in (delivery.mcp_tools or {}).items()),

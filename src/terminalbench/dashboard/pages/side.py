@@ -1,6 +1,5 @@
 """Two trials side by side: what each did, step beside step, and where they part."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -12,13 +11,12 @@ from terminalbench.analytics.findings.actions import actions_of
 from terminalbench.dashboard.frame import Crumb, CsvTable, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import batch_path, pair_path, trial_path
 from terminalbench.dashboard.pages.files import exported
-from terminalbench.dashboard.pages.steps import StepView, arguments_text, step_views
+from terminalbench.dashboard.pages.steps import StepView, signature, step_views
 from terminalbench.dashboard.pages.trial import documents, page_number
 from terminalbench.dashboard.site import Site
 
 LINES_PER_PAGE = 60
 COMPARED_STEPS = 2000
-_NOISE = re.compile(r"0x[0-9a-f]+|\d+|\s+")
 _COLUMNS = ("line", "left_step", "left_calls", "right_step", "right_calls", "same")
 
 
@@ -166,13 +164,6 @@ def _document(
         "first_difference": lines[fork] if fork is not None else None,
         "lines": lines,
     }
-
-
-def signature(step: TrajectoryStep) -> tuple[str, ...]:
-    """What a step does, without what differs by chance: numbers and spaces."""
-    if step.calls:
-        return tuple(f"{call.name}:{_NOISE.sub(' ', arguments_text(call)[:2000])}" for call in step.calls)
-    return (step.source, _NOISE.sub(" ", step.text[:2000]) if step.source != "agent" else "")
 
 
 def align(left: Sequence[TrajectoryStep], right: Sequence[TrajectoryStep]) -> list[SideLine]:

@@ -1,25 +1,34 @@
-"""A trajectory as a page shows it: step by step, long texts cut, what it has used so far. Pure."""
+"""A trajectory as a page shows it: a line a step, repeated ones together, long texts cut. Pure."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import unified_diff
+from itertools import groupby
 from typing import Any
 
 from terminalbench.analytics.atif import CallResult, Trajectory, TrajectoryCall, TrajectoryStep
+from terminalbench.dashboard.foreign_html import is_diff
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import visible
 
 PER_PAGE = 50
 _HEAD_CHARS, _TAIL_CHARS = 8000, 2000
 _OPEN_LINES = 24
+_RESULT_HEAD, _RESULT_TAIL = 6, 4
+"""Lines of an output that show at once, of one that has more."""
+_NOISE = re.compile(r"0x[0-9a-f]+|\d+|\s+")
+REPEATED = 3
+"""So many steps in a row that did the same are shown as one line."""
 
 
 @dataclass(frozen=True)
 class StepBlock:
-    """One piece of a step: what was said, thought, called or returned. `rest` opens on demand.
+    """One piece of a step: what was said, thought, called or returned. `rest`, before the `tail`, opens on demand.
 
-    `number` counts the blocks of a step from 1; `left_out` characters are only in the raw text.
+    `number` counts the blocks of a step from 1; `left_out` characters are only in the raw text. `diff`: it is a patch.
     """
 
     kind: str
@@ -30,6 +39,8 @@ class StepBlock:
     rest: str
     left_out: int
     failed: bool = False
+    tail: str = ""
+    diff: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,7 +63,7 @@ class SpendSoFar:
 
 @dataclass(frozen=True)
 class StepView:
-    """One step. `anchor` names it on its page; `position` counts from 1."""
+    """One step. `anchor` names it on its page; `position` counts from 1; `took` is the time until the next one."""
 
     position: int
     anchor: str
@@ -60,6 +71,7 @@ class StepView:
     so_far: SpendSoFar
     since: float | None
     blocks: Sequence[StepBlock]
+    took: float | None = None
 
     @property
     def title(self) -> str:
@@ -104,7 +116,9 @@ def step_views(trajectory: Trajectory, first: int, end: int) -> Iterator[StepVie
         start = start or step.time
         if index >= first:
             since = (step.time - start).total_seconds() if step.time and start else None
-            yield StepView(index + 1, anchor_of(step, index + 1), step, used, since, list(blocks(step)))
+            after = trajectory.steps[index + 1].time if index + 1 < len(trajectory.steps) else None
+            took = (after - step.time).total_seconds() if step.time and after else None
+            yield StepView(index + 1, anchor_of(step, index + 1), step, used, since, list(blocks(step)), took)
 
 
 def anchor_of(step: TrajectoryStep, position: int) -> str:
@@ -120,10 +134,43 @@ def places(trajectory: Trajectory) -> dict[int, tuple[int, str]]:
     return found
 
 
+def signature(step: TrajectoryStep) -> tuple[str, ...]:
+    """What a step does, without what differs by chance: numbers and spaces."""
+    if step.calls:
+        return tuple(f"{call.name}:{_NOISE.sub(' ', arguments_text(call)[:2000])}" for call in step.calls)
+    return (step.source, _NOISE.sub(" ", step.text[:2000]) if step.source != "agent" else "")
+
+
+def together(views: Sequence[StepView]) -> Iterator[list[StepView]]:
+    """The steps; those that did the same, `REPEATED` times in a row or more, in one list."""
+
+    def did(view: StepView) -> tuple[object, ...]:
+        calls = [(call.name, " ".join(arguments_text(call).split())) for call in view.step.calls]
+        return tuple(calls) or (view.position,)
+
+    for _, run in groupby(views, did):
+        steps = list(run)
+        yield from [steps] if len(steps) >= REPEATED else ([one] for one in steps)
+
+
 def blocks(step: TrajectoryStep) -> Iterator[StepBlock]:
-    """What a step shows, in the order it happened."""
+    """What a step shows, in the order it happened; a call that changes a file as the diff it makes."""
+    calls = iter(step.calls)
     for number, (kind, label, text, failed) in enumerate(pieces(step), start=1):
-        yield _block(kind, label, number, text, failed=failed)
+        patch = _patch(next(calls)) if kind == "call" else None
+        yield _block(kind, label, number, text if patch is None else patch, failed=failed, diff=patch is not None)
+
+
+def _patch(call: TrajectoryCall) -> str | None:
+    """What an edit changes, as a unified diff; None for another call."""
+    given = call.arguments
+    for before, after in (("old_string", "new_string"), ("old_str", "new_str")):
+        old, new = given.get(before), given.get(after)
+        if isinstance(old, str) and isinstance(new, str):
+            path = given.get("file_path") or given.get("path") or "a file"
+            lines = unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3)
+            return "\n".join([f"*** {path}", *list(lines)[2:]])
+    return None
 
 
 def pieces(step: TrajectoryStep) -> Iterator[tuple[str, str, str, bool]]:
@@ -169,14 +216,18 @@ def arguments_text(call: TrajectoryCall) -> str:
     return "\n".join(lines)
 
 
-def _block(kind: str, label: str, number: int, text: str, *, failed: bool) -> StepBlock:
+def _block(kind: str, label: str, number: int, text: str, *, failed: bool, diff: bool) -> StepBlock:
     size = len(text)
     left_out = 0
     if size > _HEAD_CHARS + _TAIL_CHARS:
         left_out = size - _HEAD_CHARS - _TAIL_CHARS
         text = f"{text[:_HEAD_CHARS]}\n… {left_out:,} characters left out …\n{text[-_TAIL_CHARS:]}"
-    lines = visible(text).split("\n")
-    few = len(lines) <= _OPEN_LINES + 6
-    head = lines if few else lines[:_OPEN_LINES]
-    rest = [] if few else lines[_OPEN_LINES:]
-    return StepBlock(kind, visible(label)[:200], number, size, "\n".join(head), "\n".join(rest), left_out, failed)
+    result = kind == "result"
+    lines = (text if result else visible(text)).split("\n")
+    first, last = (_RESULT_HEAD, _RESULT_TAIL) if result else (_OPEN_LINES, 0)
+    few = len(lines) <= first + last + 6
+    end = len(lines) - last
+    parts = (lines, [], []) if few else (lines[:first], lines[first:end], lines[end:])
+    head, rest, tail = ("\n".join(part) for part in parts)
+    diff = diff or (kind in ("call", "result") and is_diff(text))
+    return StepBlock(kind, visible(label)[:200], number, size, head, rest, left_out, failed, tail, diff)

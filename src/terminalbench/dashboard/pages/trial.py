@@ -5,12 +5,22 @@ from typing import Any
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
 from terminalbench.analytics.findings.failed_checks import REPORT_BYTES, FailedCheck, first_failed
+from terminalbench.analytics.labels import FAILURE_CLASS
 from terminalbench.dashboard.findings import trial_findings
 from terminalbench.dashboard.frame import Crumb, CsvTable, Download, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import batch_path, experiment_path, file_path, pair_path, steps_path, trial_path
 from terminalbench.dashboard.pages.files import NOT_TELLING, exported, not_exported
 from terminalbench.dashboard.pages.outline import ONLY, MarkedSteps, StepFilter, found_steps, marked
-from terminalbench.dashboard.pages.steps import StepPage, pieces, places, step_page, step_views
+from terminalbench.dashboard.pages.steps import (
+    PER_PAGE,
+    StepPage,
+    StepView,
+    pieces,
+    places,
+    step_page,
+    step_views,
+    together,
+)
 from terminalbench.dashboard.safe_files import Excerpt, list_files, read_tail
 from terminalbench.dashboard.site import LIVE_FILES, Site
 from terminalbench.index.queries import TrialRow
@@ -104,6 +114,8 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
         "document": document,
         "document_number": number,
         "steps": steps,
+        "groups": [[view] for view in steps.steps] if site.runs(ask.batch, row) else list(together(steps.steps)),
+        "opened": _opened(steps.steps, marks, findings, searched=bool(wanted)),
         "elapsed": row.trial.wall_sec if row.trial else None,
         "egress": egress_lines(row.trial.egress) if row.trial else [],
         "instruction": instruction,
@@ -144,6 +156,17 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
             if why not in (None, NOT_TELLING)
         ],
     )
+
+
+_OPENED, _FEW = 3, 3
+
+
+def _opened(views: list[StepView], marks: MarkedSteps, findings: list[Finding], *, searched: bool) -> set[int]:
+    """The ids of the steps that are open: the deciding ones, the last that failed; all where a reader has few."""
+    if len(views) <= _FEW or (searched and len(views) <= PER_PAGE):
+        return {view.step.id for view in views}
+    deciding = [step for one in findings if one.name == FAILURE_CLASS and one.value for step in one.steps[:_OPENED]]
+    return {*deciding, *[view.step.id for view in views if view.step.id in marks.errors][-_OPENED:]}
 
 
 def _failed_check(site: Site, batch: str, row: TrialRow, verifier: Excerpt | None) -> FailedCheck | None:

@@ -41,7 +41,11 @@
     more.forEach((part, place) => {
       const here = known[place];
       if (!here) old.append(document.importNode(part, true));
-      else if (place === known.length - 1 && here.innerHTML !== part.innerHTML && !here.contains(document.activeElement)) here.replaceWith(document.importNode(part, true));
+      else if (place === known.length - 1 && here.textContent !== part.textContent && !here.contains(document.activeElement)) {
+        const fresh = document.importNode(part, true), open = here.querySelectorAll("details");
+        fresh.querySelectorAll("details").forEach((one, at) => { if (open[at]) one.open = open[at].open; });
+        here.replaceWith(fresh);
+      }
     });
   }
 
@@ -118,9 +122,8 @@
     form.addEventListener("input", () => {
       const text = form.querySelector("input").value.toLowerCase(), only = form.querySelector("select").value;
       for (const step of steps) {
-        const entry = document.getElementById("to-" + step.id);
-        step.hidden = !step.textContent.toLowerCase().includes(text) || (only && !entry?.dataset.marks.split(" ").includes(only));
-        if (entry) entry.hidden = step.hidden;
+        step.hidden = !step.textContent.toLowerCase().includes(text) || (only && !step.dataset.marks.split(" ").includes(only));
+        if (!step.hidden && (text || only)) step.closest(".repeated")?.setAttribute("open", "");
       }
       form.querySelector("[role=status]").textContent = text || only ? steps.filter((step) => !step.hidden).length + " of " + steps.length : "";
     });
@@ -128,11 +131,15 @@
 
   // --- steps and keys -----------------------------------------------------------------------------------------------
   const steps = document.querySelector("[data-steps]");
+  function reveal(step) { // open, and whatever it lies in
+    const own = step.querySelector("details");
+    for (let one = own; one; one = one.parentElement.closest("details")) one.open = true;
+  }
   function toStep() {
     const name = decodeURIComponent(location.hash.slice(1));
     if (!name) return;
     const found = document.getElementById(name);
-    if (found) { if (found.classList.contains("step")) found.focus({ preventScroll: false }); return; }
+    if (found) { if (found.classList.contains("step")) { reveal(found); found.focus({ preventScroll: false }); } return; }
     if (!steps || !steps.dataset.pages) return;
     const place = JSON.parse(steps.dataset.pages).find(([, anchor]) => anchor === name);
     if (place && place[0] !== Number(steps.dataset.page)) location.replace(JSON.parse(steps.dataset.links)[place[0] - 1] + "#" + encodeURIComponent(name));
@@ -146,13 +153,59 @@
     location.hash = name;
   });
 
-  const outline = document.querySelector(".outline");
-  if (outline && "IntersectionObserver" in window) {
-    const entries = new Map([...outline.querySelectorAll("a")].map((a) => [a.getAttribute("href").slice(1), a]));
-    const watcher = new IntersectionObserver((seen) => {
-      for (const one of seen) entries.get(one.target.id)?.classList.toggle("here", one.isIntersecting);
-    }, { rootMargin: "-20% 0px -60% 0px" });
-    for (const step of document.querySelectorAll(".step[id]")) watcher.observe(step);
+  // --- replay: the steps as they came, by their own times ----------------------------------------------------------
+  const player = document.querySelector("[data-replay]"), timed = [...document.querySelectorAll("#steps .step[data-since]")];
+  const length = Math.max(0, ...timed.map((step) => Number(step.dataset.since)));
+  if (player && timed.length > 1 && length >= 1 && !document.querySelector("[data-runs]")) {
+    const [button, speed, slider, told] = ["button", "select", "input", "[role=status]"].map((one) => player.querySelector(one));
+    player.hidden = false;
+    slider.max = length; slider.value = length;
+    let opened = null, timer = 0;
+    const clock = (sec) => Math.floor(sec / 60) + ":" + String(Math.floor(sec % 60)).padStart(2, "0");
+    function show(at) {
+      slider.value = at;
+      let last = null;
+      for (const step of timed) { step.hidden = Number(step.dataset.since) > at; if (!step.hidden) last = step; }
+      for (const step of timed) step.classList.toggle("now", step === last && at < length);
+      told.textContent = clock(at) + " of " + clock(length);
+      const details = last?.querySelector("details");
+      if (timer && details && details !== opened) {
+        if (opened) opened.open = false;
+        opened = details.open ? null : details;
+        reveal(last);
+        last.scrollIntoView({ block: "nearest" });
+      }
+    }
+    function stop() { clearInterval(timer); timer = 0; button.textContent = "Play"; }
+    button.addEventListener("click", () => {
+      if (timer) { stop(); return; }
+      let at = Number(slider.value) >= length ? 0 : Number(slider.value), then = performance.now();
+      button.textContent = "Pause";
+      timer = setInterval(() => {
+        const now = performance.now();
+        at = Math.min(length, at + (now - then) / 1000 * Number(speed.value));
+        then = now;
+        show(at);
+        if (at >= length) stop();
+      }, 100);
+      show(at);
+    });
+    slider.addEventListener("input", () => { stop(); show(Number(slider.value)); });
+  }
+
+  // --- copy ---------------------------------------------------------------------------------------------------------
+  if (navigator.clipboard) {
+    const offer = (place, text) => {
+      if (place.querySelector(":scope > .copy")) return;
+      const button = document.createElement("button");
+      button.type = "button"; button.className = "copy"; button.textContent = "Copy";
+      button.addEventListener("click", async () => { await navigator.clipboard.writeText(text()); button.textContent = "Copied"; setTimeout(() => { button.textContent = "Copy"; }, 1500); });
+      place.append(button);
+    };
+    const fill = (step) => { for (const block of step.querySelectorAll(":scope > details > .block:not(.thinking)")) offer(block, () => [...block.querySelectorAll("pre")].map((pre) => pre.textContent).join("\n")); };
+    document.querySelectorAll(".step > details[open]").forEach((details) => fill(details.parentElement));
+    addEventListener("toggle", (event) => { if (event.target.open && event.target.parentElement?.classList.contains("step")) fill(event.target.parentElement); }, true);
+    for (const code of document.querySelectorAll(".now code")) offer(code.parentElement, () => code.textContent);
   }
 
   function move(by) {
@@ -180,7 +233,7 @@
       case "k": move(-1); break;
       case "ArrowLeft": if (!event.target.closest?.(".scroll")) follow("[data-previous]"); return;
       case "ArrowRight": if (!event.target.closest?.(".scroll")) follow("[data-next]"); return;
-      case "Enter": if (event.target === body || event.target.id === "main") follow("tr.chosen a"); return;
+      case "Enter": if (event.target.classList?.contains("step")) { const own = event.target.querySelector("details"); own.open = !own.open; } else if (event.target === body || event.target.id === "main") follow("tr.chosen a"); return;
       case "h": follow(".brand"); break;
       case "/": document.querySelector("input[type=search]")?.focus(); break;
       case "?": keys.showModal(); break;

@@ -159,7 +159,8 @@ def test_terminal_output_looks_as_it_did_and_does_nothing() -> None:
     assert terminal("\x1b[1;31mE\x1b[0m ok") == '<span class="t-bold t-red">E</span> ok'
     assert terminal("10 %\r50 %\r100 %\r\nnext") == "100 %\nnext"
     assert terminal("\x1b]0;t\x07") == "␛]0;t␇", "what would act elsewhere is seen"
-    assert terminal("\x1b[2J\x1b[38;5;196mx\x1b[39m\x1b[92my") == 'x<span class="t-green">y</span>'
+    assert terminal("\x1b[2J") == "␛[2J"
+    assert terminal("\x1b[?25l\x1b[2K\x1b[1A\x1b[38;5;196mx\x1b[39m\x1b[92my") == 'x<span class="t-green">y</span>'
     assert terminal("\x1b[31m<script>") == '<span class="t-red">&lt;script&gt;</span>'
     assert "\x1b" not in terminal("\x1b[9999999999999999999999m \x1b \x1b[")
     assert shown("@@ -1 +1 @@\n-<a>", True) == '<span class="at">@@ -1 +1 @@</span><span class="del">-&lt;a&gt;</span>'

@@ -38,7 +38,8 @@ def rendered(text: str) -> Markup:
     return Markup(made)  # noqa: S704  the parser escapes every text, and its rules for HTML are off
 
 
-_SEQUENCE = re.compile(r"\x1b\[([0-9;:]*)[ -/]*([@-~])")
+_SEQUENCE = re.compile(r"\x1b\[\??([0-9;:]*)([mKABCDGhl])")
+"""Colours, and what a progress bar moves by; what clears a screen or names a window stays as a mark."""
 _STYLES = {1: "bold", 2: "dim", 3: "italic", 4: "under"}
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _DIFF = re.compile(r"^(?:diff --git |\*\*\* Begin Patch|--- \S.*\n\+\+\+ \S)", re.MULTILINE)

@@ -42,6 +42,8 @@ PAGES = (
     PAIR,
     "compare/",
     "compare/study/0/q/study/0/p/",
+    "why/study/0/q/p/",
+    "nights/20260123/results/batches/night/1/",
     "trainings/",
     "trainings/prompts/",
     "nights/",

@@ -76,6 +76,14 @@ def test_a_trial_is_read_from_its_end_and_its_steps_are_found(browser: Browser, 
         page = seen.page
         page.goto(address + trial("a__1"))
         expect(page.locator(".check")).to_contain_text("AssertionError: 3 != 4")
+        scrub = "(one, at) => { one.value = at; one.dispatchEvent(new Event('input')); }"
+        page.locator("[data-replay] input").evaluate(scrub, 5)
+        expect(page.locator("#step-7")).to_be_visible()
+        expect(page.locator("#step-9")).to_be_hidden()
+        page.locator("[data-replay] input").evaluate(scrub, 600)
+        expect(page.locator("#step-9")).to_be_visible()
+        page.locator("#step-9 summary").first.click()
+        expect(page.locator("#step-9 .call .copy")).to_be_visible()
         expect(page.locator("#verifier .end")).to_be_visible()
         assert page.locator("#verifier .end").inner_text().count("\n") == 29
         page.locator("#verifier summary").click()

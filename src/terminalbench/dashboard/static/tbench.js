@@ -5,6 +5,7 @@
   const body = document.body;
 
   // --- new content: fetch the page again, swap the parts that are live ------------------------------------------
+  let offerCopies = () => {};
   let busy = false, next = null, missed = false, again = 0; // missed: a live part could not show what is new
   async function refresh(url, ids) {
     if (busy) { next = [url, ids || next?.[1]]; return; } // what was asked for last is what counts
@@ -26,6 +27,7 @@
         old.replaceWith(document.importNode(made, true));
       }
       if (!ids) for (const old of document.querySelectorAll("[data-grow]")) grow(old, fresh.getElementById(old.id));
+      offerCopies();
     } catch (error) {
       pulse("offline", false); // the server is gone for now; the stream says when it is back
     } finally {
@@ -203,9 +205,12 @@
       place.append(button);
     };
     const fill = (step) => { for (const block of step.querySelectorAll(":scope > details > .block:not(.thinking)")) offer(block, () => [...block.querySelectorAll("pre")].map((pre) => pre.textContent).join("\n")); };
-    document.querySelectorAll(".step > details[open]").forEach((details) => fill(details.parentElement));
+    offerCopies = () => {
+      document.querySelectorAll(".step > details[open]").forEach((details) => fill(details.parentElement));
+      for (const code of document.querySelectorAll(".now code")) offer(code.parentElement, () => code.textContent);
+    };
+    offerCopies();
     addEventListener("toggle", (event) => { if (event.target.open && event.target.parentElement?.classList.contains("step")) fill(event.target.parentElement); }, true);
-    for (const code of document.querySelectorAll(".now code")) offer(code.parentElement, () => code.textContent);
   }
 
   function move(by) {

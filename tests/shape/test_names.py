@@ -68,7 +68,6 @@ FRAGMENTS: set[str] = {
     "terminalbench.archivist.merges",
     "terminalbench.archivist.revisions",
     "terminalbench.archivist.shortcuts",
-    "terminalbench.dashboard.markdown",
     "terminalbench.dashboard.pages.outline",
     "terminalbench.runner.deaths",
     "terminalbench.runner.executors.python_path",

@@ -1,7 +1,7 @@
 """Checking a training plan without running it: what it can show, in how many nights, at which price.
 
 What a gain takes is computed by the test that decides (`analytics.power`), on tasks as hard as is usual; nothing of it
-is promised. `tests/simulate/training.py` compares it with nights that are played through.
+is promised. `tests/simulate/training.py` plays nights through, apart from it.
 """
 
 from collections.abc import Iterator

@@ -23,8 +23,8 @@ from terminalbench.trainer.halving import spread
 from terminalbench.trainer.plan import TrainingPlan, check_declared, dev_units, load_plan
 
 GAINS = (0.05, 0.10, 0.20)
-LARGEST_WORTH = 0.60
-"""A plan that shows no gain up to this is refused: it would have to turn most failures into passes."""
+LARGEST_WORTH = 0.95
+"""A plan that shows no gain up to this is refused: it would have to turn every failure into a pass."""
 _MOST_ATTEMPTS = 16
 """More attempts at a task than these hardly show more."""
 
@@ -43,7 +43,7 @@ def check_plan(file: Path, root: Path | None = None) -> TrainingPlan:
 
 
 def check_power(plan: TrainingPlan) -> None:
-    """Raise InvalidFile where the plan cannot show even a large gain: its nights would decide nothing."""
+    """Raise InvalidFile where the plan can show no gain: its nights would decide nothing."""
     found = smallest_gain(plan)
     if found is None or found > LARGEST_WORTH:
         units, names = dev_units(plan)

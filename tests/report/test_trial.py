@@ -7,6 +7,8 @@ import pytest
 
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.records.trial import Usage
+from terminalbench.report.trial import usage_lines
 from terminalbench.text.doubts import doubt
 
 HOSTILE = "red \x1b[31m bell \x07 title \x1b]0;owned\x07 \u202e"
@@ -113,6 +115,19 @@ def test_a_trial_that_was_held_back_used_nothing(tbench, batch: Batch) -> None:
     (folder / "held.json").write_text('{"reason": "the budget is used up", "kind": "budget"}')
     out = tbench("show", "b__1", "--results", batch.folder.parent.parent).out
     assert "  state     held: the budget is used up\n  usage     none: it never started\n" in out
+
+
+@pytest.mark.parametrize(
+    ("usage", "said"),
+    [
+        (Usage(cost_usd=0.25, source="harbor", cost_source="harbor"), "tokens unknown; $0.25 (harbor)"),
+        (Usage(cost_usd=0.25), "tokens unknown; $0.25"),
+        (Usage(all_tokens=7), "7 tokens in all; cost unknown"),
+        (Usage(input_tokens=7, source="stream"), "input 7 tokens from stream; cost unknown"),
+    ],
+)
+def test_what_is_unknown_comes_from_nowhere(usage: Usage, said: str) -> None:
+    assert usage_lines(usage) == [f"  usage     {said}"]
 
 
 def test_a_doubtful_result_says_why_and_what_to_do(tbench, batch: Batch) -> None:

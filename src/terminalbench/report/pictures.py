@@ -115,7 +115,9 @@ def pareto_picture(report: Report) -> Picture:
     if chart is None and len(points) > 1:
         notes.append("The profiles have the same pass rate and the same cost.")
     elif chart is not None and any(summary.rate != summary.rate_all for summary in summaries):
-        notes.append("Who is on the front is counted over all planned trials: those left out of the rate do not help.")
+        notes.append(
+            "Who is best for its cost is counted over all planned trials: those left out of the rate do not help."
+        )
     return Picture(chart, " ".join(notes))
 
 

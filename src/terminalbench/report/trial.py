@@ -125,7 +125,7 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: ShownSteps | None
         lines.append(f"  state     {row.state}: {why}")
     else:
         lines += _ending(row.trial, _why(folder, row, shown))
-    lines += _usage(row.usage) if row.state != ReadState.HELD else ["  usage     none: it never started"]
+    lines += usage_lines(row.usage) if row.state != ReadState.HELD else ["  usage     none: it never started"]
     if row.trial is not None:
         lines += _delivery(row.trial.delivery)
     if row.unreadable:
@@ -240,7 +240,8 @@ def _wait(wait: ProviderWait | None) -> list[str]:
     return [f"  provider  refused {refused}; {plural(wait.retries, 'retry')}{paused}{end}"]
 
 
-def _usage(usage: Usage) -> list[str]:
+def usage_lines(usage: Usage) -> list[str]:
+    """Return what a trial used, in a line: tokens and cost, each with where it was told."""
     if not usage.known:
         return ["  usage     unknown"]
     counts = {
@@ -251,12 +252,14 @@ def _usage(usage: Usage) -> list[str]:
     }
     found = ", ".join(f"{name} {count(value)}" for name, value in counts.items() if value is not None)
     if usage.all_tokens is not None:
-        found = f"{count(usage.all_tokens)} in all" + (f" ({found})" if found else "")
-    tokens = f"{found} tokens" if found else "tokens unknown"
-    told = f" from {usage.source}" if usage.source is not None else ""
-    cost = "cost unknown" if usage.cost_usd is None else f"{dollars(usage.cost_usd)} ({usage.cost_source})"
+        tokens = f"{count(usage.all_tokens)} tokens in all" + (f" ({found})" if found else "")
+    else:
+        tokens = f"{found} tokens" if found else "tokens unknown"
+    told = f" from {usage.source}" if tokens != "tokens unknown" and usage.source is not None else ""
+    cost = "cost unknown" if usage.cost_usd is None else dollars(usage.cost_usd)
+    priced = f" ({usage.cost_source})" if usage.cost_usd is not None and usage.cost_source is not None else ""
     cut = ", without answers that were cut off" if (usage.source or "").endswith(":cut") else ""
-    return [f"  usage     {tokens}{told}{cut}; {cost}"]
+    return [f"  usage     {tokens}{told}{cut}; {cost}{priced}"]
 
 
 def _delivery(delivery: Delivery) -> list[str]:

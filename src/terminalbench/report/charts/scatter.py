@@ -71,7 +71,7 @@ def pareto(points: Sequence[FrontPoint], x_label: str, title: str = "Pass rate a
         drawn = _point(index, point, x_at(point.cost), y_at) + names[index]
         body.append(linked(point.href, _point_says(point), drawn))
     called = [
-        f"{f'{i + 1} ' if numbered else ''}{short(p.label, 26)}{' (front)' if p.on_front else ''}"
+        f"{f'{i + 1} ' if numbered else ''}{short(p.label, 26)}{' (best for its cost)' if p.on_front else ''}"
         for i, p in enumerate(points)
     ]
     key, end = legend(called, _WIDTH, _HEIGHT + 12)
@@ -124,7 +124,7 @@ def _distance(spot: _Box, point: tuple[float, float]) -> float:
 
 
 def _point_says(point: FrontPoint) -> str:
-    front = ", on the front" if point.on_front else ""
+    front = ", none is better for less" if point.on_front else ""
     return f"{point.label}: {percent(point.rate)} at {dollars(point.cost)}{front}"
 
 

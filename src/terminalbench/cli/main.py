@@ -6,10 +6,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from terminalbench.runner import signals
-
 _INTERRUPTED = 130  # `errors.EXIT_INTERRUPTED`, which takes too long to load
 _REPEAT_SEC = 1.0
+_NO_WINDOWS = "error: tbench runs on Linux and macOS; on Windows, install and use it in WSL 2 (wsl --install)\n"
 _GARBAGE = 50_000  # objects more than before, after which it is looked for: what a command loads is none
 
 
@@ -22,6 +21,11 @@ def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
 
 def entry(first: Sequence[str] = (), prog_name: str = "tbench") -> None:
     """The console script `tbench`: the command is `first` and the arguments of the process."""
+    if sys.platform == "win32":  # its signals and locks are others: nothing more is loaded
+        sys.stderr.write(_NO_WINDOWS)
+        sys.exit(2)
+    from terminalbench.runner import signals
+
     _interrupt_by_signals()
     gc.set_threshold(_GARBAGE)
     try:
@@ -40,6 +44,8 @@ def _interrupt_by_signals() -> None:
 
     One that comes with the first, as a closing terminal sends them, is the same; a later one ends us at once.
     """
+    from terminalbench.runner import signals
+
     came: list[float] = []
 
     def interrupt(_number: int, _frame: object) -> None:

@@ -207,13 +207,13 @@ def test_a_lesson_is_found_by_the_beginning_of_its_id(store: Store) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"do": "  "}, "what to do, what to avoid"),
-        ({"do": "x" * LONGEST_TEXT, "avoid": "y"}, f"the text has {LONGEST_TEXT + 1} characters, of at most"),
-        ({"do": "x", "tags": [""]}, "is no tag"),
+        ({"do": "  "}, "give --do, --avoid, or both"),
+        ({"do": "x" * LONGEST_TEXT, "avoid": "y"}, f"the text has {LONGEST_TEXT + 1} characters; "),
+        ({"do": "x", "tags": [""]}, "is not a tag"),
         ({"do": "x", "scope": LessonScope.TASK}, "needs a value: task:NAME"),
         ({"do": "x", "scope_value": "y"}, "the scope global has no value"),
-        ({"do": "x", "importance": 1.5}, "from 0 to 1"),
-        ({"do": "x", "tags": ["Two words"]}, "is no tag"),
+        ({"do": "x", "importance": 1.5}, "between 0 and 1"),
+        ({"do": "x", "tags": ["Two words"]}, "is not a tag"),
     ],
 )
 def test_what_cannot_be_a_lesson_is_refused(store: Store, wrong: dict, message: str) -> None:

@@ -86,7 +86,9 @@ def test_an_attempt_that_was_told_a_lesson_is_no_support_for_it(tmp_path: Path, 
     quoting = {**GOOD, "do": "Mind the gap.", "evidence": [{"attempt": "A1", "step": 1, "quote": known.text}]}
     found = reflect(store, batch, model(tmp_path, GOOD, quoting))
     reasons = [f'"{known.text}" is not in step 1 of A1']
-    assert [one.why for one in found.refused] == reasons + [f"only attempts that were told {known.id} say so"] * shown
+    assert [one.why for one in found.refused] == reasons + [
+        f"its only evidence is attempts that were shown {known.id} already"
+    ] * shown
     assert [one.lesson.id for one in found.added] == [known.id] * (not shown)
     assert len(find(store, known.id).evidence) == (not shown)
 
@@ -99,7 +101,7 @@ def test_what_a_workflow_did_that_sees_the_hidden_verdict_is_no_lesson(tmp_path:
         record = ProfileRecord("p", "id-p", {"agent": "guarded"} | ({"oracle": True} if oracle else {}))
         write_json(batch.plan_json, replace(plan, profiles=(record,)))
         if oracle:
-            with pytest.raises(UserError, match="no trial of it was measured"):
+            with pytest.raises(UserError, match="no trial of this batch was measured"):
                 reflect(store, batch, model(tmp_path, GOOD))
         else:
             assert len(reflect(store, batch, model(tmp_path, GOOD)).added) == 1
@@ -204,7 +206,7 @@ def test_a_batch_without_a_measured_trial_is_refused(tmp_path: Path, store: Stor
     batch = allocate(tmp_path / "results", "s")
     make_plan(batch, ("p",), "a", 1)
     make_trial(batch, "a__1", reward=None, error="RuntimeError")
-    with pytest.raises(UserError, match="no trial of it was measured"):
+    with pytest.raises(UserError, match="no trial of this batch was measured"):
         reflect(store, batch)
 
 

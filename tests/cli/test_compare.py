@@ -132,7 +132,7 @@ def test_a_gate_on_equivalence_is_for_the_pass_rate(tmp_path: Path, tbench) -> N
     made = batch(tmp_path, {"a": "++ " * 8, "b": "++ " * 8}, cost=0.5, equivalence_margin=0.4)
     assert tbench("compare", made.folder, "--fail-if", "not-equivalent").code == 0
     ran = tbench("compare", made.folder, "--fail-if", "not-equivalent", "--metric", "cost")
-    assert (ran.code, "goes with the pass rate only" in ran.err) == (2, True)
+    assert (ran.code, "works with the pass rate only" in ran.err) == (2, True)
 
 
 def test_not_worse_than_the_margin_is_enough(tmp_path: Path, tbench) -> None:
@@ -224,7 +224,7 @@ def test_one_profile_is_described_and_not_gated(tmp_path: Path, tbench) -> None:
     made = batch(tmp_path, {"only": "+x ++"})
     assert "75.0 %" in tbench("compare", made.folder, "--details").out
     ran = tbench("compare", made.folder, "--fail-if", "worse")
-    assert (ran.code, "no contrast to gate on" in ran.err) == (2, True)
+    assert (ran.code, "no contrast to judge" in ran.err) == (2, True)
 
 
 def test_what_is_unknown_is_said_and_what_is_undefined_is_not_called_unknown(
@@ -284,7 +284,10 @@ def test_one_profile_alone_says_so(tmp_path: Path, tbench) -> None:
     made = batch(tmp_path, {"only": "+x ++"})
     assert "There is one profile: nothing to compare it with." in tbench("compare", made.folder, "--details").out
     gated = tbench("compare", made.folder, "--fail-if", "worse")
-    assert (gated.code, gated.err) == (2, "error: there is no contrast to gate on (there is only one profile)\n")
+    assert (gated.code, gated.err) == (
+        2,
+        "error: --fail-if: there is no contrast to judge (there is only one profile)\n",
+    )
 
 
 def test_leaving_out_a_declared_contrast_is_a_departure(tmp_path: Path, tbench) -> None:

@@ -101,10 +101,10 @@ def test_a_person_reads_changes_and_vetoes_everything(memory) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["add"], "a lesson says what to do, what to avoid, or both"),
+        (["add"], "the lesson is empty: give --do, --avoid, or both"),
         (["add", "--do", "x", "--scope", "repo:a"], '"repo" is no scope'),
         (["add", "--do", "x", "--scope", "repository"], "needs a value: repository:NAME"),
-        (["add", "--do", "x", "--importance", "3"], "importance is from 0 to 1"),
+        (["add", "--do", "x", "--importance", "3"], "importance must be between 0 and 1"),
         (["add", "--do", "x", "--task-folder", "none"], "is not the folder of a task"),
         (["add", "--do", "x", "--family", "data"], "name it with --task-folder DIR"),
         (["edit", "l-1"], "nothing to change"),
@@ -112,7 +112,7 @@ def test_a_person_reads_changes_and_vetoes_everything(memory) -> None:
         (["retire", "l-1", "--reason", " "], "the reason is empty (say why: it stays in the log)"),
         (["export", "-o", "."], "is a folder (name a file)"),
         (["export", "-o", "none/deep/x.jsonl"], "none/deep: no such folder"),
-        (["add", "--do", "x", "--tag", ""], '"" is no tag'),
+        (["add", "--do", "x", "--tag", ""], '"" is not a tag'),
         (["search"], "give words, or --task-folder DIR"),
         (["import", "none.jsonl"], "none.jsonl: no such file (tbench memory export writes one)"),
         (["approve", "l-1"], 'no lesson is called "l-1" (memory is empty; tbench memory add writes one)'),
@@ -156,8 +156,8 @@ def test_a_file_with_a_line_that_is_no_lesson_adds_nothing(project, memory, tmp_
     ran = memory("import", str(file))
     assert ran.code == 2
     assert f"{file}: line 3: is no lesson" in ran.err
-    assert f"{file}: line 4: a lesson says what to do, what to avoid, or both" in ran.err
-    assert f'{file}: line 5: "" is no tag' in ran.err
+    assert f"{file}: line 4: the lesson is empty: give --do, --avoid, or both" in ran.err
+    assert f'{file}: line 5: "" is not a tag' in ran.err
     assert json.loads(memory("list", "--json").out) == []
 
 

@@ -99,7 +99,7 @@ def test_only_some_profiles_go_on_and_the_others_stay_as_they_are(done) -> None:
     assert told == {("nop", task): ["failed"] * 2 for task in "ab"}
     assert [p.name.rpartition("__")[2] for p in batch.runs.iterdir() if p.is_dir()].count("oracle") == 1
     top_up = lab.tbench("resume", batch.folder, "--top-up", "--profiles", "nop")
-    assert (top_up.returncode, "--top-up goes alone" in top_up.stderr) == (2, True)
+    assert (top_up.returncode, "--top-up cannot be combined" in top_up.stderr) == (2, True)
 
 
 def test_an_end_that_a_killed_process_did_not_tell_is_told_by_a_resume(done) -> None:

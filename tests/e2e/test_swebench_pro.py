@@ -229,7 +229,7 @@ def test_an_evaluation_that_is_run_again_keeps_verdicts_and_tries_errors_again(b
     tried = sorted(len(list(Path(place).glob("runs/*/*/result.json"))) for place in document["batches"])
     assert tried == [2, 4]  # the one without a verdict twice, nothing else
     wrong = bench.lab.tbench(*command, "--arms", "none")
-    assert (wrong.returncode, "there are: a stranger's, ours" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "arms with predictions: a stranger's, ours" in wrong.stderr) == (2, True)
 
 
 HANGS = (

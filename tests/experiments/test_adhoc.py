@@ -75,7 +75,7 @@ def test_a_folder_is_named_from_where_the_command_is_given(project, monkeypatch:
         (AdHoc("oracle", "x/y", ["starter/*"]), "oracle takes no model"),
         (AdHoc("oracle", None, ["csv-clean"]), "names no dataset"),
         (AdHoc("oracle", None, ["starter/zzz*"]), '--tasks: "zzz*" fits no task of starter'),
-        (AdHoc("oracle", None, ["starter/*"], ["oracle"]), "asked for twice"),
+        (AdHoc("oracle", None, ["starter/*"], ["oracle"]), "is given twice"),
     ],
 )
 def test_what_is_wrong_leaves_no_file(project, asked: AdHoc, told: str) -> None:

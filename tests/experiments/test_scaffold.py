@@ -119,14 +119,14 @@ def test_a_prompt_for_the_template_of_an_agent_says_how_it_could_take_one(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--demo", "--task", "a"), "--demo goes alone"),
-        (("--demo", "--model", "x/y"), "--model does not go with --demo"),
+        (("--demo", "--task", "a"), "--demo cannot be combined"),
+        (("--demo", "--model", "x/y"), "--model cannot be combined with --demo"),
         (("--agent", "claude-cod"), 'did you mean "claude-code"?'),
         (("--agent", "claude"), 'did you mean "claude-code"?'),
-        (("--agent", "My Agent"), "a new name is of small letters"),
-        (("--agent", "json"), "json.py would stand in for the module of Python of that name (choose another"),
-        (("--agent", "harbor"), "would stand in for the installed module of that name"),
-        (("--task", "../a"), "a new name is of small letters"),
+        (("--agent", "My Agent"), "a new name may have lower-case letters"),
+        (("--agent", "json"), "json.py would hide the standard library module of that name (choose another"),
+        (("--agent", "harbor"), "would hide the installed module of that name"),
+        (("--task", "../a"), "a new name may have lower-case letters"),
         (("--task", "a", "--agent", "oracle"), "oracle exists"),
     ],
 )

@@ -234,7 +234,7 @@ def test_reports_of_swe_bench(written: Callable[..., Path], tmp_path: Path) -> N
         written(f"logs/run_evaluation/r1/gpt/{name}/report.json", one)
     assert outcomes(read_results(tmp_path / "logs")) == {("gpt", "d__d-1", 1): PASSED, ("gpt", "d__d-2", 1): FAILED}
     for alone in ({"resolved_ids": ["d__d-1"]}, {"resolved": ["d__d-1"], "no_generation": []}):
-        with pytest.raises(UserError, match="resolved instances alone"):
+        with pytest.raises(UserError, match="only the resolved instances"):
             read_results(written("alone.json", alone))
 
 

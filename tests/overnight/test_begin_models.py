@@ -75,7 +75,7 @@ def test_workers_keep_within_what_the_model_server_answers_and_within_the_sandbo
 
 def test_caps_without_auto_are_refused(tmp_path: Path) -> None:
     folder = NightFolder(tmp_path)
-    with pytest.raises(UserError, match="bound --workers auto"):
+    with pytest.raises(UserError, match="need --workers auto"):
         begin(NightRequest(suite=Path("starter"), model_slots=2, workers=3), folder, datetime.now(UTC))
 
 

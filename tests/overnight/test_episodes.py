@@ -207,7 +207,7 @@ def test_simulated_is_marked_and_never_a_baseline_of_the_real(tmp_path: Path, st
     simulated(made)
     first, second = recorded(made, store)
     assert first.simulated
-    with pytest.raises(UserError, match="simulated, and says that it is not"):
+    with pytest.raises(UserError, match="is not marked as simulated"):
         store.record(msgspec.structs.replace(first, simulated=False))
     assert store.baseline("id-p", first.task_digest) is None
     assert store.baseline("id-p", first.task_digest, simulated=True) == second
@@ -271,7 +271,7 @@ def test_a_query_gives_exactly_what_fits(filled: EpisodeStore, asked: EpisodeFil
 
 
 def test_a_time_that_is_none_is_said(filled: EpisodeStore) -> None:
-    with pytest.raises(UserError, match="is no time"):
+    with pytest.raises(UserError, match="is not a time"):
         filled.query(EpisodeFilter(since="yesterday"))
 
 

@@ -217,9 +217,9 @@ def test_a_resume_with_other_lessons_is_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ((None, "ollama:x", None), "--reflect-model is for a night that learns"),
-        ((None, None, 1.0), "--reflect-budget-usd is for a night that learns"),
-        (("masked", None, 1.0), "our own rules cost nothing"),
+        ((None, "ollama:x", None), "--reflect-model needs --lessons"),
+        ((None, None, 1.0), "--reflect-budget-usd needs --lessons"),
+        (("masked", None, 1.0), "without a model, reflection costs nothing"),
         (("masked", "replay:no-such-file", None), "--reflect-model replay:no-such-file: there are no recorded answers"),
     ],
 )
@@ -236,7 +236,7 @@ def test_each_profile_that_calls_a_model_has_a_twin_with_lessons(project) -> Non
     assert [(one.key, one.lessons and one.lessons.mode) for one in twins.profiles] == [
         ("p", None), ("p-lessons", "recall"), ("o", None),
     ]  # fmt: skip
-    with pytest.raises(UserError, match="p-lessons has lessons already"):
+    with pytest.raises(UserError, match="p-lessons sets lessons itself"):
         with_lessons(twins, "masked", but=("p",))
 
 

@@ -199,7 +199,7 @@ def test_all_is_all_of_this_user_or_of_one_results_folder(
     with announced(here), announced(there):
         for target in ([here.folder], [tmp_path / "exp.toml"], ["--batch", "0"]):
             ran = tbench("kill", *target, "--all", "--yes")
-            assert (ran.code, "--all goes without a target" in ran.err) == (2, True)
+            assert (ran.code, "--all cannot be combined with a target" in ran.err) == (2, True)
         assert tbench("kill", "--all", "--results", tmp_path / "results", "--yes").code == 0
         assert one.wait(60) == -2
         assert other.poll() is None

@@ -114,7 +114,7 @@ def test_a_profile_whose_commit_cannot_be_found_out_is_not_added(
     batch = planned(everywhere(written(project, profile("p", repository))))
     before = batch.plan_json.read_bytes()
     gone = Repository(tmp_path / "gone")
-    with pytest.raises(UserError, match='could not be found out, so profile "q" was not added'):
+    with pytest.raises(UserError, match='could not be read from git, so profile "q" was not added'):
         resume(batch, ResumeRequest(), written(project, profile("p", repository), profile("q", gone)))
     assert batch.plan_json.read_bytes() == before
 

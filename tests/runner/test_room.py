@@ -49,7 +49,8 @@ else: print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         (
             1024,
             16,
-            "a run with 16 trials at once needs 1280 (allow more (ulimit -n 1280, or LimitNOFILE), or lower it)",
+            "a run with 16 trials at once needs 1280 "
+            "(raise the limit (ulimit -n 1280, or LimitNOFILE), or lower run.parallel)",
         ),
     ],
 )

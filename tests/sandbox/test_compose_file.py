@@ -143,7 +143,7 @@ services:
     ("text", "line", "said"),
     [
         ("services: [", 1, "no YAML"),
-        ("- a\n", None, "no table of services"),
+        ("- a\n", None, "a compose file without a table of services"),
         ("services:\n  a: {image: b}\nsecrets:\n  s: {file: x}\n", 3, "secrets in a compose file"),
         ("services:\n  a:\n    image: b\n    privileged: true\n", 4, "privileged"),
         ("services:\n  a:\n    image: b\n    cap_add: [SYS_ADMIN]\n", 4, "no rights beyond"),

@@ -112,7 +112,7 @@ def test_a_task_is_replaced_whole_and_another_folder_is_left_alone(tmp_path: Pat
     assert not (tmp_path / "out" / ID / "tests" / "old.txt").exists()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [ID, "swebench-pro.json"]
     (tmp_path / "out" / ID / "instance.json").unlink()
-    with pytest.raises(UserError, match="is a folder of something else"):
+    with pytest.raises(UserError, match="holds no task of SWE-Bench Pro"):
         converted(tmp_path, row())
 
 

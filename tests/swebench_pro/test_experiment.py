@@ -172,9 +172,9 @@ def test_bad_usage_is_refused_before_anything_is_written(tmp_path: Path, capsys:
     usual = ["swebench-pro", "experiment", "--provider", "ollama", "--output-dir", str(tmp_path / "out")]
     for more, said in (
         (["--tasks", str(tmp_path / "none")], "tbench swebench-pro tasks"),
-        (["--tasks", str(tmp_path), "--split", "train"], "go with rows"),
+        (["--tasks", str(tmp_path), "--split", "train"], "work with rows"),
         (["--tasks", "hf:abc"], "--evaluator CHECKOUT"),
-        (["--arms", " , "], "--arms names nothing"),
+        (["--arms", " , "], "--arms names no arm"),
     ):
         assert main([*usual, *more]) == 2
         assert said in capsys.readouterr().err

@@ -65,7 +65,7 @@ def test_the_files_of_a_folder_are_arms(tmp_path: Path) -> None:
     (tmp_path / "evaluation.json").mkdir()
     assert [path.name for path in find(tmp_path)] == ["a.jsonl", "b.json"]
     assert [path.name for path in find(tmp_path, ["b"])] == ["b.json"]
-    with pytest.raises(UserError, match="no predictions of c.*there are: a, b"):
+    with pytest.raises(UserError, match="no predictions of c.*arms with predictions: a, b"):
         find(tmp_path, ["c"])
     put(tmp_path, "a.json", "[]")
     with pytest.raises(UserError, match="two files are called a"):

@@ -25,11 +25,11 @@ def gate(comparison: Comparison, fail_if: FailIf) -> dict[str, Held]:
     if not comparison.contrasts:
         alone = len(comparison.profiles) < 2
         hint = "there is only one profile" if alone else "name one with --compare NEW OLD"
-        raise UserError("there is no contrast to gate on", hint=hint)
+        raise UserError("--fail-if: there is no contrast to judge", hint=hint)
     if fail_if == "not-equivalent" and comparison.metric != "pass":
         raise UserError(
-            "--fail-if not-equivalent goes with the pass rate only",
-            hint=f"the margin is one of pass rates; leave --metric {comparison.metric} out",
+            "--fail-if not-equivalent works with the pass rate only",
+            hint=f"leave out --metric {comparison.metric}",
         )
     if fail_if == "not-equivalent" and any(contrast.margin is None for contrast in comparison.contrasts):
         raise UserError(

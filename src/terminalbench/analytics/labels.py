@@ -101,7 +101,7 @@ def make_label(trial: str, name: str, value: Said | None, author: str, reason: s
     """A label, or with `value` None its removal. Author and reason must say something."""
     for what, text in (("author", author), ("reason", reason)):
         if not text.strip():
-            raise UserError(f"the {what} is empty", hint=f"a label is kept with its {what}")
+            raise UserError(f"the {what} is empty", hint=f"give --{what}: it is stored with the label")
     return Label(
         time=now.isoformat(timespec="seconds"),
         trial=trial,
@@ -171,7 +171,9 @@ def _measure(name: str) -> Point | None:
         return None
     if name in RECORDED or kind == "table":
         what = "is recorded, not judged" if name in RECORDED else "is a table"
-        raise UserError(f"{name} {what}: a label cannot change it", hint='label what is judged, as "failure_class"')
+        raise UserError(
+            f"{name} {what}: a label cannot change it", hint='label a judged value, such as "failure_class"'
+        )
     if name == FAILURE_CLASS:
         return Point(name, "label", "", dict.fromkeys(_CLASSES, ""))
     return Point(name, _POINTS[kind], "", minimum=0.0)

@@ -40,14 +40,17 @@ def quarantine_reason(leaks: Iterable[Leak]) -> str:
 def check_fields(lesson: Lesson) -> None:
     """Refuse a lesson that says nothing, says too much, or whose scope, tags or importance cannot be."""
     if not (lesson.do or "").strip() and not (lesson.avoid or "").strip():
-        raise UserError("a lesson says what to do, what to avoid, or both")
+        raise UserError("the lesson is empty: give --do, --avoid, or both")
     if (length := len(lesson.do or "") + len(lesson.avoid or "")) > LONGEST_TEXT:
-        raise UserError(f"the text has {length} characters, of at most {LONGEST_TEXT}", hint="say one thing")
+        raise UserError(
+            f"the text has {length} characters; {LONGEST_TEXT} are the most",
+            hint="shorten it: one lesson says one thing",
+        )
     if (lesson.scope is LessonScope.GLOBAL) != (lesson.scope_value is None):
         wanted = "has no value" if lesson.scope is LessonScope.GLOBAL else f"needs a value: {lesson.scope}:NAME"
         raise UserError(f"the scope {lesson.scope} {wanted}")
     if not 0 <= lesson.importance <= 1:
-        raise UserError(f"importance is from 0 to 1, not {lesson.importance}")
+        raise UserError(f"importance must be between 0 and 1, not {lesson.importance}")
     wrong = [tag for tag in lesson.tags if not tag or tag != tag.strip().lower() or " " in tag]
     if wrong:
-        raise UserError(f'"{wrong[0]}" is no tag', hint="a tag is one word in lower case")
+        raise UserError(f'"{wrong[0]}" is not a tag', hint="write one word in lower case")

@@ -105,8 +105,8 @@ def reflect(
     episode = episode_of(part)
     attempts = attempts_of(part)
     if not attempts:
-        hint = "trials of a workflow that sees the hidden verdict teach nothing"
-        raise UserError("no trial of it was measured", where=str(batch.folder), hint=hint)
+        hint = "run it first: tbench resume; trials of a workflow that sees the hidden verdict are never used"
+        raise UserError("no trial of this batch was measured", where=str(batch.folder), hint=hint)
     if not occasion.on_demand and (before := of_episode(store, episode)):
         return ReflectionResult(len(attempts), tuple(before.added), (), before.trigger, before.why, again=True)
     look = _look(batch, attempts, occasion)
@@ -137,7 +137,9 @@ def _take_out_told(store: Store, learned: LearnedLessons, attempts: Sequence[Evi
         known = near_duplicate(store.connection, draft)
         if known is not None and all(known.id in told.get(one.trial, ()) for one in draft.evidence):
             learned.drafts.remove(draft)
-            learned.refused.append(RefusedLesson(draft.text, f"only attempts that were told {known.id} say so"))
+            learned.refused.append(
+                RefusedLesson(draft.text, f"its only evidence is attempts that were shown {known.id} already")
+            )
 
 
 def episode_of(part: SelectedBatch) -> str:
@@ -217,7 +219,7 @@ def by_model(
     if not chosen:
         return LearnedLessons()
     if not shown:
-        raise UserError("no trial of it has a trajectory that can be read")
+        raise UserError("no trial of this batch has a readable trajectory")
     room = limits.tokens // len(shown)
     parts = [_part(number, one, shown, room) for number, one in enumerate(shown, start=1)]
     asked = [Message("system", SYSTEM), Message("user", "\n\n".join(parts))]

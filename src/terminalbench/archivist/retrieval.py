@@ -67,9 +67,9 @@ class RetrievalPolicy:
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= MOST_LESSONS:
-            raise UserError(f"a task gets 1 to {MOST_LESSONS} lessons, not {self.k}")
+            raise UserError(f"a task can be shown 1 to {MOST_LESSONS} lessons, not {self.k}")
         if self.budget_tokens < 1:
-            raise UserError(f"the budget of lessons is above zero, not {self.budget_tokens}")
+            raise UserError(f"the token budget of lessons must be at least 1, not {self.budget_tokens}")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,9 @@ _SET_MODEL = "give --model, or set [analysis] judge_model"
 @click.option("--no-llm", is_flag=True, help="Ask no model, whatever the file says.")
 @click.option("--llm-only", is_flag=True, help="Only ask the judge; leave the tables as they are.")
 @click.option("--model", metavar="M", help="Model of the judge. Default: judge_model of the file; without one, none.")
-@click.option("--rubric", multiple=True, metavar="NAME|FILE", help="What to judge by. Default: all built-in rubrics.")
+@click.option(
+    "--rubric", multiple=True, metavar="NAME|FILE", help="The rubric to judge by. Default: all built-in ones."
+)
 @click.option("--judge-budget", type=click.FloatRange(min=0), metavar="USD", help="The most the judge may cost.")
 @click.option("--estimate-cost", is_flag=True, help="Say what the judge would cost, and stop. Calls nothing.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
@@ -49,9 +51,9 @@ _SET_MODEL = "give --model, or set [analysis] judge_model"
 def analyze_command(selected: "SelectedBatches", quiet: bool, **chosen: Any) -> int:
     """Find out what each trial did, compare the profiles, and write tables to the batch's analytics folder.
 
-    Takes an experiment file, a batch folder, or any folder of Harbor jobs; without one, the newest batch. Trials that
-    were analysed before are not read again. A model is asked only when one is named. Exit code 3: something could not
-    be analysed, and it is said what.
+    Takes an experiment file, a batch folder, or any folder of Harbor jobs; without one, the newest batch.
+    Trials that were analysed before are not read again. A model is called only when you name one. Exit code 3:
+    some trials could not be analysed, and are named.
     """
     from terminalbench.analytics.judge.output import estimate_lines
     from terminalbench.analytics.selection import pick
@@ -148,7 +150,8 @@ def errors_command(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Show why trials did not pass: in groups, and where one that solves a task parts ways with one that does not.
+    """Show why trials did not pass: failures in groups, and the step where a solving and a failing trial of a
+    task diverge.
 
     Needs no model: classes follow rules (docs/analysis.md), with the steps of the trajectory that show it.
     """

@@ -38,7 +38,12 @@ def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) 
     no_args_is_help=True,
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show versions.")
-@click.option(DEBUG, is_flag=True, expose_value=False, help="Show the traceback of an error. Works in any place.")
+@click.option(
+    DEBUG,
+    is_flag=True,
+    expose_value=False,
+    help="Show the traceback of an error. May stand anywhere on the command line.",
+)
 def app() -> None:
     """A lab bench for coding agents: one TOML file names the tasks and the profiles."""
     try:

@@ -20,10 +20,8 @@ _WIDTH = 80
 @experiment_argument
 @picks
 @click.option("--no-probe", is_flag=True, help="Do not install agents and do not call models.")
-@click.option("--quarantine", is_flag=True, help="Leave the failing tasks out of later runs, with the reason found.")
-@click.option(
-    "--release", is_flag=True, help="Check quarantined tasks too, and take out those that are in order again."
-)
+@click.option("--quarantine", is_flag=True, help="Exclude the failing tasks from later runs, and record why.")
+@click.option("--release", is_flag=True, help="Check quarantined tasks too, and release those that pass.")
 @json_option
 @root_option
 def command(
@@ -39,8 +37,8 @@ def command(
     """Prove an experiment before a run, in its exact environment.
 
     Each task must be solved by its own solution (oracle) and not by doing nothing (nop). Each agent that is
-    installed in the sandbox is installed once, and each model is called once, for one token. A "-" says that there was
-    nothing to run, to install or to call.
+    installed in the sandbox is installed once, and each model is called once, for one token. A "-" means that
+    there was nothing to run, install or call.
     """
     from terminalbench.cli.progress import RunTeller
     from terminalbench.experiments.config import load

@@ -12,7 +12,7 @@ SECTIONS = {
         "init": "Write a commented experiment to start from.",
         "check": "Prove tasks, environment, agents and models before a run.",
         "run": "Run an experiment: one Harbor job per profile, in a new batch.",
-        "resume": "Go on with a batch: finish it, add to it, retry errors.",
+        "resume": "Continue a batch: finish it, add to it, retry errors.",
         "compare": "Say which profile is better, by how much, and how sure it is.",
         "show": "Show one trial: what it was told, did, and how it ended.",
         "view": "Show the results in a browser, live; or export them as a site.",
@@ -22,7 +22,7 @@ SECTIONS = {
         "analyze": "Find out what each trial did, and write tables of it.",
         "report": "Write the report of a batch: one HTML file, and text.",
         "list": "List the batches, newest first; or the trials of one.",
-        "label": "Say yourself what a trial shows.",
+        "label": "Label a trial yourself.",
     },
     "Before a run": {
         "validate": "Check experiment files; report every problem at once.",
@@ -105,7 +105,7 @@ GROUPS = {
     "images": {
         "Take in": {
             "pull": "Fetch images from their registries.",
-            "import": "Take an image of an archive or a folder in.",
+            "import": "Import an image from an archive or a folder.",
         },
         "Look": {
             "list": "List the images of this machine.",
@@ -133,7 +133,7 @@ GROUPS = {
             "edit": "Change a lesson.",
             "approve": "Put a quarantined, retired or candidate lesson into use.",
             "retire": "Take a lesson out of use.",
-            "merge": "Let one lesson take up others.",
+            "merge": "Merge lessons into one.",
         },
         "Take along": {
             "export": "Write lessons as JSON lines.",
@@ -155,7 +155,7 @@ GROUPS = {
         "Look": {
             "status": "Show where a training stands.",
             "history": "Show every comparison, rejected ones as well.",
-            "diff": "Show what makes a profile another one than its parents.",
+            "diff": "Show how a profile differs from its parents.",
             "report": "Write the report of a training.",
         },
         "Decide": {
@@ -172,13 +172,13 @@ GROUPS = {
             "list-instances": "Count instances by language and repository.",
         },
         "Experiments": {
-            "experiment": "Run arms on instances, and go on with it.",
+            "experiment": "Run arms on instances, and continue an experiment.",
         },
         "Results": {
-            "evaluate": "Judge patches, ours or a stranger's, on the tests of their instances.",
+            "evaluate": "Judge patches, also from other tools, on the tests of their instances.",
             "analyze-errors": "Say why runs did not resolve their instance.",
             "visualize": "Draw pass rates, cost, tokens, times, outcomes and effects.",
-            "import": "Read results of AtomicGuard, and write them as ours.",
+            "import": "Convert results of AtomicGuard to the format of experiment.",
             "project": "Write results, traces and predictions again, from batches.",
         },
     },

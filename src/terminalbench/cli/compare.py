@@ -37,13 +37,17 @@ DEPARTURES = (
     help="Compare these two only; may be given several times. Default: the declared contrasts.",
 )
 @click.option(
-    "--metric", type=click.Choice(METRICS), default="pass", show_default=True, help="What to compare; a trial's mean."
+    "--metric",
+    type=click.Choice(METRICS),
+    default="pass",
+    show_default=True,
+    help="What to compare: its mean per trial.",
 )
 @click.option("--k", type=click.IntRange(min=1), help="Show pass@K and pass^K. Default: as many as all tasks have.")
 @click.option(
     "--fail-if",
     type=click.Choice(GATES),
-    help="Exit with 100 when a contrast is so, with 3 when one is inconclusive.",
+    help="Exit with 100 when this is true of a contrast, with 3 when one is inconclusive.",
 )
 @click.option("--allow-undecided", is_flag=True, help="Exit with 0 when the gate is undecided, and say so.")
 @click.option(
@@ -60,7 +64,7 @@ DEPARTURES = (
 )
 @reading_options
 @click.option("--details", is_flag=True, help="Show all: both ways of counting, both questions, costs, notes.")
-@click.option("--by-snapshot", is_flag=True, help="Tell a profile apart by what lessons its memory held.")
+@click.option("--by-snapshot", is_flag=True, help="Count a profile as another one where its memory held other lessons.")
 @results_option
 @json_option
 @root_option
@@ -84,10 +88,10 @@ def command(
 ) -> None:
     """Say which profile is better, by how much, and how sure that is.
 
-    A target is an experiment file, a batch, a Harbor job or a folder of jobs; without one it is the newest batch. It
-    may be results of another tool: a table, Terminal-Bench 1, SWE-bench, Inspect, promptfoo, JUnit XML.
-    Batches are pooled where a profile is the same treatment; those of the same experiment that hold the same profiles
-    are taken too. A batch may still be running; what is missing is said.
+    A target is an experiment file, a batch, a Harbor job or a folder of jobs; without one it is the newest
+    batch. It may be results of another tool: a table, Terminal-Bench 1, SWE-bench, Inspect, promptfoo, JUnit
+    XML. Batches are pooled where a profile is unchanged; other batches of the same experiment with the same
+    profiles are included too. A batch may still be running: the output names what is missing.
     """
     if (accept or allow_undecided) and fail_if is None:
         raise click.UsageError(f"--{'accept' if accept else 'allow-undecided'} goes with --fail-if")

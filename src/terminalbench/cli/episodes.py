@@ -120,7 +120,7 @@ def list_command(episodes: "list[Episode]", as_json: bool) -> None:
 @on_store
 @json_option
 def show_command(episode: str, store: "EpisodeStore", as_json: bool) -> None:
-    """Show one episode: what was run, what it came to, and its tasks, as long as its results are there."""
+    """Show one episode: what was run, the outcome, and its tasks while their results exist."""
     from terminalbench.overnight.summary_model import model_name
     from terminalbench.text.numbers import cost, moment, percent
     from terminalbench.text.outcomes import fractions
@@ -195,7 +195,7 @@ def baseline_command(episode: str, store: "EpisodeStore", as_json: bool) -> int:
     type=click.Choice(("jsonl", "csv")),
     default="jsonl",
     show_default=True,
-    help="A JSON document a line, or a table.",
+    help="One JSON document per line, or a table.",
 )
 def export_command(episodes: "list[Episode]", output: Path | None, form: str) -> None:
     """Write episodes for other programs, newest first."""

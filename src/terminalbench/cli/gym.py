@@ -52,7 +52,7 @@ def on_environment(command: Callable[..., int | None]) -> Any:
 @on_project
 @json_option
 def list_command(root: Path, as_json: bool) -> None:
-    """List the environments of the project: shipped suites, SWE-Bench Pro where it was made, experiment files.
+    """List the environments of the project: shipped suites, SWE-Bench Pro if its tasks exist, experiment files.
 
     A folder of Harbor tasks and any other suite file is named by its path. Held-out tasks are counted, and so are the
     looks at them.
@@ -90,7 +90,7 @@ def list_command(root: Path, as_json: bool) -> None:
 
 @click.command("show")
 @on_environment
-@click.option("--holdout", is_flag=True, help="Name the held-out tasks too: a look, which is recorded and counted.")
+@click.option("--holdout", is_flag=True, help="Name the held-out tasks too; this look is recorded and counted.")
 @click.option("--reason", metavar="TEXT", help="Why you look at the held-out tasks; needed with --holdout.")
 @json_option
 def show_command(environment: "Environment", gym: "Gym", holdout: bool, reason: str | None, as_json: bool) -> None:
@@ -178,14 +178,15 @@ def _shares(_context: click.Context, _option: click.Parameter, given: str) -> "S
     default="40/40/20",
     show_default=True,
     callback=_shares,
-    help="How large train, dev and holdout shall be.",
+    help="Shares of train, dev and holdout.",
 )
 @json_option
 def split_command(environment: "Environment", gym: "Gym", seed: int, shares: "Shares", as_json: bool) -> None:
-    """Give every family of an environment its part: train, dev or holdout.
+    """Assign every family of an environment to train, dev or holdout.
 
-    Families are never cut, and what has a part keeps it: tasks that are added later go to their family, new families to
-    the part that lacks most. The parts hold for the whole project, in every environment.
+    A family is never divided, and its part never changes: tasks added later follow their family, and new
+    families go to the part that is furthest below its share. The parts hold for the whole project, in every
+    environment.
     """
     from terminalbench.text.numbers import plural
 

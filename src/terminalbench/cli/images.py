@@ -61,7 +61,7 @@ def _document(image: "ImageRecord", names: list["NameRecord"]) -> dict[str, Any]
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @json_option
 def pull_command(names: tuple[str, ...], as_json: bool) -> int:
-    """Ask registries for images, and fetch what is missing of them.
+    """Fetch images from their registries; layers that are here already are not fetched again.
 
     \b
     NAME is as in a Dockerfile:
@@ -96,10 +96,10 @@ def pull_command(names: tuple[str, ...], as_json: bool) -> int:
 @click.command("import")
 @click.argument("place", metavar="PATH", type=PATH)
 @click.argument("name", metavar="NAME")
-@click.option("--tag", help="Which image of an archive of several.")
+@click.option("--tag", help="Which image, if the archive holds several.")
 @json_option
 def import_command(place: Path, name: str, tag: str | None, as_json: bool) -> int:
-    """Take the image of an archive or a folder in, as NAME.
+    """Import an image from an archive or a folder, as NAME.
 
     \b
     PATH is an OCI layout (a folder or a tar), an archive of docker save,
@@ -119,7 +119,7 @@ def import_command(place: Path, name: str, tag: str | None, as_json: bool) -> in
 
 
 @click.command("list")
-@click.option("--builds", is_flag=True, help="The layers that were built for tasks instead, the one used last first.")
+@click.option("--builds", is_flag=True, help="List the layers built for tasks instead, most recently used first.")
 @json_option
 def list_command(builds: bool, as_json: bool) -> int:
     """List the images of this machine, by name."""
@@ -219,13 +219,20 @@ def show_command(name: str, as_json: bool) -> int:
 
 @click.command("prune")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--days", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Not used for so long.")
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="Remove images not used for this many days.",
+)
 @click.option("--yes", is_flag=True, help="Do it. Without this, only list what would be removed.")
 @json_option
 def prune_command(names: tuple[str, ...], days: float, yes: bool, as_json: bool) -> int:
-    """Remove images that were not used for long, or those that are named; without --yes only say which.
+    """Remove images that were not used for a while, or those that you name; without --yes, only list them.
 
-    What was built on them for tasks goes with them, and layers that no image has any more. What a sandbox uses stays.
+    Layers that were built on them for tasks are removed too, and so are layers that no image uses any more.
+    What a running sandbox uses is kept.
     """
     from terminalbench.sandbox.image.layers import prune_layers
     from terminalbench.sandbox.images.store import ImageStore

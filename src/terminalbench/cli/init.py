@@ -30,13 +30,18 @@ class _WithCommand(click.Command):
 
 @click.command("init", cls=_WithCommand)
 @click.argument("folder", type=PATH, default=Path(), metavar="[DIR]")
-@click.option("--demo", "is_demo", is_flag=True, help="One that needs no key, with a difference to be seen.")
+@click.option(
+    "--demo",
+    "is_demo",
+    is_flag=True,
+    help="Write a demo that needs no key and shows a difference between two profiles.",
+)
 @click.option("--task", metavar="NAME", help="Make a task of your own, tasks/NAME, and an experiment on it.")
 @click.option(
     "--agent",
     metavar="NAME",
     shell_complete=agents,
-    help="Agent of the profiles; a new name makes one of your own, of a PROGRAM if one is given. Default: claude-code.",
+    help="Agent of the profiles; a new name creates one of your own, from PROGRAM if given. Default: claude-code.",
 )
 @click.option("--model", help="Model of the profiles.")
 @click.option("--dataset", help="Where the tasks come from. Default: starter.")
@@ -61,18 +66,21 @@ def command(
     _check_texts(slug, {"--model": model, "--dataset": dataset})
     words = click.get_current_context().meta[_WORDS]
     if words and (agent is None or is_demo):
-        raise UserError("a program after -- needs --agent NAME", hint="the name of its profile")
+        raise UserError("a program after -- needs --agent NAME", hint="choose NAME: it becomes the name of the profile")
     if (words or (task and agent is None)) and slug is not None and experiment_file(folder, slug).exists():
         _extend(experiment_file(folder, slug), agent, task, words, folder)
         return
     is_new = agent is not None and (bool(words) or (agent_info(agent) is None and not close_to_one(agent)))
     others = {"--model": model, "--dataset": dataset, "--slug": slug}
     if (is_demo or task or is_new) and (given := [name for name, value in others.items() if value]):
-        raise UserError(f"{given[0]} does not go with --demo, --task or an agent of your own")
+        raise UserError(f"{given[0]} cannot be combined with --demo, --task or an agent of your own")
     if is_demo and (task or agent):
-        raise UserError("--demo goes alone")
+        raise UserError("--demo cannot be combined with --task or --agent")
     if task and agent and not is_new:
-        raise UserError(f"--task goes alone or with a new agent, and {agent} exists", hint="add a profile to the file")
+        raise UserError(
+            f"--task needs a new name for --agent: {agent} exists already",
+            hint="leave --agent out, then add a profile to the file",
+        )
     if is_demo:
         files, following = demo(folder), "run"
     elif task or is_new:

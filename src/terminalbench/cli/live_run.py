@@ -106,15 +106,15 @@ def ctl_command(
     \b
     tbench ctl pause haiku --reason "quota"      no new trial of the profile starts
     tbench ctl resume haiku --reason "new day"   they start again; without a name: all profiles
-    tbench ctl set parallel=8 --reason "quota"   so many trials at once in each profile, or in those named
+    tbench ctl set parallel=8 --reason "quota"   run at most 8 trials at once, in each profile or in those named
     tbench ctl requeue fix-git__a1b --reason x   end a running trial and run it again
     tbench ctl cancel sonnet --reason "wrong"    end running trials, start no others
 
-    cancel and requeue wait until the trials have ended, and say how. A trial is cancelled twice, 30 s apart; when it
-    ignores both, its Harbor process is ended and the other trials of that process run in another.
-    With --gate it is said to all batches that share that gate, waited for in each of them, and said to those that
-    start later.
-    tbench resume runs later what was cancelled. Every change is an event of the batch, with its reason.
+    cancel and requeue wait until the trials have ended, and say how. A trial is cancelled twice, 30 s apart;
+    when it ignores both, its Harbor process is ended and the other trials of that process run in another. With
+    --gate the order goes to every running batch that shares the gate, and to those that start later; the
+    command waits for each running one. To run cancelled trials later: tbench resume. Every change is an event
+    of the batch, with its reason.
     """
     from terminalbench.cli.select import batch_to_steer
     from terminalbench.runner.control import ControlOrder, await_end, give, give_to_all
@@ -159,9 +159,10 @@ def ctl_command(
 def kill_command(where: BatchChoice, everything: bool, all_containers: bool, yes: bool) -> int:
     """End the processes and containers of a running batch: gracefully, then hard, then verify.
 
-    Without a target: the batch that runs in the results folder. Acts only on what was recorded when it was started,
-    and on this user's processes. Afterwards the batch can be resumed. Exit code 0: nothing of it runs any more
-    (verified); 1: something is left, or could not be looked at; 2: something runs and --yes was not given.
+    Without a target: the batch that runs in the results folder. Acts only on what was recorded when it was
+    started, and on this user's processes. Afterwards the batch can be resumed. Exit code 0: nothing of it runs
+    any more (verified); 1: something still runs, or could not be checked; 2: something runs and --yes was not
+    given.
     """
     from terminalbench.cli.select import batches_to_end
     from terminalbench.runner.kill import end, find

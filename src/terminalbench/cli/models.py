@@ -29,8 +29,9 @@ def check_command(specs: tuple[str, ...], as_json: bool) -> int:
       claude-code[:NAME]            the Claude Code CLI
       PROVIDER/NAME                 any LiteLLM name
 
-    Keys come from the environment and from experiments/.env of the project, which wins. A model that is billed bills
-    the two or three questions. Exit code 1: one does not answer; 2: it is not there, or its key or extra is missing.
+    Keys come from the environment and from experiments/.env of the project, which wins. Each model is asked two
+    or three questions, which a paid model bills. Exit code 1: one does not answer; 2: it is not there, or its
+    key or extra is missing.
     """
     import os
 

@@ -103,7 +103,9 @@ label_option: Any = click.option(
     help="A label of the batch, besides those of the file.",
 )
 watch_option: Any = click.option(
-    "--watch", is_flag=True, help="Show it live; not on a terminal, a line for each finished trial."
+    "--watch",
+    is_flag=True,
+    help="Show progress live; where the output is not a terminal, print a line for each finished trial.",
 )
 
 
@@ -154,9 +156,11 @@ def reading_options(command: Callable[..., Any]) -> Any:
         callback=_columns,
         help="The column that holds the task, passed, cost ...; an empty one is left out. Default: by its name.",
     )
-    pass_at = click.option("--pass-at", type=float, metavar="N", help="The least reward of a file that is a pass.")
-    dataset = click.option("--dataset", metavar="NAME", help="The dataset that the tasks of a file are of.")
-    form = click.option("--format", "form", metavar="NAME", help="The format of a file. Default: by its content.")
+    pass_at = click.option("--pass-at", type=float, metavar="N", help="The lowest reward that counts as a pass.")
+    dataset = click.option("--dataset", metavar="NAME", help="The dataset of the tasks in a file.")
+    form = click.option(
+        "--format", "form", metavar="NAME", help="The format of a file. Default: recognised by its content."
+    )
     return column(pass_at(dataset(form(called))))
 
 

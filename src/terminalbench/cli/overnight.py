@@ -48,8 +48,8 @@ workers_option: Any = click.option(
 def _caps(command: Callable[..., Any]) -> Any:
     """What bounds `--workers auto` besides the machine."""
     for name, what in (
-        ("--sandboxes", "Sandboxes that there may be at once; bounds --workers auto."),
-        ("--model-slots", "Requests that a local model server answers at once; bounds --workers auto."),
+        ("--sandboxes", "The most sandboxes at once; a limit for --workers auto."),
+        ("--model-slots", "Requests that a local model server answers at once; a limit for --workers auto."),
     ):
         command = click.option(name, type=click.IntRange(min=1), metavar="N", help=what)(command)
     return command
@@ -119,13 +119,14 @@ def night_options(command: Callable[..., Any]) -> Any:
             click.option(
                 "--reflect-model",
                 metavar="M",
-                help="Chat model that looks for lessons; it costs. Default: our own rules.",
+                help="Chat model that looks for lessons; its calls are billed. Default: built-in rules, "
+                "which cost nothing.",
             ),
             click.option(
                 "--reflect-budget-usd",
                 type=click.FloatRange(min=0, min_open=True),
                 metavar="USD",
-                help="What that model may charge, within the budget of the night.",
+                help="What that model may cost, within the budget of the night.",
             ),
             click.option(
                 "--learn",
@@ -153,7 +154,7 @@ def night_options(command: Callable[..., Any]) -> Any:
                 help="What to do with changes that are not committed: pin them too, or refuse to start.",
             ),
             click.option(
-                "--resume", type=PATH, metavar="DIR", help="Go on with the night in this folder (or its state.json)."
+                "--resume", type=PATH, metavar="DIR", help="Continue the night in this folder (or its state.json)."
             ),
             watch_option,
             json_option,
@@ -171,9 +172,10 @@ def night_options(command: Callable[..., Any]) -> Any:
 def overnight_command(resume: Path | None, watch: bool, as_json: bool, **asked: Any) -> int:
     """Attempt a suite again and again, with several workers, and have a report in the morning.
 
-    Each iteration is a batch in the folder of the night. A worker that hangs or dies is ended, and its batch goes on; a
-    task that ends workers is left out by name. kill -9, then --resume: nothing is lost, nothing runs twice. --resume
-    takes what the night was begun with; --iterations, --until, --budget-usd and --workers may be given anew.
+    Each iteration is a batch in the folder of the night. A worker that hangs or dies is ended, and its batch
+    continues; a task that brings workers down is left out, and the report names it. kill -9, then --resume:
+    nothing is lost, nothing runs twice. --resume keeps the options of the night; only --iterations, --until,
+    --budget-usd and --workers can be changed.
 
     Exit code 0: everything was measured; 3: not everything; 1: nothing; 130: interrupted.
     """

@@ -39,7 +39,9 @@ _NAME_WIDTH = 30
 @picks
 @attempts_option
 @label_option
-@click.option("--batch", type=click.IntRange(min=0), help="Plan into this batch; says what of it is reused.")
+@click.option(
+    "--batch", type=click.IntRange(min=0), help="Plan into this batch, and say which of its trials are reused."
+)
 @json_option
 @click.option("--job-configs", type=PATH, metavar="DIR", help="Write each job's JobConfig here.")
 @root_option
@@ -56,8 +58,8 @@ def command(
 ) -> int:
     """Show exactly what would run: profiles and how they differ, trials in order, one job per profile.
 
-    Needs no key, takes no batch number, and writes nothing (but what --job-configs asks for). Registries are asked for
-    images that tasks need and that are not here; nothing is fetched.
+    Needs no key, takes no batch number, and writes nothing except what --job-configs asks for. It asks
+    registries whether missing images of tasks exist, but fetches nothing.
     """
     from terminalbench.experiments.config import load
     from terminalbench.experiments.planner import Selection

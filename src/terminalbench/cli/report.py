@@ -22,8 +22,9 @@ def report_command(
 ) -> None:
     """Write report.html and comparison_report.md of a batch: one file each, made to be read and passed on.
 
-    Without a target: the newest batch. The report is about the newest of the batches that are named; several give a
-    trend. What tbench analyze found is part of it. Of the folder of a night the morning report is written anew, there.
+    Without a target: the newest batch. The report covers the newest of the batches that you name; several add a
+    trend. It includes what tbench analyze found. For the folder of a night, it writes the morning report again,
+    in that folder.
     """
     if (night := _night(targets)) is not None:
         if numbers is not None or output is not None:
@@ -78,7 +79,7 @@ PORT = 8642
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on. Any but a loopback one lets other machines ask.",
+    help="Address to listen on. Any address but loopback lets other machines connect.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open it in a browser.")
 @click.option(

@@ -48,7 +48,7 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
     "--agent",
     metavar="NAME",
     shell_complete=agents,
-    help="Without a file: an agent to run. The experiment of it is written down.",
+    help="Without a file: the agent to run; an experiment file is written for it.",
 )
 @click.option("--model", metavar="M", help="Without a file: its model.")
 @click.option(
@@ -70,11 +70,11 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
     "--container-env", metavar="NAME", help="Without a file: where trials run (docker if installed, else local)."
 )
 @label_option
-@click.option("--batch", type=click.IntRange(min=0), help="Go on with this batch, as tbench resume does; or make it.")
+@click.option("--batch", type=click.IntRange(min=0), help="Continue this batch, as tbench resume does, or create it.")
 @click.option("--dry-run", is_flag=True, help="The same as tbench plan: show what would run.")
 @click.option("--detach", is_flag=True, help="Run in the background, without this terminal.")
 @click.option("--strict", is_flag=True, help="Refuse to run when a task or profile would be left out.")
-@click.option("--fresh-setup", is_flag=True, help="Install agents anew; no set-up that was kept is used.")
+@click.option("--fresh-setup", is_flag=True, help="Install agents again instead of using a cached set-up.")
 @click.option(
     "--gate",
     type=PATH,
@@ -111,9 +111,10 @@ def run_command(
 
     Without a file: tbench run --agent A --model M --tasks 'starter/*' --vs B. Tasks are then DATASET/ID, or globs.
 
-    What cannot run (a task the environment cannot hold, a profile without its key) is found first and left out with
-    its reason; the rest runs. Exit code 0: every planned trial was measured, passed or failed; 3: some were not; 100:
-    all were, and a budget is exceeded; 130: interrupted. In CI, tbench compare --fail-if worse tells a proven loss.
+    What cannot run (a task the environment cannot hold, a profile without its key) is found first and left out
+    with its reason; the rest runs. Exit code 0: every planned trial was measured, passed or failed; 3: some
+    were not; 100: all were, and a budget is exceeded; 130: interrupted. In CI, tbench compare --fail-if worse
+    detects a proven loss.
     """
     asked = {"--agent": agent, "--model": model, "--command": commands, "--vs": versus}
     asked["--container-env"] = container_env
@@ -275,8 +276,8 @@ def _detach() -> int:
     is_flag=False,
     flag_value="all",
     metavar="[CLASS]",
-    help="Run errored trials again: all that are the bench's fault, or one class. What a profile does (agent_crash, "
-    "...) is run again by name only, and its first verdict counts all the same.",
+    help="Run errored trials again: all that are the bench's fault, or one class. Errors that a profile "
+    "causes (agent_crash, ...) are retried only when you name their class, and the first verdict still counts.",
 )
 @click.option(
     "--profiles",
@@ -293,14 +294,14 @@ def _detach() -> int:
 @click.option(
     "--accept-changed",
     is_flag=True,
-    help="Go on although code, skills or tasks changed since the plan; compare shows it as a departure.",
+    help="Continue although code, skills or tasks changed since the plan; compare shows this as a departure.",
 )
 @junit_option
 @watch_option
 @json_option
 @on_batch
 def resume_command(where: BatchChoice, as_json: bool, watch: bool, **wanted: Any) -> int:
-    """Go on with a batch: what is finished stays, what is missing runs.
+    """Continue a batch: finished trials stay, missing ones run.
 
     An experiment file that has gained attempts, tasks or profiles adds them to the batch; one that changed otherwise
     is refused. Without a target: the newest batch of the results folder.

@@ -29,7 +29,7 @@ class BatchChoice:
     def refuse_name(self) -> None:
         """With `--all` no batch is named."""
         if self.name is not None or self.number is not None:
-            raise click.UsageError("--all goes without a target")
+            raise click.UsageError("--all cannot be combined with a target")
 
 
 def on_batch(command: Callable[..., int | None]) -> Any:

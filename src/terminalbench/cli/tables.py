@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @click.command("import")
 @click.argument("source", type=PATH, metavar="FILE|FOLDER")
-@click.option("--name", metavar="NAME", help="What to call it in the results folder. Default: as the file.")
+@click.option("--name", metavar="NAME", help="Its name in the results folder. Default: the name of the file.")
 @click.option("--profile", metavar="NAME", help="The profile of all its rows. Default: as the file tells.")
 @click.option("--copy", is_flag=True, help="Copy the files that are read beside the batch. Default: name their place.")
-@click.option("--update", is_flag=True, help="Take a source that has changed as it is now, in place of what it was.")
+@click.option("--update", is_flag=True, help="Import a changed source again, replacing the earlier import.")
 @reading_options
 @results_option
 @json_option
@@ -82,7 +82,8 @@ _ENDINGS: dict[str, Any] = {".csv": "csv", ".json": "json", ".parquet": "parquet
 @on_batch
 @working
 def export_command(where: BatchChoice, form: Any, table: str, everything: bool, output: Path | None) -> None:
-    """Write the trials of a batch for other programs: a row a planned trial, and a row a try that was superseded.
+    """Write the trials of a batch for other programs: one row for each planned trial, and one for each
+    superseded try.
 
     In JUnit XML a profile is a suite; what was not measured is an error or skipped, never a failure. Parquet needs the
     extra "dataframes".
@@ -130,14 +131,16 @@ _CELL = 80
 @click.command("query")
 @click.argument("sql")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option("--limit", type=click.IntRange(min=0), default=1000, show_default=True, help="Most rows; 0: all.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=1000, show_default=True, help="The most rows to print; 0: all."
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
     metavar="SEC",
-    help="End it after so many seconds; 0: never.",
+    help="Stop the query after this many seconds; 0: never.",
 )
 @results_option
 @json_option

@@ -81,7 +81,7 @@ def crown_by_hand(training: "Training", profile: str, reason: str) -> None:
     "file", type=PATH, default=Path("experiments/training-quickstart.toml"), metavar="[PLAN.toml]", required=False
 )
 def init_command(file: Path) -> None:
-    """Write a training plan to start from. It runs as it is: no Docker, no key, the model only pretends.
+    """Write a training plan to start from. It runs as it is: no Docker, no key, and a simulated model.
 
     Default: experiments/training-quickstart.toml. docs/tbench/training.md goes through it.
     """
@@ -109,9 +109,11 @@ def init_command(file: Path) -> None:
 @json_option
 @root_option
 def plan_command(file: Path, as_json: bool, root: Path | None) -> None:
-    """Show what a training plan would do and show: nights, trials and dollars that gains of 5, 10 and 20 points take.
+    """Show what a training plan would do, and the nights, trials and dollars that it takes to prove gains of 5,
+    10 and 20 points.
 
-    Nothing is run or written. A plan that can never decide anything is refused, with what would change that.
+    Nothing is run or written. A plan that can never decide anything is refused, and the message says what to
+    change.
     """
     from terminalbench.text.numbers import plural
     from terminalbench.trainer.check import check_plan, forecasts, trial_price
@@ -143,16 +145,17 @@ def _show_forecast(plan: "TrainingPlan", *before: str) -> None:
 
 @click.command("run")
 @plan_argument
-@click.option("--nights", type=click.IntRange(min=1), metavar="N", help="At most so many nights now.")
-@click.option("--resume", is_flag=True, help="Go on with a training that was begun.")
+@click.option("--nights", type=click.IntRange(min=1), metavar="N", help="Run at most N nights now.")
+@click.option("--resume", is_flag=True, help="Continue a training that has begun.")
 @json_option
 @root_option
 def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, root: Path | None) -> int:
     """Run the nights of a training plan.
 
-    The plan is fixed before the first trial. Each night has three parts, all ordinary batches: the champion against the
-    one before it, a search among variants on train, and the oldest challenger against the champion on dev. kill -9,
-    then --resume: no trial with a verdict is run twice, and the same is decided.
+    The plan is fixed before the first trial. Each night has three parts, all ordinary batches: the champion
+    against the one before it, a search among variants on train, and the oldest challenger against the champion
+    on dev. After kill -9, --resume continues: no trial with a verdict runs twice, and the decisions are the
+    same.
 
     Exit code 0: the training is over; 3: more nights are planned, or no search came to anything; 130: interrupted.
     """
@@ -222,8 +225,8 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
 def holdout_command(file: Path, reason: str, as_json: bool, root: Path | None) -> int:
     """Measure the champion against the profile that the training started with, on the sealed tasks.
 
-    The look is recorded with its reason, and counted, before the first trial runs. It decides nothing: promote and
-    rollback go by dev. One that was killed is gone on with, as the same look.
+    The look is recorded with its reason, and counted, before the first trial runs. It decides nothing:
+    promotion and rollback go by dev. After a kill, run it again: it continues the same look.
 
     Exit code 0: measured; 3: no held-out task was measured under both; 130: interrupted.
     """
@@ -321,7 +324,7 @@ def history_command(training: "Training", as_json: bool) -> None:
 @on_training
 @click.argument("profile", required=False)
 def diff_command(training: "Training", profile: str | None) -> None:
-    """Show what makes a profile another one than its parent, and so on back to the first. Default: the champion."""
+    """Show how a profile differs from its parent, and so on back to the first. Default: the champion."""
     from itertools import pairwise
     from textwrap import fill
 
@@ -372,7 +375,7 @@ def report_command(training: "Training", output: Path | None) -> None:
 @click.argument("profile")
 @reason_option
 def promote_command(training: "Training", profile: str, reason: str) -> None:
-    """Make a profile of the lineage its champion yourself. It is recorded as your word, and claims no gain."""
+    """Make a profile of the lineage its champion yourself. It is recorded as your decision, and claims no gain."""
     crown_by_hand(training, training.lineage.find(profile).id, reason)
 
 

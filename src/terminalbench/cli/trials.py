@@ -135,8 +135,9 @@ def _list_trials(name: Path, results: Path | None, *, as_json: bool) -> None:
 def show_command(trial: tuple[str, ...], steps: str | None, full: bool, results: Path | None, as_json: bool) -> None:
     """Show one trial: how it ended and why, what it used, what reached the agent, its steps, its verifier's words.
 
-    TRIAL is its name, or the beginning of it, as in "git-lost-commit__ubopkpt", or its folder. By what it was to do:
-    tbench show demo/0 weak csv-clean#2, the second attempt; tbench list demo/0 lists them.
+    TRIAL is its name, or the beginning of it, as in "git-lost-commit__ubopkpt", or its folder. Or name it by
+    batch, profile and task: tbench show demo/0 weak csv-clean#2, the second attempt; tbench list demo/0 lists
+    them.
     """
     import msgspec
 
@@ -193,7 +194,7 @@ def _range(steps: str | None) -> tuple[int, int] | None:
 @click.option("--author", metavar="A", help="Who says so.")
 @click.option("--reason", metavar="TEXT", help="Why.")
 @click.option("--remove", is_flag=True, help="Take the label back; the line stays in the file.")
-@click.option("--list", "only_list", is_flag=True, help="List what holds, and how far the judge agrees.")
+@click.option("--list", "only_list", is_flag=True, help="List the labels in force, and how often the judge agrees.")
 @results_option
 @json_option
 def label_command(
@@ -205,7 +206,7 @@ def label_command(
     as_json: bool,
     **said: Any,
 ) -> None:
-    """Say yourself what a trial shows: it goes before the judge's word, and both are kept.
+    """Label a trial yourself: your label takes precedence over the judge's, and both are kept.
 
     TRIAL is a trial's name or the beginning of it, NAME what is labelled ("root_cause", "strategy", any finding), VALUE
     what it is. Lines are appended to analytics/labels.jsonl of the batch with author and reason.

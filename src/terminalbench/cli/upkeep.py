@@ -18,14 +18,14 @@ from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_OK, UserErr
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
-    help="Old is what was last written so long ago.",
+    help="A batch is old when nothing was written to it for this many days.",
 )
 @click.option(
     "--keep",
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="Newest batches of each experiment that stay.",
+    help="How many of the newest batches of each experiment to keep.",
 )
 @click.option("--yes", is_flag=True, help="Do it. Without this, only list what would be removed.")
 @results_option
@@ -34,9 +34,10 @@ from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_OK, UserErr
 def prune_command(
     batches: tuple[Path, ...], days: float, keep: int, yes: bool, results: Path | None, as_json: bool
 ) -> int:
-    """Remove old batches, or those that are named, from a results folder; without --yes only say which.
+    """Remove old batches, or those that you name, from a results folder; without --yes, only list them.
 
-    A batch stays that runs, or that another batch's comparison, an episode, a lesson, a training or a night names.
+    A batch is kept while it runs, and while a comparison of another batch, an episode, a lesson, a training or
+    a night refers to it.
     """
     from datetime import UTC, datetime
 
@@ -100,9 +101,13 @@ def mirror_command(
         if not re.fullmatch(SLUG, name):
             raise UserError(f'"{name}" must be {SLUG_DOC}')
     if dest_dirname in ("runs", "superseded", "workers", "analytics"):
-        raise UserError(f"--dest-dirname: every batch has a folder {dest_dirname}", hint="choose another name")
+        raise UserError(
+            f"--dest-dirname: every batch uses the folder {dest_dirname} itself", hint="choose another name"
+        )
     if not wanted:
-        raise UserError("names no targets to copy", where=str(experiment), hint="set [artifacts] targets, or --targets")
+        raise UserError(
+            "names no artifact targets to copy", where=str(experiment), hint="set [artifacts] targets, or --targets"
+        )
     folder = noted(SelectedBatches((find_target(loaded, batch, with_data=True),))).batches[0]
     done = mirror_batch(folder.runs, wanted, folder.folder / dest_dirname)
     click.echo(f"{done.copied} copied, {done.unchanged} unchanged, {len(done.failed)} failed")

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print every event as JSON, one a line, then the summary.")
 @on_batch
 def command(where: BatchChoice, as_json: bool) -> int:
-    """Watch a batch or a night live, from any terminal: leave and come back at will, the run does not notice.
+    """Watch a batch or a night live, from any terminal: leave and come back at any time, without any effect on
+    the run.
 
-    Without a target: the batch that runs (this project's before another's, the one started last), else the newest of
-    the results folder. Not on a terminal: one plain line for each finished trial. Exit code 0: left, or every planned
-    trial was measured; 3: some were not.
+    Without a target: the batch that runs (this project's before another's, the one started last), else the
+    newest of the results folder. Not on a terminal: one plain line for each finished trial. Exit code 0: you
+    left, or every planned trial was measured; 3: some were not.
     """
     from terminalbench.cli.select import batch_to_watch
     from terminalbench.live.feed import Feed

@@ -114,7 +114,8 @@ def ad_hoc(asked: AdHoc, root: Path, environment: Mapping[str, str] | None = Non
         table = _profile(agent, model, os.environ if environment is None else environment)
         if table in profiles.values():
             raise UserError(
-                f"{' '.join(filter(None, (agent, model)))} is asked for twice", hint="--attempts K runs more"
+                f"{' '.join(filter(None, (agent, model)))} is given twice",
+                hint="to run each task more often: --attempts K",
             )
         alone = sum(agent == other for other, _ in sides) == 1 or not model
         profiles[_key(agent if alone else f"{agent}-{(model or '').rpartition('/')[2]}", profiles)] = table

@@ -34,9 +34,9 @@ def words_of(line: str) -> list[str]:
     try:
         words = shlex.split(line)
     except ValueError as error:
-        raise UserError(f"{line}: {error}", hint="quote it as for a shell") from None
+        raise UserError(f"{line}: {error}", hint="quote the words as a shell would need it") from None
     if not words:
-        raise UserError("the command has no word", hint="as in 'python3 agent.py {instruction}'")
+        raise UserError("the command is empty", hint="write it as in 'python3 agent.py {instruction}'")
     return words
 
 
@@ -63,7 +63,7 @@ def command_profile(words: Sequence[str], root: Path) -> dict[str, Any]:
             run.append(word)
         started = place == 0 or (place == 1 and is_interpreter(words[0]))  # others may name what it is to write
         if started and _SCRIPT.fullmatch(word) and not path.exists():
-            raise UserError(f"there is no file {word}", hint="mind its name; or write the profile by hand")
+            raise UserError(f"there is no file {word}", hint="correct the path, or write the profile by hand")
     if "/" not in run[0] and not is_interpreter(run[0]) and shutil.which(run[0]) is None:
         raise UserError(f"there is no program {run[0]}", hint="install it here, or write the profile by hand")
     programs = [words[0]] if run[0] == words[0] and _is_installed(words[0]) else []

@@ -53,11 +53,13 @@ def migrate(file: Path) -> Migration:
     raw = read_toml(file)
     text = file.read_bytes().decode("utf-8-sig")
     if raw.get("schema_version") not in (None, 1, SCHEMA_VERSION):
-        raise UserError(f"schema_version {raw['schema_version']} is not known here", where=str(file))
+        raise UserError(
+            f"schema_version {raw['schema_version']} is unknown to this version of terminalbench", where=str(file)
+        )
     if old_shape(raw) is None and raw.get("schema_version") == SCHEMA_VERSION:
         return Migration(text, ())
     if not isinstance(raw.get("tasks"), Mapping) or not isinstance(raw.get("profiles"), Mapping | list):
-        raise UserError("has no [tasks] and profiles of any shape known here", where=str(file))
+        raise UserError("is not an experiment: it has no [tasks], or no profiles", where=str(file))
     changes: list[str] = []
     head: dict[str, Any] = {}
     if raw.get("schema_version") != SCHEMA_VERSION:
@@ -193,7 +195,7 @@ def _profile_tables(profiles: list[Any], file: Path) -> Table:
         if not isinstance(key, str) or not key:
             raise UserError("has no key", where=f"{file}: profiles[{index}]", hint='add key = "..."')
         if key in tables:
-            raise UserError(f'is the second profile called "{key}"', where=f"{file}: profiles[{index}]")
+            raise UserError(f'a profile "{key}" exists already', where=f"{file}: profiles[{index}]")
         tables.append(SingleKey(str(key)), _profile_table(profile))
     return tables
 

@@ -147,12 +147,14 @@ def own(folder: Path, agent: str | None, task: str | None, words: Sequence[str] 
     name = agent or task or ""
     for what, given in (("--agent", agent), ("--task", task)):
         if given is not None and not re.fullmatch(NAME, given):
-            raise UserError(f"{what}: a new name is of small letters, digits and dashes, not {given!r}")
+            raise UserError(f"{what}: a new name may have lower-case letters, digits and dashes only, not {given!r}")
     if agent in _COMPANIONS:
-        raise UserError(f'the experiment has a profile "{agent}" anyway', hint=f"choose another name: my-{agent}")
+        raise UserError(
+            f'every new experiment has a profile "{agent}" already', hint=f"choose another name: my-{agent}"
+        )
     if agent is not None and not words and (taken := _taken_module(module_of(agent), folder)) is not None:
         hint = f"choose another name: --agent my-{agent}"
-        raise UserError(f"--agent: {module_of(agent)}.py would stand in for {taken} of that name", hint=hint)
+        raise UserError(f"--agent: {module_of(agent)}.py would hide {taken} of that name", hint=hint)
     root = marked_root(folder.resolve())
     if agent is not None and not words and root not in (None, folder.resolve()):
         raise UserError(
@@ -200,7 +202,7 @@ def extended(experiment: Path, agent: str | None, task: str | None, words: Seque
         items = tasks.get("items")
         place = os.path.relpath((folder / TASKS).resolve(), root)
         if not isinstance(items, list) and tasks.get("default_dataset") != place:
-            raise UserError(f"its tasks are {items!r}, not a list", where=str(experiment), hint="add the task by hand")
+            raise UserError(f"tasks.items is {items!r}, not a list", where=str(experiment), hint="add the task by hand")
         if isinstance(items, list):  # else it has all that are there
             item = tomlkit.inline_table()
             item.update({"id": task} if tasks.get("default_dataset") == place else {"id": task, "dataset": place})
@@ -223,7 +225,7 @@ def _taken_module(name: str, folder: Path) -> str | None:
     from importlib.util import find_spec
 
     if name in sys.stdlib_module_names:
-        return "the module of Python"
+        return "the standard library module"
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):

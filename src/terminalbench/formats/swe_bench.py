@@ -43,7 +43,7 @@ class SweBenchFormat:
         runs, instances, partial = (told[kind] for kind in _ReportKind)
         if partial and not runs and not instances:
             raise UserError(
-                "lists the resolved instances alone: which others were tried is not told",
+                "lists only the resolved instances, so the number of attempted ones is unknown",
                 where=str(partial[0].path),
                 hint="name the folder of its report.json files",
             )

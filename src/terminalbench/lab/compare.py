@@ -52,7 +52,7 @@ def compare(
     pairs = tuple((new, old) for new, old in contrasts)
     if only is not None and not only.strip():
         raise UserError(
-            "--only wants a reason", hint='say why the other batches are left out, as --only "the key was wrong"'
+            "--only needs a reason", hint='say why the other batches are left out, as --only "the key was wrong"'
         )
     pooled = pool(selected.batches, by_snapshot=by_snapshot, only=only)
     places = resume_places(pooled.batches, pooled.views)

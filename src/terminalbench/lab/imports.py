@@ -65,7 +65,7 @@ class FinishedImport(NamedTuple):
     def record(self) -> ImportRecord:
         """Where it comes from."""
         if self.plan.imported is None:
-            raise UserError("is no import", where=str(self.batch.folder))
+            raise UserError("is not an imported batch", where=str(self.batch.folder))
         return self.plan.imported
 
 
@@ -246,7 +246,7 @@ def _again(before: tuple[Batch, Plan], held: _Held, request: ImportRequest) -> F
     batch, known = before
     old, now = known.imported, held.trials.plan.imported
     if old is None or now is None:
-        raise UserError("is no import", where=str(batch.folder))
+        raise UserError("is not an imported batch", where=str(batch.folder))
     name = f"{batch.folder.parent.name}/{batch.folder.name}"
     if (old.digest, old.options_digest) == (now.digest, now.options_digest):
         make_folder(batch.runs)  # one that was killed at its very end lacks it
@@ -281,7 +281,7 @@ def _again(before: tuple[Batch, Plan], held: _Held, request: ImportRequest) -> F
 def _write(batch: Batch, plan: Plan, held: _Held, path: Path, *, copy: bool) -> Plan:
     """Write the trials, then the plan that names their file."""
     if plan.imported is None:
-        raise UserError("is no import", where=str(batch.folder))
+        raise UserError("is not an imported batch", where=str(batch.folder))
     make_folder(batch.imported)
     if copy:
         _copy(held.files, path, batch.imported / "source")

@@ -95,7 +95,9 @@ def _named(root: Path, named: Sequence[Path]) -> list[Path]:
     for folder in folders:
         if folder.resolve().parent.parent != root:
             raise UserError(
-                "is not a batch of this results folder", where=str(folder), hint=f"--results of it, not {root}"
+                "is not a batch of this results folder",
+                where=str(folder),
+                hint=f"name its results folder with --results, not {root}",
             )
     return list(dict.fromkeys(folders))
 

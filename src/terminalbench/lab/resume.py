@@ -43,7 +43,7 @@ def resume(
     target, told = find_target(batch, root=path_of(root)), listener_of(listener)
     if top_up:
         if attempts is not None or retry_errors is not None or profiles or tasks:
-            raise UserError("--top-up goes alone: its rule decides what runs")
+            raise UserError("--top-up cannot be combined with other choices: its rule decides what runs")
         with harbor_loaded_once():
             result = topped_up(target.batch, target.experiment, told, accept_changed=accept_changed)
         return ended(result, told)

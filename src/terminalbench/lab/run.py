@@ -114,7 +114,9 @@ def listener_of(told: Told | None) -> Listener:
     """A listener of everything, or a function as one of the events."""
     if threading.current_thread() is not threading.main_thread():
         hint = "call it from the main thread, or start tbench run in a process of its own"
-        raise UserError("a batch runs in the main thread only: it takes the signals of the process", hint=hint)
+        raise UserError(
+            "a batch must be run from the main thread, because it handles the signals of the process", hint=hint
+        )
     if isinstance(told, Listener):
         return told
     return Listener(event=_GuardedCallback(told)) if told is not None else Listener()

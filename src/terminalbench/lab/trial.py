@@ -133,7 +133,7 @@ def _trial_in(folder: Path) -> FoundTrial:
     for row in trial_rows(batch.results_root, key):
         if batch.folder / row.folder == folder:
             return FoundTrial(batch, key, row)
-    raise UserError("is no trial that can be read", where=str(folder))
+    raise UserError("is not a readable trial", where=str(folder))
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def label_trial(root: Path, trial: str, name: str, value: str | None, *, author:
     if name == FAILURE_CLASS and value is not None and row.trial is not None and row.trial.outcome == "passed":
         raise UserError(f"{row.name} passed: it has no {FAILURE_CLASS}")
     if name == FAILURE_CLASS and value is not None and row.trial is None:
-        raise UserError(f"{row.name} has no result: nobody can say why it failed")
+        raise UserError(f"{row.name} has no result, so a failure cannot be labelled")
     parsed = None if value is None else parse_value(name, value, findings_of(analytics))
     label = make_label(found.key, name, parsed, author, reason, datetime.now(UTC))
     add_label(analytics, label)

@@ -119,7 +119,7 @@ def night_at(place: Path) -> NightFolder:
     folder = NightFolder(place.parent if place.name == "state.json" else place)
     if not folder.config_json.is_file():
         hint = "name the folder of a night, or its state.json"
-        raise UserError("no night was begun there", where=str(place), hint=hint)
+        raise UserError("is not the folder of a night", where=str(place), hint=hint)
     return folder
 
 
@@ -201,7 +201,7 @@ def _experiment(
 ) -> Experiment:
     """The tasks of the suite with the profiles of the models, or with its own; and with that of the validator."""
     if not request.models and suite.experiment is None:
-        raise UserError("this suite brings no profiles", where=str(suite.file), hint="name at least one --model")
+        raise UserError("this suite defines no profiles", where=str(suite.file), hint="name at least one --model")
 
     environment = model_environment(suite.root)
 
@@ -296,7 +296,7 @@ def _refuse_idle_caps(request: NightRequest, workers: Workers | None) -> None:
     given = request.model_slots or request.sandboxes
     if given is not None and workers != "auto":
         raise UserError(
-            "--model-slots and --sandboxes bound --workers auto", hint="add --workers auto, or leave them out"
+            "--model-slots and --sandboxes need --workers auto", hint="add --workers auto, or leave them out"
         )
 
 
@@ -311,7 +311,7 @@ def go_on(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
     if differences:
         listed = "\n  ".join(differences)
         raise UserError(
-            f"is not the night that is asked for now:\n  {listed}",
+            f"was begun with other options:\n  {listed}",
             where=str(folder.folder),
             hint="leave these options out, or begin another night",
         )

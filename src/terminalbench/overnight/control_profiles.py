@@ -24,12 +24,14 @@ def night_lessons(mode: LessonsMode | None, model: str | None, budget_usd: float
     if mode is None:
         for option, given in (("--reflect-model", model), ("--reflect-budget-usd", budget_usd)):
             if given is not None:
-                raise UserError(f"{option} is for a night that learns", hint="add --lessons, or leave it out")
+                raise UserError(f"{option} needs --lessons", hint="add --lessons, or leave it out")
         return None
     if model is None:
         if budget_usd is not None:
-            hint = "name one with --reflect-model"
-            raise UserError("--reflect-budget-usd limits a model, and our own rules cost nothing", hint=hint)
+            hint = "name a model with --reflect-model, or leave the budget out"
+            raise UserError(
+                "--reflect-budget-usd needs --reflect-model: without a model, reflection costs nothing", hint=hint
+            )
         return NightLessons(mode)
     from terminalbench.llm.model import chat_model
 
@@ -54,11 +56,15 @@ def with_lessons(experiment: Experiment, mode: LessonsMode | None, but: Collecti
             continue
         if one.lessons is not None:
             hint = f"take them out of profiles.{one.key}, or leave --lessons out"
-            raise UserError(f"profile {one.key} has lessons already", where=str(experiment.file), hint=hint)
+            raise UserError(
+                f"profile {one.key} sets lessons itself, and --lessons sets them for every profile",
+                where=str(experiment.file),
+                hint=hint,
+            )
         profiles.append(replace(one, key=one.key + _SUFFIX, lessons=LessonsTable(mode=mode)))
     if len(profiles) == len(experiment.profiles):
         hint = "name a --model, or leave --lessons out"
-        raise UserError("no profile calls a model that could read lessons", hint=hint)
+        raise UserError("--lessons: no profile of the suite calls a model", hint=hint)
     return replace(experiment, profiles=tuple(profiles))
 
 

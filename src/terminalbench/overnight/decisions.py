@@ -220,7 +220,7 @@ def until_moment(text: str, now: datetime, zone: tzinfo | None = None) -> dateti
         found = datetime.fromisoformat(text.strip())
     except ValueError:
         hint = 'a time of day such as "07:00", or "2026-11-18 07:00"'
-        raise UserError(f'--until: "{text}" is no time', hint=hint) from None
+        raise UserError(f'--until: "{text}" is not a time', hint=hint) from None
     found = found if found.tzinfo is not None else on_the_clock(found)
     if found.astimezone(UTC) <= now.astimezone(UTC):
         raise UserError(f"--until: {text} has passed already")

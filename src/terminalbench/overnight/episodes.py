@@ -240,7 +240,7 @@ def moment_of(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise UserError(f'"{text}" is no time', hint="as 2026-01-31 or 2026-01-31T07:00") from None
+        raise UserError(f'"{text}" is not a time', hint="write 2026-01-31 or 2026-01-31T07:00") from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
@@ -263,12 +263,14 @@ def _refuse_unproven(episode: Episode, file: Path) -> None:
     found = _evidence(episode, file)
     if found is None:
         hint = "an episode is recorded from the results.json of its iteration"
-        raise UserError(f"no results of episode {episode.id} lie here", where=str(file), hint=hint)
+        raise UserError(
+            f"the results of episode {episode.id} are missing, or cannot be read", where=str(file), hint=hint
+        )
     if found.simulated and not episode.simulated:
-        raise UserError(f"episode {episode.id} is simulated, and says that it is not", where=str(file))
+        raise UserError(f"episode {episode.id} is not marked as simulated, but its results are", where=str(file))
     told = (episode.summary, episode.status, episode.task_digest, episode.simulated)
     if told != (found.summary(), found.summary().status, found.task_digest, found.simulated):
-        raise UserError(f"episode {episode.id} says something else than its results", where=str(file))
+        raise UserError(f"episode {episode.id} does not agree with its results", where=str(file))
 
 
 def export_csv(episodes: Sequence[Episode]) -> bytes:

@@ -121,7 +121,11 @@ def _found(file: Path) -> Path:
     if name in shipped_suites():
         return SHIPPED / f"{name}.json"
     if is_folder(file):
-        raise UserError("is a folder; name the file of a suite", where=name)
+        raise UserError(
+            "is a folder, not the file of a suite",
+            where=name,
+            hint="name a suite file in it, or a shipped suite: --suite starter",
+        )
     known = shipped_suites()
     hint = f"--suite {file.stem} is shipped" if file.stem in known else did_you_mean(name, known)
     raise UserError("no such suite", where=name, hint=hint)

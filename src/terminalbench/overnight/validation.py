@@ -50,9 +50,9 @@ def sample(tasks: Sequence[Candidate], attempts: int, rate: float, seed: int) ->
     Each stratum gives its share, rounded so that the whole is exact: the largest remainders are rounded up.
     """
     if not 0 <= rate <= 1:
-        raise UserError(f"a validation rate is between 0 and 1, not {rate:g}")
+        raise UserError(f"--claude-validation-rate must be between 0 and 1, not {rate:g}")
     if attempts < 1:
-        raise UserError(f"there is at least one attempt, not {attempts}")
+        raise UserError(f"--attempts must be at least 1, not {attempts}")
     total = len(tasks) * attempts
     wanted = min(total, max(1, round(rate * total))) if rate and total else 0
     luck = Random(f"validation {seed}")  # noqa: S311  a draw that can be repeated

@@ -100,8 +100,8 @@ def _with_pins(batch: Batch, plan: Plan, experiment: Experiment) -> Experiment:
     for profile in made.profiles:
         if profile.key in added and profile.mcp_git_source is not None and profile.mcp_git_ref is None:
             raise UserError(
-                f'the newest commit of {profile.mcp_git_source} could not be found out, so profile "{profile.key}" was'
-                " not added",
+                f"the newest commit of {profile.mcp_git_source} could not be read from git, so profile"
+                f' "{profile.key}" was not added',
                 where=str(experiment.file),
                 hint="try again later, or set mcp_git_ref; tbench resume with the batch folder goes on without it",
             )
@@ -129,7 +129,7 @@ def _refuse_a_moved_project(batch: Batch, plan: Plan, experiment: Experiment | N
         raise UserError(
             f"{told}; its job configurations name files there",
             where=str(batch.folder),
-            hint="move it back, or start a new batch: tbench run",
+            hint="move the folder back, or start a new batch: tbench run",
         )
 
 
@@ -145,7 +145,7 @@ def _refuse_changed_profiles(plan: Plan, experiment: Experiment) -> None:
                 f'profile "{job.profile}" is another treatment now: {job.profile_id} was planned, it is {profile.id}'
                 f"{listed}",
                 where=str(experiment.file),
-                hint="start a new batch (tbench run), or go on as it was planned: name the folder of the batch",
+                hint="start a new batch (tbench run), or finish this one as it was planned: name its folder",
             )
 
 

@@ -85,7 +85,9 @@ def give_to_all(gate: Path, order: ControlOrder) -> IssuedOrder:
     cancelled, also when none runs.
     """
     if not gate.is_file():
-        raise UserError("there is no such gate", where=str(gate))
+        raise UserError(
+            "there is no such gate file", where=str(gate), hint="name the file that the batch was given: --gate FILE"
+        )
     batches = [batch for name in read_shared(gate).batches if _runs(batch := Batch(Path(name)))]
     if not batches and order.action != "resume":
         what = "no batch that shares this gate is running"
@@ -122,7 +124,7 @@ def _readable(orders: Path) -> Generator[None]:
         yield
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it does not hold orders"
-        hint = "remove it: it holds what tbench ctl has said so far"
+        hint = "remove the file; the orders that it held (tbench ctl) have to be given again"
         raise UserError(f"these orders cannot be read: {why}", where=str(orders), hint=hint) from error
 
 

@@ -112,7 +112,9 @@ def with_attempts(plan: Plan, attempts: int, where: str) -> Plan:
     """The plan with more attempts of everything."""
     most = max(job.attempts for job in plan.jobs)
     if attempts < most:
-        raise UserError(f"batch {plan.batch} has {plural(most, 'attempt')}; they can only become more", where=where)
+        raise UserError(
+            f"batch {plan.batch} has {plural(most, 'attempt')}already; --attempts can only raise that", where=where
+        )
     jobs = tuple(_with_attempts(job, job.tasks, attempts) for job in plan.jobs)
     settings = dataclasses.replace(plan.settings, attempts=attempts)
     return msgspec.structs.replace(plan, jobs=jobs, settings=settings, grown_from=_grown_from(plan, attempts))

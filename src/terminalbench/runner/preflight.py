@@ -197,9 +197,10 @@ def allow_open_files(parallel: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise UserError(
-            f"a process may open {hard} files here; a run with {plural(parallel, 'trial')} at once needs {needed}",
+            f"a process may open at most {hard} files on this machine; "
+            f"a run with {plural(parallel, 'trial')} at once needs {needed}",
             where="run.parallel",
-            hint=f"allow more (ulimit -n {needed}, or LimitNOFILE), or lower it",
+            hint=f"raise the limit (ulimit -n {needed}, or LimitNOFILE), or lower run.parallel",
         )
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

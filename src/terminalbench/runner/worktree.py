@@ -106,7 +106,7 @@ def pin(
     if record_file(into).is_file():
         release(into)  # its night did not get as far as to use it
     elif into.exists() and (not into.is_dir() or any(into.iterdir())):
-        raise UserError("is there already, and was not made by tbench", where=str(into), hint="choose another folder")
+        raise UserError("exists already, and was not made by tbench", where=str(into), hint="choose another folder")
     top = top_of(source)
     commit = head_of(top) if top is not None else None
     left_out = left_out_of(top or source, into.parent)
@@ -129,10 +129,12 @@ def ensure(into: Path) -> CodePin:
     """The pin in a folder, as it was made: one that was removed is made again; one that was changed is refused."""
     into = into.resolve()
     if not record_file(into).is_file():
-        raise UserError("no code was pinned there", where=str(into))
+        raise UserError("holds no pinned code", where=str(into))
     record: PinRecord = read_json(record_file(into), PinRecord)
     if record.pin.folder != str(into):
-        raise UserError(f"this code was pinned as {record.pin.folder}", where=str(into), hint="move the folder back")
+        raise UserError(
+            f"has been moved: this code was pinned at {record.pin.folder}", where=str(into), hint="move the folder back"
+        )
     if record.unregistered and into.exists():
         shutil.rmtree(_aside(into), ignore_errors=True)
         into.rename(_aside(into))
@@ -211,7 +213,7 @@ def _refuse_dirty(found: Differences, commit: str | None, top: Path | None, sour
     names = [*(name for name in found.changed if not holds_secrets(name)), *found.moved]
     hint = "commit it, or have it captured"
     if top is None:
-        raise UserError("is in no repository of git: nothing of it is committed", where=str(source), hint=hint)
+        raise UserError("is not in a git repository, so nothing in it is committed", where=str(source), hint=hint)
     if commit is None:
         raise UserError("its repository has no commit yet", where=str(top), hint=hint)
     if names:

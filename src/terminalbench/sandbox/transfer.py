@@ -81,7 +81,7 @@ def unpack_file(target: Path, limit_bytes: int) -> Callable[[BinaryIO], None]:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             member = archive.next()
             if member is None or not member.isreg():
-                raise SandboxError(f"no file came out for {target}")
+                raise SandboxError(f"the sandbox delivered no file for {target}")
             if member.size > limit_bytes:
                 raise SandboxError(
                     f"a file of {member.size} bytes came out for {target}; at most {limit_bytes} are taken"

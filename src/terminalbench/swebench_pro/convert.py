@@ -80,7 +80,9 @@ def convert(
         try:
             folder = output / one.instance_id
             if folder.exists() and not (folder / ROW_FILE).is_file():
-                raise UserError("is a folder of something else", where=str(folder), hint="name another folder: -o DIR")
+                raise UserError(
+                    "exists, and holds no task of SWE-Bench Pro", where=str(folder), hint="name another folder: -o DIR"
+                )
             content = task_files(one, checkout, settings, rows.revision)
         except (NotInCheckout, ValueError) as error:
             done.refused.append(RefusedRow(None, one.instance_id, "", str(error)))

@@ -193,7 +193,7 @@ def refuse_differences(experiment: Experiment, plan: Plan, output: Output) -> No
         more = [f"and {plural(len(found) - _DIFFERENCES, 'more difference')}"] if len(found) > _DIFFERENCES else []
         listed = "\n  ".join([*found[:_DIFFERENCES], *more])
         raise UserError(
-            f"is not the experiment that is asked for now:\n  {listed}",
+            f"was begun with other options:\n  {listed}",
             where=str(output.folder),
             hint="ask for what it was, and more if you like; or choose another --output-dir",
         )

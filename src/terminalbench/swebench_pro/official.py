@@ -46,7 +46,11 @@ def evaluate(
 ) -> list[PatchVerdict]:
     """The verdicts of the official evaluator on the patches of one arm; `rows` are those of its instances."""
     if not (checkout.folder / PROGRAM).is_file():
-        raise UserError(f"has no {PROGRAM}: it can make tasks, and not evaluate", where=str(checkout.folder))
+        raise UserError(
+            f"has no {PROGRAM}, which evaluates patches",
+            where=str(checkout.folder),
+            hint="name a full checkout of the evaluator",
+        )
     if not predictions.patches:
         return []
     wanted = {name: rows[name] for name in predictions.patches}

@@ -73,7 +73,9 @@ def find(folder: Path, arms: Sequence[str] = ()) -> list[Path]:
         raise UserError(f"two files are called {twice}", where=str(folder), hint="an arm is the name of one file")
     if unknown := [arm for arm in arms if arm not in stems]:
         known = ", ".join(stems) or "none"
-        raise UserError(f"no predictions of {', '.join(unknown)}", where=str(folder), hint=f"there are: {known}")
+        raise UserError(
+            f"no predictions of {', '.join(unknown)}", where=str(folder), hint=f"arms with predictions: {known}"
+        )
     if not files:
         raise UserError("holds no predictions", where=str(folder), hint="files *.json or *.jsonl, one for each arm")
     return [path for path in files if not arms or path.stem in arms]

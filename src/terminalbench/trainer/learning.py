@@ -53,7 +53,7 @@ def run_learning_night(
         known = config_of(night_at(resume)).learn
         if learn is not None and (known is None or learn.resolve() != Path(known.plan)):
             now = f"its plan is {known.plan}" if known is not None else "it was begun without --learn"
-            raise UserError(f"is not the night that is asked for now: {now}", where=str(resume))
+            raise UserError(f"was begun with other options: {now}", where=str(resume))
         if known is None:
             return loop.run_night(request, resume, listener=listener)
         plan = load_plan(Path(known.plan), request.root)

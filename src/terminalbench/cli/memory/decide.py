@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.option("--do", "do_", metavar="TEXT", help="What to do.")
 @click.option("--avoid", metavar="TEXT", help="What to avoid.")
 @click.option("--kind", type=click.Choice(KINDS), default="strategy", show_default=True, help="What it is about.")
-@click.option("--scope", default="global", show_default=True, metavar="KIND[:VALUE]", help="For which tasks it is.")
+@click.option(
+    "--scope", default="global", show_default=True, metavar="KIND[:VALUE]", help="The tasks that it applies to."
+)
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag, in lower case. May be given again.")
 @click.option("--importance", type=float, default=0.5, show_default=True, help="From 0 to 1.")
 @click.option("--family", metavar="NAME", help="The family of the task folders. Default: as task.toml names it.")
@@ -39,9 +41,10 @@ def add_command(
     by: str,
     as_json: bool,
 ) -> int:
-    """Add a lesson. It is active at once, unless the check finds a leak in it: then exit code 3, and approve decides.
+    """Add a lesson. It is active at once, unless the check finds a leak in it: then the exit code is 3, and the
+    lesson is not used until you approve it.
 
-    One that says the same as a lesson that is there becomes part of it.
+    A lesson that repeats an existing one is merged into it.
     """
     from terminalbench.archivist.memory import add
     from terminalbench.archivist.task_texts import read_task, task_in
@@ -76,7 +79,7 @@ def add_command(
 @click.option("--do", "do", metavar="TEXT", help="What to do; empty takes it out.")
 @click.option("--avoid", metavar="TEXT", help="What to avoid; empty takes it out.")
 @click.option("--kind", type=click.Choice(KINDS), help="What it is about.")
-@click.option("--scope", metavar="KIND[:VALUE]", help="For which tasks it is.")
+@click.option("--scope", metavar="KIND[:VALUE]", help="The tasks that it applies to.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Its tags from now on. May be given again.")
 @click.option("--importance", type=float, help="From 0 to 1.")
 @click.option("--reason", metavar="TEXT", help="Why.")
@@ -94,9 +97,9 @@ def edit_command(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Change a lesson. LESSON is its id, or how that begins. A new text is checked for leaks again.
+    """Change a lesson. LESSON is its id, or the beginning of it. A new text is checked for leaks again.
 
-    Exit code 3 when the new text is not in use: a leak was found, or the files of a task that it comes from were not.
+    Exit code 3 when the new text is not in use: a leak was found, or the files of a source task are missing.
     """
     from terminalbench.archivist.entries import LessonChanges
     from terminalbench.archivist.memory import edit
@@ -137,7 +140,7 @@ def edit_command(
 @on_memory(write=True)
 @json_option
 def approve_command(store: "Store", lesson: str, reason: str | None, by: str, as_json: bool) -> None:
-    """Put a lesson into use on your word, whatever the check found in it. LESSON is its id, or how that begins."""
+    """Put a lesson into use, whatever the check found in it. LESSON is its id, or the beginning of it."""
     from terminalbench.archivist.memory import approve
 
     after = approve(store, lesson, by=by, reason=reason)
@@ -172,7 +175,8 @@ def retire_command(store: "Store", lesson: str, reason: str, by: str, as_json: b
 @on_memory(write=True)
 @json_option
 def merge_command(store: "Store", into: str, lessons: tuple[str, ...], reason: str, by: str, as_json: bool) -> None:
-    """Let LESSON take up others: it gets their evidence, tags and source tasks, and they are retired."""
+    """Merge other lessons into LESSON: it takes over their evidence, tags and source tasks, and they are
+    retired."""
     from terminalbench.archivist.memory import merge
 
     after = merge(store, into, lessons, by=by, reason=reason)

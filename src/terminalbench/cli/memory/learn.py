@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 @click.command("reflect")
 @click.argument("batch", type=PATH, required=False)
-@click.option("--model", metavar="M", help="Chat model that reads the trajectories; it costs. Default: our own rules.")
+@click.option(
+    "--model",
+    metavar="M",
+    help="Chat model that reads the trajectories; its calls are billed. Default: built-in rules, which cost nothing.",
+)
 @click.option(
     "--budget-usd",
     type=click.FloatRange(min=0, min_open=True),
     metavar="USD",
-    help="What the model may charge: a question that could cost more is not asked.",
+    help="What the model may cost: a call that could exceed it is not made.",
 )
 @click.option(
     "--budget-tokens",
@@ -44,10 +48,10 @@ def reflect_command(
     results: Path | None,
     as_json: bool,
 ) -> int:
-    """Learn from a batch: at most three lessons, from how its trials failed, or by a chat model.
+    """Derive at most three lessons from a batch, by built-in rules on its failures or with a chat model.
 
-    BATCH is a folder, slug/n or an experiment; without it, the newest. Lessons are checked as those of a person are.
-    Exit code 3 when the budget does not allow the question.
+    BATCH is a folder, slug/n or an experiment; without it, the newest. They pass the same checks as lessons
+    that you add. Exit code 3: the model was not called, because that could exceed the budget.
     """
     from terminalbench.archivist.reflection import ReflectionLimits, reflect
     from terminalbench.experiments.envfile import variables_of
@@ -81,10 +85,10 @@ def reflect_command(
 @on_memory(write=True)
 @json_option
 def learn_command(store: "Store", results: Path | None, as_json: bool) -> None:
-    """Learn what lessons are worth from the trials that were shown them, or not, by chance.
+    """Estimate what each lesson is worth, from trials that were shown it or not, drawn at random.
 
-    Looks at every batch and every night of the results folder. A trial is counted once, however often this is called. A
-    lesson that harms with a probability above 0.9 is retired, and the reason says by which trials.
+    Reads every batch and every night of the results folder. A trial counts once, however often you run this. A
+    lesson that does harm with a probability above 0.9 is retired, and the recorded reason names the trials.
     """
     from terminalbench.archivist.effects import count_trials
     from terminalbench.archivist.gains import exposed

@@ -56,7 +56,7 @@ def list_command(store: "Store", wanted: "LessonFilter", limit: int, as_json: bo
 @on_memory()
 @json_option
 def show_command(store: "Store", lesson: str, as_json: bool) -> None:
-    """Show one lesson, what supports it, and its history. LESSON is its id, or how that begins."""
+    """Show one lesson, what supports it, and its history. LESSON is its id, or the beginning of it."""
     from terminalbench.archivist.inventory import history
     from terminalbench.archivist.memory import find
 
@@ -145,7 +145,11 @@ def entry_line(entry: "MemoryEntry", width: int, indent: str = "") -> str:
     "--task-tag", "tags", multiple=True, metavar="TAG", help="A tag of that task. Default: those of its task.toml."
 )
 @click.option(
-    "--mode", type=click.Choice(("masked", "recall")), default="masked", show_default=True, help="Whether it is masked."
+    "--mode",
+    type=click.Choice(("masked", "recall")),
+    default="masked",
+    show_default=True,
+    help="masked leaves out lessons from the task itself and its family; recall keeps them.",
 )
 @click.option("-k", type=click.IntRange(1, 3), default=3, show_default=True, help="How many lessons that task gets.")
 @on_memory()
@@ -206,7 +210,7 @@ _WIDTH = 80
 @on_memory()
 @json_option
 def stats_command(store: "Store", results: Path | None, as_json: bool) -> int:
-    """Count what memory holds, and what lessons gain: transfer and recall apart, each against its control.
+    """Count what memory holds, and what lessons gain: transfer and recall separately, each against its control.
 
     Gains are over every batch and every night of the results folder. Exit code 3 when a part of the log cannot be read.
     """
@@ -323,8 +327,8 @@ def log_command(store: "Store", lesson: str | None, limit: int, as_json: bool) -
 def check_command(root: Path | None, mend: bool, as_json: bool) -> int:
     """Check the log line by line: entries that are missing, were edited, or cannot be read.
 
-    Exit code 3 when there are any. With --repair they are left out, what was edited counts as it reads now, and the log
-    as it was is kept beside the new one.
+    Exit code 3: it found some. --repair leaves out what cannot be read, accepts edited entries as they read
+    now, and keeps the old log beside the new one.
     """
     from terminalbench.archivist.store import ProblemKind, open_store, repair
     from terminalbench.experiments.project import project_root

@@ -17,4 +17,4 @@ from terminalbench.cli.options import PATH
 def command(context: click.Context, log_file: Path | None) -> None:
     """SWE-Bench Pro as Harbor tasks: an instance is a task, an arm is a profile, a pair of both is a trial."""
     if log_file is not None and context.invoked_subcommand != "experiment":
-        raise click.UsageError("--log-file goes with experiment")
+        raise click.UsageError("--log-file works with the command experiment only")

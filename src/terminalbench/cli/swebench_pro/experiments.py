@@ -33,7 +33,7 @@ _MODEL = "moonshotai/kimi-k2-0905"
 )
 @click.option("--model", default=_MODEL, show_default=True, help="The model, as its provider names it.")
 @click.option("--provider", metavar="NAME", help="ollama, openrouter, huggingface, openai, ...")
-@click.option("--base-url", metavar="URL", help="Where its server is. One of your own needs no key.")
+@click.option("--base-url", metavar="URL", help="URL of its server. A server of your own needs no key.")
 @click.option(
     "--tasks",
     default="swebench-pro",
@@ -52,25 +52,31 @@ _MODEL = "moonshotai/kimi-k2-0905"
 @click.option(
     "--resume",
     is_flag=True,
-    help="Go on with the experiment of the output folder, if it holds one; with more instances, arms or attempts, too.",
+    help="Continue the experiment in the output folder, if it holds one; more instances, arms or attempts are added.",
 )
 @click.option(
     "--retry-errors",
     is_flag=False,
     flag_value="all",
     metavar="[CLASS]",
-    help="Also run again what ended by an error, as in tbench resume. Implies --resume.",
+    help="Also retry trials that ended with an error, as in tbench resume. Implies --resume.",
 )
 @click.option("--evaluate", is_flag=True, help="Evaluate the predictions once more, on their own, and draw the charts.")
 @click.option(
-    "--eval-max-workers", type=click.IntRange(min=1), default=4, show_default=True, help="Trials at once then."
+    "--eval-max-workers",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Trials at once during --evaluate.",
 )
 @click.option("--watch", is_flag=True, help="Show a table of the arms, live; not on a terminal, a line a trial.")
 @click.option(
     "--trial-timeout", type=click.FloatRange(min=1), metavar="SEC", help="Time limit of the agent in a trial."
 )
 @click.option(
-    "--price", metavar="IN,OUT[,CACHED]", help="What the model costs, in USD per million tokens; 0 for yours."
+    "--price",
+    metavar="IN,OUT[,CACHED]",
+    help="What the model costs, in USD per million tokens; 0 for a model of your own.",
 )
 @click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Budget of all trials.")
 @click.option(
@@ -109,7 +115,7 @@ def experiment_command(
     given["container_env"] = given["container_env"] or usual_environment()
     names = tuple(filter(None, (arm.strip() for arm in arms.split(","))))
     if not names:
-        raise UserError("--arms names nothing", hint="as in --arms singleshot,s1_tdd")
+        raise UserError("--arms names no arm", hint="write it as in --arms singleshot,s1_tdd")
     output = Output(output_dir)
     folder, instances = _instances(tasks, output, given)
     wanted = ExperimentRequest(
@@ -157,11 +163,15 @@ def _instances(tasks: str, output: "Output", given: dict[str, Any]) -> "tuple[Pa
     folder, picks = Path(tasks), picks_of(given)
     if tasks.startswith("hf:") or folder.is_file():
         if given["evaluator"] is None:
-            raise UserError("rows become tasks by a checkout of the official evaluator", hint="--evaluator CHECKOUT")
+            raise UserError(
+                "making tasks of rows needs a checkout of the official evaluator", hint="name it: --evaluator CHECKOUT"
+            )
         folder, ids = _converted(tasks, output.folder / "tasks", given, picks)
         return folder, tuple(one for one in read_folder(folder) if one.instance_id in ids)
     if given["split"] != "test" or given["evaluator"] is not None:
-        raise UserError("--split and --evaluator go with rows (a file, hf:REVISION); a folder of tasks is what it is")
+        raise UserError(
+            "--split and --evaluator work with rows only (a file, or hf:REVISION), not with a folder of tasks"
+        )
     if not folder.is_dir():
         make = f"tbench swebench-pro tasks FILE|hf:REVISION -o {tasks} --evaluator CHECKOUT"
         raise UserError(

@@ -32,16 +32,25 @@ _SHOWN = 5
 @click.option(
     "--build", is_flag=True, help="Build images from the checkout's Dockerfiles; default: the official images."
 )
-@click.option("--host-base", is_flag=True, help="This machine's system stands for debian, ubuntu and python images.")
+@click.option(
+    "--host-base", is_flag=True, help="Use this machine's system in place of debian, ubuntu and python images."
+)
 @click.option(
     "--agent-network",
     type=click.Choice(["none", "public"]),
     default="none",
     show_default=True,
-    help="Network while the agent works. An agent that works inside needs its model; with public, the fix is in reach.",
+    help="Network access while the agent works. An agent inside the environment must reach its "
+    "model; with public, it can also find the fix.",
 )
 @click.option("--cpus", type=click.IntRange(min=1), default=2, show_default=True, help="CPUs of an environment.")
-@click.option("--memory-mb", type=click.IntRange(min=128), default=8192, show_default=True, help="Its memory.")
+@click.option(
+    "--memory-mb",
+    type=click.IntRange(min=128),
+    default=8192,
+    show_default=True,
+    help="Memory of an environment, in MB.",
+)
 @click.option("--timeout", type=click.FloatRange(min=1), default=3600, show_default=True, help="Seconds for the tests.")
 @json_option
 def tasks_command(
@@ -60,9 +69,10 @@ def tasks_command(
 ) -> int:
     """Make Harbor tasks of SWE-Bench Pro.
 
-    Rows come from a file (parquet, jsonl, csv) or from Hugging Face at a revision. The folder of a task is named by its
-    instance; history after the base commit is removed from its image, and a separate verifier runs the official steps.
-    A row that makes no task is named, the others are written, and the exit code is 3.
+    Rows come from a file (parquet, jsonl, csv) or from Hugging Face at a revision. The folder of a task is
+    named by its instance; history after the base commit is removed from its image, and a separate verifier runs
+    the official steps. A row that cannot become a task is named, the others are written, and the exit code is
+    3.
     """
     from terminalbench.swebench_pro.convert import TaskSettings, convert
     from terminalbench.swebench_pro.dataset import read_rows

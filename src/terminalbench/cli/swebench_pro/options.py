@@ -58,14 +58,15 @@ def instance_picks(command: Any) -> Any:
             "--instances", multiple=True, metavar="PART[,PART]", help="Only instances with one of these in their id."
         ),
         click.option(
-            "--max-instances", type=click.IntRange(min=0), default=0, metavar="N", help="At most so many; 0 is all."
+            "--max-instances", type=click.IntRange(min=0), default=0, metavar="N", help="At most N instances; 0: all."
         ),
         click.option(
             "--sample",
             type=click.IntRange(min=0),
             default=0,
             metavar="N",
-            help="Draw so many of them, from each stratum its share. A larger one by the same seed holds this one.",
+            help="Draw N of them, from each stratum its share. With the same seed, a larger sample "
+            "contains a smaller one.",
         ),
         click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of --sample."),
         click.option(

@@ -65,9 +65,9 @@ def evaluate_command(
 ) -> int:
     """Judge patches on the tests of their instances: resolved, unresolved, or an error of the evaluation.
 
-    Any file of predictions will do, ours or a stranger's. The verdicts are in evaluation/resolved.json of the folder,
-    by instance and arm; the batch with its trials is beside it. Run again, it goes on where it ended: a verdict on the
-    same patch stays, an error is tried again. Exit code 3: some have no verdict.
+    Any file of predictions is accepted, also from other tools. The verdicts are in evaluation/resolved.json of
+    the folder, by instance and arm; the batch with its trials is beside it. Run it again to continue: verdicts
+    on the same patches are kept, errors are tried again. Exit code 3: some have no verdict.
     """
     from terminalbench.experiments.environments import usual_environment
     from terminalbench.swebench_pro.dataset import parts_of
@@ -252,7 +252,7 @@ def draw(results: Sequence[Path], output: Path, resolved: Path | None = None) ->
 @click.argument("folder", type=PATH, metavar="DIR")
 @click.option("--output-dir", type=PATH, required=True, metavar="DIR", help="Where to write; not the folder itself.")
 def import_command(folder: Path, output_dir: Path) -> int:
-    """Read results of AtomicGuard (results.jsonl, artifact_dags/) and write them as ours.
+    """Convert results of AtomicGuard (results.jsonl, artifact_dags/) to the format of experiment.
 
     analyze-errors and visualize read what is written. Tokens are summed over all artifacts, rejected ones too; a run
     that left no patch is a failure, whatever its row says.
@@ -263,7 +263,9 @@ def import_command(folder: Path, output_dir: Path) -> int:
     from terminalbench.text.paths import typed
 
     if output_dir.resolve() == folder.resolve():
-        raise UserError("the folder itself is left as it is", where=str(folder), hint="name another --output-dir")
+        raise UserError(
+            "--output-dir must not be the folder that is imported", where=str(folder), hint="name another --output-dir"
+        )
     found = read_legacy(folder)
     made = write(found.sources, output_dir)
     click.echo(f"{plural(made.rows, 'run')}, {plural(made.traces, 'graph')}: {typed(made.results)}")
@@ -286,9 +288,9 @@ def import_command(folder: Path, output_dir: Path) -> int:
 def project_command(batches: tuple[str, ...], output_dir: Path | None, submission: Path | None) -> int:
     """Write results.jsonl, traces/, artifact_dags/ and predictions/ again, from batches.
 
-    DIR is the output folder of tbench swebench-pro experiment; a batch is named as for tbench compare. Several are
-    merged, the shards of an experiment too, with the verdicts of their evaluations. Nothing reads what is written here
-    to run: delete it at any time.
+    DIR is the output folder of tbench swebench-pro experiment; a batch is named as for tbench compare. Several
+    are merged, the shards of an experiment too, with the verdicts of their evaluations. No run reads these
+    files: you can delete them at any time.
     """
     from terminalbench.swebench_pro.output import batches_of
     from terminalbench.swebench_pro.predictions import write_submission

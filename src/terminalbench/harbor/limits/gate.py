@@ -79,7 +79,7 @@ def read_shared(path: Path) -> SharedState:
     if path.suffix == _LOCK or (path.exists() and not path.is_file()):  # a pipe would be waited for, for ever
         what = "it is a folder" if path.is_dir() else "it is no plain file"
         what = f"a name that ends in {_LOCK} is that of a lock" if path.suffix == _LOCK else what
-        raise UserError(f"is no shared gate: {what}", where=str(path), hint="name a file, as night.json")
+        raise UserError(f"is no shared gate: {what}", where=str(path), hint="name a file, such as night.json")
     try:
         return _shared_state(path)
     except OSError as error:

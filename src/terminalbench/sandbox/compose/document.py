@@ -44,7 +44,7 @@ def read_document(path: Path, variables: Mapping[str, str]) -> ComposeMapping:
         raise Refused(f"no YAML: {problem}", where=place, hint=_CORRECT) from None
     found = _Converter(str(path), variables).plain(node) if node is not None else None
     if not isinstance(found, ComposeMapping):
-        raise Refused("no table of services", where=str(path), hint=_CORRECT)
+        raise Refused("a compose file without a table of services", where=str(path), hint=_CORRECT)
     return found
 
 

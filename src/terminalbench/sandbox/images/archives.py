@@ -306,7 +306,7 @@ def open_source(place: Path, tag: str | None, work: Path) -> Generator[ImageSour
         raise Refused(f"{place} is not there", hint="correct the path") from None
     except (tarfile.TarError, OSError, EOFError) as error:
         raise Refused(
-            f"{place} is no archive of an image: {error}", hint="give what docker save or skopeo copy wrote"
+            f"{place} is no archive of an image: {error}", hint="name an archive made by docker save or skopeo copy"
         ) from None
     with archive:
         try:

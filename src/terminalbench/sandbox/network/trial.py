@@ -209,7 +209,9 @@ class TrialNetwork:
                 inside = "127.0.0.1" if host == "localhost" else host
                 found[inside, port] = (inside, host, port)
         if len(found) > MOST_FORWARDS:
-            raise Refused(f"{len(found)} addresses of this machine in one profile", hint=f"at most {MOST_FORWARDS}")
+            raise Refused(
+                f"{len(found)} addresses of this machine in one profile", hint=f"name at most {MOST_FORWARDS}"
+            )
         return tuple(found.values())
 
     async def ask(self, asked: NetworkPolicy) -> None:

@@ -12,6 +12,8 @@ from support.reports import SMALL, large, measured
 from terminalbench.analytics.causes import FailureCause
 from terminalbench.report.build import build_report
 from terminalbench.report.html import render_html
+from terminalbench.swebench_pro.rows import ResultRow
+from terminalbench.swebench_pro.visualize import make_charts, write
 
 HOSTILE = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'>\"'><svg onload=window.hacked=1>"
 
@@ -45,12 +47,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ),
         "one": build_report(measured({"only": {"a": "+", "b": "."}})),
     }
+    rows = [
+        ResultRow(instance_id=name + "-long" * 12, arm=arm, resolved=arm == "b", wall_time_seconds=9.0, cost_usd=0.1)
+        for name in ("x", "y")
+        for arm in ("a", "b")
+    ]
+    charts = write(make_charts(rows), folder / "charts", "/a/path/without/end" * 9)
     for name, report in reports.items():
         (folder / f"{name}.html").write_text(render_html(report), encoding="utf-8")
-    return {name: (folder / f"{name}.html").as_uri() for name in reports}
+    return {name: (folder / f"{name}.html").as_uri() for name in reports} | {"charts": charts.as_uri()}
 
 
-@pytest.mark.parametrize("name", ["small", "hostile", "large", "one"])
+@pytest.mark.parametrize("name", ["small", "hostile", "large", "one", "charts"])
 def test_the_page_is_quiet_alone_and_narrow(browser: Browser, pages: dict[str, str], name: str) -> None:
     with watched(browser) as found:
         for width, scheme in ((360, "light"), (1200, "dark")):
@@ -78,7 +86,7 @@ def test_no_width_scrolls_sideways(browser: Browser, pages: dict[str, str], name
 def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, str]) -> None:
     """Colours are those of the scheme, so one scheme is enough for foreign names."""
     with watched(browser) as found:
-        for name, schemes in (("small", ("light", "dark")), ("hostile", ("light",))):
+        for name, schemes in (("small", ("light", "dark")), ("hostile", ("light",)), ("charts", ("dark",))):
             found.page.goto(pages[name])
             for scheme in schemes:
                 found.page.emulate_media(color_scheme=scheme)

@@ -44,6 +44,7 @@ PAGES = (
     "compare/study/0/q/study/0/p/",
     "why/study/0/q/p/",
     "nights/20260123/results/batches/night/1/",
+    "nights/20260123/results/batches/swe-bench-pro/0/charts/",
     "trainings/",
     "trainings/prompts/",
     "nights/",
@@ -61,6 +62,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
     night = make_night(made.path / "20260123", [{"p": {"a": "+", "b": "x"}}, {"p": {"a": "x", "b": "E"}}])
     night.say(NightEvent("2026-01-23T17:00:00Z", NightEventKind.INCIDENT, HOSTILE, cause=HOSTILE))
     project_night(night.folder)
+    pro = allocate(night.folder.results_root, "swe-bench-pro")
+    make_plan(pro, ("singleshot", "s1_tdd"), ("a" + "-long" * 12, "b"), 1)
+    make_trial(pro, "b__1", profile="singleshot", reward=0.0, cost=0.1)
+    make_trial(pro, "b__2", profile="s1_tdd", reward=1.0, cost=0.2)
     make_training(made.site.project)
     made.scan()
     return made
@@ -86,7 +91,7 @@ def press(page: Page, keys: str) -> None:
 
 
 SIZES = {"light": 1440, "dark": 390}
-SMALL = PAGES[4:7] + PAGES[-4:]
+SMALL = PAGES[4:7] + PAGES[11:12] + PAGES[-4:]
 """Pages that are looked at as on a phone too."""
 
 

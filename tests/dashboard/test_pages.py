@@ -546,3 +546,33 @@ def test_why_two_profiles_differ_leads_to_both_trials(root: Root) -> None:
     for nowhere in ("why/study/0/q/q/", "why/study/0/q/none/", "why/study/9/q/p/"):
         with pytest.raises(NotFound):
             root.get(nowhere)
+
+
+def test_the_charts_of_swebench_pro_are_a_page_between_its_batch_and_its_trials(root: Root) -> None:
+    batch = allocate(root.site.root, "swe-bench-pro")
+    make_plan(batch, ("singleshot", "s1_tdd"), "ab", 1)
+    for number, (arm, reward) in enumerate((("singleshot", 0.0), ("s1_tdd", 1.0))):
+        make_trial(batch, f"a__{number}", profile=arm, reward=reward, second=number, cost=0.1)
+    root.scan()
+    here = "batches/swe-bench-pro/0/"
+    assert 'href="./charts/"' in root.text(here)
+    page = root.text(f"{here}charts/")
+    assert 'href="../">swe-bench-pro 0</a>' in page
+    for name in ("pass_rate", "cost_pass_rate", "wall_time", "outcomes", "paired_effects"):
+        assert f'<figure id="{name}">' in page
+    for number, arm in enumerate(("singleshot", "s1_tdd")):
+        assert f'<a href="../trials/{STAMP}__{arm}/a__{number}/">' in page, "a cell leads to its trial"
+    said = msgspec.json.decode(root.text(f"{here}charts/data.json"))
+    assert [(one["profile"], one["passed"], one["planned"]) for one in said["comparison"]["profiles"]] == [
+        ("singleshot", 0, 2),
+        ("s1_tdd", 1, 2),
+    ]
+    assert "charts/" not in root.text("batches/study/0/")
+    with pytest.raises(NotFound, match="no instances"):
+        root.get("batches/study/0/charts/")
+
+
+def test_why_two_profiles_differ_is_empty_before_any_trial(root: Root) -> None:
+    make_plan(allocate(root.site.root, "waiting"), ("p", "q"), "ab", 1)
+    root.scan()
+    assert "No task that both were measured on" in root.text("why/waiting/0/q/p/")

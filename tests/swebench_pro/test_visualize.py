@@ -153,3 +153,23 @@ def test_results_of_the_official_evaluator_and_of_others_are_arms_beside_ours(
     assert main([*command, *same]) == 2
     assert 'has an arm "kimi", as' in capsys.readouterr().err
     assert main([*command, "--results", str(tmp_path / "none.jsonl")]) == 2
+
+
+def test_the_note_below_the_effects_says_what_the_matrix_shows() -> None:
+    """Arms that come to the same on a common instance have no picture, and have an instance in common all the same."""
+
+    def note(second: str) -> str:
+        rows = [ResultRow(instance_id=name, arm=arm, resolved=False) for name, arm in (("i", "a"), (second, "b"))]
+        effects = make_charts(rows).charts[-1]
+        assert effects.svg is None
+        return effects.note
+
+    assert note("i").startswith("No two arms differ. ")
+    assert note("j").startswith("No two arms have an instance that both were measured on.")
+
+
+def test_the_axis_of_times_has_its_unit_and_outer_numbers_stay_inside(output: Path) -> None:
+    assert ">seconds</text>" in (output / "charts" / "wall_time.svg").read_text()
+    rates = (output / "charts" / "pass_rate.svg").read_text()
+    assert 'class="dim">0 %</text>' in rates
+    assert 'class="dim e">100 %</text>' in rates

@@ -20,6 +20,7 @@ from terminalbench.dashboard.frame import (
 )
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.pages.batch import batch_page
+from terminalbench.dashboard.pages.charts import charts_page
 from terminalbench.dashboard.pages.compare import choose_page, compare_page
 from terminalbench.dashboard.pages.experiments import experiment_page, experiments_page
 from terminalbench.dashboard.pages.files import batch_file, file_page, raw_file
@@ -53,6 +54,7 @@ PAGES: dict[str, Handler] = {
     "/experiments/{slug}/": experiment_page,
     "/trials/": trials_page,
     "/batches/{slug}/{number}/": batch_page,
+    "/batches/{slug}/{number}/charts/": charts_page,
     _TRIAL: trial_page,
     f"{_TRIAL}steps/{{document}}/{{page}}/": trial_page,
     "/compare/": choose_page,

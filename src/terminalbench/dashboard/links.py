@@ -18,6 +18,11 @@ def batch_path(batch: str) -> str:
     return f"batches/{_segment(slug)}/{_segment(number)}/"
 
 
+def charts_path(batch: str) -> str:
+    """The charts of a batch of SWE-Bench Pro."""
+    return f"{batch_path(batch)}charts/"
+
+
 def experiment_path(slug: str) -> str:
     """The page of an experiment: all its batches."""
     return f"experiments/{_segment(slug)}/"

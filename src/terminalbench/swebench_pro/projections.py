@@ -87,9 +87,12 @@ def project(batches: Sequence[Batch], output: Path, known: dict[str, ResultRow] 
     return _write_rows(found, traces, output)
 
 
-def sources(batch: Batch, known: Mapping[str, ResultRow]) -> Iterable[RunSource]:
-    """Every planned run of a batch, as its index and its trial folders tell it now; of `known` trials their row."""
-    view = view_now(batch)
+def sources(batch: Batch, known: Mapping[str, ResultRow], view: BatchView | None = None) -> Iterable[RunSource]:
+    """Every planned run of a batch, as its index and its trial folders tell it now; of `known` trials their row.
+
+    A reader that has the `view` of the batch gives it: nothing is looked for again.
+    """
+    view = view or view_now(batch)
     measured = rows_of([view])
     ids = {job.profile: job.profile_id for job in view.plan.jobs}
     for cell, row in zip(view.cells, measured, strict=True):

@@ -5,7 +5,7 @@ instance, corrected for several comparisons. An arm that sees the hidden verdict
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -128,8 +128,10 @@ def _judged(row: ResultRow, verdicts: dict[str, Any]) -> ResultRow:
     return msgspec.structs.replace(row, resolved=resolved, outcome=outcome)
 
 
-def make_charts(rows: Sequence[ResultRow], bad_lines: int = 0) -> Charts:
-    """Every chart of some results; `bad_lines` of them could not be read."""
+def make_charts(
+    rows: Sequence[ResultRow], bad_lines: int = 0, link: Callable[[ResultRow], str | None] = lambda _row: None
+) -> Charts:
+    """Every chart of some results; `bad_lines` of them could not be read. `link` is the address of a run's page."""
     compared = [row for row in rows if not row.oracle]
     if not compared:
         raise UserError("there is nothing to draw", hint="no row is of an arm that may be compared")
@@ -149,7 +151,7 @@ def make_charts(rows: Sequence[ResultRow], bad_lines: int = 0) -> Charts:
         _cost(comparison),
         _tokens(compared, arms),
         _times(compared, arms),
-        _heat(compared, arms),
+        _heat(compared, arms, link),
         _effects(comparison),
     )
     return Charts(charts, comparison, (*notes, *comparison.warnings))
@@ -214,13 +216,22 @@ def _times(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
     return Chart("wall_time", "Wall time of a run", spread(known, "Wall time", "seconds") if known else None)
 
 
-def _heat(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
+def _heat(rows: Iterable[ResultRow], arms: Sequence[str], link: Callable[[ResultRow], str | None]) -> Chart:
     cells: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
+    first: dict[tuple[str, str], str] = {}
     for row in rows:
         cells[row.instance_id][row.arm].append(_outcome(row))
+        address = link(row)
+        if address is not None:
+            first.setdefault((row.instance_id, row.arm), address)
     order = sorted(cells, key=lambda name: (-_resolved(cells[name]), name))
     shown = order if len(order) <= HEAT_ROWS else sorted(order, key=lambda name: -_differs(cells[name]))[:HEAT_ROWS]
-    made = [HeatRow(short_id(name), tuple(HeatCell(tuple(cells[name].get(arm, ()))) for arm in arms)) for name in shown]
+    made = [
+        HeatRow(
+            short_id(name), tuple(HeatCell(tuple(cells[name].get(arm, ())), first.get((name, arm))) for arm in arms)
+        )
+        for name in shown
+    ]
     note = f"The {HEAT_ROWS} instances on which arms differ most, of {len(order):,}." if len(shown) < len(order) else ""
     return Chart(
         "outcomes", "Outcome of each instance", heat_map(arms, made, "Instances by arm") if made else None, note
@@ -238,11 +249,13 @@ def _differs(arms: dict[str, list[Outcome]]) -> bool:
 def _effects(comparison: Comparison) -> Chart:
     if not comparison.contrasts:
         return Chart("paired_effects", "Paired effects", None, "There is one arm: nothing to compare it with.")
-    said = " ".join(contrast.sentence for contrast in comparison.contrasts)
     drawn = forest_chart(comparison)
-    return Chart(
-        "paired_effects", "Paired effects", drawn, said if drawn else "No two arms have an instance in common."
-    )
+    said = [f"{contrast.sentence}." for contrast in comparison.contrasts]
+    if all(contrast.estimate.difference is None for contrast in comparison.contrasts):
+        said = ["No two arms have an instance that both were measured on.", *said]
+    elif drawn is None:
+        said = ["No two arms differ.", *said]
+    return Chart("paired_effects", "Paired effects", drawn, " ".join(said))
 
 
 def write(charts: Charts, folder: Path, source: str) -> Path:
@@ -266,17 +279,20 @@ def _page(charts: Charts, source: str, css: str) -> str:
         return escape(visible(value), quote=True)
 
     figures = "".join(
-        f'<figure id="{chart.name}"><h2>{text(chart.title)}</h2>{chart.svg or "<p>Nothing to draw.</p>"}'
+        f'<figure id="{chart.name}"><h2>{text(chart.title)}</h2><div class="scroll" tabindex="0" role="region" '
+        f'aria-label="{text(chart.title)}">{chart.svg or "<p>Nothing to draw.</p>"}</div>'
         f"<figcaption>{text(chart.note)}</figcaption></figure>"
         for chart in charts.charts
     )
     notes = "".join(f"<li>{text(note)}</li>" for note in charts.notes)
     style = (
-        "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:1.5rem auto;padding:0 1rem}"
-        "figure{margin:0 0 2rem}figcaption{max-width:46rem}svg{max-width:100%;height:auto}"
+        "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:1.5rem auto;padding:0 1rem;"
+        "background:var(--paper);color:var(--ink);overflow-wrap:anywhere}"
+        "figure{margin:0 0 2rem}figcaption{max-width:46rem}.scroll{overflow-x:auto}"
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SWE-Bench Pro</title>'
-        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{style}{css}</style></head><body>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><style>{style}{css}</style></head><body>'
         f"<h1>SWE-Bench Pro</h1><p>{text(source)}</p><ul>{notes}</ul>{figures}</body></html>\n"
     )

@@ -11,6 +11,7 @@ from terminalbench.dashboard.findings import Failures, batch_failures, classify_
 from terminalbench.dashboard.frame import Crumb, CsvTable, Page, PageRequest
 from terminalbench.dashboard.links import compare_path, experiment_path, night_path, training_path, why_path
 from terminalbench.dashboard.live import ShownState
+from terminalbench.dashboard.pages.charts import has_instances
 from terminalbench.dashboard.pages.matrix import ORDERS, SHOWS, MatrixFilter, MatrixRow, matrix
 from terminalbench.dashboard.pages.trials import trial_table
 from terminalbench.dashboard.pages.verdicts import ShownComparison, batch_verdict, contrast_table
@@ -63,6 +64,7 @@ def batch_page(site: Site, ask: PageRequest) -> Page:
         "left_sec": live.left_sec if live is not None else None,
         "window": Window(1, TASKS_PER_PAGE),
         "made_by": _made_by(site, summary),
+        "instances": view is not None and has_instances(view.plan),
         "plan": None,
     }
 

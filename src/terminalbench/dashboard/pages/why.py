@@ -30,6 +30,8 @@ def why_page(site: Site, ask: PageRequest) -> Page:
         raise NotFound(f"{summary.batch} has no profiles {new} and {old}")
 
     def make() -> "list[OneSidedTask] | None":
+        if all(cell.row is None for cell in view.cells):
+            return []
         from terminalbench.analytics.error_groups import error_report
         from terminalbench.analytics.selection import Filter
 

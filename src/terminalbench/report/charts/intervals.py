@@ -39,7 +39,7 @@ def rates(rows: Sequence[RateRow], title: str = "Pass rate") -> str:
 
     height = 8 + _ROW * len(rows)
     body = [line(at(tick / 4), 4, at(tick / 4), height, "grid") for tick in range(5)]
-    body += [label(at(tick / 4), height + 14, percent(tick / 4), "dim m") for tick in range(5)]
+    body += _numbers([(at(tick / 4), f"{25 * tick} %") for tick in range(5)], height + 14)
     for index, row in enumerate(rows):
         y = 8 + _ROW * index
         said = percent(row.rate) + (
@@ -57,6 +57,12 @@ def rates(rows: Sequence[RateRow], title: str = "Pass rate") -> str:
     return drawing(_WIDTH, height + 22, title, told, body)
 
 
+def _numbers(ticks: Sequence[tuple[float, str]], y: float) -> list[str]:
+    """Return the numbers of an axis as wide as the picture: the outer two stay inside of it."""
+    places = ["dim", *["dim m"] * (len(ticks) - 2), "dim e"]
+    return [label(x, y, text, place) for (x, text), place in zip(ticks, places, strict=True)]
+
+
 def spread(rows: Sequence[SpreadRow], title: str, unit: str) -> str:
     """A dot for each value and a mark at the median, one line a profile, all on one scale from zero."""
     most = max((value for row in rows for value in row.values), default=1.0) or 1.0
@@ -68,7 +74,7 @@ def spread(rows: Sequence[SpreadRow], title: str, unit: str) -> str:
 
     height = 8 + _ROW * len(rows)
     body = [line(at(tick), 4, at(tick), height, "grid") for tick in ticks]
-    body += [label(at(tick), height + 14, compact(tick), "dim m") for tick in ticks]
+    body += _numbers([(at(tick), compact(tick)) for tick in ticks], height + 14)
     for index, row in enumerate(rows):
         y, values = 8 + _ROW * index, sorted(row.values)
         middle = median(values) if values else None
@@ -78,5 +84,6 @@ def spread(rows: Sequence[SpreadRow], title: str, unit: str) -> str:
         drawn += "".join(marker(index, at(value), y + 28, 3, "mark") for value in some)
         drawn += line(at(middle), y + 18, at(middle), y + 38, "axis") if middle is not None else ""
         body.append(linked(None, f"{row.label}: {said}", drawn))
+    body.append(label(_WIDTH / 2, height + 30, unit, "dim m"))
     told = "; ".join(f"{row.label} {duration(median(row.values)) if row.values else 'unknown'}" for row in rows)
-    return drawing(_WIDTH, height + 22, f"{title}, {unit}", told, body)
+    return drawing(_WIDTH, height + 38, f"{title}, {unit}", told, body)

@@ -27,12 +27,12 @@ class GateLimits:
 
     @property
     def shut(self) -> TrialRefusal | None:
-        """Why nothing starts any more in this batch, while others of a shared gate may go on."""
+        """Return why nothing starts any more in this batch, while others of a shared gate may go on."""
         return None if self.shared_shut is not None else self.own.why_shut(self.own.clock.now())
 
     @property
     def shared_shut(self) -> TrialRefusal | None:
-        """Why nothing starts any more in all batches of a shared gate."""
+        """Return why nothing starts any more in all batches of a shared gate."""
         return None if self.together is None else self.together.why_shut(self.together.clock.now())
 
     @property
@@ -48,7 +48,7 @@ class GateLimits:
         return account if limited and account is not None and account.price_usd is None else None
 
     def affords(self, profile: str) -> int | None:
-        """How many more trials of a profile the budgets have room for; None: not limited, or not known."""
+        """Return how many more trials of a profile the budgets have room for; None: not limited, or not known."""
         found = [state.affords(profile) for state in (self.own, self.together) if state is not None]
         return min((number for number in found if number is not None), default=None)
 
@@ -59,12 +59,12 @@ class GateLimits:
 
     @property
     def spend(self) -> str:
-        """What was spent of the batch's own budget; "" when it has none."""
+        """Return what was spent of the batch's own budget; "" when it has none."""
         return _spend(self.own) if self.own.budget_usd is not None else ""
 
     @property
     def shared_spend(self) -> str:
-        """What all batches have spent of a budget that they share; "" when there is none."""
+        """Return what all batches have spent of a budget that they share; "" when there is none."""
         found = self.together
         return f"shared: {_spend(found)}" if found is not None and found.budget_usd is not None else ""
 

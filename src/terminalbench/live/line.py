@@ -41,7 +41,7 @@ def waiting_lines(state: LiveState, now: float) -> list[str]:
 
 
 def wait_lines(state: LiveState, now: float) -> list[str]:
-    """What trials wait for, a line each reason, and which profiles wait for their turn."""
+    """Return what trials wait for, one line per reason, and which profiles wait for their turn."""
     by_reason: dict[str, list[WaitingTrial]] = {}
     for waiting in state.waiting:
         by_reason.setdefault(waiting.reason, []).append(waiting)

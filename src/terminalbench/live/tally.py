@@ -80,11 +80,11 @@ class Tally:
                 self._add(cell, one, 1)
 
     def may_count(self, trial: LiveTrial) -> bool:
-        """Whether a trial stands for a planned one: not cut off, cancelled or run again."""
+        """True when a trial stands for a planned one: not cut off, cancelled or run again."""
         return not (trial.lost or trial.outcome == Outcome.CANCELLED or self._is_run_again(trial))
 
     def _is_run_again(self, trial: LiveTrial) -> bool:
-        """Whether another counts in its place: a try with a verdict counts, though it was run again on request."""
+        """True when another counts in its place: a try with a verdict counts, though it was run again on request."""
         return trial.outcome not in MEASURED and f"{trial.job}/{trial.name}" in self._run_again
 
     def uncount(self, trial: LiveTrial) -> None:

@@ -115,3 +115,33 @@ def test_a_file_that_is_not_there_is_guessed(project, tbench, monkeypatch, typed
     project.experiment("", "first.toml")
     ran = tbench("plan", typed)
     assert (ran.code, ran.err) == (2, f"error: {typed}: no such file ({hint})\n")
+
+
+def test_profiles_that_a_run_would_leave_out_here_are_told_before_it(
+    tbench, project, tasks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is that of the run; a default, and a variable that is set, need nothing."""
+    profiles = """
+[profiles.one]
+agent = "nop"
+env = ["A_FIRST_KEY", "A_SECOND_KEY"]
+[profiles.two]
+agent = "nop"
+env = ["A_FIRST_KEY"]
+[profiles.three]
+agent = "nop"
+env = { MODE = "${A_MODE:-fast}" }
+"""
+    file = project.write("e.toml", HEAD + profiles)
+    monkeypatch.setenv("A_FIRST_KEY", "x1")
+    said = "one: A_SECOND_KEY is not set (put it into "
+    ran = tbench("validate", file)
+    assert ran.code == 0
+    assert "a run here would leave out 1 of 3 profiles:" in ran.out
+    assert f"left out by a run: {said}" in ran.out
+    assert ran.out.count("left out by a run: ") == 1
+    planned = tbench("plan", file)
+    assert f"left out by a run here: {said}" in " ".join(planned.out.split())
+    monkeypatch.setenv("A_SECOND_KEY", "x2")
+    assert "leave out" not in tbench("validate", file).out
+    assert "left out" not in tbench("plan", file).out

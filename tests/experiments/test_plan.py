@@ -16,6 +16,7 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.planner import Selection, make_plan
 from terminalbench.json_files import encode_json
 from terminalbench.records.trial import TaskRef
+from terminalbench.runner.environment import named_variables
 
 NOW = datetime(2026, 1, 23, 16, 26, 48, tzinfo=UTC)
 MANY = """
@@ -228,11 +229,13 @@ EXAMPLES = sorted(f for f in (REPO / "experiments").glob("*.toml") if not f.stem
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.stem)
-def test_every_example_plans_as_its_golden_file(file: Path, golden) -> None:
+def test_every_example_plans_as_its_golden_file(file: Path, golden, monkeypatch: pytest.MonkeyPatch) -> None:
     from terminalbench.cli.plan import plan_document, plan_text
     from terminalbench.lab.plan import PlannedBatch, planned_budget
 
     experiment = load(file)
+    for name in {name for profile in experiment.profiles for name in named_variables(profile)}:
+        monkeypatch.setenv(name, "set")  # what a run here would leave out is not in the file
     batch = Batch(experiment.results_root / experiment.slug / "0")
     made = make_plan(experiment, batch, NOW)
     planned = PlannedBatch(experiment, made, batch, taken=False, budget=planned_budget(made, []))

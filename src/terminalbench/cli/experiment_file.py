@@ -32,9 +32,12 @@ def validate_command(experiments: tuple[Path, ...], root: Path | None) -> int:
 
 
 def _check(file: Path, root: Path | None) -> None:
+    import os
+
     from terminalbench.experiments.config import is_training_plan, load
     from terminalbench.experiments.environments import environment_needs
     from terminalbench.experiments.quarantine import is_quarantine_file, read_quarantine_file
+    from terminalbench.runner.environment import left_out_here
     from terminalbench.runner.repository import env_file_notes
 
     if is_quarantine_file(file):
@@ -60,6 +63,12 @@ def _check(file: Path, root: Path | None) -> None:
     for task in experiment.tasks:
         if (reason := experiment.quarantine.get((task.dataset, task.id))) is not None:
             click.echo(f"{file}: note: {task.id} is quarantined and will not run: {reason}")
+    missing = left_out_here(experiment.profiles, experiment.root, os.environ, experiment.run.container_env)
+    if missing:
+        many = sum(map(len, missing.values()))
+        click.echo(f"{file}: note: a run here would leave out {many} of {plural(profiles, 'profile')}:")
+    for why, keys in missing.items():
+        click.echo(f"{file}: note: left out by a run: {', '.join(keys)}: {why}")
     for note in (*experiment.notes, *environment_needs(experiment), *notes):
         click.echo(f"{file}: note: {note}")
 

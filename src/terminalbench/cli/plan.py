@@ -205,9 +205,16 @@ def _job_lines(planned: "PlannedBatch", job: "JobSpec", width: int) -> list[str]
 
 
 def _notes(planned: "PlannedBatch") -> list[str]:
-    from terminalbench.experiments.environments import environment_needs
+    import os
 
-    return [*planned.plan.all_notes(), *environment_needs(planned.experiment)]
+    from terminalbench.experiments.environments import environment_needs
+    from terminalbench.runner.environment import left_out_here
+
+    experiment = planned.experiment
+    profiles = [planned.profile(job) for job in planned.plan.jobs]
+    missing = left_out_here(profiles, experiment.root, os.environ, experiment.run.container_env)
+    left_out = [f"left out by a run here: {', '.join(keys)}: {why}" for why, keys in missing.items()]
+    return [*planned.plan.all_notes(), *environment_needs(experiment), *left_out]
 
 
 def _network_lines(run: "RunTable") -> list[str]:

@@ -5,7 +5,7 @@ This process remembers what it read, so that its last error message can leave th
 
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +28,12 @@ _ESCAPES = {
 
 
 _read: set[tuple[str, str]] = set()
+
+
+def not_set(names: Sequence[str], file: object) -> str:
+    """Return that variables are not set, and where they are put."""
+    are, them = ("are", "them") if len(names) > 1 else ("is", "it")
+    return f"{', '.join(names)} {are} not set (put {them} into {file}, or export {them})"
 
 
 def secrets_read() -> Secrets:

@@ -125,6 +125,7 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     from pydantic import ValidationError
 
     from terminalbench.experiments.agents import NO_MODEL, NO_MODEL_HINT
+    from terminalbench.experiments.envfile import not_set
     from terminalbench.experiments.lessons import unwrapped
     from terminalbench.harbor.agents.needs import missing_key, not_installable
     from terminalbench.secrets.find import references
@@ -142,8 +143,7 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
         variables = resolve_env_vars(agent.env)
     except ValueError as error:
         names = list(dict.fromkeys(n for text in agent.env.values() for n in references(text) if n not in os.environ))
-        are, them = ("are", "them") if len(names) > 1 else ("is", "it")
-        yield f"{', '.join(names) or error} {are} not set (put {them} into {job.env_file}, or export {them})"
+        yield not_set(names or [str(error)], job.env_file)
         return
     yield from weak_keys({**variables, **parsed.verifier.env})
     try:

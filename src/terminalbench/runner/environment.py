@@ -5,10 +5,12 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from terminalbench.experiments.envfile import read_env_file
+from terminalbench.errors import UserError
+from terminalbench.experiments.envfile import not_set, read_env_file
 from terminalbench.experiments.environments import own_variables
 from terminalbench.experiments.network import base_url_variables
 from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.experiments.task_folder import declared_names
 from terminalbench.registry import is_import_path
 from terminalbench.secrets.find import references, secret_names
@@ -21,6 +23,8 @@ PASSED_ON = re.compile(
 )
 """What every process needs to work on this machine. None of it is a key of a model provider."""
 
+_REQUIRED = re.compile(r"\$\{([A-Za-z_]\w*)\}")
+"""A value that is a variable without a default: Harbor refuses a profile where it is not set."""
 FIXED = {
     "HARBOR_TELEMETRY": "off",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -38,6 +42,27 @@ def child_environment(
     shell = os.environ if shell is None else shell
     names = [*named_variables(profile), *own_variables(container_env, shell)]
     return process_environment(names, profile.env_file, place, shell) | stated_endpoints(profile.env)
+
+
+def left_out_here(
+    profiles: Iterable[Profile], root: Path, shell: Mapping[str, str], container_env: str
+) -> dict[str, list[str]]:
+    """Return the profiles that a run with this shell would leave out, by the reason that it gives, without Harbor.
+
+    That are those without a variable that they name, and those with an env file that cannot be read.
+    """
+    found: dict[str, list[str]] = {}
+    for profile in profiles:
+        try:
+            env = child_environment(profile, root, shell, container_env)
+        except UserError as error:
+            found.setdefault(f"its env file {error}", []).append(profile.key)
+            continue
+        named = (match[1] for text in profile.env.values() if (match := _REQUIRED.fullmatch(text)) is not None)
+        if missing := [name for name in dict.fromkeys(named) if name not in env]:
+            why = not_set(missing, profile.env_file or root / DEFAULT_ENV_FILE)
+            found.setdefault(why, []).append(profile.key)
+    return found
 
 
 def process_environment(

@@ -113,7 +113,7 @@ def with_attempts(plan: Plan, attempts: int, where: str) -> Plan:
     most = max(job.attempts for job in plan.jobs)
     if attempts < most:
         raise UserError(
-            f"batch {plan.batch} has {plural(most, 'attempt')}already; --attempts can only raise that", where=where
+            f"batch {plan.batch} has {plural(most, 'attempt')} already; --attempts can only raise that", where=where
         )
     jobs = tuple(_with_attempts(job, job.tasks, attempts) for job in plan.jobs)
     settings = dataclasses.replace(plan.settings, attempts=attempts)

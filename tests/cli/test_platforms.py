@@ -44,7 +44,8 @@ def test_windows_is_told_of_wsl(tmp_path: Path) -> None:
     ran = act("win32", tmp_path, "list")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert (
-        ran.stderr == "error: tbench runs on Linux and macOS; on Windows, install and use it in WSL 2 (wsl --install)\n"
+        ran.stderr
+        == "error: terminalbench runs on Linux and macOS; on Windows, install and use it in WSL 2 (wsl --install)\n"
     )
 
 

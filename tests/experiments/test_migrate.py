@@ -107,16 +107,16 @@ def test_an_existing_file_is_not_overwritten(project, tbench) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("x = 1\n", "has no [tasks] and profiles"),
+        ("x = 1\n", "it has no [tasks], or no profiles"),
         ('slug = "s"\n[tasks]\nids = ["a"]\n[[profiles]]\nno_mcp = true\n', "has no key"),
         (
             'slug = "s"\n[tasks]\nids = ["a"]\n[[profiles]]\nkey = "a"\n[[profiles]]\nkey = "a"\n',
-            'second profile called "a"',
+            'a profile "a" exists already',
         ),
         ('slug = "s"\n[tasks.my.task]\n[profiles.a]\n', 'quote the id: [tasks."my.task"]'),
         (
             'schema_version = 3\nslug = "s"\n[tasks]\nids = ["a"]\n[[profiles]]\nkey = "a"\n',
-            "schema_version 3 is not known",
+            "schema_version 3 is unknown",
         ),
         ('slug = "s"\n[tasks]\nids = [1, ["x"]]\n[[profiles]]\nkey = "a"\n', "tasks.ids: must be a list of strings"),
     ],

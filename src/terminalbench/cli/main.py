@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 _INTERRUPTED = 130  # `errors.EXIT_INTERRUPTED`, which takes too long to load
 _REPEAT_SEC = 1.0
-_NO_WINDOWS = "error: tbench runs on Linux and macOS; on Windows, install and use it in WSL 2 (wsl --install)\n"
+_NO_WINDOWS = "error: terminalbench runs on Linux and macOS; on Windows, install and use it in WSL 2 (wsl --install)\n"
 _GARBAGE = 50_000  # objects more than before, after which it is looked for: what a command loads is none
 
 

@@ -233,7 +233,7 @@ def test_the_table_of_a_profile_is_never_accepted(project: Project, batch: Batch
     file.write_text(file.read_text().replace(MINE, MINE + 'env = ["OTHER"]\n'))
     with pytest.raises(UserError, match="another treatment now") as caught:
         resume(batch, ResumeRequest(accept_changed=True), load(file))
-    assert "name the folder of the batch" in (caught.value.hint or "")
+    assert "as it was planned: name its folder" in (caught.value.hint or "")
 
 
 def test_a_plan_of_an_earlier_version_goes_on_with_a_word(project: Project, batch: Batch, started: Started) -> None:

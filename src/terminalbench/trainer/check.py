@@ -100,8 +100,8 @@ def forecasts(plan: TrainingPlan) -> Iterator[GainForecast]:
 def forecast_lines(plan: TrainingPlan) -> list[str]:
     """What gains take, in nights and dollars, and what would make it cheaper; a line each."""
     price, source = trial_price(plan)
-    lines = []
-    for one in forecasts(plan):
+    lines, gains = [], list(forecasts(plan))
+    for one in gains:
         said = f"a gain of {100 * one.gain:.0f} points"
         if one.nights is None or one.trials is None or one.nights > plan.table.nights:
             why = "" if one.nights is None else f": it takes {plural(one.nights, 'night')} of {plan.table.nights}"
@@ -113,7 +113,7 @@ def forecast_lines(plan: TrainingPlan) -> list[str]:
     if (least := smallest_gain(plan)) is not None and least > GAINS[-1]:
         lines.append(f"the smallest gain that it shows in four of five cases: {100 * least:.0f} points")
     lines.append(source if price is None or not price else f"{dollars(price)} a trial, {source}")
-    if next(one for one in forecasts(plan) if one.gain == GAINS[1]).chance < POWER:
+    if next(one for one in gains if one.gain == GAINS[1]).chance < POWER:
         lines.append(f"to show {100 * GAINS[1]:.0f} points: {_cheaper(plan, GAINS[1])}")
     return lines
 

@@ -206,7 +206,7 @@ def _check(table: PlanTable, raw: dict[str, Any], problems: Problems) -> None:
     check_evolver(table.evolver, len(table.variants), problems)
     if not problems.found and (left := search_usd(budget, table.evolver, watching=True)) is not None and left <= 0:
         what = f"leaves nothing of the search's {dollars((budget.usd or 0) * (1 - budget.control))} for trials"
-        problems.add("evolver.usd", what, "a smaller one, or a larger budget.usd or budget.explore")
+        problems.add("evolver.usd", what, "a smaller one, a larger budget.usd, or a smaller budget.control")
     run = raw.get("run")
     if isinstance(run, dict):
         given(RunTable, run, "run", problems)

@@ -12,6 +12,7 @@ from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
 
 if TYPE_CHECKING:
     from terminalbench.archivist.store import Store
+    from terminalbench.records.lesson import Lesson
 
 
 @click.command("add")
@@ -125,10 +126,7 @@ def edit_command(
         tasks=[read_task(one) for one in task_folders],
         sources=[task_in(one) for one in task_folders],
     )
-    if as_json:
-        print_json(after)
-    else:
-        click.echo(f"{after.id} is {after.state}" + (f": {after.reason}" if after.reason else ""))
+    _tell(after, as_json=as_json)
     waits = after.state in (LessonState.QUARANTINED, LessonState.CANDIDATE)
     return EXIT_INCOMPLETE if waits and (task_folders or {"do", "avoid"} & fields.keys()) else EXIT_OK
 
@@ -144,10 +142,7 @@ def approve_command(store: "Store", lesson: str, reason: str | None, by: str, as
     from terminalbench.archivist.memory import approve
 
     after = approve(store, lesson, by=by, reason=reason)
-    if as_json:
-        print_json(after)
-    else:
-        click.echo(f"{after.id} is {after.state}: {after.reason}")
+    _tell(after, as_json=as_json)
 
 
 @click.command("retire")
@@ -161,10 +156,7 @@ def retire_command(store: "Store", lesson: str, reason: str, by: str, as_json: b
     from terminalbench.archivist.memory import retire
 
     after = retire(store, lesson, by=by, reason=reason)
-    if as_json:
-        print_json(after)
-    else:
-        click.echo(f"{after.id} is {after.state}: {after.reason}")
+    _tell(after, as_json=as_json)
 
 
 @click.command("merge")
@@ -184,3 +176,11 @@ def merge_command(store: "Store", into: str, lessons: tuple[str, ...], reason: s
         print_json(after)
     else:
         click.echo(f"{after.id} is {after.state} and took up {len(set(lessons))}")
+
+
+def _tell(after: "Lesson", *, as_json: bool) -> None:
+    """Print what a lesson is after a decision, and why."""
+    if as_json:
+        print_json(after)
+    else:
+        click.echo(f"{after.id} is {after.state}" + (f": {after.reason}" if after.reason else ""))

@@ -87,10 +87,13 @@ class Overview:
 def overview(site: Site, known: list[Training]) -> Overview:
     """What runs, what ended last and what waits for a person, over batches, nights and trainings."""
     nights: list[NightLook] = site.kept(("nights", *night_stamps(site.root)), lambda: find_nights(site.root))
-    running = [*_live_batches(site), *_running_nights(nights), *_running_trainings(known)]
-    ended = [*_ended_batches(site), *_ended_nights(nights), *_ended_trainings(known)]
+    at_work, idle = list[Training](), list[Training]()
+    for one in known:
+        (idle if living_owner(training_lock(one.folder)) is None else at_work).append(one)
+    running = [*_live_batches(site), *_running_nights(nights), *map(_running_training, at_work)]
+    ended = [*_ended_batches(site), *_ended_nights(nights), *_ended_trainings(idle)]
     ended.sort(key=lambda line: line.time or "", reverse=True)
-    needs = [*_waiting_nights(nights), *_waiting_trainings(known), *_incomplete(site)]
+    needs = [*_waiting_nights(nights), *_waiting_trainings(idle), *_incomplete(site)]
     return Overview(running, ended[:_ENDED], needs[:_NEEDS])
 
 
@@ -165,23 +168,21 @@ def _progress(night: NightLook) -> str:
     return f"{summary.over:,}{of} iterations over" if summary is not None else "no iteration is over"
 
 
-def _running_trainings(known: list[Training]) -> Iterator[HomeLine]:
-    for one in known:
-        if living_owner(training_lock(one.folder)) is not None:
-            yield _training_line(one, one.under_way or standing(one.nights, one.planned))
+def _running_training(one: Training) -> HomeLine:
+    return _training_line(one, one.under_way or standing(one.nights, one.planned))
 
 
-def _ended_trainings(known: list[Training]) -> Iterator[HomeLine]:
-    for one in known:
-        if one.nights and living_owner(training_lock(one.folder)) is None:
+def _ended_trainings(idle: list[Training]) -> Iterator[HomeLine]:
+    for one in idle:
+        if one.nights:
             crowned = one.lineage.crowned
             yield _training_line(one, claim(crowned[-1]) if crowned else standing(one.nights, one.planned))
 
 
-def _waiting_trainings(known: list[Training]) -> Iterator[HomeLine]:
+def _waiting_trainings(idle: list[Training]) -> Iterator[HomeLine]:
     """Trainings with nights to go that no process works on."""
-    for one in known:
-        if len(one.nights) < one.planned and living_owner(training_lock(one.folder)) is None:
+    for one in idle:
+        if len(one.nights) < one.planned:
             yield _training_line(one, standing(one.nights, one.planned), one.run_command)
 
 

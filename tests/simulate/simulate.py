@@ -393,7 +393,7 @@ def main() -> None:
     else:
         found = measure(asked.reps)
         print("\nnights of training")
-        report(asked.reps // 2)
+        report(range(asked.reps // 2))
         print("\nnights with lessons, by what becomes of those that harm")
         lessons.measure(max(2, asked.reps // 10))
         lessons.measure_retired(max(4, asked.reps // 5))

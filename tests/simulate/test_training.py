@@ -25,7 +25,7 @@ RUNS = 8
 
 
 def test_useless_mutants_are_not_promoted_and_nothing_is_claimed() -> None:
-    told = many(USELESS, RUNS)
+    told = many(USELESS, range(RUNS))
     assert (told.promoted, told.harmful, told.claimed) == (0, 0, 0.0)
 
 
@@ -36,7 +36,7 @@ def test_an_evolver_that_overfits_train_is_stopped_by_dev() -> None:
 
 
 def test_of_mixed_mutants_the_gain_is_real_and_inside_what_is_claimed() -> None:
-    told = many(MIXED, RUNS)
+    told = many(MIXED, range(RUNS))
     assert told.gain > 0.01
     assert told.promoted >= 3
     assert told.covered == told.promoted
@@ -51,7 +51,7 @@ def test_a_gain_at_three_times_the_cost_is_refused() -> None:
 
 def test_a_gain_is_promoted_at_a_price_that_a_person_can_afford() -> None:
     """One variant, 40 dev tasks, 10 cents a trial, all defaults; `make simulate` has more runs."""
-    some, more = priced(0.10, 16), priced(0.18, 20)
+    some, more = priced(0.10, range(16)), priced(0.18, range(20))
     assert some.promoted >= 14
     assert some.usd <= 216
     assert more.promoted == 20

@@ -210,9 +210,9 @@ def _judge(setup: Setup, budget: int, told: Told) -> None:
     setup.state = state.judged(verdict)
 
 
-def many(world: World, runs: int, nights: int = NIGHTS) -> Told:
+def many(world: World, seeds: range, nights: int = NIGHTS) -> Told:
     """The means over runs; counts are added up."""
-    found = [run_nights(world, seed, nights) for seed in range(runs)]
+    found = [run_nights(world, seed, nights) for seed in seeds]
     return Told(
         promoted=sum(one.promoted for one in found),
         harmful=sum(one.harmful for one in found),
@@ -232,10 +232,10 @@ class Priced:
     usd: float
 
 
-def priced(gain: float, runs: int, nights: int = NIGHTS) -> Priced:
+def priced(gain: float, seeds: range, nights: int = NIGHTS) -> Priced:
     """Train with one variant that gains so much on dev, until it is decided; a trial costs 10 cents."""
     spent = []
-    for seed in range(runs):
+    for seed in seeds:
         random = np.random.default_rng((seed, 5))
         first = start(random)
         moves = gain / float(np.mean(4 * first.dev * (1 - first.dev)))
@@ -249,7 +249,7 @@ def priced(gain: float, runs: int, nights: int = NIGHTS) -> Priced:
             trials_of += 2 * (parts.control // 2) + (len(setup.evidence) - before if setup.evidence else _PAIR)
         if told.promoted:
             spent.append(first.cost * trials_of)
-    return Priced(len(spent), runs, float(np.median(spent)) if spent else float("nan"))
+    return Priced(len(spent), len(seeds), float(np.median(spent)) if spent else float("nan"))
 
 
 _PAIR = 2 * spread(DEV, night_parts(BUDGET, challenger=True, exploring=False, watching=False).confirm // 2).trials
@@ -288,28 +288,29 @@ def differs_from_itself(seed: int, nights: int = NIGHTS, *, broken: float = 0.0)
     return found
 
 
-def report(runs: int) -> None:
+def report(seeds: range) -> None:
     """Print what each world comes to."""
+    runs = len(seeds)
     print(f"{NIGHTS} nights x {BUDGET.trials} trials, {TASKS} dev tasks, {runs} runs each")
     for world in (USELESS, SAME, MIXED, OVERFIT, DEAR):
-        told = many(world, runs)
+        told = many(world, seeds)
         print(
             f"{world.name:38} promoted {told.promoted / runs:5.2f} a run, harmful {told.harmful / runs:.3f}; "
             f"true {100 * told.gain:+5.1f} pt, claimed {100 * told.claimed:+5.1f}; "
             f"truth in the claim {told.covered}/{told.promoted}; rolled back {told.rolled_back}",
             flush=True,
         )
-    for gain in (0.05, 0.10, 0.18):
-        told = priced(gain, runs)
+    for gain in (0.0, 0.05, 0.10, 0.18):
+        told = priced(gain, seeds)
         print(
             f"one variant of {100 * gain:+.0f} pt: promoted in {told.promoted} of {runs} runs, ${told.usd:.0f} (median, 10 cents a trial)"
         )
     for broken in (0.0, 0.5):
-        said = [differs_from_itself(seed, broken=broken) for seed in range(runs)]
+        said = [differs_from_itself(seed, broken=broken) for seed in seeds]
         what = "the champion against itself" if not broken else "the champion against one that has lost 50 pt"
         print(f"{what}: an alarm in {sum(map(bool, said))} of {runs} runs, {sum(said)} of {runs * NIGHTS} nights")
     for loss in (0.0, 0.2, 0.3, 0.5):
-        back = [worsened(loss, seed) for seed in range(runs)]
+        back = [worsened(loss, seed) for seed in seeds]
         hit = sorted(night for night in back if night is not None)
         when = f", in night {hit[len(hit) // 2]} (median)" if hit else ""
         print(
@@ -320,4 +321,6 @@ def report(runs: int) -> None:
 if __name__ == "__main__":
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--runs", type=int, default=200, help="trainings of each kind")
-    report(asked.parse_args().runs)
+    asked.add_argument("--first-seed", type=int, default=0, help="where their seeds begin: others measure anew")
+    told = asked.parse_args()
+    report(range(told.first_seed, told.first_seed + told.runs))

@@ -25,8 +25,9 @@ from terminalbench.archivist.attempts import (
 from terminalbench.archivist.guard_feedback import told
 from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.archivist.memory import AddedLesson, Origin, add_from_episode, of_episode
+from terminalbench.archivist.obstacles import is_borne_out, not_told, obstacles
 from terminalbench.archivist.proposals import SYSTEM, LearnedLessons, ProposedLessons, RefusedLesson, check
-from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
+from terminalbench.archivist.reflection_rules import GUARD_RULES, OBSTACLE_RULES, RULES
 from terminalbench.archivist.search import near_duplicate
 from terminalbench.archivist.store import Store
 from terminalbench.archivist.task_texts import task_texts
@@ -182,25 +183,36 @@ def _earlier(batch: Batch) -> list[SelectedBatch]:
 
 
 def by_rules(attempts: Sequence[EvidenceTrial]) -> LearnedLessons:
-    """Lessons that our own rules have for ways of failing, and for guards that refused again and again.
+    """Lessons that our own rules have for what stood in the way, ways of failing, and guards that refused repeatedly.
 
     Each must have come in `LEAST_TRIALS` trials; the most frequent first.
     """
     seen: dict[str, list[tuple[EvidenceTrial, Evidence]]] = {}
     for attempt in attempts:
         if not attempt.passed:
-            verdict = attempt.failure
-            evidence = Evidence(attempt.name, list(verdict.steps)[:5])
-            seen.setdefault(verdict.name, []).append((attempt, evidence))
+            for name, steps in _went_wrong(attempt).items():
+                seen.setdefault(name, []).append((attempt, Evidence(attempt.name, list(steps)[:5])))
         for guard in dict.fromkeys(one.guard for one in attempt.refusals if one.times >= LEAST_TRIALS):
             seen.setdefault(f"guard:{guard}", []).append((attempt, Evidence(attempt.name)))
-    rules: dict[str, Lesson] = {**RULES, **{f"guard:{name}": rule for name, rule in GUARD_RULES.items()}}
+    rules: dict[str, Lesson] = {
+        **OBSTACLE_RULES,
+        **RULES,
+        **{f"guard:{name}": one for name, one in GUARD_RULES.items()},
+    }
     learned = LearnedLessons()
     for name, found in sorted(seen.items(), key=lambda pair: -len(pair[1])):
         if name in rules and len(found) >= LEAST_TRIALS:
             draft = supported(rules[name], [one for one, _ in found], [said for _, said in found[:5]])
             learned.drafts.append(replace(draft, written_from=[]))  # the words are ours: no task is in them
     return learned
+
+
+def _went_wrong(attempt: EvidenceTrial) -> dict[str, tuple[int, ...]]:
+    """What stood in the way of a failed attempt, then the class of its failure, each with its steps."""
+    story, verdict = attempt.trial.files.story, attempt.failure
+    met = obstacles(story.trajectory, story.actions) if story.trajectory is not None else []
+    found = {one.name: one.steps for one in not_told(verdict.name, met)}
+    return found | ({verdict.name: verdict.steps} if is_borne_out(verdict.name, story.actions, met) else {})
 
 
 def by_model(

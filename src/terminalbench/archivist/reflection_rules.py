@@ -1,4 +1,7 @@
-"""What our own rules say about ways of failing that come again. The words are ours, none of an agent's. Pure."""
+"""What our own rules say about ways of failing, and what stood in the way, that come again. Pure.
+
+The words are ours, none of an agent's.
+"""
 
 from terminalbench.records.lesson import Lesson, LessonKind
 
@@ -11,8 +14,20 @@ _STUCK = Lesson(
     importance=0.6,
 )
 
+_READ_AGAIN = Lesson(
+    id="",
+    do="Before you finish, read the task again, sentence by sentence. For each path, name, format, number and limit "
+    "that it gives, run a command that shows it in the state that you leave, as another user would find it.",
+    avoid="Trusting checks that you wrote from your own reading of the task.",
+    kind=LessonKind.CHECKING,
+    tags=["checking"],
+    importance=0.6,
+)
+
 RULES: dict[str, Lesson] = {
     "loop": _STUCK,
+    "own_tests_passed": _READ_AGAIN,
+    "wrong_answer": _READ_AGAIN,
     "timeout_stuck": _STUCK,
     "finished_with_failing_tests": Lesson(
         id="",
@@ -67,6 +82,112 @@ RULES: dict[str, Lesson] = {
     ),
 }
 """By the failure class (docs/analysis.md) that a lesson answers."""
+
+OBSTACLE_RULES: dict[str, Lesson] = {
+    "cut_off": Lesson(
+        id="",
+        do="Start what takes long (a download, an installation, a build, a training) in the background, with "
+        "its output in a file: `nohup COMMAND > log 2>&1 &`. Look at that file every now and then, and go "
+        "on with something else.",
+        avoid="Waiting for it in one command: that is cut off after a while, and what it had done is lost. The "
+        "same command again is cut off again.",
+        kind=LessonKind.TOOL,
+        tags=["time", "background"],
+        importance=0.7,
+    ),
+    "asked": Lesson(
+        id="",
+        do="Give a program that asks for input all of it at once, by a pipe or a here-document, with a limit "
+        "of time around it: `timeout 20 PROGRAM < input`. Where the next input depends on the last "
+        "answer, drive it from a script that reads and writes its pipes.",
+        avoid="Starting it without input: the command hangs until it is cut off.",
+        kind=LessonKind.TOOL,
+        tags=["interactive"],
+        importance=0.7,
+    ),
+    "served_in_front": Lesson(
+        id="",
+        do="Start a server in the background (`nohup COMMAND > log 2>&1 &`), wait until it answers one "
+        "request, and leave it running when you finish.",
+        avoid="Starting it in a command that waits for it, or as a child of a script that ends: it ends with that.",
+        kind=LessonKind.TOOL,
+        tags=["server", "background"],
+        importance=0.7,
+    ),
+    "no_init": Lesson(
+        id="",
+        do="Expect no init system, and that you are root already: start a service by its own program, reload "
+        "it by its own option or signal, and leave sudo out.",
+        avoid="`systemctl`, `service` and `sudo`.",
+        kind=LessonKind.ENVIRONMENT,
+        tags=["server", "packages"],
+        importance=0.7,
+    ),
+    "absent_programs": Lesson(
+        id="",
+        do="Look at once which tools are there (`command -v curl wget file xxd ps git python3`), and install "
+        "what you need (`apt-get update && apt-get install -y NAME`). Without them: Python's urllib for "
+        "curl, `od -A x -t x1z` for xxd and file, /proc for ps.",
+        avoid="Building on a tool that a small image may lack.",
+        kind=LessonKind.ENVIRONMENT,
+        tags=["packages"],
+        importance=0.6,
+    ),
+    "shell_state": Lesson(
+        id="",
+        do="Put what belongs together into one command: each may run in a new shell, often a plain sh, where "
+        "`cd`, `export` and an activated environment are gone. Use `. file` for `source`, `bash -c '...'` "
+        "for what only bash knows, and the full path of an environment's python.",
+        kind=LessonKind.TOOL,
+        tags=["shell"],
+        importance=0.6,
+    ),
+    "no_network": Lesson(
+        id="",
+        do="When a host cannot be reached twice, work with what is on the machine: installed packages, "
+        "caches, and the folders of the task.",
+        avoid="Trying one address after the other.",
+        kind=LessonKind.ENVIRONMENT,
+        tags=["network"],
+        importance=0.6,
+    ),
+    "no_room": Lesson(
+        id="",
+        do="Look at `df -h` before large downloads; put caches and temporary files (TMPDIR, HF_HOME, "
+        "PIP_CACHE_DIR) where there is room, and delete what is half written.",
+        kind=LessonKind.ENVIRONMENT,
+        tags=["disk"],
+        importance=0.6,
+    ),
+    "no_memory": Lesson(
+        id="",
+        do="Look at the memory that you may use (`free -m`, /sys/fs/cgroup/memory.max) and read large data "
+        "in pieces, with fewer processes; a command that ends with `Killed` or 137 had too little of it.",
+        avoid="The same command again.",
+        kind=LessonKind.ENVIRONMENT,
+        tags=["memory"],
+        importance=0.6,
+    ),
+    "one_action": Lesson(
+        id="",
+        do="Give exactly one command in each answer, in the form that is asked for; put several into one by "
+        "&& or a script.",
+        avoid="Text with two commands, or with none: it is answered by an error and costs a turn.",
+        kind=LessonKind.TOOL,
+        tags=["form"],
+        importance=0.5,
+    ),
+    "ended_on_failure": Lesson(
+        id="",
+        do="When the last thing that you ran failed, the work is not done: find out why, and run it again "
+        "until it ends well.",
+        avoid="Ending with notes, guides or a script that others are to run, in place of the result itself.",
+        kind=LessonKind.CHECKING,
+        tags=["checking", "persistence"],
+        importance=0.6,
+    ),
+}
+"""By what stood in the way (`obstacles.py`)."""
 
 GUARD_RULES: dict[str, Lesson] = {
     "answer": Lesson(

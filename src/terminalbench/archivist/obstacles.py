@@ -1,0 +1,156 @@
+"""What stood in the way of an agent, by what its calls returned: at other tasks it stands there again. Pure."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from terminalbench.analytics.atif import Trajectory, TrajectoryCall
+from terminalbench.analytics.findings.actions import Action
+from terminalbench.analytics.findings.shell import command_effects
+
+_END = 4_000
+"""Characters of a result, at its begin and at its end, in which a shell or a tool speaks of itself."""
+_CUT, _ASKED, _HUNG, _ENDED = "cut_off", "asked", "hung", "ended_on_failure"
+_LEAST = {"absent_programs": 2, "one_action": 2, "no_network": 2}
+"""What costs an agent one turn, after which it knows."""
+_CUT_OFF = re.compile(
+    r"\bcommand\b[^\n]{0,300}?\b(?:timed[ -]out|has been killed)|\btimed out and (?:has been|was) killed"
+    r"|\bno new output after \d+|\bexceed(?:ed|ing) (?:the |its )?time|\bcancelled because it took more than",
+    re.IGNORECASE,
+)
+_PRINTED = re.compile(r"<output>(.*?)(?:</output>|\Z)", re.DOTALL)
+_ASKS = re.compile(r"(?:^|\n)(?![^\n]*%)[^\n]{0,40}(?:[>?$#]|[a-z)]:) ?\Z")
+_SERVES = re.compile(
+    r"\b(?:server|serve|runserver|uvicorn|gunicorn|flask|jupyter|http\.server|mongod|npm (?:run )?(?:start|dev))\b"
+)
+_ABSENT = re.compile(
+    r"(?:(?:^|\n)[^\n:]{0,40}sh: (?:line )?(?:\d+: )?([\w.+-]+): (?:command )?not found)|command not found: ([\w.+-]+)"
+)
+_OF_AN_INIT = frozenset({"systemctl", "service", "journalctl", "sudo"})
+_OF_BASH = frozenset({"source", "[[", "shopt", "declare", "pushd"})
+_FULL_SCREEN = re.compile(
+    r"^(?:\S+=\S+ )*(?:vim?|nano|emacs|less|top|htop|man|tmux a\w*|screen|gdb|mysql|psql|telnet|ftp)(?: |\Z)"
+)
+_SHELL_STATE = re.compile(
+    r"\bconda init' before 'conda activate|\bsh: (?:\d+: )?(?:source|\[\[|Syntax error|Bad substitution)"
+)
+_NO_NETWORK = re.compile(
+    r"Could not resolve host|Temporary failure in name resolution|Name or service not known|Network is unreachable"
+    r"|NameResolutionError"
+)
+_NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
+_NO_MEMORY = re.compile(
+    r"(?:^|\n)(?:[^\n]*: line \d+: +\d+ )?Killed\b|\bMemoryError\b|Cannot allocate memory|out of memory", re.IGNORECASE
+)
+_ONE_ACTION = re.compile(
+    r"\bexactly one (?:action|command|tool call)|could not parse your (?:response|answer)", re.IGNORECASE
+)
+_LONG = frozenset({"install", "fetch", "build"})
+_HEREDOC = re.compile(r"<<-?\s*['\"]?\w")
+_PROGRAM = re.compile(r"\.(?:py|sh|js|ts|c|cc|cpp|rs|go|java|rb|pl|lua|php|R|jl|hs|ml)\Z")
+_DOES = frozenset({"run", "test", "build", "install", "fetch"})
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """What stood in the way, and the steps that show it."""
+
+    name: str
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _ReturnedCall:
+    """A call, the command of it where it is one, and what it returned."""
+
+    step: int
+    command: str
+    text: str
+
+
+def obstacles(trajectory: Trajectory, actions: Sequence[Action]) -> list[Obstacle]:
+    """Return what stood in the way of an agent, what came most often first."""
+    found: dict[str, list[int]] = {}
+    for one in _returned(trajectory):
+        for name in _names(one):
+            found.setdefault(name, []).append(one.step)
+    if _ASKED in found and _HUNG in found:  # what talks to a program that asks hangs, too
+        found[_ASKED] = sorted(found[_ASKED] + found.pop(_HUNG))
+    elif _HUNG in found:
+        found[_CUT] = sorted(found.get(_CUT, []) + found.pop(_HUNG))
+    order = sorted(found.items(), key=lambda pair: -len(pair[1]))
+    met = [Obstacle(name, tuple(steps)) for name, steps in order if len(steps) >= _LEAST.get(name, 1)]
+    return [*met, *_last_word(actions)]
+
+
+def _returned(trajectory: Trajectory) -> Iterator[_ReturnedCall]:
+    for step in trajectory.own_steps():
+        for call in step.calls:
+            result = step.result_of(call)
+            if result is not None:
+                text = result.text
+                short = text if len(text) <= 2 * _END else f"{text[:_END]}\n{text[-_END:]}"
+                yield _ReturnedCall(step.id, _command(call), short)
+        if step.source != "agent" and step.text:
+            yield _ReturnedCall(step.id, "", step.text[:_END])
+
+
+def _command(call: TrajectoryCall) -> str:
+    return " ".join(value for value in call.arguments.values() if isinstance(value, str))[:_END]
+
+
+def _names(one: _ReturnedCall) -> Iterator[str]:
+    """What stood in the way of one call."""
+    if _CUT_OFF.search(one.text):
+        yield _cut_off(one)
+    absent = {name for pair in _ABSENT.findall(one.text) for name in pair if name}
+    if absent & _OF_AN_INIT:
+        yield "no_init"
+    if absent - _OF_AN_INIT - _OF_BASH:
+        yield "absent_programs"
+    yield from (name for name, says in _SAID if says(one.text))
+
+
+def _cut_off(one: _ReturnedCall) -> str:
+    """Why a command did not end: it asks, it serves, it takes long, or nothing says why."""
+    printed = _PRINTED.search(one.text)
+    said = _HEREDOC.split(one.command)[0]
+    if _ASKS.search((printed[1] if printed is not None else one.text).rstrip("\n")) or _FULL_SCREEN.match(said):
+        return _ASKED
+    if not _LONG.isdisjoint(command_effects(said).kinds):
+        return _CUT
+    return "served_in_front" if _SERVES.search(said) else _HUNG
+
+
+_SAID: tuple[tuple[str, Callable[[str], object]], ...] = (
+    ("shell_state", _SHELL_STATE.search),
+    ("no_network", _NO_NETWORK.search),
+    ("no_room", _NO_ROOM.search),
+    ("no_memory", _NO_MEMORY.search),
+    ("one_action", _ONE_ACTION.search),
+)
+
+
+def _last_word(actions: Sequence[Action]) -> list[Obstacle]:
+    """What an agent left behind: the last thing that it ran failed."""
+    ran = [action for action in actions if action.kind in _DOES and action.failed is not None]
+    return [Obstacle(_ENDED, (ran[-1].step,))] if ran and ran[-1].failed else []
+
+
+def not_told(name: str, met: Sequence[Obstacle]) -> list[Obstacle]:
+    """Return what the class of a failure does not tell already."""
+    told = name in ("loop", "timeout_stuck", "timeout_working", "finished_with_failing_tests")
+    return [one for one in met if not (told and one.name == _ENDED)]
+
+
+def is_borne_out(name: str, actions: Sequence[Action], met: Sequence[Obstacle]) -> bool:
+    """Return whether more than the class of a failure says that a lesson on it would have helped this attempt."""
+    if name == "untested":  # a program that was written, and nothing was run after it
+        written = max(
+            (at for at, one in enumerate(actions) if any(map(_PROGRAM.search, one.effects.writes))), default=None
+        )
+        return written is not None and not any(one.kind in _DOES for one in actions[written + 1 :])
+    if name == "lost_passing_state":
+        good = max((at for at, one in enumerate(actions) if one.passed), default=-1)
+        return any(one.passed is False for one in actions[good + 1 :])
+    return not (met and name in ("timeout_working", "wrong_answer", "own_tests_passed"))

@@ -1,0 +1,102 @@
+"""What stood in an agent's way, from what its calls returned, and the lessons that our rules have for it."""
+
+from pathlib import Path
+
+import pytest
+
+from support.judging import call, say, write_trial
+from terminalbench.archivist.attempts import EvidenceTrial
+from terminalbench.archivist.leaks import find_leaks
+from terminalbench.archivist.obstacles import obstacles
+from terminalbench.archivist.reflection import by_rules
+from terminalbench.archivist.reflection_rules import OBSTACLE_RULES, RULES
+from terminalbench.records.trial import Outcome
+
+KILLED = "The last command <command>{}</command> timed out and has been killed.\n<output>\n{}\n</output>\nTry another."
+SEEN = {
+    "cut_off": [("pip install torch", "Command timed out after 2m 0.0s\nDownloading torch (887.9 MB)")],
+    "asked": [
+        ("./game 1", KILLED.format("./game 1", "Welcome\nYour move: ")),
+        ("vim a.py", "command timed out after 10000 ms"),
+    ],
+    "served_in_front": [("flask run", "[The command has no new output after 30 seconds.]")],
+    "no_init": [("systemctl start nginx", "/bin/sh: 1: systemctl: not found")],
+    "absent_programs": [("file a; xxd a", "bash: line 1: file: command not found"), ("xxd a", "sh: 1: xxd: not found")],
+    "shell_state": [("conda activate x", "CondaError: Run 'conda init' before 'conda activate'")],
+    "no_network": [("curl x.test", "curl: (6) Could not resolve host: x.test")] * 2,
+    "no_room": [("python get.py", "OSError: [Errno 28] No space left on device")],
+    "no_memory": [("python fit.py", "\nKilled")],
+    "one_action": [("", "Please always provide EXACTLY ONE action in triple backticks.")] * 2,
+    "ended_on_failure": [("make all", "make: *** [all] Error 2\n<returncode>2</returncode>")],
+}
+"""By obstacle the commands of an agent, and what they returned."""
+
+
+LOOKED = [("ls", "sum.txt"), ("cat sum.txt", "1"), ("mkdir -p out", "")]
+
+
+def attempt(folder: Path, name: str, *calls: tuple[str, str], code: int | None = None) -> EvidenceTrial:
+    extra = {} if code is None else {"exit_code": code}
+    steps = [say(1, "Do it.", "user")]
+    steps += [
+        call(at, "bash", {"command": command}, said, **extra) for at, (command, said) in enumerate(calls, start=2)
+    ]
+    trial = write_trial(folder, name, steps=steps)
+    return EvidenceTrial(trial, f"s/0/{trial.key}")
+
+
+def names(found: EvidenceTrial) -> list[str]:
+    story = found.trial.files.story
+    assert story.trajectory is not None
+    return [one.name for one in obstacles(story.trajectory, story.actions)]
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_an_obstacle_is_known_by_what_calls_return(tmp_path: Path, name: str) -> None:
+    code = 2 if name == "ended_on_failure" else None
+    assert names(attempt(tmp_path, "a__1", *SEEN[name], code=code)) == [name]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "curl: (28) Connection timed out after 5001 ms",
+        "Your server is up:\nserving",
+        "connect: Connection refused",
+        "100 %",
+    ],
+)
+def test_what_only_sounds_like_one_is_none(tmp_path: Path, said: str) -> None:
+    assert names(attempt(tmp_path, "a__1", ("python app.py", said), ("file a", "sh: 1: file: not found"))) == []
+
+
+def test_what_talks_to_a_program_that_asks_hangs_for_that_reason(tmp_path: Path) -> None:
+    asks, hangs = SEEN["asked"][0], ("python solve.py", KILLED.format("python solve.py", ""))
+    assert names(attempt(tmp_path, "a__1", asks, hangs, hangs)) == ["asked"]
+    assert names(attempt(tmp_path, "b__1", hangs)) == ["cut_off"]
+
+
+def test_rules_have_a_clean_lesson_for_every_obstacle() -> None:
+    assert set(OBSTACLE_RULES) == set(SEEN)
+    assert not [leak for lesson in OBSTACLE_RULES.values() for leak in find_leaks(lesson.text)]
+
+
+def test_rules_learn_from_an_obstacle_that_came_twice_and_from_no_class_that_it_explains(tmp_path: Path) -> None:
+    slow = [attempt(tmp_path, f"{task}__1", *SEEN["cut_off"], *LOOKED) for task in "ab"]
+    (draft,) = by_rules(slow).drafts
+    assert (draft.do, draft.written_from) == (OBSTACLE_RULES["cut_off"].do, [])
+    assert [one.steps for one in draft.evidence] == [[2], [2]]
+    assert by_rules(slow[:1]).drafts == []
+    passed = EvidenceTrial(write_trial(tmp_path / "p", "a__1", outcome=Outcome.PASSED), "s/0/a")
+    assert by_rules([passed, slow[0]]).drafts == []
+
+
+WRITE, RUN = ("cat > sum.py << 'EOF'\nprint(1)\nEOF", ""), ("python sum.py", "1\n<returncode>0</returncode>")
+
+
+@pytest.mark.parametrize(
+    ("last", "lessons"), [((), ["untested"]), ((RUN,), []), ((("rm notes.txt", ""),), ["untested"])]
+)
+def test_who_ran_the_program_that_it_wrote_is_not_told_to_run_it(tmp_path: Path, last: tuple, lessons: list) -> None:
+    found = by_rules([attempt(tmp_path, f"{task}__1", *LOOKED, WRITE, *last) for task in "ab"]).drafts
+    assert [one.do for one in found] == [RULES[name].do for name in lessons]

@@ -28,7 +28,7 @@ PLAN = "experiments/training-quickstart.toml"
 SMALLER = {
     'environment = "starter"': 'environment = "tasks"',
     "delay_sec": "steps_mean = 2, delay_sec",
-    "trials = 32\ncontrol = 0.2\nexplore = 0.3\nconfirm = 0.5": "trials = 10\ncontrol = 0.1\nexplore = 0.1\nconfirm = 0.8",
+    "trials = 32\ncontrol = 0.2": "trials = 10\ncontrol = 0.1",
     "alpha = 0.1": "alpha = 0.4",  # four dev tasks can decide
 }
 

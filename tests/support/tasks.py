@@ -64,8 +64,6 @@ holdout = 0.167
 [budget]
 trials = 8
 control = 0.125
-explore = 0.125
-confirm = 0.75
 [gate]
 alpha = 0.3
 looks = 1

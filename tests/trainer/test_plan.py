@@ -4,15 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from conftest import REPO
 from support.experiments import Project
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.experiments.schema import tables_markdown
-from terminalbench.json_files import read_json
+from terminalbench.json_files import read_json, write_json
 from terminalbench.trainer.check import idle_looks
 from terminalbench.trainer.evolvers.tables import EvolverTable, RangeTable
 from terminalbench.trainer.gym import Gym
+from terminalbench.trainer.journal import plan_json
 from terminalbench.trainer.lineage import ChampionReason, LineageStore
 from terminalbench.trainer.plan import PlanDeclaration, TrainingPlan, declare, load_plan
 from terminalbench.trainer.plan_changes import changed_places
@@ -63,8 +65,8 @@ def plan(project: Project, *changes: tuple[str, str], more: str = "") -> Trainin
         (("nights = 9", "nigths = 9"), '5: nigths: unknown key (did you mean "nights"?)'),
         (("trials = 60", "trials = 2"), "19: budget.trials: must be at least 4, not 2"),
         (
-            ("trials = 60", "trials = 60\ncontrol = 0.5"),
-            "18: budget: control, explore and confirm add up to 1.25, not 1",
+            ("trials = 60", "trials = 60\nexplore = 0.35"),
+            "20: budget.explore: is no key any more: what budget.control leaves is for the",
         ),
         (("train = 0.2", "train = 0.8"), "14: split: train, dev and holdout (0.2) add up to 1.6, more than 1"),
         (
@@ -330,7 +332,11 @@ def test_validate_refuses_another_plan_than_the_declared_one(project: Project, t
     assert ran.code == 0, ran.err
     assert "note: looks 1 to 2 of 5 can decide nothing" in ran.out
     assert not (project.root / ".terminalbench").exists()
-    declare(plan(project, prompt))
+    declared = declare(plan(project, prompt))
+    earlier = {**declared.content, "budget": {**declared.content["budget"], "explore": 0.35, "confirm": 0.4}}
+    kept = plan_json(plan(project, prompt).folder)
+    write_json(kept, replace(declared, content=earlier, digest="of those"))
+    assert declare(plan(project, prompt)).digest == "of those", "shares that an earlier version kept change nothing"
     ran = tbench("validate", written(project, prompt, ("trials = 60", "trials = 61")))
     assert (ran.code, "budget.trials: 60 -> 61" in ran.err) == (2, True)
 

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +103,10 @@ def read_plan(file: Path) -> PlanTable:
     raw, problems = read_toml(file, "tbench trainer init"), Problems()
     if is_experiment(raw):
         raise UserError("is an experiment, no training plan", where=str(file), hint=f"tbench run {typed(file)} runs it")
+    for name in _former_keys(raw):
+        what = "is no key any more: what budget.control leaves is for the challenger, or for the search without one"
+        problems.add(f"budget.{name}", what, "leave it out")
+    raw = _without_former_keys(raw)
     table: PlanTable = read(PlanTable, raw, "", problems)
     _check(table, raw, problems)
     if problems.found:
@@ -160,8 +163,7 @@ def check_declared(plan: TrainingPlan) -> PlanDeclaration | None:
         return None
     known: PlanDeclaration = read_json(kept, PlanDeclaration)
     data, digest = _encoded(plan)
-    if known.digest != digest:
-        found = changed_places(known.content, decode(data))
+    if known.digest != digest and (found := changed_places(_without_former_keys(known.content), decode(data))):
         raise UserError(
             f"is not the plan that was declared on {known.declared_at[:10]}: {some(found, 6)}",
             where=str(plan.file),
@@ -169,6 +171,19 @@ def check_declared(plan: TrainingPlan) -> PlanDeclaration | None:
         )
     check_tasks(plan, plan.environment.tasks)
     return known
+
+
+def _former_keys(content: dict[str, Any]) -> list[str]:
+    """Return the shares of a budget that plans had, and that never counted each for itself."""
+    budget = content.get("budget")
+    return [name for name in ("explore", "confirm") if isinstance(budget, dict) and name in budget]
+
+
+def _without_former_keys(content: dict[str, Any]) -> dict[str, Any]:
+    """Return what an earlier version declared as this one would: it is the same plan."""
+    for name in _former_keys(content):
+        content = {**content, "budget": {key: value for key, value in content["budget"].items() if key != name}}
+    return content
 
 
 def _encoded(plan: TrainingPlan) -> tuple[bytes, str]:
@@ -195,10 +210,6 @@ def _tasks_now(tasks: Iterable[Task]) -> dict[str, str]:
 
 def _check(table: PlanTable, raw: dict[str, Any], problems: Problems) -> None:
     budget = table.budget
-    if budget is not None and not problems.at("budget"):
-        shares = budget.control + budget.explore + budget.confirm
-        if not isclose(shares, 1, abs_tol=1e-6):
-            problems.add("budget", f"control, explore and confirm add up to {shares:g}, not 1")
     split = table.split
     if not problems.at("split") and (shares := split.train + split.dev + split.holdout) > 1 + 1e-6:
         what = f"train, dev and holdout ({split.holdout:g}) add up to {shares:g}, more than 1"

@@ -12,18 +12,16 @@ PLAN_VERSION = 1
 
 @table
 class BudgetTable:
-    """`[budget]`: what a night may take, and how it is divided. The three shares add up to 1."""
+    """`[budget]`: what a night may take."""
 
     trials: int = key("Trials of a night.", minimum=4, required=True, example="240")
     usd: float | None = key("What a night may spend in dollars, over all its batches.", above=0)
     control: float = key(
-        "Share for the champion against the one before it; two fifths of that for the first, its own control.",
+        "Share for the champion against the one before it; two fifths of that for the first, its own control. The "
+        "rest is for the challenger on dev, and for the search where there is none.",
         default=0.25,
         above=0,
-    )
-    explore: float = key("Share for the search; the challenger's too, where there is one.", default=0.35, above=0)
-    confirm: float = key(
-        "Share for the challenger on dev; the search's too, where there is none.", default=0.4, above=0
+        below=1,
     )
 
 

@@ -102,6 +102,22 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
     assert "--resume" in next_steps(replace(stopped, iterations_planned=5), tmp_path)[0]
 
 
+def test_a_gain_is_told_by_iteration_and_one_that_is_nearly_shown_is_worth_one_more(tmp_path: Path) -> None:
+    rounds = [{"p": {"a": "x"}, "p-lessons": {"a": mark}} for mark in "x+"]
+    gain = Gain(
+        kind=GainKind.TRANSFER, profile="p-lessons", control="p", policy_id="q", batches=2, tasks=12, trials=240,
+        control_trials=240, difference=0.188, low=0.0, high=0.37, verdict="inconclusive",
+    )  # fmt: skip
+    lessons = LessonsSummary(
+        mode="masked", reflector="our own rules", gains=[gain], reflections=[], cost_usd=None, cost_unknown=0
+    )
+    told = replace(project_night(make_night(tmp_path / "night", rounds).folder), lessons=lessons)
+    assert headlines(told)[0].endswith("; by iteration +0.0 pt, +100.0 pt")
+    (step,) = [one for one in next_steps(told, tmp_path) if "decide whether" in one]
+    assert "at least 1 more iteration: tbench overnight --resume" in step
+    assert "--iterations 3 (2 trials" in step
+
+
 def test_every_surface_says_the_same_of_a_night(
     tmp_path: Path, tbench: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

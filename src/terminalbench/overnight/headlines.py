@@ -15,12 +15,14 @@ from terminalbench.overnight.night import IterationStatus, NightEventKind, itera
 from terminalbench.overnight.summary_model import ModelSummary, NightSummary, model_name
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import known_total
-from terminalbench.text.numbers import cost, dollars, percent, percents, plural, some
+from terminalbench.text.numbers import cost, dollars, percent, percents, plural, points, some
 from terminalbench.text.outcomes import word
 
 ROOM = 8
 """Lines of the answer: with the title and an empty line the first ten of the report."""
 _MOST = 3
+_CURVE = 6
+"""Iterations of which the gain is told, the last ones."""
 _LOSS = 0.05
 """From this share of broken trials on, they are what keeps a night from telling anything."""
 _MOST_MORE = 10.0
@@ -56,9 +58,21 @@ def _better(summary: NightSummary) -> list[str]:
     if summary.training is not None and summary.training.answer:
         found.append(summary.training.answer)
     gains = summary.lessons.gains if summary.lessons is not None else []
-    found += [f"{_gain_word(one)}: {gained(one)}" for one in gains]
+    found += [f"{_gain_word(one)}: {gained(one)}{_by_iteration(summary, one)}" for one in gains]
     found += [f"{one.profile} is {one.earlier.sentence}" for one in summary.models if one.earlier is not None]
     return found or [_nothing_compared(summary)]
+
+
+def _by_iteration(summary: NightSummary, gain: Gain) -> str:
+    """How a gain grew as lessons were learned: a mean over all iterations holds the first ones, too."""
+    told = []
+    for line in summary.iterations:
+        rates = {one.profile: one.pass_rate for one in line.profiles}
+        with_them, without = rates.get(gain.profile), rates.get(gain.control)
+        if with_them is not None and without is not None:
+            told.append(points(with_them - without))
+    left = len(told) - _CURVE
+    return f"; by iteration {'... ' if left > 0 else ''}{', '.join(told[-_CURVE:])}" if len(told) > 1 else ""
 
 
 def _gain_word(gain: Gain) -> str:
@@ -273,8 +287,8 @@ def _undecided(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
         if one.verdict != "inconclusive" or not one.difference or one.low is None or one.high is None:
             continue
         times = ((one.high - one.low) / 2 / one.difference) ** 2
-        more = ceil((times - 1) * one.batches)
-        if one.difference > 0 and 0 < more <= _MOST_MORE * one.batches:
+        more = max(1, ceil((times - 1) * one.batches))
+        if one.difference > 0 and more <= _MOST_MORE * one.batches:
             command = f"tbench overnight --resume {quote(str(place))} --iterations {len(summary.iterations) + more}"
             what = f"decide whether lessons help {one.control}: at least {plural(more, 'more iteration')}"
             yield _NightAdvice(what, command, more * _iteration_trials(summary))

@@ -10,7 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from support.nights import make_night
+from support.results import make_trial
 from terminalbench.archivist.gains import Gain, GainKind
+from terminalbench.experiments.batch import Batch
 from terminalbench.json_files import read_json, write_json
 from terminalbench.overnight import loop
 from terminalbench.overnight.headlines import headlines, next_steps
@@ -116,6 +118,20 @@ def test_a_gain_is_told_by_iteration_and_one_that_is_nearly_shown_is_worth_one_m
     (step,) = [one for one in next_steps(told, tmp_path) if "decide whether" in one]
     assert "at least 1 more iteration: tbench overnight --resume" in step
     assert "--iterations 3 (2 trials" in step
+    far = replace(told, lessons=replace(lessons, gains=[replace(gain, difference=-0.1, low=-0.4, high=0.2)]))
+    said = "take more tasks than 12 next time: over these, so often tried, lessons show from about +42.9 pt on"
+    assert next_steps(far, tmp_path)[0] == said
+
+
+def test_crashes_of_an_agent_are_failures_and_broke_something(tmp_path: Path) -> None:
+    night = make_night(tmp_path / "night", [{"p": {"a": "x", "b": "x"}}])
+    batch = next(Batch(one) for one in night.folder.results_root.glob("night/1"))
+    trial = make_trial(batch, "b__p1", reward=0.0, error="NonZeroAgentExitCodeError", attempt=1) / "result.json"
+    worked = {"started_at": "2026-01-23T16:30:10Z", "finished_at": "2026-01-23T16:30:50Z"}
+    trial.write_text(json.dumps(json.loads(trial.read_text()) | {"agent_execution": worked}))
+    found = project_night(night.folder)
+    assert (found.measured, found.crashed) == (2, 1)
+    assert "Broke: 1 trial failed by a crash of the agent" in found.headlines
 
 
 def test_every_surface_says_the_same_of_a_night(

@@ -21,6 +21,8 @@ from terminalbench.text.outcomes import word
 ROOM = 8
 """Lines of the answer: with the title and an empty line the first ten of the report."""
 _MOST = 3
+_POWER = 1.43
+"""How much larger than half of its 95 % interval a gain must be to be shown in four of five such nights."""
 _CURVE = 6
 """Iterations of which the gain is told, the last ones."""
 _LOSS = 0.05
@@ -179,6 +181,7 @@ def broke(summary: NightSummary) -> str:
     lost = sum(by.values())
     causes = ", ".join(f"{count} {name}" for name, count in by.most_common(_MOST))
     found = [f"{lost} of {plural(summary.total, 'trial')} not measured ({causes})"] if lost else []
+    found += [f"{plural(summary.crashed, 'trial')} failed by a crash of the agent"] if summary.crashed else []
     counts = Counter(one.kind for one in summary.incidents)
     found += [plural(counts[kind], *names) for kind, names in _KINDS.items() if counts[kind]]
     names = [f"{one.dataset}/{one.task}" for one in summary.quarantined]
@@ -292,6 +295,10 @@ def _undecided(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
             command = f"tbench overnight --resume {quote(str(place))} --iterations {len(summary.iterations) + more}"
             what = f"decide whether lessons help {one.control}: at least {plural(more, 'more iteration')}"
             yield _NightAdvice(what, command, more * _iteration_trials(summary))
+        else:
+            least = (one.high - one.low) / 2 * _POWER
+            what = f"take more tasks than {one.tasks} next time: over these, so often tried, lessons show"
+            yield _NightAdvice(f"{what} from about {points(least)} on")
 
 
 def _quarantined(summary: NightSummary) -> Iterable[_NightAdvice]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from terminalbench.errors import TbenchError, UserError
+from terminalbench.faults import ErrorClass
 from terminalbench.json_files import JsonLines, read_json, read_jsonl
 from terminalbench.locks import living_owner
 from terminalbench.overnight.delta_model import RULE, ProfileDelta, TaskChange
@@ -42,6 +43,7 @@ from terminalbench.overnight.summary_model import (
 from terminalbench.overnight.training_report import read_trained
 from terminalbench.overnight.validation import Validation, validate
 from terminalbench.records.counts import Spend
+from terminalbench.records.trial import Outcome
 from terminalbench.text.numbers import plural
 
 _INCIDENTS = (NightEventKind.WORKER_LOST, NightEventKind.INCIDENT, NightEventKind.QUARANTINED, NightEventKind.RESUMED)
@@ -110,6 +112,7 @@ def summarise(folder: NightFolder, projected: Sequence[ProjectedIteration] | Non
         workers_started=sum(event.kind is NightEventKind.WORKER_STARTED for event in events.records),
         quarantined=state.quarantine if state is not None else [],
         lost=_lost(projected),
+        crashed=_crashed(projected),
         next_steps=[],
         validation=validation,
         lessons=lessons,
@@ -254,6 +257,13 @@ def _lost(projected: Sequence[ProjectedIteration]) -> list[LostTrials]:
         )
         for key, count in sorted(counts.items(), key=lambda one: (-one[1], one[0][0], one[0][3]))
     ]
+
+
+def _crashed(projected: Sequence[ProjectedIteration]) -> int:
+    """Count the trials that failed because their agent crashed: a verdict, and one on what somebody has to mend."""
+    tasks = (task for each in projected for profile in each.results.profiles for task in profile.tasks)
+    trials = (trial for task in tasks for trial in task.trials if trial.outcome is Outcome.FAILED)
+    return sum(trial.error_class == ErrorClass.AGENT_CRASH for trial in trials)
 
 
 def _unread(events: JsonLines) -> list[str]:

@@ -189,6 +189,8 @@ class NightSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     workers_started: int
     quarantined: list[WithdrawnTask]
     lost: list[LostTrials]
+    crashed: int = 0
+    """Trials that failed because their agent crashed."""
     next_steps: list[str]
     validation: Validation | None = None
     lessons: LessonsSummary | None = None

@@ -42,7 +42,7 @@ agents: tools  ## Install Harbor's agents of npm and PyPI, run each against a sc
 	@sh scripts/test-clients.sh $(VENV)
 	@TBENCH_AGENTS=$(or $(AGENTS),all) $(BIN)/python -m pytest tests/e2e/test_harbor_agents.py --workers 1
 
-simulate: tools  ## Measure the statistics where the truth is known: false positives, coverage, power (minutes)
+simulate: tools  ## Measure the statistics where the truth is known: false positives, coverage, power (an hour)
 	@$(BIN)/python tests/simulate/simulate.py
 
 format:  ## Format and fix what can be fixed

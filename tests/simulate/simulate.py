@@ -18,7 +18,7 @@ import numpy as np
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: `simulate` is the package here
 
-from simulate import learning, lessons
+from simulate import learned_nights, learning, lessons
 from simulate.batches import rerunning
 from simulate.missing import LOSSES, verdicts
 from simulate.nights import judged_nights, quiet_months
@@ -398,6 +398,7 @@ def main() -> None:
         lessons.measure(max(2, asked.reps // 10))
         lessons.measure_retired(max(4, asked.reps // 5))
         learning.measure(5)
+        learned_nights.measure(5)
     if asked.write:
         written(found)
 

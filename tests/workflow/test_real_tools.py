@@ -26,11 +26,11 @@ ASSERTS = {"jest": "expect(total([5, 5])).toBe(10)", "mocha": "assert.strictEqua
 ASSERTS["vitest"] = ASSERTS["jest"]
 
 
-def space_of(root: Path, files: Mapping[str, str]) -> FolderWorkspace:
-    """A repository whose node_modules has the real tools, beside the Node of this system."""
+def space_of(root: Path, files: Mapping[str, str], node: tools.Tool = tools.NODE) -> FolderWorkspace:
+    """A repository whose node_modules has the real tools, beside a Node."""
     made = repository(root / "repo", {**files, ".gitignore": "node_modules\n"})
     (made / "node_modules").symlink_to(NODE_MODULES.resolve())
-    path = f"{tools.NODE.path().parent}:/usr/bin:/bin"
+    path = f"{node.path().parent}:/usr/bin:/bin"
     return FolderWorkspace(made, root / "keep", {"PATH": path, "HOME": str(root)})
 
 
@@ -156,13 +156,12 @@ def test_tsc_reports_new_problems_only_and_its_parser_is_used(tmp_path: Path) ->
 
 @pytest.mark.parametrize("label", ["ts", "js"])
 def test_typescript_tests_run_on_a_node_that_strips_types(tmp_path: Path, label: str) -> None:
-    tools.NODE_OF_TYPES.path()
     files = {
         "package.json": '{"type": "module", "scripts": {"test": "node --test"}}',
         "src/cart.ts": TYPED_CART,
         "test/cart.test.ts": "import test from 'node:test'\ntest('old', () => {})\n",
     }
-    space = space_of(tmp_path, files)
+    space = space_of(tmp_path, files, tools.NODE_OF_TYPES)
     code = (
         "import test from 'node:test'\nimport assert from 'node:assert'\nimport { total } from '../src/cart.ts'\n"
         "test('adds', () => assert.equal(total([5, 5]), 10))\n"

@@ -2,18 +2,23 @@
 
 from pathlib import Path
 
+import pytest
+
 from support.scripted_workflow import Bench
 from terminalbench.json_files import read_jsonl
 from terminalbench.workflow.attempt import Ports
 from terminalbench.workflow.engine import Engine
+from terminalbench.workflow.generators import Edit, Patch, answer_of, content_of
 from terminalbench.workflow.load import load
 from terminalbench.workflow.model import Artifact, Kind
 from terminalbench.workflow.trace import (
+    LARGE,
     TraceEvent,
     TraceEventKind,
     TraceFolder,
     WorkflowEnding,
     object_file,
+    patch_file,
     read_artifact,
     read_trace,
     trace_file,
@@ -74,6 +79,33 @@ def test_an_artifact_that_is_there_stays_as_it_was(tmp_path: Path) -> None:
     assert read_artifact(tmp_path, first.id) == first
     assert read_artifact(tmp_path, "0" * 64) is None
     assert len(list(object_file(tmp_path, first.id).parent.iterdir())) == 1
+
+
+@pytest.mark.parametrize("letters", [LARGE, LARGE // 2])
+def test_a_large_patch_that_was_applied_is_kept_once(tmp_path: Path, letters: int) -> None:
+    """Of a large one the artifact has the beginnings, the reason of the model and the length; a smaller one is whole."""
+    edits = (
+        Edit(action="create", path="big.txt", content="0123456789" * (letters // 10)),
+        *(Edit(action="modify", path="a.py", search=f"line {n}", replace="new") for n in range(200)),
+    )
+    answer = Patch(edits=edits, reasoning="because")
+    content = content_of(answer)
+    made = Artifact(id=Artifact.name_of(Kind.PATCH, content), kind=Kind.PATCH, step="patch", cycle=1, attempt=1,
+                    content=content)  # fmt: skip
+    sink = TraceFolder(tmp_path)
+    sink.keep(made)
+    sink.keep_applied(made, content_of(answer.begun()), b"+" * letters)
+    assert patch_file(tmp_path).stat().st_size == letters
+    kept = read_artifact(tmp_path, made.id)
+    assert kept is not None
+    if letters < LARGE:
+        assert kept == made
+        return
+    assert object_file(tmp_path, made.id).stat().st_size < 20_000
+    assert (kept.letters, kept.id, kept.step) == (len(content), made.id, "patch")
+    begun = answer_of(kept)
+    assert (begun.reasoning, len(begun.edits)) == ("because", 100)
+    assert (begun.edits[0].path, begun.edits[0].content) == ("big.txt", "0123456789" * 100)
 
 
 def test_a_trial_without_a_workflow_has_no_trace(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from support.scripted_workflow import Bench, ScriptedModel
 from terminalbench.experiments.schema import workflow_tables
 from terminalbench.workflow.attempt import Ports
 from terminalbench.workflow.engine import Engine
+from terminalbench.workflow.generators import GENERATORS
 from terminalbench.workflow.load import from_texts, load, shipped
-from terminalbench.workflow.model import Kind
+from terminalbench.workflow.model import CommandRun, Kind
 from terminalbench.workflow.trace import StepFailure, TraceEventKind, WorkflowEnding
 
 PAGE = (Path(__file__).parents[2] / "docs" / "workflows.md").read_text()
@@ -39,6 +40,16 @@ def test_each_shipped_workflow_has_a_row_with_its_steps() -> None:
 def test_every_event_failure_and_ending_is_named() -> None:
     for word in (*TraceEventKind, *StepFailure, *WorkflowEnding):
         assert f"`{word}`" in PAGE, word
+
+
+def test_the_types_that_the_page_names_are_those_of_the_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guards.md").read_text()
+    said = re.search(r"its content as (.*?) \(`terminalbench", page)
+    assert said is not None
+    assert set(re.findall(r"`(\w+)`", said[1])) == {one.answer.__name__ for one in GENERATORS.values()}
+    ran = re.search(r"`CommandRun\((.*?)\)`", page)
+    assert ran is not None
+    assert tuple(ran[1].split(", ")) == CommandRun.__struct_fields__
 
 
 def test_the_guard_of_the_page_is_one_and_its_step_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

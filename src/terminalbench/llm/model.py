@@ -30,7 +30,7 @@ TIMEOUT_SEC = 300.0
 KIND = "chat models"
 WITH_ARGUMENT = ("litellm", "local", "ollama", "replay")
 _OF_FILES = ("local", "replay")
-_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+_FENCE = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)```", re.DOTALL)
 _PIECE = 2000
 
 

@@ -13,11 +13,9 @@ import msgspec
 
 from terminalbench.workflow.history import History, StepAttempt
 from terminalbench.workflow.model import Artifact
-from terminalbench.workflow.trace import WorkflowEnding
+from terminalbench.workflow.trace import LARGE, WorkflowEnding
 
 VERSION = "1.0"
-LARGEST = 1_000_000
-"""Letters of an artifact that its node has; a longer one is whole in its trial alone, under its `content_id`."""
 
 
 class EdgeKind(StrEnum):
@@ -47,13 +45,14 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """One attempt with what it made."""
+    """One attempt with what it made. `letters` is how long the content was; a large one is kept elsewhere, once."""
 
     id: str
     attempt: StepAttempt
     status: ArtifactStatus
     content: str
     kind: str | None
+    letters: int = 0
 
 
 class Dag(msgspec.Struct, frozen=True):
@@ -105,6 +104,7 @@ def _node(run: str, attempt: StepAttempt, artifact: Artifact | None, status: Art
         status,
         artifact.content if artifact is not None else "",
         str(artifact.kind) if artifact is not None else None,
+        (artifact.letters or len(artifact.content)) if artifact is not None else 0,
     )
 
 
@@ -180,7 +180,7 @@ def _object(dag: Dag, node: Node, into: Sequence[Edge], by_id: Mapping[str, Node
     return {
         "artifact_id": node.id,
         "workflow_id": dag.run,
-        "content": node.content[:LARGEST],
+        "content": node.content[:LARGE],
         "previous_attempt_id": retried,
         "parent_action_pair_id": None,
         "action_pair_id": attempt.step,
@@ -233,5 +233,5 @@ def _metadata(node: Node) -> dict[str, Any]:
         "temperature": attempt.temperature,
         "duration_sec": attempt.duration_sec,
     }
-    found |= {"content_letters": len(node.content)} if len(node.content) > LARGEST else {}
+    found |= {"content_letters": node.letters} if node.letters > LARGE else {}
     return found | ({"generator_error": attempt.reason or ""} if attempt.artifact is None else {})

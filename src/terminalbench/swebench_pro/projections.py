@@ -26,11 +26,9 @@ from terminalbench.swebench_pro.predictions import prediction
 from terminalbench.swebench_pro.rows import RESULTS, ResultRow, RunVerdict, file_name
 from terminalbench.workflow.history import History, fold, read_events
 from terminalbench.workflow.model import Artifact
-from terminalbench.workflow.trace import patch_file, read_artifact, trace_file
+from terminalbench.workflow.trace import LARGE, patch_file, read_artifact, trace_file
 
 _TRACE_LIMIT, _PATCH_LIMIT = 256 << 20, 64 << 20
-_LARGE = 1_000_000
-"""Letters of a patch that a row of the results has."""
 _LEAST_SEC, _PAUSES = 2.0, 20
 _OTHER_PATCHES = ("artifacts/logs/artifacts/model.patch", "artifacts/model.patch")
 """Where the task of an instance leaves the diff of an agent that writes none itself."""
@@ -275,7 +273,7 @@ def _predictions_file(arm: str, attempt: int) -> str:
 
 def _without_large_patch(row: ResultRow) -> ResultRow:
     """The row as it is written: a large patch stands in its predictions, and only there."""
-    if len(row.patch_content) <= _LARGE or row.standing in (RunVerdict.NOT_RUN, RunVerdict.ERROR):
+    if len(row.patch_content) <= LARGE or row.standing in (RunVerdict.NOT_RUN, RunVerdict.ERROR):
         return row
     file = f"{PREDICTIONS}/{_predictions_file(row.arm, row.attempt)}"
     return msgspec.structs.replace(row, patch_content="", patch_file=file)

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from terminalbench.decode import decode
 from terminalbench.llm.model import Schema, schema_of
@@ -88,6 +89,14 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
     edits: tuple[Edit, ...]
     reasoning: str = ""
+
+    def begun(self, edits: int = 100, letters: int = 1000) -> "Patch":
+        """Return the patch with its first edits only, their texts cut short."""
+        cut = [
+            replace(edit, search=edit.search[:letters], replace=edit.replace[:letters], content=edit.content[:letters])
+            for edit in self.edits[:edits]
+        ]
+        return replace(self, edits=tuple(cut))
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,7 +79,8 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one attempt made. `id` names kind and content; the edges say where it comes from.
 
     `previous` is the attempt it retries, `uses` the artifact of each required step, `escalated_from` the last rejected
-    artifact of the step whose escalation made this step run again.
+    artifact of the step whose escalation made this step run again. `letters` is how long the content was where only
+    the beginnings of its texts are kept: a large patch that was applied stands in the trial's patch.diff.
     """
 
     id: str
@@ -91,6 +92,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     previous: str | None = None
     uses: Mapping[str, str] = msgspec.field(default_factory=dict)
     escalated_from: str | None = None
+    letters: int | None = None
 
     @staticmethod
     def name_of(kind: Kind, content: str) -> str:

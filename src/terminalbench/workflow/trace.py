@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.files import write_text
+from terminalbench.files import write_bytes, write_text
 from terminalbench.json_files import BadLine, append_jsonl, decode_plain, read_jsonl, write_json
 from terminalbench.records.trial import Usage
 from terminalbench.records.values import stamp
@@ -26,6 +26,8 @@ FOLDER = "workflow"
 ANSWER = "answer"
 """Stands for a guard where an answer was unusable: its form is checked before every guard."""
 _LONGEST_OBJECT = 50_000_000
+LARGE = 1_000_000
+"""Letters from which on a patch is kept once: of a trial in its patch.diff, of an experiment in the predictions."""
 
 
 def trace_file(trial: Path) -> Path:
@@ -183,6 +185,13 @@ class TraceFolder(Sink):
 
     def put_answer(self, name: str, text: str) -> None:
         write_text(answer_file(self._trial, name), text)
+
+    def keep_applied(self, artifact: Artifact, begun: str, patch: bytes) -> None:
+        """Keep the patch that was left applied. Of a large artifact only `begun` stays: its content, cut short."""
+        write_bytes(patch_file(self._trial), patch)
+        if len(artifact.content) > LARGE:
+            left = msgspec.structs.replace(artifact, content=begun, letters=len(artifact.content))
+            write_json(object_file(self._trial, artifact.id), left)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from pydantic import Field
 
 from terminalbench.errors import TbenchError
 from terminalbench.faults import ErrorClass
-from terminalbench.files import write_bytes
 from terminalbench.harbor.agent_watch import current_watch
 from terminalbench.harbor.agents.chat import TrialChat, provider_error
 from terminalbench.harbor.agents.patch import metadata_of, workdir_of
@@ -39,12 +38,12 @@ from terminalbench.workflow import context as repository_context
 from terminalbench.workflow.apart import GuardFaultError, in_thread
 from terminalbench.workflow.attempt import Ports, WorkflowInput
 from terminalbench.workflow.engine import Engine
-from terminalbench.workflow.generators import Patch, answer_of
+from terminalbench.workflow.generators import Patch, answer_of, content_of
 from terminalbench.workflow.load import from_texts
 from terminalbench.workflow.model import Artifact, Workflow
 from terminalbench.workflow.patches import changes
 from terminalbench.workflow.prompts import context_budget, longest_answer
-from terminalbench.workflow.trace import WorkflowEnding, patch_file
+from terminalbench.workflow.trace import WorkflowEnding
 
 _LEAVE_SEC = 20.0
 """How long leaving the best patch may take when the trial is being ended."""
@@ -254,8 +253,8 @@ class GuardedAgent(BaseAgent, TellsProgress):
             "patch_applied": refused is None and bool(text),
             "patch_sha256": hashlib.sha256(data).hexdigest(),
         }
-        if refused is None:
-            write_bytes(patch_file(self.logs_dir.parent), data)
+        if refused is None and patch is not None:
+            tape.keep_applied(patch, content_of(answer.begun()), data)
 
     @override
     def populate_context_post_run(self, context: AgentContext) -> None:

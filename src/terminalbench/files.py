@@ -151,10 +151,10 @@ def tail_plain(path: str | Path, size: int) -> str | None:
             return None
 
 
-def is_plain(path: Path) -> bool:
+def is_plain(path: str | Path) -> bool:
     """Whether `path` is a plain file and not a link to one."""
     try:
-        return stat.S_ISREG(path.lstat().st_mode)
+        return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:
         return False
 

@@ -182,3 +182,22 @@ def test_an_empty_list_is_not_everything(project, tbench, arguments: list[str]) 
     ran = tbench("plan", project.experiment(BASE + ORACLE), *arguments)
     assert ran.code == 2
     assert "is empty: give it at least one name" in ran.err
+
+
+def test_a_command_ends_as_python_does_without_taking_everything_apart() -> None:
+    """Threads that are to end have ended, what waits for the end has run, and nothing that was written is lost."""
+    code = """
+import atexit, sys, threading, time
+from terminalbench.cli import main
+class Left:
+    def __del__(self):
+        print("taken apart")
+left = Left()
+atexit.register(lambda: print("at exit"))
+threading.Thread(target=lambda: (time.sleep(0.05), print("thread"))).start()
+sys.stdout.write("first\\n")
+main.main = lambda *_: 3
+main.entry()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "first\nthread\nat exit\n", "")

@@ -22,10 +22,10 @@ import terminalbench
 from support.pace import seconds
 from support.tasks import on_host
 from support.warm import Forked, Warm
-from terminalbench.harbor.read.results import TrialReading, read_job, read_trial
+from terminalbench.harbor.read.results import read_job, read_trial
 from terminalbench.json_files import read_jsonl
 from terminalbench.records.event import Event
-from terminalbench.records.trial import Trial
+from terminalbench.records.trial import Trial, TrialReading
 
 ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.environment:LocalSandbox")
 SAFE = "terminalbench.harbor.verifier:SafeVerifier"

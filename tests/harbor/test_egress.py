@@ -11,10 +11,10 @@ from results_kit import result, write_trial
 from support.dashboard import make_root
 from support.dashboard import trial as page_of
 from terminalbench.harbor.read.egress import FILE, read_egress
-from terminalbench.harbor.read.results import ReadState, TrialReading, read_trial
+from terminalbench.harbor.read.results import read_trial
 from terminalbench.index.queries import trial_columns
 from terminalbench.index.sql import ask
-from terminalbench.records.trial import Contact, Trial
+from terminalbench.records.trial import Contact, ReadState, Trial, TrialReading
 from terminalbench.sandbox.network.egress import FILE as WRITTEN
 from terminalbench.sandbox.network.trial import upstreams
 from terminalbench.text.egress import egress_lines

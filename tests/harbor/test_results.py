@@ -17,8 +17,8 @@ from terminalbench.errors import InvalidFile
 from terminalbench.experiments.agents import agent_info
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.result_file import from_result
-from terminalbench.harbor.read.results import ReadState, live_ending, read_job, read_trial
-from terminalbench.records.trial import AgentStatus, Outcome, Phases, Trial
+from terminalbench.harbor.read.results import live_ending, read_job, read_trial
+from terminalbench.records.trial import AgentStatus, Outcome, Phases, ReadState, Trial
 
 FUZZ = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -25,7 +25,7 @@ def version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     group(tmp_path / "user" / "app", "memory pids")
     group(tmp_path / "user" / "app" / "terminal", "")
     group(tmp_path, "cpu memory pids").chmod(0o555)
-    monkeypatch.setattr(cgroups, "_mounts", lambda: [(None, str(tmp_path), "/")])
+    monkeypatch.setattr(cgroups, "mounts", lambda: [(None, str(tmp_path), "/")])
     monkeypatch.setattr(cgroups, "_own_groups", lambda: {"": "/user/app/terminal"})
     yield tmp_path
     tmp_path.chmod(0o755)

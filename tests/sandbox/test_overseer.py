@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.driving import Box, Driver
 from sandbox.test_first_process import put
-from terminalbench.sandbox.engine.whose import FileOwnership, is_work
+from terminalbench.sandbox.engine.whose import FileOwnership, is_builder, is_interpreter, is_shell, is_work
 from terminalbench.sandbox.system import SYSTEM
 
 REWARD = "/logs/verifier/reward.txt"
@@ -216,6 +216,22 @@ def test_a_program_that_runs_what_it_is_handed_is_confined(command: str) -> None
 )  # fmt: skip
 def test_the_tests_own_programs_are_not(command: str) -> None:
     assert not runs_work(command)
+
+
+def test_programs_are_known_by_their_names_whatever_their_version() -> None:
+    known = [
+        "/usr/bin/python3.12",
+        "perl5.36.0",
+        "php8.2.exe",
+        "ld-linux-x86-64.so.2",
+        "pdflatex",
+        "qemu-arm",
+        "make4.3",
+    ]
+    assert [one for one in known if not is_interpreter(one)] == []
+    assert [one for one in ("grep", "pythonic", "xmake", "python3.12-config", "4.2", "") if is_interpreter(one)] == []
+    assert [is_builder(one) for one in ("cargo", "dotnet8", "python3")] == [True, True, False]
+    assert [is_shell(one) for one in ("/bin/bash5.2", "zsh", "bashful")] == [True, True, False]
 
 
 def runs_work(command: str) -> bool:

@@ -50,7 +50,7 @@ model = "local:m.gguf"
 def loaded(arguments: list[str], cwd: Path) -> set[str]:
     code = (
         "import sys; from terminalbench.cli.main import main; code = main(sys.argv[1:]); "
-        "print('\\nMODULES', code, *sorted({m.split('.')[0] for m in sys.modules}))"
+        "print('\\nMODULES', code, *sorted({m.split('.')[0] for m in sys.modules} | sys.modules.keys()))"
     )
     ran = subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, timeout=600)
     words = ran.stdout.rsplit("MODULES", 1)[1].split()
@@ -71,10 +71,11 @@ def test_what_names_the_extras_is_validated_without_them(project) -> None:
     assert loaded(["validate", "experiments/exp.toml"], project.root).isdisjoint({"ray", "xllamacpp", "harbor"})
 
 
-def test_planning_loads_neither_harbor_nor_numbers(project) -> None:
+def test_planning_loads_neither_harbor_nor_numbers_nor_what_reads_trials(project) -> None:
     project.experiment(BASE + ORACLE)
+    readers = {"terminalbench.harbor.read.results", "terminalbench.sandbox.engine.kernel"}
     assert loaded(["plan", "experiments/exp.toml"], project.root).isdisjoint(
-        {"harbor", "litellm", "pydantic", "numpy", "scipy"}
+        {"harbor", "litellm", "pydantic", "numpy", "scipy", *readers}
     )
 
 

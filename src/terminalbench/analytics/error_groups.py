@@ -14,9 +14,8 @@ from terminalbench.analytics.selection import Filter, SelectedBatch, pick, ran
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.faults import ERRORS, Fault
-from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import CellState
-from terminalbench.records.trial import TAMPERING, Finding, Outcome, TaskRef
+from terminalbench.records.trial import TAMPERING, Finding, Outcome, ReadState, TaskRef
 
 UNFINISHED = "unfinished"
 NAMED = 12

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from terminalbench.analytics import power
 from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.experiments.tables import AnalysisTable
@@ -115,6 +114,8 @@ def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, ProfileHisto
     tasks = jobs[0].tasks if jobs else ()
     if contrasts < 1 or not tasks:
         return {}
+    from terminalbench.analytics import power
+
     analysis, attempts = plan.analysis, jobs[0].attempts
     units = len({task.ref.family or (task.ref.dataset, task.ref.id) for task in tasks})
     known = _known(jobs, sides)

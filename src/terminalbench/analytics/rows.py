@@ -10,11 +10,10 @@ from terminalbench.analytics.settings import profile_names
 from terminalbench.experiments.plan import Exclusion, ExclusionKind
 from terminalbench.experiments.tables import RunTable
 from terminalbench.faults import ErrorClass
-from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow, row_outcome
 from terminalbench.index.totals import spend
 from terminalbench.records.counts import Spend, pass_rates
-from terminalbench.records.trial import AgentStatus, Outcome, Trial
+from terminalbench.records.trial import AgentStatus, Outcome, ReadState, Trial
 from terminalbench.registry import is_import_path
 from terminalbench.text.numbers import percent, plural
 

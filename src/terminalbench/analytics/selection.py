@@ -16,12 +16,11 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import secrets_of
-from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.store import open_index
 from terminalbench.live.status import views_now
-from terminalbench.records.trial import Finding, Outcome, TaskRef
+from terminalbench.records.trial import Finding, Outcome, ReadState, TaskRef
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.names import fits, fits_one, is_task, unknown
 from terminalbench.text.numbers import some

@@ -19,9 +19,7 @@ import msgspec
 
 from terminalbench.decode import convert
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.read.planned import read_planned
 from terminalbench.harbor.read.result_file import TaskConfig
-from terminalbench.harbor.read.results import finished_folders
 from terminalbench.json_files import decode_plain
 from terminalbench.records.setup import ATTEMPT
 
@@ -47,6 +45,9 @@ def earlier_trials(batch: Batch, job: Path) -> list[EarlierTrial]:
 
     Where the batch is on another machine, as that one has told it.
     """
+    from terminalbench.harbor.read.planned import read_planned
+    from terminalbench.harbor.read.results import finished_folders
+
     told = decode_plain(batch.earlier_json, list[EarlierTrial], _PLAN_LIMIT)
     if told is not None:
         return told

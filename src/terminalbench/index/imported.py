@@ -20,11 +20,10 @@ from terminalbench.experiments.plan import ImportRecord, JobSpec, Plan, PlannedT
 from terminalbench.experiments.tables import RunTable
 from terminalbench.formats.row import ForeignResults, ForeignRow
 from terminalbench.harbor.read.foreign_row import trial_of
-from terminalbench.harbor.read.results import ReadState, TrialReading
 from terminalbench.harbor.read.treatment import treatment_id
 from terminalbench.index.queries import BatchView, TrialRow, assign_cells
 from terminalbench.json_files import BadLine, each_jsonl
-from terminalbench.records.trial import TaskRef, Trial
+from terminalbench.records.trial import ReadState, TaskRef, Trial, TrialReading
 from terminalbench.text.numbers import some
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.read import READER
-from terminalbench.harbor.read.results import RESULT
+from terminalbench.harbor.read import READER, RESULT
 
 TRIAL_FILES = (RESULT, "config.json", "lock.json")
 """A folder with one of these may be a trial's."""

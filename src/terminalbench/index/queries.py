@@ -16,10 +16,9 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
 from terminalbench.harbor.attempt_numbers import numbered
-from terminalbench.harbor.read.results import ReadState, TrialReading
 from terminalbench.index.store import open_index
 from terminalbench.json_files import read_json
-from terminalbench.records.trial import Outcome, TaskRef, Trial, Usage
+from terminalbench.records.trial import Outcome, ReadState, TaskRef, Trial, TrialReading, Usage
 from terminalbench.text.outcomes import RUNNING
 
 

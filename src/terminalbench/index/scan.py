@@ -20,8 +20,8 @@ from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import secrets_of_profiles
-from terminalbench.harbor.read import READER
-from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
+from terminalbench.harbor.read import READER, RESULT
+from terminalbench.harbor.read.results import NOT_READABLE, read_trial
 from terminalbench.harbor.read.treatment import read_treatment, treatment_id
 from terminalbench.index.database import transaction
 from terminalbench.index.exposures import keep_exposures
@@ -33,6 +33,7 @@ from terminalbench.index.queries import trial_columns
 from terminalbench.index.store import open_index
 from terminalbench.index.totals import summarize
 from terminalbench.json_files import read_json
+from terminalbench.records.trial import ReadState, TrialReading
 from terminalbench.secrets.values import NONE, Secrets
 from terminalbench.text.progress import tell
 
@@ -149,19 +150,19 @@ def _scan_folders(
             secrets |= environment() | secrets_of_profiles(noting.plan)
         rows: list[dict[str, object]] = []
         treatments: dict[str, dict[str, Any]] = {}
-        for place, (folder, stamp) in enumerate(found.changed):
+        aside = f"{batch.superseded}/"
+        for place, one in enumerate(found.changed):
             tell(f"{key}: reading trials", place, len(found.changed))
             if len(rows) == _CHUNK:
                 with transaction(connection):
                     keep_treatments(connection, treatments)
                     _insert(connection, rows)
                 rows = []
-            reading = _read(folder, stamp, secrets)
-            if reading.reason == NOT_READABLE:
-                stamp = ""  # a right that is given changes neither size nor time: look again
-            superseded = folder.parent.parent == batch.superseded
-            rows.append(_values(key, reading, stamp, facts, superseded=superseded))
-            content = read_treatment(folder) if foreign else None
+            reading = _read(one, secrets)
+            # A right that is given changes neither size nor time: look again.
+            stamp = one.stamp if reading.reason != NOT_READABLE else ""
+            rows.append(_values(key, reading, stamp, facts, superseded=one.path.startswith(aside)))
+            content = read_treatment(Path(one.path)) if foreign else None
             if content is not None:
                 rows[-1]["treatment"] = identity = treatment_id(content)
                 treatments[identity] = content
@@ -232,14 +233,14 @@ class _FolderScan(NamedTuple):
     """What a walk through the trial folders of a batch found, beside what the index knows."""
 
     seen: int
-    changed: list[tuple[Path, str]]
+    changed: list["_TrialFolder"]
     gone: set[tuple[str, str]]
     problems: list[str]
 
 
 def _look(key: str, batch: Batch, known: dict[tuple[str, str], str]) -> _FolderScan:
     seen: set[tuple[str, str]] = set()
-    changed: list[tuple[Path, str]] = []
+    changed: list[_TrialFolder] = []
     aside = (found for found in _trial_folders(batch.superseded, set()) if not _still_there(found, batch))
     problems: list[str] = []
     denied: set[str] = set()
@@ -252,7 +253,7 @@ def _look(key: str, batch: Batch, known: dict[tuple[str, str], str]) -> _FolderS
         place = (found.job, found.name)
         seen.add(place)
         if known.get(place) != found.stamp:
-            changed.append((Path(found.path), found.stamp))
+            changed.append(found)
     problems += [f"{key}/runs/{job}: permission denied, its trials are not known" for job in sorted(denied)]
     unseen = [place for place in known.keys() - seen if not only or place[0] in only]
     gone = {place for place in unseen if place[0] not in denied and "" not in denied}
@@ -284,11 +285,11 @@ def _trial_folders(
                 yield _TrialFolder(job.name, entry.name, entry.path, stamp)
 
 
-def _read(folder: Path, stamp: str, secrets: Secrets) -> TrialReading:
-    if stamp.startswith(_DENIED):
-        reason = stamp.removeprefix(_DENIED)
-        return TrialReading(state=ReadState.UNREADABLE, name=folder.name, job=folder.parent.name, reason=reason)
-    return read_trial(folder, profile=profile_of(folder.parent.name), secrets=secrets)
+def _read(found: _TrialFolder, secrets: Secrets) -> TrialReading:
+    if found.stamp.startswith(_DENIED):
+        reason = found.stamp.removeprefix(_DENIED)
+        return TrialReading(state=ReadState.UNREADABLE, name=found.name, job=found.job, reason=reason)
+    return read_trial(Path(found.path), profile=profile_of(found.job), secrets=secrets)
 
 
 def _still_there(kept: _TrialFolder, batch: Batch) -> bool:

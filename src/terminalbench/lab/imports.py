@@ -30,7 +30,7 @@ from terminalbench.experiments.tables import SLUG, SLUG_DOC
 from terminalbench.files import read_plain, write_bytes, write_lines
 from terminalbench.formats.row import ForeignResults, ReadOptions
 from terminalbench.formats.source import GENERIC, LIMIT, digest_of
-from terminalbench.harbor.read.results import RESULT
+from terminalbench.harbor.read import RESULT
 from terminalbench.index.imported import ImportedTrials, differing, imported_trials, planned_job, read_trials
 from terminalbench.index.places import ForeignJobs, find_jobs
 from terminalbench.index.plans import plan_or_none

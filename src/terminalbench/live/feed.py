@@ -17,7 +17,6 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.harbor.limits.control import shared_control
 from terminalbench.harbor.limits.gate import gate_of
-from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import TrialRow, trial_rows
 from terminalbench.index.scan import scan_batch
@@ -27,7 +26,7 @@ from terminalbench.live.processes import ForeignRun, LiveProcess, live_processes
 from terminalbench.live.state import LiveState
 from terminalbench.locks import lock_owner
 from terminalbench.records.event import Event, EventKind
-from terminalbench.records.trial import Outcome
+from terminalbench.records.trial import Outcome, ReadState
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import duration
 

@@ -12,7 +12,6 @@ import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.limits.control import ControlFile
-from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.imported import ForeignFile
 from terminalbench.index.places import ForeignJobs, find_batches
 from terminalbench.index.queries import BatchView, CellState, Rerun
@@ -27,7 +26,7 @@ from terminalbench.live.notices import Alert
 from terminalbench.live.processes import ForeignRun, announced_batches, live_processes
 from terminalbench.locks import lock_owner
 from terminalbench.records.event import Progress
-from terminalbench.records.trial import Outcome
+from terminalbench.records.trial import Outcome, ReadState
 
 _SHOWN_STEPS = 8
 

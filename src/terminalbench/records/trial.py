@@ -301,3 +301,29 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     value: bool | int | float | str | None = None
     reason: str | None = None
     steps: list[int] = []
+
+
+class ReadState(StrEnum):
+    """The state of a trial folder."""
+
+    FINISHED = "finished"
+    UNFINISHED = "unfinished"
+    UNREADABLE = "unreadable"
+    HELD = "held"
+
+
+class TrialReading(msgspec.Struct, frozen=True, kw_only=True):
+    """The readable content of one trial folder.
+
+    `trial` is there when it finished. Otherwise `reason` says why not, and `task`, `dataset` and `usage` hold
+    what is known all the same: an interrupted trial has spent money too.
+    """
+
+    state: ReadState
+    name: str
+    job: str
+    trial: Trial | None = None
+    reason: str | None = None
+    task: str | None = None
+    dataset: str | None = None
+    usage: Usage = Usage()

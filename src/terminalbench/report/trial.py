@@ -20,11 +20,20 @@ from terminalbench.analytics.findings.last_output import agent_outputs, last_lin
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import is_plain, read_plain
-from terminalbench.harbor.read.results import RESULT, ReadState
+from terminalbench.harbor.read import RESULT
 from terminalbench.index.queries import TrialRow
 from terminalbench.json_files import decode_plain
 from terminalbench.records.setup import ON_HOST, SETUP_FILE, SetupNote
-from terminalbench.records.trial import CLOCK_JUMPED, NO_ANSWER, Delivery, Outcome, ProviderWait, Trial, Usage
+from terminalbench.records.trial import (
+    CLOCK_JUMPED,
+    NO_ANSWER,
+    Delivery,
+    Outcome,
+    ProviderWait,
+    ReadState,
+    Trial,
+    Usage,
+)
 from terminalbench.secrets.values import NONE, Secrets
 from terminalbench.text.doubts import doubt
 from terminalbench.text.egress import egress_lines

@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 
 from terminalbench.harbor.limits.hangs import HUNG, Hang
-from terminalbench.harbor.read.results import RESULT, read_trial
+from terminalbench.harbor.read import RESULT
+from terminalbench.harbor.read.results import read_trial
 from terminalbench.json_files import write_json
 from terminalbench.records.event import Event, EventKind
 from terminalbench.secrets.values import Secrets

@@ -26,7 +26,6 @@ from terminalbench.harbor.jobs import wave_config, with_pins
 from terminalbench.harbor.limits.accounts import KnownCost
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.preflight import JobRequest
-from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, Rerun, held_trials, view_batch
 from terminalbench.index.scan import scan_batch
@@ -35,7 +34,7 @@ from terminalbench.live.feed import untold_ends
 from terminalbench.live.processes import forget_dead_workers, live_processes
 from terminalbench.locks import LockHeld, lock
 from terminalbench.records.event import Event, EventKind
-from terminalbench.records.trial import Outcome
+from terminalbench.records.trial import Outcome, ReadState
 from terminalbench.registry import is_import_path
 from terminalbench.runner.additions import GrownPlan, grow, root_of
 from terminalbench.runner.changes import PlanDrift, accepted, find_changes, refuse, unrecorded_code, with_task_files

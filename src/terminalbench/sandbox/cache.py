@@ -22,7 +22,6 @@ from pathlib import Path
 
 from terminalbench.frozen import frozen
 from terminalbench.modes import NotOurs, make_own_folder, user_cache
-from terminalbench.sandbox.engine.cgroups import ControlGroup
 from terminalbench.sandbox.errors import SandboxError
 
 KEEP_FREE_BYTES = 512 << 20
@@ -238,4 +237,6 @@ def _remove_groups(folder: Path) -> int | None:
     except FileNotFoundError:
         return 0
     there = {name: name for name in names if os.path.lexists(name)}
+    from terminalbench.sandbox.engine.cgroups import ControlGroup
+
     return len(there) if ControlGroup(folders=there).remove(_GROUP_PATIENCE_SEC) else None

@@ -17,7 +17,7 @@ from typing import Any
 
 from terminalbench.experiments.agents import AgentInfo, SetupNeed
 from terminalbench.registry import BUILTIN
-from terminalbench.sandbox.engine.run import DEFAULT_PATH as SYSTEM_PATH
+from terminalbench.sandbox.engine import DEFAULT_PATH as SYSTEM_PATH
 from terminalbench.sandbox.network.addresses import literal, place_of
 from terminalbench.sandbox.network.policy import OPEN
 from terminalbench.sandbox.network.reach import reached

@@ -30,7 +30,7 @@ from terminalbench.harbor.limits.clock import AwakeClock, give_time, take_time_b
 from terminalbench.harbor.limits.hangs import add_deaf, leave_word, write_hang
 from terminalbench.harbor.limits.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.limits.slots import Slots
-from terminalbench.harbor.read.results import RESULT
+from terminalbench.harbor.read import RESULT
 from terminalbench.text.numbers import duration
 
 TICK_SEC = 1.0

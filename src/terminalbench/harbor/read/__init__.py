@@ -5,3 +5,6 @@ READER = 3
 
 Raise it with each change of the rules; `tests/harbor/test_reader_version.py` knows of one.
 """
+
+RESULT = "result.json"
+"""The file that Harbor writes when a trial has ended. Named here: who only looks for trials reads none of them."""

@@ -95,7 +95,7 @@ class TrajectorySummary:
     agent_steps: int = 0
 
 
-def summarize(path: Path) -> TrajectorySummary | None:
+def summarize(path: str | Path) -> TrajectorySummary | None:
     """The summary of the trajectory at `path`; None when there is none that can be read."""
     document: _LoggedTrajectory | None = decode_plain(path, _LoggedTrajectory, SIZE_LIMIT)
     if document is None:
@@ -160,7 +160,7 @@ class AgentLogs:
         self.streams: list[ClaudeStream] = [stream for stream in self.by_folder if stream is not None]
         self._is_codex = agent == provider_wait.CODEX
         self._own_start = _OWN_START.get(agent or "")
-        self.trajectory_paths = [path for folder in self.folders if is_plain(path := folder / TRAJECTORY)]
+        self.trajectory_paths = [path for folder in self.folders if is_plain(path := f"{folder}/{TRAJECTORY}")]
         self.seen = read_seen(trial_dir)
         self._workflow = trial_dir if client == WORKFLOW else None
 

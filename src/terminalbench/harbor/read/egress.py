@@ -47,7 +47,7 @@ def never_reached(trial_dir: Path) -> bool:
 
 def read_egress(trial_dir: Path) -> Egress | None:
     """The hosts of a trial's log; None without one: then it is unknown, or there was no network at all."""
-    if not is_plain(trial_dir / FILE):
+    if not is_plain(f"{trial_dir}/{FILE}"):
         return None
     found: dict[str, Contact] = {}
     networks, left_out, upstreams = set(), 0, None

@@ -19,7 +19,6 @@ provider's refusals, and of its own end, decides only whose fault an error or a 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from terminalbench.decode import NOT_DECODED
 from terminalbench.experiments.agents import recorded
 from terminalbench.files import is_plain, read_plain
 from terminalbench.harbor.limits.hangs import HELD, HoldReason, read_hang
+from terminalbench.harbor.read import RESULT
 from terminalbench.harbor.read import usage as usage_sources
 from terminalbench.harbor.read.agent_logs import AgentLogs, LogEvidence
 from terminalbench.harbor.read.delivery import deliver, read_lessons, read_notes
@@ -49,42 +49,24 @@ from terminalbench.harbor.read.result_file import (
 from terminalbench.harbor.read.suspicion import SafetyNote, read_safety, suspect
 from terminalbench.harbor.read.times import Times, read_times
 from terminalbench.json_files import decode_plain
-from terminalbench.records.trial import CLOCK_JUMPED, Outcome, Phases, ProviderWait, Trial, Usage
+from terminalbench.records.trial import (
+    CLOCK_JUMPED,
+    Outcome,
+    Phases,
+    ProviderWait,
+    ReadState,
+    Trial,
+    TrialReading,
+    Usage,
+)
 from terminalbench.records.values import total
 from terminalbench.secrets.values import NONE, Secrets
 
-RESULT = "result.json"
 NOT_READABLE = f"{RESULT} may not be read, or is too large"
 _RESULT_LIMIT = 1 << 30
 _SMALL_LIMIT = 16 << 20
 _SIMULATED = "simulated"
 _AGENT_BEGAN = frozenset({"agent", "collect", "verifier"})
-
-
-class ReadState(StrEnum):
-    """The state of a trial folder."""
-
-    FINISHED = "finished"
-    UNFINISHED = "unfinished"
-    UNREADABLE = "unreadable"
-    HELD = "held"
-
-
-class TrialReading(msgspec.Struct, frozen=True, kw_only=True):
-    """The readable content of one trial folder.
-
-    `trial` is there when it finished. Otherwise `reason` says why not, and `task`, `dataset` and `usage` hold
-    what is known all the same: an interrupted trial has spent money too.
-    """
-
-    state: ReadState
-    name: str
-    job: str
-    trial: Trial | None = None
-    reason: str | None = None
-    task: str | None = None
-    dataset: str | None = None
-    usage: Usage = Usage()
 
 
 class _TaskLock(msgspec.Struct):
@@ -114,7 +96,7 @@ def _finished(trial_dir: Path, result: HarborResult, profile: str | None, secret
     return TrialReading(
         state=ReadState.FINISHED,
         name=trial_dir.name,
-        job=trial_dir.parent.name,
+        job=trial.job,
         trial=trial,
         task=trial.task,
         dataset=trial.dataset,
@@ -217,6 +199,7 @@ def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEn
 
 def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: Secrets) -> Trial:
     agent, planned = recorded(result.agent), read_planned(trial_dir)
+    around, _, name = str(trial_dir).rpartition("/")  # many thousand times: no further Path
     logs = AgentLogs(trial_dir, result, result.agent, _client(result, planned))
     safety = read_safety(trial_dir)
     ending = classify(result, _evidence(trial_dir, logs, result, safety), read_hang(trial_dir), secrets)
@@ -227,7 +210,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     trial = Trial(
         id=str(result.id) if result.id is not None else result.trial_name,
         name=result.trial_name,
-        job=trial_dir.parent.name,
+        job=around.rpartition("/")[2],
         task=result.task,
         outcome=ending.outcome,
         agent_status=ending.agent_status,
@@ -257,8 +240,8 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
         delivery=deliver(result.config.agent, notes, logs.streams, logs.starts, calls, read_lessons(trial_dir)),
         egress=read_egress(trial_dir),
         simulated=simulated,
-        result_path=f"{trial_dir.name}/{RESULT}",
-        trajectory_paths=[str(path).removeprefix(f"{trial_dir.parent}/") for path in logs.trajectory_paths],
+        result_path=f"{name}/{RESULT}",
+        trajectory_paths=[path.removeprefix(f"{around}/") for path in logs.trajectory_paths],
     )
     uses_model = trial.model is not None and (agent is None or agent.model) and not simulated
     hosts = result.config.task.hosts

@@ -33,7 +33,7 @@ ADDRESS = "TBENCH_LOADED_HARBOR"
 OWN_PROCESSES = "TERMINALBENCH_OWN_PROCESSES"
 """The variable that has every Harbor process load Harbor itself."""
 _STANDARD = ("stdin", "stdout", "stderr")
-_ANSWER_SEC = 60.0
+_ANSWER_SEC = 300.0  # a busy machine loads Harbor in minutes, and would have to load it once more
 _MOST_STARTS = 3
 
 

@@ -275,7 +275,6 @@ if __name__ == "__main__":
         importlib.import_module(name)
     if len(os.listdir("/proc/self/task")) != 1:  # noqa: PTH208
         sys.exit("something that was loaded has started a thread: forks would not be whole")
-    gc.collect()
-    gc.freeze()  # a forked process would copy each page that a collection looks at
+    gc.freeze()  # a forked process would copy each page that a collection looks at; loading leaves next to no garbage
     gc.enable()
     _run(_ForkServer(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])).serve())

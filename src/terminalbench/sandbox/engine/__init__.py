@@ -9,3 +9,6 @@ Once a process has entered a sandbox, everything it could load from disk belongs
 helper imports all it needs first, then empties its import path; and code that runs inside uses system
 calls only: no lazy import, no name service (`getpwnam` would load a library chosen by the agent).
 """
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""The PATH of a command that has none of its own."""

@@ -8,6 +8,7 @@ else nothing: the guardian then watches the processes instead.
 
 import os
 import time
+from functools import cache
 from typing import NamedTuple
 
 from terminalbench.sandbox.engine import kernel
@@ -70,10 +71,11 @@ class ControlGroup:
         except OSError:
             return None
         try:
-            pairs = [line.split() for line in os.read(handle, 1 << 16).splitlines()]
+            data = b"\n" + os.read(handle, 1 << 16)
         finally:
             os.close(handle)
-        return sum(int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] == name)
+        found = data.partition(b"\n%b " % name)[2]  # not line by line: the watch asks again and again
+        return int(found.partition(b"\n")[0] or 0)
 
     def remove(self, patience_sec: float = 5.0) -> bool:
         """Remove the folders, waiting for the last processes to go."""
@@ -97,9 +99,9 @@ class ControlGroup:
 
 def create(name: str, limits: GroupLimits) -> ControlGroup:
     """A group called `name` with these limits; one without folders when this machine lets us make none."""
-    mounts, own = _mounts(), _own_groups()
+    known, own = mounts(), _own_groups()
     for make in (_create_v2, _create_v1):
-        group = make(name, limits, mounts, own)
+        group = make(name, limits, known, own)
         if group.folders:
             return group
     return ControlGroup()
@@ -198,8 +200,9 @@ def _handed_down(folder: str) -> list[str]:
         return []
 
 
-def _mounts() -> list[_Mount]:
-    """(controllers or None for version 2, mount point, root) of each control group mount."""
+@cache
+def mounts() -> list[_Mount]:
+    """(controllers or None for version 2, mount point, root) of each control group mount, as they are at first."""
     found: list[_Mount] = []
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         for line in stream:

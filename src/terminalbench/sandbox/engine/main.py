@@ -8,6 +8,7 @@ named `#!/proc/self/exe` in a sandbox would hand the agent a way to write to the
 
 import os
 import sys
+from importlib import import_module
 
 from terminalbench.sandbox.engine import kernel
 
@@ -22,7 +23,7 @@ def main() -> None:
     try:
         if len(sys.argv) < 4:
             _enter(control, bwrap)
-        for name in _NOT_NEEDED:  # every fork would copy their pages
+        for name in (*_NOT_NEEDED, *_openssl()):  # every fork would copy their pages
             sys.modules[name] = None  # ty: ignore[invalid-assignment]
         from terminalbench.sandbox.engine.serve import serve
 
@@ -32,6 +33,16 @@ def main() -> None:
 
         complain(control, error)
         raise
+
+
+def _openssl() -> tuple[str, ...]:
+    """Return what loads OpenSSL for digests that Python has by itself; nothing where it was built without them."""
+    try:
+        for name in ("_md5", "_sha2"):
+            import_module(name)
+    except ImportError:
+        return ()
+    return ("_hashlib",)
 
 
 def _enter(control: int, bwrap: str) -> None:

@@ -10,9 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from terminalbench.sandbox.engine import ids, inside, notices, overseer, proc, wire
+from terminalbench.sandbox.engine import DEFAULT_PATH, ids, inside, notices, overseer, proc, wire
 
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CANNOT_RUN = 126
 NOT_FOUND = 127
 

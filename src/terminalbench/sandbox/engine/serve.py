@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from terminalbench.sandbox.engine import exec_server, guardian, inside, kernel, lan, seccomp, unpack, wire
+from terminalbench.sandbox.engine import cgroups, exec_server, guardian, inside, kernel, lan, seccomp, unpack, wire
 
 Operation = Callable[[dict[str, Any], socket.socket, list[int], bytes], None]
 
@@ -23,6 +23,7 @@ def serve(control: int, kind: str) -> None:
     os.chdir("/")
     program = seccomp.program()
     inside.ignore_signals()
+    cgroups.mounts()  # once, and not in each fork
     # From here on nothing may be imported: in a child the path may lead into a sandbox.
     for name in ("utf-8", "ascii", "latin-1"):
         codecs.lookup(name)

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 from terminalbench.sandbox.engine import inside, proc, sockets, wire
 from terminalbench.sandbox.engine.cgroups import ControlGroup, GroupLimits
 
+_INTERVAL_SEC = 0.1
+_GROUPED_INTERVAL_SEC = 0.25
 _DISK_INTERVAL_SEC = 0.5
 _SHARED_INTERVAL_SEC = 0.5
 _HELD_INTERVAL_SEC = 0.3
@@ -60,12 +62,12 @@ class SandboxWatch:
     `meters` are given where there is no control group; `disk` are the folders it fills.
     """
 
-    interval_sec = 0.1
-
     def __init__(
         self, pidfd: int, meters: Meters | None, group: ControlGroup, limits: GroupLimits, disk: list[str]
     ) -> None:
         self._pidfd, self._group, self._limits, self._disk = pidfd, group, limits, disk
+        # The kernel holds a group to memory and files together: what is watched then may come a little later.
+        self.interval_sec = _INTERVAL_SEC if "memory" not in group.folders else _GROUPED_INTERVAL_SEC
         self._meters, self._count_threads = meters, False
         self._held = self._held_rounds = 0
         self._next_disk_check = self._next_shared_check = self._next_held_check = 0.0

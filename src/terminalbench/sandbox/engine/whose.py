@@ -10,28 +10,35 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-_INTERPRETERS = re.compile(
-    r"(?:python|pypy|perl|ruby|php|node|lua|luajit|tclsh|guile|gforth|octave|julia|scala|kotlin|groovy|erl|escript|elixir|"
-    r"iex|ghci?|runghc|runhaskell|stack|ocaml|racket|sbcl|clisp|java|javaw|dotnet|mono|deno|bun|tsx?|ts-node|R|Rscript|"
-    r"swift|crystal|nim|dart|bash|sh|dash|ash|ksh|mksh|zsh|fish|busybox|pwsh|awk|gawk|mawk|sed|gdb|wine|qemu-\w+|expect|"
-    r"make|gmake|ninja|cmake|npm|npx|yarn|pnpm|cargo|go|mvn|gradle|ant|rake|bundle|sbt|mix|meson|scons|just|tox|nox|"
-    r"bazel|rebar3|lein|composer|jupyter|gunicorn|uvicorn|flask|hypercorn|ld-(?:linux|musl)[\w.-]*|ld\.so|"
-    r"vi|vim|vim\.\w+|nvim|ex|ed|emacs|emacs-\w+|sqlite3|gnuplot|(?:pdf|xe|lua)?(?:la)?tex)"
-    r"[\d.]*(?:\.exe)?"
+
+def _names(text: str) -> frozenset[str]:
+    """Names are looked up, not matched: every helper would compile a pattern of hundreds of them when it starts."""
+    return frozenset(text.split())
+
+
+_SHELLS = _names("bash sh dash ash ksh mksh zsh fish")
+_BUILDERS = _names(
+    "make gmake ninja cmake npm npx yarn pnpm cargo go mvn gradle ant rake bundle sbt mix meson scons just tox nox "
+    "bazel rebar3 lein composer dotnet swift dart crystal deno bun stack"
 )
-_BUILDERS = re.compile(
-    r"(?:make|gmake|ninja|cmake|npm|npx|yarn|pnpm|cargo|go|mvn|gradle|ant|rake|bundle|sbt|mix|meson|scons|just|tox|nox|"
-    r"bazel|rebar3|lein|composer|dotnet|swift|dart|crystal|deno|bun|stack)[\d.]*"
+_INTERPRETERS = _names(
+    "python pypy perl ruby php node lua luajit tclsh guile gforth octave julia scala kotlin groovy erl escript elixir "
+    "iex ghc ghci runghc runhaskell ocaml racket sbcl clisp java javaw mono ts tsx ts-node R Rscript nim busybox pwsh "
+    "awk gawk mawk sed gdb wine expect jupyter gunicorn uvicorn flask hypercorn ld.so vi vim nvim ex ed emacs sqlite3 "
+    "gnuplot"
 )
-_READERS = re.compile(
-    r"psql|mysql|mariadb|mongo|mongosh|duckdb|m4|dc|valgrind|(?:mem|cache|call)(?:check|grind)-\w+-linux|wasmtime|wasmer|bats|"
-    r"nginx|apache2|apachectl|httpd|haproxy|caddy|lighttpd|squid|redis-server|logrotate|rsyslogd|fluent-bit|telegraf|vector|"
-    r"supervisord|monit|ansible|ansible-playbook|terraform|tofu|packer|doxygen|sphinx-build|mkdocs|snakemake|celery|"
-    r"streamlit|daphne|alembic|scrapy|dbt|airflow|behave|robot|pylint|flake8|latexmk"
+_INTERPRETERS |= _SHELLS | _BUILDERS
+_KINDS_OF_INTERPRETERS = re.compile(r"qemu-\w+|ld-(?:linux|musl)[\w.-]*|vim\.\w+|emacs-\w+|(?:pdf|xe|lua)?(?:la)?tex")
+_CLIENTS = _names("psql mysql mariadb mongo mongosh duckdb m4 dc")
+_DATABASES = _CLIENTS | {"sqlite3"}
+_READERS = _CLIENTS | _names(
+    "valgrind wasmtime wasmer bats nginx apache2 apachectl httpd haproxy caddy lighttpd squid redis-server logrotate "
+    "rsyslogd fluent-bit telegraf vector supervisord monit ansible ansible-playbook terraform tofu packer doxygen "
+    "sphinx-build mkdocs snakemake celery streamlit daphne alembic scrapy dbt airflow behave robot pylint flake8 "
+    "latexmk"
 )
 """Programs that run, or write where they are told by, a file that they are handed: no interpreters by themselves."""
-_DATABASES = re.compile(r"psql|mysql|mariadb|mongo|mongosh|duckdb|sqlite3|m4|dc")
-_SHELLS = re.compile(r"(?:bash|sh|dash|ash|ksh|mksh|zsh|fish)[\d.]*")
+_TOOLS_OF_VALGRIND = re.compile(r"(?:mem|cache|call)(?:check|grind)-\w+-linux")
 _PATHS = re.compile(r"(?<![\w.~$}/-])/[\w.@+-][\w./@+-]*")
 _BESIDE = re.compile(r"(?<![\w./])\.{1,2}/[\w@+-][\w./@+-]*")
 _IMPORTS = re.compile(r"(?:^|[\n;:,])\s*(?:from\s+([A-Za-z_]\w*)|import\s+([A-Za-z_]\w*))")
@@ -67,19 +74,34 @@ class FileOwnership(NamedTuple):
         return plain.startswith((f"{self.tests}/", f"{self.logs}/"))
 
 
+def _unversioned(name: str) -> set[str]:
+    """Return the names that a program may have without its version: `python3.12` is `python3.1`, `python` and more."""
+    end = len(name)
+    while end and (name[end - 1] == "." or name[end - 1].isdecimal()):
+        end -= 1
+    return {name[:length] for length in range(end, len(name) + 1)}
+
+
 def is_interpreter(program: str) -> bool:
     """Whether a program runs code that it is given."""
-    return bool(_INTERPRETERS.fullmatch(posixpath.basename(program)))
+    name = posixpath.basename(program)
+    names = _unversioned(name) | _unversioned(name.removesuffix(".exe"))
+    known = not names.isdisjoint(_INTERPRETERS)
+    return known or any(_KINDS_OF_INTERPRETERS.fullmatch(one) for one in names)
 
 
 def is_builder(program: str) -> bool:
     """Whether a program builds others, which needs what the tests have installed in their home."""
-    return bool(_BUILDERS.fullmatch(posixpath.basename(program)))
+    return not _unversioned(posixpath.basename(program)).isdisjoint(_BUILDERS)
 
 
 def is_shell(program: str) -> bool:
     """Whether a program is a shell, whose script may have the tests run."""
-    return bool(_SHELLS.fullmatch(posixpath.basename(program)))
+    return not _unversioned(posixpath.basename(program)).isdisjoint(_SHELLS)
+
+
+def _is_reader(name: str) -> bool:
+    return name in _READERS or bool(_TOOLS_OF_VALGRIND.fullmatch(name))
 
 
 def is_work(
@@ -98,7 +120,7 @@ def is_work(
     if ground.is_work(program):
         made = posixpath.basename(posixpath.dirname(program)) in _RUNNERS and ground.is_made(program)
         return not made or _runs_work(name, rest, folder, ground)
-    if not (is_interpreter(name) or _READERS.fullmatch(name)):
+    if not (is_interpreter(name) or _is_reader(name)):
         return False
     if _runs_work(name, rest, folder, ground):
         return True
@@ -107,9 +129,9 @@ def is_work(
 
 def _runs_input(name: str, rest: Sequence[str]) -> bool:
     """Whether it runs what it reads: it is told so, or of no file, code or module; a database's client always does."""
-    if _DATABASES.fullmatch(name):
+    if name in _DATABASES:
         return True
-    if _SHELLS.fullmatch(name) and "-c" in rest:
+    if is_shell(name) and "-c" in rest:
         return False
     return all(one.startswith("-") for one in rest) or any(one in _INPUT for one in rest)
 
@@ -120,7 +142,7 @@ def _runs_work(name: str, rest: Sequence[str], folder: str, ground: FileOwnershi
         if one == "-m" and number + 1 < len(rest):
             module = f"{folder}/{rest[number + 1].partition('.')[0]}"
             return ground.is_work(folder) and (ground.exists(f"{module}.py") or ground.exists(module))
-        if one == "-c" and _SHELLS.fullmatch(name):
+        if one == "-c" and is_shell(name):
             return False  # what it runs is looked at when it does
         code = one if number and rest[number - 1] == "-c" else ""
         for path in (*_named(one, folder, ground), *_imported(code, folder, ground)):
@@ -128,7 +150,7 @@ def _runs_work(name: str, rest: Sequence[str], folder: str, ground: FileOwnershi
                 return False
             if ground.is_work(path):
                 return True
-    return bool(_BUILDERS.fullmatch(name)) and ground.is_work(folder)
+    return is_builder(name) and ground.is_work(folder)
 
 
 def _named(argument: str, folder: str, ground: FileOwnership) -> list[str]:

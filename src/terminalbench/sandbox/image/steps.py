@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from terminalbench.sandbox.engine.run import DEFAULT_PATH
+from terminalbench.sandbox.engine import DEFAULT_PATH
 from terminalbench.sandbox.errors import Refused
 from terminalbench.sandbox.image.dockerfile import Instruction, expand, fill, parse, words
 from terminalbench.sandbox.images.manifest import HealthCheck, ImageConfig, architecture

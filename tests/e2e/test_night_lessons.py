@@ -133,7 +133,7 @@ def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_whatever_i
         assert count_trials(store, found).trials == 0
     report = night.report_md.read_text()
     assert "<summary>Lessons (masked)</summary>" in report
-    assert "Transfer gain of p-lessons against p: " in report
+    assert "Transfer gain by lessons, p-lessons against p: " in report
     assert "(simulated)" in report
     ran = lab.tbench("memory", "stats", "--results", night.folder)
     said = " ".join(ran.stdout.split())

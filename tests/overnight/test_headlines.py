@@ -88,7 +88,7 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
     told = replace(summary, lessons=lessons, training=training)
     told = replace(told, next_steps=next_steps(told, tmp_path))
     assert headlines(told) == [
-        "Better? yes: Transfer gain of p-lessons against p: +27.1 pt, 95 % from +18.0 pt to +35.0 pt, over 9 tasks, 240 and 240 trials: "
+        "Better? yes: Transfer gain by lessons, p-lessons against p: +27.1 pt, 95 % from +18.0 pt to +35.0 pt, over 9 tasks, 240 and 240 trials: "
         "better, with 1 look counted",
         "Pass rate, mean over 1 task: p (spec-p) 100.0 % (2 of 2 trials, 20.7 to 100.0 % on tasks like these)",
         "Learned: l-1, retired, -20.0 pt (sd 3.0 pt, 240 trials): Do: Skip it.",

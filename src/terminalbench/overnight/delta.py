@@ -192,10 +192,10 @@ def _alert(found: ProfileDelta, p: float, asked: float, number: int) -> Regressi
     passed, measured = sum(one.now.passed for one in compared), sum(one.now.measured for one in compared)
     # As many passes as the same attempts at the same tasks had on average before.
     usual = fsum((one.earlier.rate or 0.0) * one.now.measured for one in compared if one.earlier is not None)
+    before = f"{len(found.earlier)} iterations" if len(found.earlier) > 1 else "iteration"
     message = (
-        f"{found.profile}: iteration {number} passed {passed} of {measured}, where the "
-        f"{plural(len(found.earlier), 'iteration')} before it would pass {usual:.1f} (exact {p_equation(p)}, "
-        f"needed {p_value(asked)}); fell: {some(fell, 3)}"
+        f"{found.profile}: iteration {number} passed {passed} of {measured}, where {usual:.1f} were to be expected "
+        f"by the {before} before it (exact {p_equation(p)}, needed {p_value(asked)}); fell: {some(fell, 3)}"
     )
     return RegressionAlert(message, p, asked, fell)
 

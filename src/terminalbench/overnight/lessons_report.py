@@ -170,7 +170,7 @@ def learning_cost(found: LessonsSummary) -> str:
 
 def gained(gain: Gain) -> str:
     """What a policy gained in a sentence: how much, how sure, and on how many trials."""
-    name = f"{str(gain.kind).capitalize()} gain of {gain.profile} against {gain.control}"
+    name = f"{str(gain.kind).capitalize()} gain by lessons, {gain.profile} against {gain.control}"
     if gain.difference is None:
         return f"{name}: unknown ({gain.note or 'no task was measured under both'})"
     inside = f", 95 % from {points(gain.low)} to {points(gain.high)}" if gain.low is not None else ""

@@ -21,6 +21,11 @@ SAID = [
     ("rate_limit", "litellm.RateLimitError: RateLimitError: OpenAIException - Rate limit reached for\nrequests.", ""),
     ("network", "litellm.InternalServerError: InternalServerError: OpenAIException - Connection \nerror.", ""),
     ("auth", '{"type":"error","error":{"name":"APIError","data":{"message":"no","statusCode":401}}}', ""),
+    ("provider", "", "Traceback\nurllib.error.HTTPError: HTTP Error 503: Service Unavailable"),
+    ("provider", "", "httpx.HTTPStatusError: Server error '502 Bad Gateway' for url 'http://127.0.0.1/v1'"),
+    ("auth", "", "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: http://127.0.0.1/v1"),
+    ("rate_limit", "", "urllib.error.HTTPError: HTTP Error 429: Slow down"),
+    ("agent_crash", "the page said HTTPError: HTTP Error 503", "Traceback: KeyError: 'x'"),
     ("agent_crash", "I looked at https://example.org/status and wrote 401 lines", "Traceback: KeyError: 'x'"),
 ]
 

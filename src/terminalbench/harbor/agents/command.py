@@ -15,6 +15,7 @@ from typing import Any, ClassVar, override
 
 from harbor.agents.installed.base import (
     AgentAuthenticationError,
+    ApiInternalServerError,
     ApiRateLimitError,
     BaseInstalledAgent,
     ErrorPattern,
@@ -60,6 +61,14 @@ _REFUSALS = [
     ErrorPattern(
         r"\bfetch failed\b|\bConnection\s+error\b|\bAPIConnectionError\b|\bE(?:CONNREFUSED|CONNRESET|NOTFOUND)\b",
         NetworkConnectionError,
+    ),
+    *(
+        ErrorPattern(rf"(?m)^[\w.]*HTTP(?:Status)?Error: (?:HTTP Error |\w+ error ')?{status}\b", named)
+        for status, named in (
+            ("40[13]", AgentAuthenticationError),
+            ("429", ApiRateLimitError),
+            (r"5\d\d", ApiInternalServerError),
+        )
     ),
 ]
 """How clients of models say in their last words what Harbor's patterns, which are its own agents', do not name."""

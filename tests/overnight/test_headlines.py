@@ -121,6 +121,12 @@ def test_a_gain_is_told_by_iteration_and_one_that_is_nearly_shown_is_worth_one_m
     far = replace(told, lessons=replace(lessons, gains=[replace(gain, difference=-0.1, low=-0.4, high=0.2)]))
     said = "take more tasks than 12 next time: over these, so often tried, lessons show from about +42.9 pt on"
     assert next_steps(far, tmp_path)[0] == said
+    doubtful = replace(gain, low=0.1, high=0.3, note="9 results of 9 of p look doubtful: no_tokens")
+    told = replace(told, lessons=replace(lessons, gains=[doubtful]))
+    assert headlines(told)[0].startswith("Better? not decided: Transfer gain by lessons, p-lessons against p: +18.8 pt")
+    assert ", because 9 results of 9 of p look doubtful: no_tokens; by iteration" in headlines(told)[0]
+    assert next_steps(told, tmp_path)[0].startswith("see which results look doubtful")
+    assert next_steps(told, tmp_path)[0].endswith("batches/night/2")
 
 
 def test_crashes_of_an_agent_are_failures_and_broke_something(tmp_path: Path) -> None:

@@ -71,6 +71,12 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     simulated: bool = False
     note: str | None = None
 
+    @property
+    def withheld(self) -> str | None:
+        """Why there is no verdict on a difference whose interval leaves out zero; None where there is one, or none."""
+        sure = self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+        return self.note if sure and self.verdict == "inconclusive" and not self.simulated else None
+
 
 @dataclass(frozen=True)
 class PolicyPair:

@@ -78,6 +78,8 @@ def _by_iteration(summary: NightSummary, gain: Gain) -> str:
 
 
 def _gain_word(gain: Gain) -> str:
+    if gain.withheld is not None:
+        return "not decided"
     return "unknown" if gain.difference is None else _WORDS.get(gain.verdict, "not shown")
 
 
@@ -288,6 +290,11 @@ def _undecided(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
         return
     for one in gains:
         if one.verdict != "inconclusive" or not one.difference or one.low is None or one.high is None:
+            continue
+        if one.withheld is not None:
+            last = next((line.batch for line in reversed(summary.iterations) if line.batch), "")
+            command = f"tbench errors {quote(str(place / 'batches' / last))}"
+            yield _NightAdvice("see which results look doubtful: the gain is not decided for that", command)
             continue
         times = ((one.high - one.low) / 2 / one.difference) ** 2
         more = max(1, ceil((times - 1) * one.batches))

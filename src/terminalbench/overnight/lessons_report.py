@@ -30,6 +30,8 @@ SHOWN = 60
 
 
 _MOST_TOLD = 5
+_WHY = 150
+"""Letters of what keeps a gain from a verdict."""
 
 
 class LessonEffect(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +178,8 @@ def gained(gain: Gain) -> str:
     inside = f", 95 % from {points(gain.low)} to {points(gain.high)}" if gain.low is not None else ""
     said = f"{name}: {points(gain.difference)}{inside}, over {plural(gain.tasks, 'task')}"
     said += f", {gain.trials} and {gain.control_trials} trials: {verdict_said(gain)}"
+    if gain.withheld is not None:
+        said += f", because {flat(gain.withheld, _WHY)}"
     return f"{said} (simulated)" if gain.simulated else said
 
 

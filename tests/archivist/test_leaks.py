@@ -46,7 +46,7 @@ MISSED = {
 
 def test_the_corpus_is_sorted_as_the_page_says() -> None:
     assert min(map(len, (LEAKS, INNOCENT, HELD_OUT, HELD_OUT_INNOCENT))) >= 30
-    page = " ".join((REPO / "docs" / "tbench" / "learning-loop.md").read_text(encoding="utf-8").split())
+    page = " ".join((REPO / "docs" / "design" / "learning-measured.md").read_text(encoding="utf-8").split())
     for name, leaks, innocent in (
         ("written with the rules", LEAKS, INNOCENT),
         ("held out, now", HELD_OUT, HELD_OUT_INNOCENT),

@@ -70,6 +70,20 @@ def test_what_only_sounds_like_one_is_none(tmp_path: Path, said: str) -> None:
     assert names(attempt(tmp_path, "a__1", ("python app.py", said), ("file a", "sh: 1: file: not found"))) == []
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "command timed out after 10000 milliseconds",
+        "[The command has no new output after 30 seconds. You may wait longer.]",
+        "The command 'make' was cancelled because it took more than 25 seconds.",
+        "Command was automatically cancelled because it exceeded the timeout of 5.0 minutes without output.",
+        "bash tool terminated command after exceeding timeout 120000 ms",
+    ],
+)
+def test_each_agent_has_its_words_for_a_command_that_it_cut_off(tmp_path: Path, said: str) -> None:
+    assert names(attempt(tmp_path, "a__1", ("make", said))) == ["cut_off"]
+
+
 def test_what_talks_to_a_program_that_asks_hangs_for_that_reason(tmp_path: Path) -> None:
     asks, hangs = SEEN["asked"][0], ("python solve.py", KILLED.format("python solve.py", ""))
     assert names(attempt(tmp_path, "a__1", asks, hangs, hangs)) == ["asked"]

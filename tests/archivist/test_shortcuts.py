@@ -49,7 +49,7 @@ def test_honest_lessons_that_were_held_out_stay_active() -> None:
 
 
 def test_the_page_tells_how_many_are_found() -> None:
-    page = " ".join((REPO / "docs" / "tbench" / "learning-loop.md").read_text(encoding="utf-8").split())
+    page = " ".join((REPO / "docs" / "design" / "learning-measured.md").read_text(encoding="utf-8").split())
     for name, bad, innocent in (
         ("shortcuts, written with the rules", SHORTCUTS, INNOCENT),
         ("shortcuts, held out, at first sight", HELD_OUT, HELD_OUT_INNOCENT),

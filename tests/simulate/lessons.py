@@ -232,7 +232,7 @@ def measure_retired(reps: int) -> dict[str, float]:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The figures as a table of docs/tbench/learning-loop.md."""
+    """The figures as a table of docs/design/learning-measured.md."""
     heads = [f"night {number}" for number in NIGHTS]
     lines = [
         f"| policy | {' | '.join(heads)} | helpful shown | harmful shown | helpful kept | controls |",

@@ -39,7 +39,7 @@ def test_after_three_iterations_prompts_hold_what_helps_and_not_what_harms(tmp_p
 
 
 def test_the_page_has_the_figures_that_were_measured() -> None:
-    page = (REPO / "docs" / "tbench" / "learning-loop.md").read_text(encoding="utf-8")
+    page = (REPO / "docs" / "design" / "learning-measured.md").read_text(encoding="utf-8")
     found = json.loads(KEPT.read_text())
     assert table(found) in page
     for name, share in found["retired"].items():

@@ -22,7 +22,7 @@ SPREAD = 0.06
 """How far the effect on the tasks of one family is believed to lie from that on all: six points of pass rate."""
 HARM = 0.9
 """From this probability of harm on, a lesson is retired. It is looked at after every iteration: of lessons that help by
-five points about 3 % are lost in thirty looks (docs/tbench/learning-loop.md has the measured figures)."""
+five points about 3 % are lost in thirty looks (docs/design/learning-measured.md)."""
 RETURN = 0.5
 """Below this probability of harm a lesson that was retired by its effect is used again."""
 PROVEN = 0.95

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from support.lessons import PERSON, contents, draft
-from terminalbench.archivist.effects import count_trials, retired_by_effect
+from terminalbench.archivist.effects import _worst, count_trials, harm_said, retired_by_effect
 from terminalbench.archivist.entries import LessonChanges
 from terminalbench.archivist.inventory import history
 from terminalbench.archivist.leaks import TaskTexts
@@ -18,7 +18,7 @@ from terminalbench.archivist.store import MemoryFolder, Store, open_store
 from terminalbench.archivist.triggers import Trigger
 from terminalbench.archivist.utility import believed, chance_of_harm, prior
 from terminalbench.index.exposures import LessonTrial
-from terminalbench.records.lesson import LessonState
+from terminalbench.records.lesson import Lesson, LessonState, Utility
 from terminalbench.records.trial import Exposure, Outcome, TaskRef
 
 
@@ -263,3 +263,16 @@ def test_a_lesson_is_not_believed_to_help_because_the_agent_became_better_meanwh
     assert effect is not None
     assert abs(effect.mean) < 2.5 * effect.sd
     assert abs(effect.mean) < 0.1
+
+
+def test_an_idle_lesson_is_retired_where_it_is_idle_on_all_models_and_stays_so() -> None:
+    """On one that it may help it is left: other trials of it say so."""
+    idle, unknown = Utility(0.0, 0.012, 4000, 2000, model="a"), Utility(0.05, 0.07, 40, 20, model="b")
+    made = Lesson(id="l", do="x", state=LessonState.ACTIVE)
+    worst = _worst(made, [idle], real=True)
+    assert worst == idle
+    assert harm_said(worst) == (
+        "its effect on a is hardly more than 2.0 pt, if that: +0.0 pt (sd 1.2 pt) in 4,000 trials, 2000 of them with it"
+    )
+    assert _worst(made, [idle, unknown], real=True) is None
+    assert _worst(made, [], real=True) is None

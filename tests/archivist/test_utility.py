@@ -11,6 +11,7 @@ from terminalbench.archivist.utility import (
     believed,
     chance_of_harm,
     is_harmful,
+    is_idle,
     learn,
     prior,
     weight,
@@ -131,3 +132,19 @@ def test_randomised_utility_beats_keeping_all_and_keeping_what_seems_important(s
     assert gain(active) > gain(list(effects)) + 0.005
     assert gain(active) > gain(important)
     assert sum(name in active for name in list(effects)[:5]) >= 4
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "n", "idle"),
+    [
+        (0.0, 0.03, 900, False),
+        (-0.02, 0.03, 900, True),
+        (0.0, 0.015, 900, True),
+        (0.0, 0.015, 0, False),
+        (-0.05, 0.05, 90, False),
+        (0.012, 0.005, 9000, False),
+    ],
+)
+def test_idle_is_what_is_known_to_change_hardly_anything(mean: float, sd: float, n: int, *, idle: bool) -> None:
+    """Not what is hardly tried, nor what is proven to help a little."""
+    assert is_idle(Utility(mean, sd, n)) is idle

@@ -5,7 +5,8 @@
 Agents are simulated: the chance to pass a task is that of the task, changed by the lessons that the trial was shown and
 that fit it. There are 12 lessons, each about one of eight topics of which a task has two: one helps (+20 pt), one harms
 (-12 pt), ten do nothing; their importance says little about which. A night has 60 trials with lessons at 20 tasks in ten
-families. Lessons are found by `retrieve` (masked), withheld by `draw`, judged by `learn` and retired by `is_harmful`.
+families. Lessons are found by `retrieve` (masked), withheld by `draw`, judged by `learn` and retired by
+`is_harmful` and `is_idle`.
 """
 
 import argparse
@@ -26,7 +27,16 @@ if __name__ == "__main__":
 from terminalbench.archivist.retrieval import RetrievalPolicy, Situation, retrieve
 from terminalbench.archivist.snapshots import eligible_lesson
 from terminalbench.archivist.tables import MIGRATIONS, put_lesson
-from terminalbench.archivist.utility import ExposedTrial, chance_of_harm, chance_shown, is_harmful, learn, prior, weight
+from terminalbench.archivist.utility import (
+    ExposedTrial,
+    chance_of_harm,
+    chance_shown,
+    is_harmful,
+    is_idle,
+    learn,
+    prior,
+    weight,
+)
 from terminalbench.experiments.lessons import EligibleLesson, Snapshot, draw
 from terminalbench.index.database import migrate, opened
 from terminalbench.overnight.control_profiles import control_every
@@ -176,7 +186,9 @@ def _learned(world: World, memory: dict[str, Lesson], everything: list[ExposedTr
     beliefs = learn(everything, {name: prior(one.importance) for name, one in world.memory.items()})
 
     def goes(belief: Utility) -> bool:
-        harmful = chance_of_harm(belief) > _RETIRED_BEFORE if policy == "as before" else is_harmful(belief)
+        harmful = (
+            chance_of_harm(belief) > _RETIRED_BEFORE if policy == "as before" else is_harmful(belief) or is_idle(belief)
+        )
         return belief.n > 0 and harmful
 
     return {
@@ -201,7 +213,7 @@ def retired(effect: float, reps: int, iterations: int = 30, trials: int = 60, ta
                 passed = bool(random.random() < np.clip(rates[task] + effect * len(shown), 0, 1))
                 seen.append(ExposedTrial(f"t{task}", passed, frozenset({"l"}), shown, {"l": chance}, f"f{task // 2}"))
             belief = learn(seen, {"l": prior(0.5)})["l"]
-            if is_harmful(belief):
+            if is_harmful(belief) or is_idle(belief):
                 gone += 1
                 break
     return gone / reps
@@ -253,7 +265,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="keep the figures in lessons.json")
     asked = parser.parse_args()
     found = measure(asked.reps)
-    found["retired"] = measure_retired(4 * asked.reps)
+    found["retired"] = measure_retired(8 * asked.reps)
     print(table(found))
     if asked.write:
         KEPT.write_text(json.dumps(found, indent=1) + "\n")

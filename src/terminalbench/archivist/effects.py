@@ -7,9 +7,9 @@ stays, and counting it again changes nothing. What is believed is computed anew 
   a lesson only where no real trial was counted yet, or where the lesson itself is simulated.
 - A trial that had a lesson before its text was changed says nothing of it as it reads now (`old`).
 - Trials of tasks that a lesson comes from (`own`) are apart: they say what is recalled, not what is transferred.
-- Harmful on one model is enough to be retired. One that was retired by its effect is used again when what was counted
-  since speaks for it, or when a task that it did not come from teaches the same (`memory.py`). Where it was put into
-  use again, by that or by a person, only trials that were counted since may retire it again.
+- Harmful on one model is enough to be retired, idle must be on all. One that was retired by its effect is used again
+  when what was counted since speaks for it, or when a task that it did not come from teaches the same (`memory.py`).
+  Where it was put into use again, by that or by a person, only trials that were counted since may retire it again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,16 @@ from terminalbench.archivist.inventory import LessonFilter, each_lesson, history
 from terminalbench.archivist.revisions import counted_before, first_starts, old_texts, revised
 from terminalbench.archivist.store import Store
 from terminalbench.archivist.tables import find_lesson
-from terminalbench.archivist.utility import RETURN, ExposedTrial, chance_of_harm, is_harmful, learn, prior
+from terminalbench.archivist.utility import (
+    LITTLE,
+    RETURN,
+    ExposedTrial,
+    chance_of_harm,
+    is_harmful,
+    is_idle,
+    learn,
+    prior,
+)
 from terminalbench.decode import decoder
 from terminalbench.index.exposures import LessonTrial
 from terminalbench.records.lesson import Lesson, LessonState, Utility
@@ -206,7 +215,11 @@ def _returns(store: Store, lessons: dict[str, Lesson], effects: _Effects) -> lis
         found = [one for one in effects.get(name, []) if one.n and (lesson.simulated or not one.simulated)]
         if lesson.state is not LessonState.RETIRED or not found or lesson.superseded_by is not None:
             continue
-        if max(map(chance_of_harm, found)) < RETURN and _last_retired_by(store, name) == BY_EFFECT:
+        if (
+            max(map(chance_of_harm, found)) < RETURN
+            and not all(map(is_idle, found))
+            and _last_retired_by(store, name) == BY_EFFECT
+        ):
             best = in_use(found) or found[0]
             said = f"more trials speak for it: {points(best.mean)} (sd {points(best.sd, sign=False)})"
             changes = LessonChanges(state=LessonState.ACTIVE, reason=said)
@@ -219,9 +232,11 @@ def _puts_into_use(entry: MemoryEntry) -> bool:
 
 
 def _worst(lesson: Lesson, effects: Sequence[Utility], *, real: bool) -> Utility | None:
-    """The effect for which a lesson is to be retired; None when there is none."""
-    counting = [one for one in effects if not one.simulated or lesson.simulated or not real]
-    return max((one for one in counting if one.n and is_harmful(one)), key=chance_of_harm, default=None)
+    """The effect for which a lesson is to be retired, harmful on one model or idle on all; None when there is none."""
+    counting = [one for one in effects if one.n and (not one.simulated or lesson.simulated or not real)]
+    harmful = [one for one in counting if is_harmful(one)]
+    idle = counting if all(map(is_idle, counting)) else []
+    return max(harmful or idle, key=chance_of_harm, default=None)
 
 
 def harm_said(effect: Utility) -> str:
@@ -229,8 +244,10 @@ def harm_said(effect: Utility) -> str:
     where = f" on {effect.model}" if effect.model else ""
     where += ", on its own tasks" if effect.own else ""
     kind = "simulated trial" if effect.simulated else "trial"
+    harm = f"below zero with a probability of {chance_of_harm(effect):.2f}"
+    idle = f"hardly more than {points(LITTLE, sign=False)}, if that"
     return (
-        f"its effect{where} is below zero with a probability of {chance_of_harm(effect):.2f}: {points(effect.mean)} "
+        f"its effect{where} is {harm if is_harmful(effect) else idle}: {points(effect.mean)} "
         f"(sd {points(effect.sd, sign=False)}) in {plural(effect.n, kind)}, {effect.shown} of them with it"
     )
 

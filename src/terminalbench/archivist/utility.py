@@ -23,6 +23,8 @@ SPREAD = 0.06
 HARM = 0.9
 """From this probability of harm on, a lesson is retired. It is looked at after every iteration: of lessons that help by
 five points about 3 % are lost in thirty looks (docs/design/learning-measured.md)."""
+LITTLE, IDLE, IDLE_SD = 0.02, 0.1, 0.035
+"""A lesson is idle that is known to within `IDLE_SD`, and helps by two points with a probability below `IDLE`."""
 RETURN = 0.5
 """Below this probability of harm a lesson that was retired by its effect is used again."""
 PROVEN = 0.95
@@ -133,6 +135,12 @@ def chance_of_harm(belief: Utility) -> float:
 def is_harmful(belief: Utility) -> bool:
     """Whether a lesson is to be retired. Its importance alone is never enough."""
     return chance_of_harm(belief) > HARM
+
+
+def is_idle(belief: Utility) -> bool:
+    """Whether so much is known of a lesson that its place is better used by another: it hardly changes anything."""
+    known = belief.n > 0 and belief.sd < IDLE_SD and not is_proven(belief)
+    return known and NormalDist(belief.mean, max(belief.sd, 1e-9)).cdf(LITTLE) > 1 - IDLE
 
 
 def is_proven(belief: Utility) -> bool:

@@ -50,6 +50,16 @@ def test_work_that_takes_long_tells_how_far_it_is_and_how_long_it_takes(shown: l
     assert shown[-1] == "writing 0/2"
 
 
+@pytest.mark.parametrize(("width", "kept"), [(80, "about 2 min left"), (40, "1 errored…")])
+def test_the_line_ends_where_a_word_does(
+    shown: list[str], monkeypatch: pytest.MonkeyPatch, width: int, kept: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    ProgressLine(quiet=False).say("12 s  3/8 trials, 2 passed, 1 errored, 1 running, $0.31, about 2 min left")
+    assert shown[-1].endswith(kept)
+    assert len(shown[-1]) < width
+
+
 def test_json_and_pipes_get_no_line(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for quiet, terminal in ((True, True), (False, False)):
         monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal, raising=False)

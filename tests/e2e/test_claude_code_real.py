@@ -1,6 +1,7 @@
 """The real Claude Code CLI in the local sandbox against a scripted Anthropic server, through real Harbor."""
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, override
@@ -13,11 +14,14 @@ from servers.base import Handler, Refusal, Request, Tokens, Turn
 from servers.git_http import GitServer
 from servers.harbor_job import INSTRUCTION, SOLVE, Trial, run_trial
 from servers.mcp_package import LAB, write_package, write_repository
+from support.pace import seconds
 from support.tools import CLAUDE, CLIENTS
+from terminalbench.analytics.live_steps import running_trajectory, spent_so_far
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.records.trial import AgentStatus, Outcome
 from terminalbench.records.trial import Trial as Read
+from terminalbench.secrets.values import Secrets
 
 AGENT = "terminalbench.harbor.agents.claude_code:ClaudeCodeAgent"
 VERSION = json.loads((CLIENTS / "package.json").read_text())["optionalDependencies"][
@@ -71,9 +75,31 @@ def init_event(trial: Trial) -> dict[str, Any]:
     return next(event for event in trial.events() if event.get("subtype") == "init")
 
 
+class _WatchedServer(AnthropicServer):
+    """Gives its last answer when the steps before it are seen in the folder of the trial that runs."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__([ASK, DO, END])
+        self._folder = folder
+        self.seen: tuple[str, list[str]] | None = None
+
+    @override
+    def record(self, request: Request) -> None:
+        super().record(request)
+        until = time.monotonic() + seconds(60)
+        while len(self.main_requests) == 3 and self.seen is None and time.monotonic() < until:
+            time.sleep(0.05)
+            for trial in self._folder.glob("jobs/job/*__*"):
+                found = running_trajectory(trial, Secrets())
+                if found is not None and len(found[1].steps) == 2 and found[1].steps[1].results:
+                    calls = [call.name for step in found[1].steps for call in step.calls]
+                    self.seen = spent_so_far(found[1], trial).words(), calls
+
+
 def test_a_profile_with_everything(tmp_path: Path, claude: Path) -> None:
+    """Its steps are seen while it runs, too."""
     stamp = "uv run python hooks/stamp.py /logs/agent/stamps.txt"
-    with AnthropicServer([ASK, DO, END]) as server:
+    with _WatchedServer(tmp_path) as server:
         trial = run_claude(
             tmp_path,
             claude,
@@ -96,6 +122,7 @@ def test_a_profile_with_everything(tmp_path: Path, claude: Path) -> None:
             },
         )
     assert (trial.reward, trial.error) == (1.0, None)
+    assert server.seen == ("2 steps, 3,110 tokens, at least $0.0073", ["mcp__lab__whoami", "Bash"])
 
     used = trial.result["agent_result"]
     assert (used["n_input_tokens"], used["n_cache_tokens"], used["n_output_tokens"]) == (5010, 1500, 180)

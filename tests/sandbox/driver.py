@@ -291,6 +291,28 @@ async def seen_while(box: int, command: str, wanted: int) -> dict[str, Any]:
     return {"live": live, "told": [*found, live_hits(trial)]}
 
 
+async def mirrored_while(box: int, command: str, wanted: str) -> dict[str, Any]:
+    """Run a command that waits for the file /go, which is made when the copy of the log `wanted` is in the trial's folder.
+
+    The logs are brought out as Harbor does, then. What was copied, but for giants, and what is there in the end.
+    """
+    agent = boxes[box].trial_paths.agent_dir
+    boxes[box]._live_logs._look_sec = 0.05
+
+    def there() -> dict[str, str]:
+        small = [file for file in agent.iterdir() if file.stat().st_size < 4096]
+        return {file.name: file.read_text() for file in small}
+
+    running = asyncio.create_task(boxes[box].exec(command))
+    while not running.done() and not (agent / wanted).exists():
+        await asyncio.sleep(0.02)
+    live, size = there(), max(file.stat().st_size for file in agent.iterdir())
+    await boxes[box].exec("touch /go")
+    await running
+    await boxes[box].download_dir("/logs/agent", agent)
+    return {"live": live, "size": size, "end": there()}
+
+
 async def about(box: int) -> dict[str, Any]:
     running = boxes[box]._running()
     return {"limits_by": running.limits_by, "scratch": running.scratch, "ids": helper.helper().ids}
@@ -391,6 +413,7 @@ COMMANDS = {
         call,
         counts,
         set_up,
+        mirrored_while,
         news,
         seen_while,
         about,

@@ -33,7 +33,9 @@ def test_links_pipes_crowds_and_giants(box: Box) -> None:
     assert sum(length for _, length in small.values()) <= 10
     box.out("cd /logs/agent; rm -f n*; touch giant")
     found = {name: (size, length) for name, size, length, _ in box.do("news", {})}
-    assert found["giant"] == (3 << 30, 1 << 18), "only its end"
+    assert found["giant"] == (3 << 30, 1 << 20), "only its end"
+    box.out("echo z > /logs/agent/giant")
+    assert ["giant", 2, 2, 0] in box.do("news", {"giant": 3 << 30}), "written anew"
     box.out("rm -rf /logs/agent; ln -s /etc /logs/agent")
     assert isinstance(box.do("news", {}), list), "the folder is the sandbox's own, whatever it is"
 

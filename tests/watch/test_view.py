@@ -10,6 +10,7 @@ from rich.text import Text
 
 from conftest import REPO
 from support.live import START, Teller, at, feed_of, job, job_event, plan
+from terminalbench.analytics.live_steps import SpentSoFar
 from terminalbench.experiments.plan import Exclusion
 from terminalbench.harbor.limits.accounts import Account, KnownCost
 from terminalbench.harbor.limits.budget import GateState
@@ -20,7 +21,7 @@ from terminalbench.records.event import Event
 from terminalbench.records.trial import TaskRef
 from terminalbench.watch.controls import Controls, ScreenMode
 from terminalbench.watch.follow import Lines
-from terminalbench.watch.layout import Column, ScreenRow, cut, table
+from terminalbench.watch.layout import Column, ScreenRow, cut, sentence, table
 from terminalbench.watch.logs import LogTail
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render
@@ -107,6 +108,39 @@ def test_a_running_trial_shows_step_attempt_and_cycle(width: int) -> None:
     assert "gen_patch, attempt 2, cycle 3" in text(frame, width, 20)
     opened = replace(frame, controls=Controls(mode=ScreenMode.TAIL, chosen=(told.job, "instance__1")))
     assert "gen_patch, attempt 2, cycle 3" in text(opened, width, 20)
+
+
+def test_a_screen_of_80_by_24_says_why_trials_failed_and_one_of_40_by_12_has_all_profiles() -> None:
+    names = ("baseline", "with-notes", "with-tests", "oracle", "nop")
+    told = [
+        Teller("csv-clean__1", "csv-clean", "baseline").whole(0, 61, "failed", cost=0.12),
+        Teller("git-lost__1", "git-lost-commit", "with-notes").whole(0, 70, "errored", error_class="network", error="reset by peer"),
+    ]  # fmt: skip
+    state = replay(plan(names, TASKS), [event for events in told for event in events])
+    failed = (told[0][0].job, "csv-clean__1")
+    frame = Frame(feed_of(state), START + 901, checks={failed: "test_rows: 3 rows are missing"})
+    shown = text(frame, 80, 24)
+    assert "test_rows: 3 rows are missing" in shown
+    assert "network: reset by peer" in shown
+    small = text(frame, 40, 12)
+    assert all(name in small for name in names), small
+
+
+def test_what_a_running_trial_has_used_is_on_its_line() -> None:
+    one = Teller("csv-clean__1", "csv-clean")
+    frame = Frame(feed_of(replay(plan(), [one.started(0), one.phase(1, "agent")])), START + 60)
+    frame.spent[one.started(0).job, "csv-clean__1"] = SpentSoFar(12, 45_200, 0.031, at_least=True)
+    shown = text(frame, 120, 20)
+    assert "12 steps  45.2k tokens  at least $0.031" in shown
+    assert "12 steps" in text(frame, 80, 20)
+
+
+def test_a_sentence_is_cut_between_words() -> None:
+    told = "! held: 1 trial does not start: the budget of $5.00 is used up"
+    assert sentence(told, 40) == "! held: 1 trial does not start: the…"
+    assert sentence(told, 80) == told
+    assert sentence("x" * 50, 40) == "x" * 39 + "…", "a word that takes all of the room"
+    assert sentence("日本語の とても長い", 9) == "日本語の…"
 
 
 @settings(max_examples=120, deadline=None)

@@ -180,12 +180,16 @@ class _AtifDocument(msgspec.Struct):
 _decoder = decoder(_AtifDocument)
 
 
-def read_trajectory(path: Path, before: Callable[[bytes], bytes] = lambda data: data) -> Trajectory:
+def read_trajectory(
+    path: Path,
+    before: Callable[[bytes], bytes] = lambda data: data,
+    parse: Callable[[bytes], Trajectory] | None = None,
+) -> Trajectory:
     """The trajectory at `path`; `before` sees the bytes of the file first. Raises UnreadableTrajectory."""
     data = read_plain(path, SIZE_LIMIT)
     if data is None:
         raise UnreadableTrajectory(f"{path.name} is missing, not a plain file, or larger than {SIZE_LIMIT >> 20} MB")
-    return parse_trajectory(before(data))
+    return (parse or parse_trajectory)(before(data))
 
 
 def parse_trajectory(data: bytes) -> Trajectory:

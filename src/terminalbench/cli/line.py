@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import wraps
 
-from terminalbench.text.foreign import printable
+from terminalbench.text.foreign import ended, printable
 from terminalbench.text.numbers import duration
 from terminalbench.text.progress import listening
 from terminalbench.text.screen import drive
@@ -21,10 +21,11 @@ class StatusLine:
         self.told_at = 0.0
 
     def say(self, text: str) -> None:
-        """Put a text on the line, made printable and cut to the width of the terminal."""
+        """Put a text on the line, made printable and cut between words to the width of the terminal."""
         if self.live:
             width = shutil.get_terminal_size().columns - 1
-            drive(f"\r\x1b[K{printable(text)[:width]}")
+            said = printable(text)
+            drive(f"\r\x1b[K{said if len(said) <= width else ended(said, said[: width - 1])}")
 
     def renew(self, text: str) -> None:
         """As `say`, unless that was just done."""

@@ -13,6 +13,8 @@ from terminalbench.live.notices import Alert
 from terminalbench.records.values import stamp
 
 _RECENT = 8
+LISTED = 16
+"""So many running trials are on the page of their batch, each with what it has used."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,11 @@ class LiveFeed:
         with self._lock:
             self._feed.read()
             return any(trial.key == (job, name) for trial in self._feed.state.running)
+
+    def shown(self) -> list[str]:
+        """The running trials that the page of the batch lists, each as `<job>/<name>`."""
+        with self._lock:
+            return [f"{trial.job}/{trial.name}" for trial in self._feed.state.running[:LISTED]]
 
     def state(self, now: float) -> ShownState:
         """The state at a time of day."""

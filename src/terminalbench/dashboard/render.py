@@ -7,6 +7,7 @@ from terminalbench.dashboard import links
 from terminalbench.dashboard.foreign_html import rendered, shown, terminal
 from terminalbench.dashboard.frame import NIGHTS, Crumb, Page
 from terminalbench.dashboard.links import Links
+from terminalbench.dashboard.live import LISTED
 from terminalbench.text import foreign, numbers, outcomes
 from terminalbench.text.doubts import doubt
 from terminalbench.text.failures import failure_words
@@ -69,6 +70,8 @@ def render(site: "Site", page: Page, to: Links, seen: str = "") -> bytes:
         static=to.static,
         runs=site.runs,
         trial_cost=site.trial_cost,
+        spent_so_far=site.spent_so_far,
+        listed=LISTED,
         navigation=NAVIGATION,
         root=str(site.root),
         now=site.now(),

@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import unquote
 from zlib import crc32
 
-from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory, parse_trajectory
-from terminalbench.analytics.claude_steps import stream_trajectory
+from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
+from terminalbench.analytics.live_steps import LIVE_FILES, log_trajectory, spent_so_far
 from terminalbench.archivist.store import memory_of, memory_stamp
 from terminalbench.dashboard.frame import LESSONS, NIGHTS, TRAININGS, TRIAL, NotFound
 from terminalbench.dashboard.links import night_results_path
@@ -22,7 +22,6 @@ from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import env_stamps, secrets_of
-from terminalbench.harbor.read.claude_stream import FILE_NAME as STREAM
 from terminalbench.index.pages import BatchSummary, find_batch
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.plans import plan_or_none
@@ -37,8 +36,6 @@ from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import cost
 from terminalbench.trainer.training import training_stamps
 
-LIVE_FILES = ("agent/trajectory.json", f"agent/{STREAM}")
-"""What tells the steps of a trial while it runs; the first that can be read is shown."""
 TRAJECTORY_LIMIT = 256 << 20
 _KEPT_VIEWS = 48
 _LATER_SEC = 0.3
@@ -119,7 +116,8 @@ class Site:
             running = batch in self.live
             seen = self.feed(batch).version() if running else None
             found = (row[0] if row else None, running, seen, self.analyses.get(batch))
-            found += self._written(batch, trial) if running and trial else ()
+            shown = [trial] if trial else self.feed(batch).shown() if running else []
+            found += tuple(self._written(batch, one) for one in shown) if running else ()
         else:
             found = (*self._latest(), self.live, *night_stamps(self.root), *training_stamps(self.project))
         return f"{crc32(repr(found).encode()):08x}"
@@ -146,7 +144,7 @@ class Site:
         return found, rest[2]
 
     def _written(self, batch: str, trial: str) -> tuple[object, ...]:
-        """How much a running trial has written of its trajectory, or of its client's stream."""
+        """How much a running trial, `<job>/<name>`, has written of its trajectory, or of its client's log."""
         job, _, name = trial.partition("/")
         if ".." in trial.split("/"):
             return ()
@@ -256,8 +254,7 @@ class Site:
         return self.root.joinpath(*self.trial_names(batch, row))
 
     def trajectory(self, names: tuple[str, ...]) -> Trajectory:
-        """A trajectory below the results root, or the stream of a session that runs. Raises UnreadableTrajectory."""
-        parse = stream_trajectory if names[-1] == STREAM else parse_trajectory
+        """A trajectory below the results root, or the log of an agent that runs. Raises UnreadableTrajectory."""
         try:
             opened = open_below(self.root, names)
         except NotFound as error:
@@ -268,8 +265,20 @@ class Site:
                 raise UnreadableTrajectory(f"it is larger than {TRAJECTORY_LIMIT >> 20} MB")
             key = ("trajectory", names, status.st_size, status.st_mtime_ns)
             return self._trajectories.get(
-                key, lambda: parse(self.secrets.conceal_bytes(stream.read())), max(1, opened.size)
+                key,
+                lambda: log_trajectory(names[-1], self.secrets.conceal_bytes(stream.read())),
+                max(1, opened.size),
             )
+
+    def spent_so_far(self, key: str, job: str, name: str, profile: str | None) -> str | None:
+        """The steps, tokens and cost of a trial that runs, in words; None while nothing tells."""
+        folder, plan = self.batch(key).runs / job / name, self._plan(key)[1]
+        no_model = plan is not None and profile in plan.without_model()
+        for file in LIVE_FILES:
+            with suppress(UnreadableTrajectory):
+                found = self.trajectory((*folder.relative_to(self.root).parts, *file.split("/")))
+                return spent_so_far(found, folder).words(no_model=no_model)
+        return None
 
     def findings(self, key: str) -> dict[str, list[Finding]]:
         """What analyzers said of a batch's trials, by `<job>/<name>`; empty before an analysis."""

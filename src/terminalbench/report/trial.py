@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from terminalbench.analytics.atif import (
 from terminalbench.analytics.findings.failure import classify
 from terminalbench.analytics.findings.last_output import agent_outputs, last_lines
 from terminalbench.analytics.findings.trial_files import TrialFiles
+from terminalbench.analytics.live_steps import LIVE_FILES, log_trajectory, running_trajectory
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import is_plain, read_plain
 from terminalbench.harbor.read import RESULT
@@ -100,7 +102,9 @@ def _read_all(files: Sequence[Path], secrets: Secrets) -> list[_TrajectoryFile]:
     found = []
     for file in files:
         try:
-            found.append(_TrajectoryFile(file, read_trajectory(file, before=secrets.conceal_bytes)))
+            found.append(
+                _TrajectoryFile(file, read_trajectory(file, secrets.conceal_bytes, partial(log_trajectory, file.name)))
+            )
         except UnreadableTrajectory as error:
             found.append(_TrajectoryFile(file, None, str(error)))
     return found
@@ -156,10 +160,10 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: ShownSteps | None
 
 def story_lines(folder: Path, secrets: Secrets) -> list[str]:
     """A trial as it is so far, to be read: what it was told, its steps, what its verifier said; none without steps."""
-    file = folder / "agent" / "trajectory.json"
-    found = _read_all([file], secrets) if is_plain(file) else []
-    if not any(read.trajectory for read in found):
+    running = running_trajectory(folder, secrets)
+    if running is None:
         return []
+    found = [_TrajectoryFile(*running)]
     shown = ShownSteps(secrets=secrets)
     said = _last_words(folder / "verifier" / "test-stdout.txt", "verifier said", shown)
     return [*_instruction_lines(folder, found, shown), *_steps_lines(folder, found, shown), *said]
@@ -178,11 +182,11 @@ def _standing(row: TrialRow, later: Sequence[Trial]) -> list[str]:
 
 
 def trajectories(folder: Path, row: TrialRow) -> list[Path]:
-    """The trajectory files of a trial; of one that has not ended, what its agent has written so far."""
+    """The trajectory files of a trial; of one that has not ended, the file that its agent has written so far."""
     if row.trial is not None and row.trial.trajectory_paths:
         return [folder.parent / path for path in row.trial.trajectory_paths]
-    unfinished = folder / "agent" / "trajectory.json"
-    return [unfinished] if is_plain(unfinished) else []
+    files = LIVE_FILES if row.trial is None else LIVE_FILES[:1]
+    return [path for path in (folder / name for name in files) if is_plain(path)][:1]
 
 
 def _below(folder: Path, file: Path) -> str:

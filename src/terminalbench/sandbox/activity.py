@@ -2,14 +2,14 @@
 
 Its time is that of the last sign, and it tells how many answers 429 the agent's logs show so far. It is ours: the
 agent cannot reach it, and nothing of what the agent wrote stands in it. While the agent runs, our code inside the
-sandbox reads what is new in its logs every few seconds: what comes out is bounded, and only searched.
+sandbox reads what is new in its logs every few seconds: what comes out is bounded, searched, and copied (`log_mirror`).
 """
 
 import json
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -123,11 +123,15 @@ def parse(data: bytes) -> list[FileTail]:
 
 
 class LiveLogs:
-    """Follows the logs in the folder `source` of a sandbox while commands run in it; None: there is no such folder."""
+    """Follows the logs in the folder `source` of a sandbox while commands run in it; None: there is no such folder.
 
-    def __init__(self, source: str | None, activity: Activity) -> None:
+    `told` hears of each new piece.
+    """
+
+    def __init__(self, source: str | None, activity: Activity, told: Callable[[FileTail], None]) -> None:
         self._source = source
         self._activity = activity
+        self._told = told
         self._look_sec = LOOK_SEC
         self._known: dict[str, int] = {}
         self._hits: Counter[str] = Counter()
@@ -165,6 +169,7 @@ class LiveLogs:
         for piece in pieces:
             self._known.pop(piece.name, None)
             self._known[piece.name] = piece.size
+            self._told(piece)
         while len(self._known) > _MOST_FILES:
             quiet = next(iter(self._known))  # for longest
             del self._known[quiet], self._hits[quiet]

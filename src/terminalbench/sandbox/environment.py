@@ -42,6 +42,7 @@ from terminalbench.sandbox.image.needs import fetch_missing, image_to_use, says_
 from terminalbench.sandbox.image.steps import BuildSource
 from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.images.manifest import ImageConfig
+from terminalbench.sandbox.log_mirror import LogMirror
 from terminalbench.sandbox.network.policy import EgressPolicy
 from terminalbench.sandbox.network.trial import TrialNetwork
 from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, MEGABYTE, Bind, SandboxLimits, SandboxPlan, limits_for
@@ -113,7 +114,8 @@ class LocalSandbox(BaseEnvironment):
         self._network.check(self.environment_dir.parent, services=self._project is not None)
         self._network.enter_by = self._enter
         self._activity = Activity(self.trial_paths.trial_dir)
-        self._live_logs = LiveLogs(self._agent_logs(), self._activity)
+        self._mirror = LogMirror(self.trial_paths.agent_dir)
+        self._live_logs = LiveLogs(self._agent_logs(), self._activity, self._mirror.take)
 
     @staticmethod
     @override
@@ -436,6 +438,7 @@ class LocalSandbox(BaseEnvironment):
     async def hand_to_agent(self) -> None:
         """After a step's tests: the agent's system again, with the work as it is now."""
         self._tests = None
+        self._mirror.reopen()
         if self._handed is not None:
             system, self._handed = self._handed, None
             loose = self._loose(await asyncio.to_thread(spoken_of, self.environment_dir.parent))
@@ -717,6 +720,8 @@ class LocalSandbox(BaseEnvironment):
     ) -> None:
         """Bring a folder out as far as it can be taken, and say what was left."""
         sandbox = sandbox or await self._ready()
+        if source == self._agent_logs():
+            self._mirror.remove()
         read = transfer.unpack_folder(Path(target), self._most_bytes)
         left = await sandbox.get(source, read, names=names, exclude=exclude, limit_bytes=self._most_bytes)
         if left.count:

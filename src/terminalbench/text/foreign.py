@@ -44,6 +44,13 @@ def cut(text: str, limit: int | None) -> str:
     return text if limit is None or len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
+def ended(text: str, kept: str) -> str:
+    """The beginning of a text that fits, `kept`, ended between words: a cut one goes, unless it is half of all."""
+    whole = kept.rpartition(" ")[0]
+    at_word = text[len(kept) : len(kept) + 1].isspace() or 2 * len(whole) < len(kept)
+    return (kept if at_word else whole).rstrip(" ,;:(") + "…"
+
+
 def short(text: str, limit: int) -> str:
     """One line of at most `limit` characters; the middle gives way, for names often differ at their ends."""
     text = flat(text)

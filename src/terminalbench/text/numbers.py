@@ -63,11 +63,15 @@ def dollars(value: float | None, *, sign: bool = False) -> str:
     return f"{_sign(value, sign)}${whole}.{part[:2]}{part[2:].rstrip('0')}"
 
 
-def cost(known_usd: float | None, unknown: int = 0, *, no_model: bool = False) -> str:
-    """A sum of costs of which `unknown` are not known: `$0.50 + 3 unknown`; where no model is called: `no model`."""
+def cost(known_usd: float | None, unknown: int = 0, *, no_model: bool = False, at_least: bool = False) -> str:
+    """A sum of costs of which `unknown` are not known: `$0.50 + 3 unknown`; where no model is called: `no model`.
+
+    With `at_least` more was spent, by parts that cannot be counted: `at least $0.50`.
+    """
     if no_model:
         return NO_MODEL
-    return dollars(known_usd) + _rest(unknown if known_usd is not None else 0)
+    more = "at least " if at_least and known_usd is not None else ""
+    return more + dollars(known_usd) + _rest(unknown if known_usd is not None else 0)
 
 
 def percent(share: float | None) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from terminalbench.text.foreign import printable
+from terminalbench.text.foreign import ended, printable
 from terminalbench.text.oracle import BADGE
 
 GAP = 2
@@ -24,6 +24,13 @@ def cut(text: str, width: int) -> str:
     end = BADGE if text.endswith(BADGE) and width > len(BADGE) + 1 else ""
     room = max(0, width - 1 - len(end))
     return f"{set_cell_size(text.removesuffix(end), room).rstrip()}…{end}" if width > 0 else ""
+
+
+def sentence(text: str, width: int) -> str:
+    """A text of words in at most `width` cells, the cut marked, and between words."""
+    if cell_len(text) <= width:
+        return text
+    return ended(text, set_cell_size(text, width - 1).rstrip()) if width > 1 else cut(text, width)
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,12 @@ def _fitting(columns: Sequence[Column], rows: Sequence[ScreenRow], width: int) -
         if sum(smallest[k] for k in shown) + GAP * (len(shown) - 1) <= width or not columns[i].importance:
             break
         shown.pop(i, None)
+    for i in sorted(
+        (i for i, cells in natural.items() if cells and i not in shown), key=lambda i: columns[i].importance
+    ):
+        if sum(shown.values()) + natural[i] + GAP * len(shown) <= width:
+            shown[i] = natural[i]
+    shown = dict(sorted(shown.items()))
     over = sum(shown.values()) + GAP * (len(shown) - 1) - width
     for i in sorted((i for i in shown if columns[i].flexible), key=lambda i: -shown[i]):
         less = max(0, min(over, shown[i] - smallest[i]))

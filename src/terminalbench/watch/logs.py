@@ -7,20 +7,22 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
+from terminalbench.analytics.findings.failed_checks import failed_check
+from terminalbench.analytics.live_steps import LIVE_FILES, SpentSoFar, running_trajectory, spent_so_far
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import open_plain
 from terminalbench.live.model import TrialKey
 from terminalbench.report.trial import story_lines
 from terminalbench.sandbox.activity import FILE_NAME as ACTIVITY
 from terminalbench.secrets.values import Secrets
-from terminalbench.text.foreign import printable
+from terminalbench.text.foreign import flat, printable
 
 TAIL_BYTES = 64 * 1024
 _SHOWN_FILES = 20
 _LOOKED_AT = 200
+_CHECK_LETTERS = 200
 _OTHERS = ("trial.log", "exception.txt", "verifier/test-stdout.txt")
 _DOCUMENTS = (".json",)
-_TRAJECTORY = "agent/trajectory.json"
 STORY = "steps"
 """Stands among the logs of a trial for its steps, to be read."""
 
@@ -70,7 +72,7 @@ def log_names(folder: Path) -> tuple[str, ...]:
     ]
     others = [name for name in _OTHERS if not (folder / name).is_symlink() and (folder / name).is_file()]
     logs = [name for _, _, name in sorted(agent)][:_SHOWN_FILES]
-    return (*([STORY] if _TRAJECTORY in logs else []), *logs, *others)
+    return (*([STORY] if any(name in LIVE_FILES for name in logs) else []), *logs, *others)
 
 
 @lru_cache(maxsize=4)
@@ -81,11 +83,24 @@ def _story(folder: Path, stamp: object, secrets: Secrets) -> tuple[str, ...]:  #
 def _stamp(folder: Path) -> tuple[object, ...]:
     """Changes with what a story is made of."""
     found: list[object] = []
-    for name in (_TRAJECTORY, "verifier/test-stdout.txt"):
+    for name in (*LIVE_FILES, "verifier/test-stdout.txt"):
         with contextlib.suppress(OSError):
             status = (folder / name).lstat()
-            found += [status.st_size, status.st_mtime_ns]
+            found += [name, status.st_size, status.st_mtime_ns]
     return tuple(found)
+
+
+def spent_of(batch: Batch, trial: TrialKey, secrets: Secrets) -> SpentSoFar | None:
+    """What a running trial has used so far; None while no log of it tells."""
+    folder = batch.job_folder(trial[0]) / trial[1]
+    found = running_trajectory(folder, secrets)
+    return spent_so_far(found[1], folder) if found is not None else None
+
+
+def check_of(batch: Batch, trial: TrialKey, secrets: Secrets) -> str:
+    """The first check that failed in a trial, and what it said, in a line; "" where its verifier left no word."""
+    found = failed_check(batch.job_folder(trial[0]) / trial[1], secrets)
+    return flat(": ".join(filter(None, (found.name, found.message))), _CHECK_LETTERS) if found is not None else ""
 
 
 def last_sign(batch: Batch, trial: TrialKey) -> float | None:

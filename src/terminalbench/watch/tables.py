@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
+from terminalbench.analytics.live_steps import SpentSoFar
 from terminalbench.index.totals import wilson
 from terminalbench.live.feed import Feed
 from terminalbench.live.model import LiveProfile, LiveTrial, TrialKey
@@ -12,20 +13,28 @@ from terminalbench.text import numbers
 from terminalbench.text.numbers import NOTHING, UNKNOWN, duration
 from terminalbench.text.outcomes import MARKS, colour, ending, word
 from terminalbench.watch.controls import Controls
-from terminalbench.watch.layout import Column, ScreenRow, clean, cut, table
+from terminalbench.watch.layout import Column, ScreenRow, clean, cut, sentence, table
 from terminalbench.watch.logs import LogTail
 
 NARROW = 100
+REASONS = 72
+"""From this width on there is room for a reason of some words."""
 
 
 @dataclass
 class Frame:
-    """Everything one picture shows. `signs` are the times running trials last wrote to their logs."""
+    """Everything one picture shows.
+
+    `signs` are the times running trials last wrote to their logs, `spent` what those tell of their steps. `checks` say
+    of trials that failed which check it was.
+    """
 
     feed: Feed
     now: float = 0.0
     controls: Controls = field(default_factory=Controls)
     signs: dict[TrialKey, float] = field(default_factory=dict)
+    checks: dict[TrialKey, str] = field(default_factory=dict)
+    spent: dict[TrialKey, SpentSoFar] = field(default_factory=dict)
     tail: LogTail | None = None
     stopping: bool = False
 
@@ -119,7 +128,7 @@ def error_lines(profiles: list[LiveProfile], head: Text, width: int) -> list[Tex
     """Errors by class, a line a profile that has any, unless the `head` of the table of profiles names them."""
     found = [] if _BY_CLASS in head.plain else [profile for profile in profiles if profile.broken]
     texts = [f"  errors of {clean(profile.key)}: {_classes(profile)}" for profile in found]
-    return [Text(cut(text, width), "yellow") for text in texts]
+    return [Text(sentence(text, width), "yellow") for text in texts]
 
 
 _RUNNING_COLUMNS = (
@@ -129,18 +138,26 @@ _RUNNING_COLUMNS = (
     Column("profile", 3, flexible=True, least=8),
     Column("phase", 1),
     Column("age", right=True),
+    Column("steps", 4, right=True),
+    Column("tokens", 6, right=True),
+    Column("cost", 5, right=True),
     Column("last sign", 2, right=True),
 )
-_FINISHED_COLUMNS = (
-    Column(""),
-    Column("outcome"),
-    Column("task", flexible=True, least=20),
-    Column("attempt", 5),
-    Column("profile", 2, flexible=True, least=8),
-    Column("time", 1, right=True),
-    Column("cost", 3, right=True),
-    Column("reason", 4, flexible=True, least=16),
-)
+
+
+def _finished_columns(width: int) -> tuple[Column, ...]:
+    """The columns of the trials that ended: why one failed is worth more than what it cost."""
+    task, reason = (20, 32) if width >= REASONS else (16, 16)
+    return (
+        Column(""),
+        Column("outcome"),
+        Column("task", flexible=True, least=task),
+        Column("attempt", 5),
+        Column("profile", 2, flexible=True, least=8),
+        Column("time", 3, right=True),
+        Column("cost", 4, right=True),
+        Column("reason", 1, flexible=True, least=reason),
+    )
 
 
 def running_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int) -> list[Text]:
@@ -150,9 +167,19 @@ def running_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int)
         age = duration(frame.now - trial.started if trial.started is not None else None)
         signs = [time for time in (trial.last, frame.signs.get(trial.key)) if time is not None]
         sign = f"{duration(frame.now - max(signs))} ago" if signs else UNKNOWN
-        rows.append(_row(frame, trial, [], [Text(clean(trial.doing)), Text(age), Text(sign)]))
+        used = _spent(frame.spent.get(trial.key), frame.state.profiles.get(trial.profile))
+        rows.append(_row(frame, trial, [], [Text(clean(trial.doing)), Text(age), *used, Text(sign)]))
     hidden = f", {len(rows)} shown" if len(rows) < len(trials) else ""
     return [Text(cut(f"Running ({len(trials)}){hidden}", width), "bold"), *table(_RUNNING_COLUMNS, rows, width)]
+
+
+def _spent(spent: SpentSoFar | None, profile: LiveProfile | None) -> list[Text]:
+    """Steps, tokens and cost so far; nothing while no log tells."""
+    if spent is None:
+        return [Text("")] * 3
+    used = "" if spent.tokens is None else f"{numbers.tokens(spent.tokens)} tokens"
+    money = "" if spent.cost_usd is None else spent.cost(no_model=profile is not None and profile.free)
+    return [Text(numbers.plural(spent.steps, "step")), Text(used), Text(money)]
 
 
 def finished_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int) -> list[Text]:
@@ -161,11 +188,12 @@ def finished_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int
     for trial in _window(trials, frame.controls.chosen, limit - 1):
         outcome = trial.outcome or ""
         why = ": ".join(part for part in (trial.error_class, trial.error) if part) if outcome != "passed" else ""
+        why = why or frame.checks.get(trial.key, "")
         again = f"retried {trial.retries}x{'; ' if why else ''}" if trial.retries else ""
         money = price(trial.cost_usd, frame.state.profiles.get(trial.profile))
         more = [Text(duration(trial.duration)), Text(money), Text(clean(again + why))]
         rows.append(_row(frame, trial, [Text(ending(outcome), colour(outcome))], more))
-    return [Text(cut("Last finished", width), "bold"), *table(_FINISHED_COLUMNS, rows, width)]
+    return [Text(cut("Last finished", width), "bold"), *table(_finished_columns(width), rows, width)]
 
 
 def _row(frame: Frame, trial: LiveTrial, before: list[Text], after: list[Text]) -> ScreenRow:

@@ -16,7 +16,7 @@ from terminalbench.live.state import LiveState
 from terminalbench.text.numbers import duration, percent, plural, size
 from terminalbench.text.outcomes import word
 from terminalbench.watch.controls import Controls, ScreenMode
-from terminalbench.watch.layout import LinePiece, clean, cut, fit, joined
+from terminalbench.watch.layout import LinePiece, clean, cut, fit, joined, sentence
 from terminalbench.watch.logs import TAIL_BYTES
 from terminalbench.watch.tables import NARROW, Frame, cost, error_lines, finished_lines, profile_lines, running_lines
 
@@ -48,7 +48,8 @@ def _table_lines(frame: Frame, width: int, height: int) -> list[Text]:
     lines = [title_line(frame, width), progress_line(frame, width), *gap]
     left = height - 1 - len(lines)
     least = 4 if left >= 8 else 2  # with its head, at least one profile, how many more there are, and their total
-    room = min(len(profiles), max(least, left * 2 // 5)) if len(profiles) > left - 4 else len(profiles)
+    others = 4 if gap else 2  # in few lines, profiles are worth more than trials
+    room = min(len(profiles), max(least, left * 2 // 5)) if len(profiles) > left - others else len(profiles)
     lines += _shortened(profiles, room, "more profiles", width, last=1)
     left = height - 1 - len(lines)
     lines += _shortened(errors, 3 if height >= 24 else 1 if left > 4 else 0, "more profiles with errors", width)
@@ -74,7 +75,7 @@ def _shortened(lines: list[Text], limit: int, what: str, width: int, last: int =
     if len(lines) <= limit:
         return lines
     ends = lines[len(lines) - last :]
-    if limit <= 2 * last:
+    if limit <= max(1, 2 * last):
         return [lines[0], *ends][:limit]
     kept = limit - 1 - last
     more = fit(Text(f"  and {len(lines) - last - kept} {what}", "dim"), width)
@@ -173,7 +174,7 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
     if state.bad_lines or state.lost_lines:
         lines.append(("warning", f"! events: {plural(state.bad_lines, 'line')} unreadable, {state.lost_lines} lost"))
     lines.sort(key=lambda line: line[0] not in _SEVERITIES)
-    return [Text(cut(clean(text), width), _SEVERITIES.get(kind, "")) for kind, text in lines]
+    return [Text(sentence(clean(text), width), _SEVERITIES.get(kind, "")) for kind, text in lines]
 
 
 def _left_out(state: LiveState) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
 from terminalbench.analytics.findings.failed_checks import REPORT_BYTES, FailedCheck, first_failed
 from terminalbench.analytics.labels import FAILURE_CLASS
+from terminalbench.analytics.live_steps import LIVE_FILES
 from terminalbench.dashboard.findings import trial_findings
 from terminalbench.dashboard.frame import Crumb, CsvTable, Download, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import batch_path, experiment_path, file_path, pair_path, steps_path, trial_path
@@ -22,7 +23,7 @@ from terminalbench.dashboard.pages.steps import (
     together,
 )
 from terminalbench.dashboard.safe_files import Excerpt, list_files, read_tail
-from terminalbench.dashboard.site import LIVE_FILES, Site
+from terminalbench.dashboard.site import Site
 from terminalbench.index.queries import TrialRow
 from terminalbench.index.trial_pages import task_trials
 from terminalbench.records.trial import Finding, Outcome
@@ -116,6 +117,7 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
         "steps": steps,
         "groups": [[view] for view in steps.steps] if site.runs(ask.batch, row) else list(together(steps.steps)),
         "opened": _opened(steps.steps, marks, findings, searched=bool(wanted)),
+        "spent": site.spent_so_far(ask.batch, row.job, row.name, row.profile) if site.runs(ask.batch, row) else None,
         "elapsed": row.trial.wall_sec if row.trial else None,
         "egress": egress_lines(row.trial.egress) if row.trial else [],
         "instruction": instruction,

@@ -10,7 +10,7 @@ atif                 one document in Harbor's own format
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -163,7 +163,7 @@ def _call(name: str, number: Any, arguments: Any) -> dict[str, Any]:
     return {"tool_call_id": str(number), "function_name": name, "arguments": known}
 
 
-def _observed(steps: list[dict[str, Any]], call: Any, text: str) -> None:
+def _observed(steps: list[dict[str, Any]], call: Any, text: str, *, failed: bool | None = None) -> None:
     """Put what a tool said to the step that called it; to the last one where that is not known."""
     owner = next((one for one in reversed(steps) if any(c["tool_call_id"] == str(call) for c in _calls(one))), None)
     if owner is None:
@@ -171,7 +171,8 @@ def _observed(steps: list[dict[str, Any]], call: Any, text: str) -> None:
             steps.append(_step("system", text))
         return
     results = owner.setdefault("observation", {"results": []})["results"]
-    results.append({"source_call_id": str(call), "content": text[:_MOST_TEXT]})
+    told = {} if failed is None else {"extra": {"is_error": failed}}
+    results.append({"source_call_id": str(call), "content": text[:_MOST_TEXT], **told})
 
 
 def _calls(step: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -179,34 +180,71 @@ def _calls(step: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _claude(records: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], CommandUsage]:
+    """A step for each message of the model, which comes in as many events as it has parts."""
     steps: list[dict[str, Any]] = []
+    by_message: dict[str, dict[str, Any]] = {}
     used: dict[str, Mapping[str, Any]] = {}
     result: Mapping[str, Any] = {}
-    for record in records:
+    for place, record in enumerate(records):
         message = record.get("message")
         content = message.get("content") if isinstance(message, dict) else None
         parts = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
         if record.get("type") == "assistant" and isinstance(message, dict):
-            calls = [
-                _call(str(p.get("name")), p.get("id"), p.get("input")) for p in parts if p.get("type") == "tool_use"
-            ]
-            steps.append(_step("agent", _text(content), **({"tool_calls": calls} if calls else {})))
+            key = str(message.get("id") or f"line {place}")
+            if key not in by_message:
+                by_message[key] = _step("agent", "", **_model(message))
+                steps.append(by_message[key])
+            _said(by_message[key], content, parts)
             if isinstance(message.get("usage"), dict):
-                used[str(message.get("id") or len(used))] = message["usage"]
+                used[key] = message["usage"]
+                # How much the model wrote is told at the end of the session alone.
+                by_message[key]["metrics"] = _metrics(message["usage"], _SENT, (), "cache_read_input_tokens")
         elif record.get("type") == "user":
             for part in parts:
                 if part.get("type") == "tool_result":
-                    _observed(steps, part.get("tool_use_id"), _text(part.get("content")))
+                    failed = part.get("is_error") if isinstance(part.get("is_error"), bool) else None
+                    _observed(steps, part.get("tool_use_id"), _text(part.get("content")), failed=failed)
         elif record.get("type") == "result":
             result = record
     whole = result.get("usage")
     all_used = [whole] if isinstance(whole, dict) else list(used.values())
     return steps, CommandUsage(
-        _sum(all_used, "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
+        _sum(all_used, *_SENT),
         _sum(all_used, "output_tokens"),
         _sum(all_used, "cache_read_input_tokens"),
         _amount(result.get("total_cost_usd")),
     )
+
+
+_SENT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def _model(message: Mapping[str, Any]) -> dict[str, str]:
+    model = message.get("model")
+    return {"model_name": model} if isinstance(model, str) and model else {}
+
+
+def _said(step: dict[str, Any], content: Any, parts: list[dict[str, Any]]) -> None:
+    """Add the parts of a message to its step."""
+    thought = "\n\n".join(str(p["thinking"]) for p in parts if p.get("type") == "thinking" and p.get("thinking"))
+    for name, text in (("message", _text(content)), ("reasoning_content", thought)):
+        if text:
+            step[name] = "\n\n".join(filter(None, (step.get(name), text)))[:_MOST_TEXT]
+    calls = [_call(str(p.get("name")), p.get("id"), p.get("input")) for p in parts if p.get("type") == "tool_use"]
+    if calls:
+        step.setdefault("tool_calls", []).extend(calls)
+
+
+def _metrics(
+    usage: Mapping[str, Any], sent: Sequence[str], came: Sequence[str], cached: str | None = None
+) -> dict[str, Any]:
+    """What one step used, as Harbor's `Metrics` takes it."""
+    told = {
+        "prompt_tokens": _sum([usage], *sent),
+        "completion_tokens": _sum([usage], *came),
+        "cached_tokens": _sum([usage], cached) if cached else None,
+    }
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _sum(records: list[Mapping[str, Any]], *names: str) -> int | None:
@@ -217,24 +255,33 @@ def _sum(records: list[Mapping[str, Any]], *names: str) -> int | None:
 def _codex(records: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], CommandUsage]:
     steps: list[dict[str, Any]] = []
     turns: list[Mapping[str, Any]] = []
+    begun: set[str] = set()
     for number, record in enumerate(records):
         item, kind = record.get("item"), record.get("type")
         if kind == "turn.completed" and isinstance(record.get("usage"), dict):
             turns.append(record["usage"])
-        if kind != "item.completed" or not isinstance(item, dict):
+            if steps and steps[-1]["source"] == "agent":
+                names = ("input_tokens",), ("output_tokens",), "cached_input_tokens"
+                steps[-1]["metrics"] = _metrics(record["usage"], *names)
+        if kind not in ("item.started", "item.completed") or not isinstance(item, dict):
             continue
-        if item.get("type") in ("agent_message", "assistant_message"):
+        ended, call = kind == "item.completed", str(item.get("id") or number)
+        if item.get("type") == "command_execution":
+            if call not in begun:
+                told = {"command": str(item.get("command") or "")[:_MOST_TEXT]}
+                steps.append(_step("agent", "", tool_calls=[_call("shell", call, told)]))
+                begun.add(call)
+            if ended:
+                _observed(steps, call, str(item.get("aggregated_output") or ""))
+        elif not ended:
+            continue
+        elif item.get("type") in ("agent_message", "assistant_message"):
             steps.append(_step("agent", str(item.get("text") or "")))
         elif item.get("type") == "reasoning":
             steps.append(_step("agent", "", reasoning_content=str(item.get("text") or "")[:_MOST_TEXT]))
-        elif item.get("type") == "command_execution":
-            call = item.get("id") or number
-            told = {"command": str(item.get("command") or "")[:_MOST_TEXT]}
-            steps.append(_step("agent", "", tool_calls=[_call("shell", call, told)]))
-            _observed(steps, call, str(item.get("aggregated_output") or ""))
         else:
             kept = {name: value for name, value in item.items() if name not in ("id", "type")}
-            steps.append(_step("agent", "", tool_calls=[_call(str(item.get("type")), item.get("id") or number, kept)]))
+            steps.append(_step("agent", "", tool_calls=[_call(str(item.get("type")), call, kept)]))
     return steps, CommandUsage(
         _sum(turns, "input_tokens"), _sum(turns, "output_tokens"), _sum(turns, "cached_input_tokens")
     )
@@ -260,7 +307,8 @@ def _messages(records: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Comm
                 if isinstance(function, dict):
                     name, given = str(function.get("name")), _arguments(function.get("arguments"))
                     calls.append(_call(name, call.get("id") or f"{number}-{place}", given))
-            steps.append(_step("agent", text, **({"tool_calls": calls} if calls else {})))
+            more = {"metrics": _chat_metrics(usage)} if isinstance(usage, dict) else {}
+            steps.append(_step("agent", text, **({"tool_calls": calls} if calls else {}), **more))
         elif role == "tool":
             _observed(steps, record.get("tool_call_id"), text)
         elif role in ("user", "system", "developer"):
@@ -268,6 +316,12 @@ def _messages(records: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Comm
     return steps, CommandUsage(
         _sum(used, "prompt_tokens"), _sum(used, "completion_tokens"), _sum(cached, "cached_tokens")
     )
+
+
+def _chat_metrics(usage: Mapping[str, Any]) -> dict[str, Any]:
+    details = usage.get("prompt_tokens_details")
+    told = {**usage, "cached_tokens": details.get("cached_tokens") if isinstance(details, dict) else None}
+    return _metrics(told, ("prompt_tokens",), ("completion_tokens",), "cached_tokens")
 
 
 def _arguments(given: Any) -> Any:

@@ -148,7 +148,10 @@ def _find(request: dict[str, Any], stream: int) -> dict[str, Any]:
 
 
 def _news(request: dict[str, Any], stream: int) -> dict[str, Any]:
-    """Write the new ends of the newest regular files below `source` to the stream, as `activity.parse` reads them."""
+    """Write the new ends of the newest regular files below `source` to the stream, as `activity.parse` reads them.
+
+    A file that is shorter than what is known of it is a new one. Of more than may come out, it is the end.
+    """
     source, known, left = request["source"].rstrip("/"), request["known"], request["most"]
     found: list[tuple[int, str]] = []
     for name, is_folder in itertools.islice(_walk(source, "", []), _LOOKED_AT):
@@ -162,10 +165,9 @@ def _news(request: dict[str, Any], stream: int) -> dict[str, Any]:
                 if handle is None:
                     continue
                 with os.fdopen(handle, "rb") as file:
-                    start = max(known.get(name, 0), member.size - _CHUNK)
-                    data = (
-                        os.pread(file.fileno(), min(member.size - start, left), start) if start < member.size else b""
-                    )
+                    before = known.get(name, 0)
+                    start = max(before if before <= member.size else 0, member.size - left)
+                    data = os.pread(file.fileno(), member.size - start, start) if start < member.size else b""
                 left -= len(data)
                 if data:
                     sink.write(json.dumps([name, start + len(data), len(data)]).encode() + b"\n" + data)

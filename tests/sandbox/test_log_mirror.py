@@ -1,0 +1,72 @@
+"""What an agent writes to its logs is in its trial's folder while it runs, and is replaced by the logs at its end."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sandbox.driving import Box
+from terminalbench.sandbox import log_mirror
+from terminalbench.sandbox.activity import FileTail
+from terminalbench.sandbox.log_mirror import LogMirror
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "agent").mkdir()
+    return tmp_path / "agent"
+
+
+def test_a_copy_grows_with_its_log_and_begins_anew_with_it(folder: Path) -> None:
+    mirror, copy = LogMirror(folder), folder / "codex.txt"
+    mirror.take(FileTail("codex.txt", 3, b"one"))
+    mirror.take(FileTail("codex.txt", 5, b"tw"))
+    assert copy.read_bytes() == b"onetw"
+    mirror.take(FileTail("codex.txt", 20, b"late"))
+    assert copy.read_bytes() == b"onetw\nlate", "what is missing in between breaks no line"
+    mirror.take(FileTail("codex.txt", 4, b"anew"))
+    assert copy.read_bytes() == b"anew"
+    mirror.remove()
+    assert list(folder.iterdir()) == []
+    mirror.take(FileTail("codex.txt", 8, b"more"))
+    assert list(folder.iterdir()) == [], "its end has come"
+    mirror.reopen()
+    mirror.take(FileTail("codex.txt", 2, b"go"))
+    assert copy.read_bytes() == b"go"
+
+
+def test_only_logs_are_copied_and_never_over_anything(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are the agent's; what is in the folder may be the host's own."""
+    monkeypatch.setattr(log_mirror, "MOST_BYTES", 4)
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.write_text("kept")
+    (folder / "own.txt").write_text("kept")
+    (folder / "link.txt").symlink_to(elsewhere)
+    os.mkfifo(folder / "pipe.txt")
+    mirror = LogMirror(folder)
+    names = ["own.txt", "link.txt", "pipe.txt", "trajectory.json", "../up.txt", "deep/a.txt", ".a.txt", "a\n.txt"]
+    for name in [*names, "giant.txt", *(f"n{number}.log" for number in range(100))]:
+        mirror.take(FileTail(name, 6, b"abcdef"))
+        mirror.take(FileTail(name, 7, b"g"))
+    assert {(folder / "own.txt").read_text(), elsewhere.read_text()} == {"kept"}
+    made = {path.name for path in folder.iterdir()} - {"own.txt", "link.txt", "pipe.txt"}
+    assert "giant.txt" in made
+    assert len(made) <= 20
+    assert all(name == "giant.txt" or name.startswith("n") for name in made)
+    assert (folder / "giant.txt").read_bytes() == b"abcd", "no more than the limit"
+    mirror.remove()
+    assert {path.name for path in folder.iterdir()} == {"own.txt", "link.txt", "pipe.txt"}
+
+
+def test_logs_are_copied_while_the_command_runs_and_come_whole_at_its_end(box: Box) -> None:
+    """The command ends when the copy is there: it waits for the look, not for the clock."""
+    seen = box.do(
+        "mirrored_while",
+        "cd /logs/agent; ln -s /etc/passwd link.txt; mkfifo pipe.txt; truncate -s 3G giant.txt; echo early > stdout.txt;"
+        " for i in $(seq 1200); do [ -e /go ] && break; sleep 0.05; done; rm giant.txt pipe.txt; echo late >> stdout.txt",
+        "stdout.txt",
+    )
+    assert seen["live"] == {"stdout.txt": "early\n"}
+    assert seen["size"] <= log_mirror.MOST_BYTES
+    assert seen["end"]["stdout.txt"] == "early\nlate\n"
+    assert "giant.txt" not in seen["end"]

@@ -23,6 +23,8 @@ from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.live.feed import Feed
 from terminalbench.live.state import LiveState
 from terminalbench.records.event import Event, EventKind
+from terminalbench.records.trial import Outcome
+from terminalbench.watch.logs import check_of
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render
 
@@ -43,7 +45,9 @@ def live_view(batch: Batch) -> str:
     state.replan(plan)
     for event in events[: ends[int(len(ends) * SHARE)] + 1]:
         state.apply(event)
-    frame = Frame(Feed(batch, state), now=state.last or 0.0)
+    feed = Feed(batch, state)
+    failed = [one.key for one in state.finished if one.outcome == Outcome.FAILED]
+    frame = Frame(feed, now=state.last or 0.0, checks={key: check_of(batch, key, feed.secrets) for key in failed})
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     for line in render(frame, COLUMNS, LINES):
         console.print(line, no_wrap=True, crop=True)

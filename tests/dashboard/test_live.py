@@ -93,12 +93,17 @@ def test_the_steps_of_claude_code_come_as_its_stream_grows_and_then_from_its_tra
     start(root, "b__4")
     path, feed = trial("b__4", "q"), f"study/0//{STAMP}__q/b__4"
     agent = root.batch.runs / f"{STAMP}__q" / "b__4" / "agent"
-    seen = [root.site.state(feed)]
+    seen, told = [root.site.state(feed)], [root.site.state("study/0")]
     for number in (1, 2):
         call = {"type": "tool_use", "id": f"c{number}", "name": "Bash", "input": {"command": f"echo {number}"}}
         said = [{"type": "text", "text": "<script>no</script>"}, call]
-        append_jsonl(agent / "claude-code.txt", {"type": "assistant", "message": {"id": f"m{number}", "content": said}})
+        message = {"id": f"m{number}", "model": "claude-sonnet-4-5", "usage": {"input_tokens": 1000}, "content": said}
+        append_jsonl(agent / "claude-code.txt", {"type": "assistant", "message": message})
         page = root.text(path)
+        used = ("1 step, 1,000 tokens, at least $0.003", "2 steps, 2,000 tokens, at least $0.006")[number - 1]
+        assert f"<dt>so far</dt><dd>{used}</dd>" in page
+        assert used in root.text(BATCH).split('id="live"')[1].split("Ended last")[0]
+        told.append(root.site.state("study/0"))
         assert page.count('<article class="step agent') == number
         assert f"echo {number}" in page
         assert "<script>no" not in page
@@ -107,6 +112,7 @@ def test_the_steps_of_claude_code_come_as_its_stream_grows_and_then_from_its_tra
     assert root.text(path).count('<article class="step agent') == 3
     seen.append(root.site.state(feed))
     assert len(set(seen)) == 4, "each time the page is told"
+    assert len(set(told)) == 3, "and the page of the batch"
 
 
 def test_a_running_trial_is_not_superseded_and_its_contrasts_are_folded(root: Root) -> None:

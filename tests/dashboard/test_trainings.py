@@ -10,7 +10,7 @@ import pytest
 
 from support.dashboard import Root
 from support.results import make_plan
-from support.trainings import CHECK, HURRY, PLAN, START, make_training
+from support.trainings import CHECK, HURRY, PLAN, REASONS, START, make_training
 from terminalbench.dashboard.export import export_site
 from terminalbench.dashboard.frame import TRAININGS, NotFound
 from terminalbench.experiments.batch import allocate
@@ -44,7 +44,17 @@ def test_a_training_shows_all_that_was_declared(root: Root) -> None:
     assert '<a href="../../batches/study/0/">study/0</a>' in page
     assert "gone/9" in page
     assert ">gone/9</a>" not in page
-    assert page.index(f"<b>{START}</b>") < page.index(f"<b>{CHECK}</b>") < page.index(f"<b>{PLAN}</b>")
+    lineage = page.split("<h2>Lineage</h2>")[1].split("</section>")[0]
+    called = [
+        f'<b>{why}</b> <span class="id">{name}</span>'
+        for why, name in zip(REASONS, (START, CHECK, HURRY, PLAN), strict=True)
+    ]
+    assert lineage.index(called[0]) < lineage.index(called[1]) < lineage.index(called[3])
+    assert "<summary>prompt changed</summary>" in lineage
+    assert "look at the result" in lineage.split("<summary>prompt changed</summary>")[1]
+    gains = page.split("Gain over the champion by night</title>")[1].split("</svg>")[0]
+    assert "night 2: look at the result: +12.0 pt (+2.0 to +22.0), better." in gains
+    assert "night 4: plan first: +5.0 pt, inconclusive." in gains
     assert "<script>document" not in page
     rows = list(csv.DictReader(io.StringIO(root.text("trainings/prompts/comparisons.csv"))))
     assert [row["part"] for row in rows] == ["explore", "refused", "canary", "confirm", "watch", "confirm", "watch"]

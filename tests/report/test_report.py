@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -11,11 +12,13 @@ import pytest
 from conftest import REPO
 from support.reports import SMALL, large, make_comparison, make_view, measured
 from terminalbench.analytics.causes import FailureCause
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.records.trial import Usage
 from terminalbench.report.build import ReportInput, build_report
 from terminalbench.report.html import LINKED_TRIALS, render_html
 from terminalbench.report.markdown import render_markdown
+from terminalbench.report.picture_files import write_pictures
 from terminalbench.report.sentences import headlines, next_steps
 from terminalbench.report.write import write_report
 from terminalbench.version import __version__
@@ -190,3 +193,31 @@ def test_links_are_relative_to_where_the_report_is_written(tmp_path: Path) -> No
     assert 'href="../runs/' in page.read_text()
     page, _ = write_report(source, output=tmp_path / "elsewhere")
     assert 'href="../my%20results/s/0/runs/' in page.read_text()
+
+
+def test_charts_are_files_with_their_style_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of CSS, no link, nothing from outside: a drawing program reads them. A PNG where a program makes it."""
+    report = build_report(measured(SMALL), [measured(SMALL, number=1)])
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert {file.suffix for file in write_pictures(report, tmp_path / "out")} == {".svg"}
+    drawn = tmp_path / "out" / "forest.svg"
+    picture = ElementTree.fromstring(drawn.read_text())
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    assert picture.get("width"), picture.get("height")
+    style = picture.findtext("{http://www.w3.org/2000/svg}style") or ""
+    assert ".chart .s1.curve{fill: none; stroke: #8a6100; stroke-width: 2;}" in style
+    assert "var(" not in style
+    assert "<a " not in drawn.read_text()
+    program = tmp_path / "bin" / "rsvg-convert"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\n/bin/cp "$3" "$2"\n')
+    program.chmod(0o755)
+    (tmp_path / "out" / "failures.png").write_text("of an earlier report")
+    assert {file.suffix for file in write_pictures(report, tmp_path / "out")} == {".svg", ".png"}
+    assert (tmp_path / "out" / "forest.png").read_text() == drawn.read_text()
+    empty = build_report(measured({"only": {"a": "+"}}))
+    write_pictures(empty, tmp_path / "out")
+    assert not (tmp_path / "out" / "forest.svg").exists(), "no chart of an earlier report stays"
+    program.write_text("#!/bin/sh\necho no fonts >&2\nexit 3\n")
+    with pytest.raises(UserError, match="rsvg-convert could not make a PNG: exit code 3: no fonts"):
+        write_pictures(report, tmp_path / "out")

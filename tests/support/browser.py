@@ -17,6 +17,8 @@ from support.tools import AXE, CHROMIUM
 PATIENCE_MS = seconds(120) * 1000
 FLAGS = ("--no-sandbox", "--disable-gpu", "--in-process-gpu", "--renderer-process-limit=1")
 """A page takes a quarter less of the processor without processes of its own."""
+SERIOUS = ("serious", "critical")
+EVERY_RULE = ("minor", "moderate", *SERIOUS)
 _LOOK = """impacts => axe.run(document, {
   resultTypes: ['violations'],
   rules: Object.fromEntries(axe._audit.rules.filter(r => r.enabled && !impacts.includes(r.impact)).map(r => [r.id, {enabled: false}])),
@@ -31,7 +33,7 @@ class Watched:
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
-    def problems(self, rules: tuple[str, ...] = ("serious", "critical")) -> list[str]:
+    def problems(self, rules: tuple[str, ...] = SERIOUS) -> list[str]:
         """Accessibility violations of that impact, by axe; rules of another are not looked at, for they take time."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE.path().read_text(encoding="utf-8"))

@@ -14,11 +14,21 @@ from terminalbench.errors import UserError
 @click.argument("targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH|JOBS|NIGHT]...")
 @click.option("--batch", "numbers", metavar="N|N,M|all", help="Which batches of the experiment. Default: the latest.")
 @click.option("--output", "-o", type=PATH, metavar="DIR", help="Default: the batch's analytics/.")
+@click.option(
+    "--pictures",
+    is_flag=True,
+    help="Write the charts as files, too: SVG, and PNG where rsvg-convert, Inkscape or Chromium is installed.",
+)
 @results_option
 @root_option
 @working
 def report_command(
-    targets: tuple[Path, ...], numbers: str | None, output: Path | None, results: Path | None, root: Path | None
+    targets: tuple[Path, ...],
+    numbers: str | None,
+    output: Path | None,
+    pictures: bool,
+    results: Path | None,
+    root: Path | None,
 ) -> None:
     """Write report.html and comparison_report.md of a batch: one file each, made to be read and passed on.
 
@@ -27,8 +37,12 @@ def report_command(
     in that folder.
     """
     if (night := _night(targets)) is not None:
-        if numbers is not None or output is not None:
-            raise UserError("the report of a night is written into its folder", hint="leave --batch and --output out")
+        if numbers is not None or output is not None or pictures:
+            what, hint = (
+                "the report of a night is written into its folder",
+                "leave --batch, --output and --pictures out",
+            )
+            raise UserError(what, hint=hint)
         _report_night(night)
         return
     from terminalbench.cli.select import noted
@@ -42,8 +56,16 @@ def report_command(
         selected = select_numbered(targets[0], numbers, results, root)
     else:
         raise UserError("--batch goes with one experiment file", hint="name the batch folders instead")
-    page, text = report(noted(selected), output.resolve() if output else None)
+    page, text = report(noted(selected), output.resolve() if output else None, pictures=pictures)
     click.echo(f"{from_here(page)}\n{from_here(text)}")
+    if pictures:
+        from terminalbench.report.picture_files import FOLDER, PAINTERS, painter
+
+        folder = page.parent / FOLDER
+        made = sorted(file.name for file in folder.glob("*.*g"))
+        click.echo(f"{from_here(folder)}: {', '.join(made) or 'no chart has anything to show'}")
+        if made and painter() is None:
+            click.echo(f"no PNG: none of {', '.join(PAINTERS)} is installed", err=True)
 
 
 def _night(targets: tuple[Path, ...]) -> Path | None:

@@ -8,8 +8,11 @@ from terminalbench.report.write import explained, open_source, write_report
 from terminalbench.text.progress import tell
 
 
-def report(selected: SelectedBatches, output: Path | None = None) -> tuple[Path, Path]:
-    """Write report.html and comparison_report.md about the newest of the batches, with a trend over the others."""
+def report(selected: SelectedBatches, output: Path | None = None, *, pictures: bool = False) -> tuple[Path, Path]:
+    """Write report.html and comparison_report.md about the newest of the batches, with a trend over the others.
+
+    With `pictures` the charts as well, as files.
+    """
     parts = len(selected.batches) + 1
     sources = []
     for place, batch in enumerate(selected.batches):
@@ -18,7 +21,7 @@ def report(selected: SelectedBatches, output: Path | None = None) -> tuple[Path,
     sources.sort(key=_created)
     tell("writing the report", parts - 1, parts)
     newest = explained(sources[-1], progress=lambda done, of: tell("reading what trials did", done, of))
-    written = write_report(newest, sources[:-1], output)
+    written = write_report(newest, sources[:-1], output, pictures=pictures)
     tell("writing the report", parts, parts)
     return written
 

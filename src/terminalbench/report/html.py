@@ -48,11 +48,11 @@ def render_html(report: Report) -> str:
         brief=not few,
         listed_cells=LISTED_CELLS,
         doubtful_count=DOUBTFUL_COUNT,
-        charts={name: _chart(make(report)) for name, make in _PICTURES.items()},
+        charts={name: _chart(make(report)) for name, make in PICTURES.items()},
     )
 
 
-_PICTURES = {
+PICTURES = {
     "heat": pictures.heat_picture,
     "folded": pictures.folded_heat_picture,
     "forest": pictures.forest_picture,

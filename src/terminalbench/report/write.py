@@ -28,6 +28,7 @@ from terminalbench.report.build import ReportInput, build_report
 from terminalbench.report.evidence import needed
 from terminalbench.report.html import render_html
 from terminalbench.report.markdown import render_markdown
+from terminalbench.report.picture_files import FOLDER, write_pictures
 
 HTML = "report.html"
 MARKDOWN = "comparison_report.md"
@@ -98,14 +99,24 @@ def remove_report(folder: Path) -> None:
 
 
 def write_report(
-    this: ReportInput, others: Sequence[ReportInput] = (), output: Path | None = None, pooled: Comparison | None = None
+    this: ReportInput,
+    others: Sequence[ReportInput] = (),
+    output: Path | None = None,
+    pooled: Comparison | None = None,
+    *,
+    pictures: bool = False,
 ) -> tuple[Path, Path]:
-    """Write the report of a batch, with a trend over the others, into its analytics folder or `output`."""
+    """Write the report of a batch, with a trend over the others, into its analytics folder or `output`.
+
+    With `pictures` its charts are files beside it, too.
+    """
     folder = output or this.batch.tables
     report = build_report(_seen_from(folder, this), [_seen_from(folder, other) for other in others], pooled)
     page, text = folder / HTML, folder / MARKDOWN
     write_text(page, render_html(report))
     write_text(text, render_markdown(report))
+    if pictures:
+        write_pictures(report, folder / FOLDER)
     return page, text
 
 

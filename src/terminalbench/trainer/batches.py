@@ -25,7 +25,7 @@ from terminalbench.records.event import Event
 from terminalbench.text.numbers import some
 from terminalbench.trainer.halving import AttemptPlan
 from terminalbench.trainer.journal import NIGHT_LABEL, PART_LABEL, TRAINING_LABEL, NightEntry, labels_of
-from terminalbench.trainer.lineage import LineageStore
+from terminalbench.trainer.lineage import LineageStore, Variant
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan, check_tasks
 from terminalbench.trainer.steps import TrialCounter
@@ -156,10 +156,11 @@ class TrainingBatches:
             "labels": self._labels(part),
             "run": run_table,
         }
-        made = plan.environment.experiment(part.profiles, part.measure.tasks, changes)
         lineage = LineageStore(plan.root).lineage(plan.lineage)
+        profiles = {key: _described(table, lineage.variants.get(_id(key))) for key, table in part.profiles.items()}
+        made = plan.environment.experiment(profiles, part.measure.tasks, changes)
         for profile in made.profiles:
-            if (key := profile.key.removesuffix(AGAIN)) != EDITOR:
+            if (key := _id(profile.key)) != EDITOR:
                 lineage.check(key, profile)
         file = plan.folder / "nights" / f"{part.night:03}" / f"{part.name}.toml"
         write_experiment(made, file)
@@ -169,6 +170,16 @@ class TrainingBatches:
         """A seed of its own for each batch, the same whenever it is asked: no attempt has the luck of another."""
         text = f"{self.plan.table.slug}\0{part.night}\0{part.name}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
+
+def _id(key: str) -> str:
+    """The id of the profile that a key stands for."""
+    return key.removesuffix(AGAIN)
+
+
+def _described(table: Mapping[str, Any], variant: Variant | None) -> Mapping[str, Any]:
+    """A profile with the reason of its variant: pages call it by that."""
+    return table if variant is None else {**table, "description": variant.reason}
 
 
 def _share(batch: Batch, gate: Path | None) -> None:

@@ -29,6 +29,7 @@ from terminalbench.overnight.night import RUN_LABEL
 from terminalbench.overnight.nights import HERE, look
 from terminalbench.report.pictures import forest_chart, front_chart, front_points
 from terminalbench.trainer.journal import TRAINING_LABEL
+from terminalbench.trainer.lineage import Variant
 from terminalbench.trainer.training import trainings
 
 TASKS_PER_PAGE = 60
@@ -128,6 +129,7 @@ def _planned(
     by = ask.order()
     return {
         "plan": view.plan,
+        "reasons_of": reasons_of(view.plan),
         "said": said,
         "failures": failures,
         "charts": [chart for chart in _charts(site, summary, said) if chart],
@@ -165,6 +167,11 @@ def _charts(site: Site, summary: BatchSummary, said: ShownComparison) -> list[st
     return site.kept(("charts", summary.batch, summary.version), draw)
 
 
+def reasons_of(plan: Plan) -> dict[str, str]:
+    """What profiles are called that have their id as their key, those of trainings: by the reason of each."""
+    return {p.key: p.description for p in plan.profiles if p.description and p.key.startswith(p.id)}
+
+
 @dataclass(frozen=True)
 class ProfileChange:
     """One aspect in which a profile differs from the baseline: both values, and a diff of the lines of a `long` one."""
@@ -188,7 +195,7 @@ def profile_changes(plan: Plan) -> list[tuple[str, list[ProfileChange]]]:
     return [(p.key, changes(baseline, p)) for p in plan.profiles if p.key != baseline.key]
 
 
-def changes(old: ProfileRecord, new: ProfileRecord) -> list[ProfileChange]:
+def changes(old: ProfileRecord | Variant, new: ProfileRecord | Variant) -> list[ProfileChange]:
     """What differs between two profiles, ready to be shown."""
     found = differences(old.content, new.content)
     return [ProfileChange(d.aspect, value_text(d.old), value_text(d.new), d.lines()) for d in found]

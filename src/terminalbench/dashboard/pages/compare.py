@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from terminalbench.dashboard.frame import FOREIGN, Crumb, NotFound, Page, PageRequest, Redirect
 from terminalbench.dashboard.links import compare_path, pair_path, trial_path, why_path
-from terminalbench.dashboard.pages.batch import changes
+from terminalbench.dashboard.pages.batch import changes, reasons_of
 from terminalbench.dashboard.pages.verdicts import ShownComparison, Side, contrast_table, picked_verdict, task_table
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import BatchFilter, BatchSummary, Window, find_batches
@@ -83,6 +83,7 @@ def compare_page(site: Site, ask: PageRequest) -> Page:
         "every": EVERY,
         "said": said,
         "pairs": pairs,
+        "reasons_of": _reasons(pairs),
         "why": why_path(new[0], new[1], old[1]) if new[0] == old[0] and EVERY not in (new[1], old[1]) else None,
         "swapped": compare_path(old, new),
         "changes": [_changes(one, other) for one, other in pairs],
@@ -156,6 +157,13 @@ def _pairs(site: Site, new: tuple[str, str], old: tuple[str, str]) -> list[tuple
         for other in other_names
         if one == other or new[1] != old[1] or new[1] != EVERY
     ]
+
+
+def _reasons(pairs: Sequence[tuple[Side, Side]]) -> dict[str, str]:
+    """What the sides are called that have a reason, by their profile and by their label."""
+    sides = [(side, other) for one, two in pairs for side, other in ((one, two), (two, one))]
+    named = [(side, side.label(other), reasons_of(side.view.plan).get(side.profile)) for side, other in sides]
+    return {name: why for side, label, why in named if why is not None for name in (side.profile, label)}
 
 
 def _changes(new: Side, old: Side) -> tuple[str, str, list | None]:

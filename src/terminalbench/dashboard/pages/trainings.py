@@ -1,17 +1,29 @@
 """Trainings: the list of them, and one: its champion, who challenges, the lineage, and every declared comparison."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.dashboard.frame import TRAININGS, Crumb, CsvTable, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import batch_path
+from terminalbench.dashboard.pages.batch import ProfileChange, changes
 from terminalbench.dashboard.site import Site
-from terminalbench.experiments.profile_changes import differences, summaries
 from terminalbench.index.pages import find_batch
 from terminalbench.records.values import known_total
-from terminalbench.trainer.lineage import Lineage, Variant
-from terminalbench.trainer.story import Branch, challengers, claim, ledger, sealed_line, spent, standing, tree
+from terminalbench.report.charts.forest import ForestRow, forest
+from terminalbench.trainer.gate import GateAction
+from terminalbench.trainer.lineage import Lineage
+from terminalbench.trainer.story import (
+    Branch,
+    DeclaredComparison,
+    challengers,
+    claim,
+    ledger,
+    sealed_line,
+    spent,
+    standing,
+    tree,
+)
 from terminalbench.trainer.training import Training, trainings
 
 _COLUMNS = (
@@ -78,6 +90,8 @@ def training_page(site: Site, ask: PageRequest) -> Page:
             "holdout": [sealed_line(one) for one in training.holdout],
             "tree": tree(lineage),
             "changes": lambda branch: _changes(lineage, branch),
+            "reasons_of": {one.id: one.reason for one in lineage.variants.values()},
+            "gains": _gains(lineage, compared),
             "compared": compared[::-1],
             "batch_link": lambda batch: batch_path(batch) if batch in shown else None,
             "notes": [(night.night, note) for night in nights for note in night.notes],
@@ -108,11 +122,28 @@ def _line(training: Training) -> TrainingLine:
     return TrainingLine(training, standing(nights, training.planned), spent(nights, training.holdout), said)
 
 
-def _changes(lineage: Lineage, branch: Branch) -> list[str]:
+def _changes(lineage: Lineage, branch: Branch) -> list[ProfileChange]:
     """What makes a profile another one than its parent."""
-    variant: Variant = branch.variant
-    parent = lineage.variants.get(variant.parent or "")
-    return summaries(differences(parent.content, variant.content)) if parent is not None else []
+    parent = lineage.variants.get(branch.variant.parent or "")
+    return changes(parent, branch.variant) if parent is not None else []
+
+
+_WORDS = {GateAction.CANARY: "better", GateAction.PROMOTE: "better"}
+
+
+def _gains(lineage: Lineage, compared: Sequence[DeclaredComparison]) -> str | None:
+    """The picture of each night's gain over the champion, with its interval, by night; None before the first."""
+    rows = []
+    for one in compared:
+        found = one.verdict
+        if found is None or found.difference is None or one.part not in ("confirm", "canary"):
+            continue
+        variant, ends = lineage.variants.get(one.profile), found.interval
+        name = f"night {one.night}: {variant.reason if variant is not None else one.profile}"
+        word = _WORDS.get(found.action) or ("worse" if ends is not None and ends.high < 0 else "inconclusive")
+        low, high = (ends.low, ends.high) if ends is not None else (None, None)
+        rows.append(ForestRow(name, word, found.difference, low, high))
+    return forest(rows, "pass", title="Gain over the champion by night") if rows else None
 
 
 def _row(training: Training) -> tuple[object, ...]:

@@ -122,7 +122,7 @@ def test_a_profile_with_everything(tmp_path: Path, claude: Path) -> None:
             },
         )
     assert (trial.reward, trial.error) == (1.0, None)
-    assert server.seen == ("2 steps, 3,110 tokens, at least $0.0073", ["mcp__lab__whoami", "Bash"])
+    assert server.seen == ("2 steps, 3,110 tokens, at least $0.0072", ["mcp__lab__whoami", "Bash"])
 
     used = trial.result["agent_result"]
     assert (used["n_input_tokens"], used["n_cache_tokens"], used["n_output_tokens"]) == (5010, 1500, 180)

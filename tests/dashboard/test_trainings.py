@@ -32,7 +32,7 @@ def test_a_training_shows_all_that_was_declared(root: Root) -> None:
     assert "night 4 of 6" in listed
     page = root.text("trainings/prompts/")
     for said in (
-        f"promoted, +12.0 pt over {START} on canary nights",  # champion
+        f"promoted, +12.0 pt over “where the training starts” ({START}) on canary nights",  # champion
         "not decided yet",  # evidence so far
         "1 of 2",
         "not shown to be better in 2 looks",  # rejected

@@ -182,7 +182,7 @@ def test_a_report_fits_the_terminal_and_says_what_compare_counts(
     run.run_training(plan, nights=1)
     monkeypatch.setenv("COLUMNS", "80")
     ran = tbench("trainer", "report", plan.file)
-    assert "- night 1, confirm of `p1`: go on: not decided yet: many" in ran.out
+    assert "- night 1, confirm of p1: go on: not decided yet: many" in ran.out
     assert "`tbench compare results/mine/9`. It counts" in ran.out
     assert max(map(len, ran.out.splitlines())) <= 80
 

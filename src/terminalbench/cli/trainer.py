@@ -170,7 +170,7 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
     from terminalbench.trainer.lineage import LineageStore
     from terminalbench.trainer.plan import load_plan
     from terminalbench.trainer.run import run_training
-    from terminalbench.trainer.story import claim, ledger, spent
+    from terminalbench.trainer.story import called, claim, ledger, spent
 
     plan = load_plan(file, root)
     if not as_json and not resume:
@@ -204,12 +204,15 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
             trained = run_training(plan, nights=nights, resume=resume, told=told, step=stepped)
     finally:
         teller.done()
-    last = LineageStore(plan.root).lineage(plan.lineage).crowned[-1]
+    lineage = LineageStore(plan.root).lineage(plan.lineage)
+    last = lineage.crowned[-1]
     if as_json:
         print_json({"nights": trained.nights, "champion": last, "why": trained.why, "simulated": plan.simulated})
     else:
         simulated = " (simulated)" if plan.simulated else ""
-        said = f"{trained.why}; champion of {plan.lineage}: {last.id}{simulated}, {claim(last)}"
+        said = (
+            f"{trained.why}; champion of {plan.lineage}: {called(lineage, last.id)}{simulated}, {claim(last, lineage)}"
+        )
         click.echo(fill(printable(said), text_width(), subsequent_indent="  "))
         if not trained.complete:
             over = len(trained.nights) >= plan.table.nights
@@ -262,7 +265,7 @@ def status_command(training: "Training", as_json: bool) -> None:
     from textwrap import fill
 
     from terminalbench.text.foreign import printable
-    from terminalbench.trainer.story import claim, sealed_line, spent, standing
+    from terminalbench.trainer.story import called, claim, sealed_line, spent, standing
 
     lineage, nights = training.lineage, training.nights
     last = lineage.crowned[-1] if lineage.crowned else None
@@ -280,7 +283,7 @@ def status_command(training: "Training", as_json: bool) -> None:
         )
         return
     simulated = " (simulated)" if training.simulated else ""
-    lines = [f"{training.slug}: {standing(nights, training.planned)}{simulated}"]
+    lines = [f"{training.slug}: {standing(nights, training.planned, training.lineage)}{simulated}"]
     if training.declared is None:
         lines.append(f"not begun: nothing is declared or measured yet; {training.run_command}")
     else:
@@ -288,10 +291,10 @@ def status_command(training: "Training", as_json: bool) -> None:
     if training.under_way is not None:
         lines.append(f"now: {training.under_way}")
     if last is not None:
-        lines.append(f"champion: {last.id}, {claim(last)}")
+        lines.append(f"champion: {called(training.lineage, last.id)}, {claim(last, training.lineage)}")
     judged = [night.confirm for night in nights if night.confirm is not None]
     if judged and judged[-1].verdict is not None:
-        lines.append(f"last verdict: {judged[-1].new}: {judged[-1].verdict.reason}")
+        lines.append(f"last verdict: {called(training.lineage, judged[-1].new)}: {judged[-1].verdict.reason}")
     lines += [f"holdout: {sealed_line(one)}" for one in training.holdout]
     for line in lines:
         click.echo(fill(printable(line), text_width(), subsequent_indent="  "))
@@ -305,17 +308,23 @@ def history_command(training: "Training", as_json: bool) -> None:
     from textwrap import fill
 
     from terminalbench.text.foreign import printable
-    from terminalbench.trainer.story import claim, ledger
+    from terminalbench.trainer.story import called, claim, ledger
 
     lineage = training.lineage
     if as_json:
         print_json({"nights": training.nights, "champions": lineage.crowned})
         return
     for one in ledger(training.nights):
-        said = printable(f"{one.night:3}  {one.part:8} {one.profile}  {one.what}")
+        said = printable(f"{one.night:3}  {one.part:8} {called(lineage, one.profile)}  {one.what}")
         click.echo(fill(said, text_width(), subsequent_indent=" " * 14))
     for one in lineage.crowned:
-        click.echo(fill(printable(f"{one.time[:16]}  {one.id}  {claim(one)}"), text_width(), subsequent_indent="    "))
+        click.echo(
+            fill(
+                printable(f"{one.time[:16]}  {called(lineage, one.id)}  {claim(one, lineage)}"),
+                text_width(),
+                subsequent_indent="    ",
+            )
+        )
     if not training.nights:
         click.echo(f"no night is over yet: {training.run_command}")
 

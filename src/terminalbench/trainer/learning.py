@@ -31,7 +31,7 @@ from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan, declare, load_plan
 from terminalbench.trainer.run import run_training
-from terminalbench.trainer.story import claim, ledger, spent, standing
+from terminalbench.trainer.story import called, claim, ledger, spent, standing
 from terminalbench.trainer.variants import ResolvedProfile, resolved
 
 
@@ -162,15 +162,15 @@ def trained_night(plan: TrainingPlan, nights: Sequence[NightEntry], lineage: Lin
     last = nights[-1]
     simulated = " (simulated)" if plan.simulated else ""
     crowned = [one for one in lineage.crowned if one.id == last.after.champion]
-    said = claim(crowned[-1]) if crowned else "the first champion"
+    said = claim(crowned[-1], lineage) if crowned else "the first champion"
     changed = last.after.champion != last.champion
     lines = [
-        f"{standing(nights, plan.table.nights)}{simulated}",
+        f"{standing(nights, plan.table.nights, lineage)}{simulated}",
         f"spent: {spent([last])}; by the whole training {spent(nights, read_sealed(plan.folder))}",
-        f"champion: {last.after.champion}, {'new tonight, ' if changed else ''}{said}",
+        f"champion: {called(lineage, last.after.champion)}, {'new tonight, ' if changed else ''}{said}",
     ]
     if last.confirm is not None and last.confirm.verdict is not None and not changed:
-        lines.append(f"no gain is claimed of {last.confirm.new} yet")
+        lines.append(f"no gain is claimed of {called(lineage, last.confirm.new)} yet")
     return TrainedNight(
         training=plan.table.slug,
         night=last.night,

@@ -4,10 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from terminalbench.records.values import known_total
+from terminalbench.text.foreign import flat
 from terminalbench.text.numbers import between, cost, percent, plural, points
 from terminalbench.trainer.gate import GateAction, GateVerdict
 from terminalbench.trainer.journal import HoldoutLook, NightEntry
 from terminalbench.trainer.lineage import ChampionChange, ChampionReason, Lineage, Variant
+
+_REASON_LETTERS = 80
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,13 @@ def said(action: GateAction) -> str:
     return action.value.replace("_", " ")
 
 
-def standing(nights: Sequence[NightEntry], planned: int) -> str:
+def called(lineage: Lineage, profile: str) -> str:
+    """What a profile is called: by the reason of its change, with its id; one that is not in the lineage by its key."""
+    variant = lineage.variants.get(profile)
+    return profile if variant is None else f"“{flat(variant.reason, _REASON_LETTERS)}” ({profile})"
+
+
+def standing(nights: Sequence[NightEntry], planned: int, lineage: Lineage) -> str:
     """One line: how far, and who challenges."""
     if not nights:
         return f"night 0 of {planned}"
@@ -110,7 +119,7 @@ def standing(nights: Sequence[NightEntry], planned: int) -> str:
     text = f"night {len(nights)} of {planned}"
     if state.challenger is not None:
         one = state.challenger
-        text += f", {one.phase} of {one.id} after {plural(one.nights, 'night')}"
+        text += f", {one.phase} of {called(lineage, one.id)} after {plural(one.nights, 'night')}"
     return f"{text}, {len(state.waiting)} waiting, challenger {state.begun} of {state.allowed}"
 
 
@@ -126,13 +135,14 @@ def spent(nights: Sequence[NightEntry], holdout: Sequence[HoldoutLook] = ()) -> 
     return f"{plural(trials, 'trial')}, {measured} measured, cost {money}{to_model}"
 
 
-def claim(crowned: ChampionChange) -> str:
+def claim(crowned: ChampionChange, lineage: Lineage) -> str:
     """What is claimed of a champion, with its interval; only a promotion by the gate claims anything."""
     if crowned.why is not ChampionReason.PROMOTED or "difference" not in crowned.evidence:
         return f"{crowned.why.value.replace('_', ' ')}: {crowned.reason}"
     interval = crowned.evidence.get("interval")
     ends = f" (95 % interval {between(interval['low'], interval['high'], 'pass')})" if interval else ""
-    seen = f"{points(crowned.evidence['difference'])} over {crowned.before} on canary nights{ends}"
+    before = called(lineage, crowned.before or "")
+    seen = f"{points(crowned.evidence['difference'])} over {before} on canary nights{ends}"
     claimed = crowned.evidence.get("claimed")
     return f"promoted, {seen}" if claimed is None else f"promoted, {points(claimed)} claimed: {seen} had to show again"
 
@@ -156,9 +166,13 @@ def report(
     lines = [f"# Training {slug}", ""]
     if champion is not None and champion.simulated:
         lines += ["**Simulated**: no model was asked, and nothing here is true of one.", ""]
-    lines += [f"{standing(nights, planned)}. {spent(nights, holdout)}.", ""]
+    lines += [f"{standing(nights, planned, lineage)}. {spent(nights, holdout)}.", ""]
     gains = [one for one in lineage.crowned if one.why is not ChampionReason.STARTED]
-    lines += ["## Champions", "", *(f"- {one.time[:10]} `{one.id}` {claim(one)}" for one in lineage.crowned)]
+    lines += [
+        "## Champions",
+        "",
+        *(f"- {one.time[:10]} {called(lineage, one.id)} {claim(one, lineage)}" for one in lineage.crowned),
+    ]
     if not lineage.crowned:
         lines += ["None yet: no night has begun."]
     elif not gains:
@@ -168,7 +182,9 @@ def report(
         lines += ["", "## Holdout", "", *(f"- {_in_line(one)}" for one in told)]
     found = list(ledger(nights))
     lines += ["", "## Every comparison", ""]
-    lines += [f"- night {one.night}, {one.part} of `{one.profile}`: {_in_line(one.what)}" for one in found]
+    lines += [
+        f"- night {one.night}, {one.part} of {called(lineage, one.profile)}: {_in_line(one.what)}" for one in found
+    ]
     if batches := [name for one in found if one.verdict is not None for name in one.batches]:
         unit = 'It counts families where tasks have them; a training counts tasks, unless `gate.unit = "family"`.'
         lines += ["", f"One batch alone: `tbench compare results/{batches[-1]}`. {unit}"]

@@ -169,21 +169,23 @@ def _progress(night: NightLook) -> str:
 
 
 def _running_training(one: Training) -> HomeLine:
-    return _training_line(one, one.under_way or standing(one.nights, one.planned))
+    return _training_line(one, one.under_way or standing(one.nights, one.planned, one.lineage))
 
 
 def _ended_trainings(idle: list[Training]) -> Iterator[HomeLine]:
     for one in idle:
         if one.nights:
             crowned = one.lineage.crowned
-            yield _training_line(one, claim(crowned[-1]) if crowned else standing(one.nights, one.planned))
+            yield _training_line(
+                one, claim(crowned[-1], one.lineage) if crowned else standing(one.nights, one.planned, one.lineage)
+            )
 
 
 def _waiting_trainings(idle: list[Training]) -> Iterator[HomeLine]:
     """Trainings with nights to go that no process works on."""
     for one in idle:
         if len(one.nights) < one.planned:
-            yield _training_line(one, standing(one.nights, one.planned), one.run_command)
+            yield _training_line(one, standing(one.nights, one.planned, one.lineage), one.run_command)
 
 
 def _training_line(one: Training, said: str, command: str | None = None) -> HomeLine:

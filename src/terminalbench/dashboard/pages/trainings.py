@@ -85,7 +85,7 @@ def training_page(site: Site, ask: PageRequest) -> Page:
         values={
             "training": training,
             "line": _line(training),
-            "crowned": [(one, claim(one)) for one in reversed(lineage.crowned)],
+            "crowned": [(one, claim(one, lineage)) for one in reversed(lineage.crowned)],
             "challengers": challengers(nights),
             "holdout": [sealed_line(one) for one in training.holdout],
             "tree": tree(lineage),
@@ -118,8 +118,10 @@ def training_page(site: Site, ask: PageRequest) -> Page:
 
 def _line(training: Training) -> TrainingLine:
     crowned, nights = training.lineage.crowned, training.nights
-    said = claim(crowned[-1]) if crowned else None
-    return TrainingLine(training, standing(nights, training.planned), spent(nights, training.holdout), said)
+    said = claim(crowned[-1], training.lineage) if crowned else None
+    return TrainingLine(
+        training, standing(nights, training.planned, training.lineage), spent(nights, training.holdout), said
+    )
 
 
 def _changes(lineage: Lineage, branch: Branch) -> list[ProfileChange]:

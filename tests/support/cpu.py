@@ -1,9 +1,11 @@
 """What the tests of each folder take of the processors, with what they start: its children, and what is forked for it elsewhere.
 
-A process that a loaded one (`support.forks`) forked for a test is waited for there, which notes what it took beside the worker's
-number. What nobody waits for is not counted.
+Where root may make accounts of the kernel (control groups, version 1), each worker is one with all that it starts, and what is
+forked for it elsewhere joins it (`support.forks`): that is all of it. Elsewhere a process that a loaded one forked for a test is
+waited for there, which notes what it took beside the worker's number, and what nobody waits for is not counted.
 """
 
+import contextlib
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -23,16 +25,39 @@ def file_of(folder: str, worker: str) -> Path:
     return Path(folder) / f"cpu-{worker}"
 
 
+ACCOUNTS = Path("/sys/fs/cgroup/cpuacct")
+"""Groups of processes whose time the kernel adds up, whoever waits for them."""
+
+
+def join(name: str) -> Path | None:
+    """Put this process into an account of its own, with all that it starts; None where there are none.
+
+    Accounts of sessions that have ended are removed.
+    """
+    folder = ACCOUNTS / name
+    for old in ACCOUNTS.glob("tbench-tests-*"):
+        if not Path(f"/proc/{old.name.split('-')[2]}").exists():
+            with contextlib.suppress(OSError):
+                old.rmdir()
+    try:
+        folder.mkdir(exist_ok=True)
+        (folder / "cgroup.procs").write_text("0")
+    except OSError:
+        return None
+    return folder
+
+
 class Meter:
     """The processor time of a worker and of all that it started, as far as it is known."""
 
-    def __init__(self, notes: Path) -> None:
+    def __init__(self, notes: Path, number: str = "0") -> None:
+        self._group = join(f"tbench-tests-{os.getppid()}-{number}")
         self._notes, self._read, self._last = notes, 0, self._own()
 
     def used(self) -> float:
         """Return the seconds since this was asked last."""
         now, elsewhere = self._own(), 0.0
-        if self._notes.exists():
+        if self._group is None and self._notes.exists():
             with self._notes.open() as file:
                 file.seek(self._read)
                 elsewhere = sum(map(float, file.readlines()))
@@ -40,8 +65,9 @@ class Meter:
         used, self._last = now - self._last + elsewhere, now
         return used
 
-    @staticmethod
-    def _own() -> float:
+    def _own(self) -> float:
+        if self._group is not None:
+            return int((self._group / "cpuacct.usage").read_text()) / 1e9
         return sum(os.times()[:4])
 
 

@@ -148,6 +148,7 @@ def _become(request: dict[str, Any], descriptors: list[int], asked_by: int) -> C
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     os.setsid()
+    _follow(asked_by)
     for number, descriptor in enumerate(descriptors[:3]):
         os.dup2(descriptor, number)
     if os.isatty(0):
@@ -167,6 +168,17 @@ def _become(request: dict[str, Any], descriptors: list[int], asked_by: int) -> C
         os.environ.clear()
         return lambda: _attend(request["argv"])
     return _become_tbench(request) if DOOR == "tbench" else _become_harbor(request, asked_by)
+
+
+def _follow(pid: int) -> None:
+    """Join the account of the processor time of the process that asked, where there are accounts (support.cpu)."""
+    try:
+        with open(f"/proc/{pid}/cgroup") as file:  # noqa: PTH123
+            group = next(line.partition(":cpuacct:")[2].strip() for line in file if ":cpuacct:" in line)
+        with open(f"/sys/fs/cgroup/cpuacct{group}/cgroup.procs", "w") as file:  # noqa: PTH123
+            file.write("0")
+    except (OSError, StopIteration):
+        return
 
 
 def _become_tbench(request: dict[str, Any]) -> Callable[[], None]:

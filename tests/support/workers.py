@@ -251,7 +251,7 @@ def _work(session: pytest.Session, pipe: Connection, number: int, folder: Path) 
     capture.start_global_capturing()
     config.pluginmanager.getplugin("terminalreporter")._tw._file = Path(os.devnull).open("w")  # noqa: SIM115
     config.pluginmanager.register(Reporter(config, pipe))
-    meter = cpu.Meter(cpu.file_of(os.environ[FOLDER].partition(":")[2], str(number)))
+    meter = cpu.Meter(cpu.file_of(os.environ[FOLDER].partition(":")[2], str(number)), str(number))
     for place, following in _following(_given(pipe)):
         item = session.items[place]
         pipe.send(("started", place))

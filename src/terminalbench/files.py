@@ -11,9 +11,26 @@ import os
 import stat
 from collections.abc import Generator, Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from terminalbench.modes import file_mode, make_folder, make_project_folder, mode_of
+
+
+class FolderPath:
+    """A path in the folder of the class that owns it, as an attribute of it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, owner: "HasFolder", _kind: type | None = None) -> Path:
+        return owner.folder / self.name
+
+
+class HasFolder(Protocol):
+    """A class that owns the paths of a folder."""
+
+    @property
+    def folder(self) -> Path: ...
 
 
 def write_bytes(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None) -> None:
@@ -53,6 +70,12 @@ def write_lines(path: Path, lines: Iterable[bytes], *, durable: bool = True, mod
 def write_text(path: Path, text: str) -> None:
     """Replace `path` by `text` atomically."""
     write_bytes(path, text.encode())
+
+
+def write_changed(path: Path, data: bytes) -> None:
+    """Write what can be made again at any time, unless the file is as it would be: of much that is, little changes."""
+    if not (is_plain(path) and path.stat().st_size == len(data) and path.read_bytes() == data):
+        write_bytes(path, data, durable=False)
 
 
 def write_project_file(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from support.nights import make_night
+from terminalbench.campaign import gate as gates
 from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
 from terminalbench.json_files import write_json
@@ -104,39 +105,39 @@ def test_the_deadline_follows_the_wall_clock_and_only_it(tmp_path: Path) -> None
     gate, real = tmp_path / "gate.json", time.time
     share_gate(gate, 5.0, 1000.0)
     until = real() + 1000.0
-    assert limits.follow(gate, until) is None
+    assert gates.follow(gate, until) is None
     before = read_shared(gate)
-    with mock.patch("terminalbench.overnight.limits.time.time", return_value=real() + 600.0):
-        said = limits.follow(gate, until)
+    with mock.patch("terminalbench.campaign.gate.time.time", return_value=real() + 600.0):
+        said = gates.follow(gate, until)
     after = read_shared(gate)
     assert said is not None
     assert "forward by 10.0 min" in said
     assert before.deadline is not None
     assert after.deadline == pytest.approx(before.deadline - 600.0, abs=2.0)
     assert (after.budget_usd, after.clock) == (5.0, before.clock)
-    assert limits.follow(gate, None) is None
+    assert gates.follow(gate, None) is None
 
 
 def test_the_gate_tells_what_stops_a_night_and_what_only_holds_it(tmp_path: Path) -> None:
     gate = tmp_path / "gate.json"
     share_gate(gate)
-    assert limits.standing(gate) == limits.GateStatus(0.0, 0)
+    assert gates.standing(gate) == gates.GateStatus(0.0, 0)
     ControlFile(shared_control(gate)).change(lambda control: control.paused.update({ALL: "lunch"}))
-    assert limits.standing(gate).waits
-    assert limits.standing(gate).shut is None
+    assert gates.standing(gate).waits
+    assert gates.standing(gate).shut is None
     ControlFile(shared_control(gate)).change(lambda control: control.stopped.update({ALL: "cancelled: enough"}))
-    assert limits.standing(gate).shut == "cancelled: enough"
+    assert gates.standing(gate).shut == "cancelled: enough"
     share_gate(gate)
     change_shared(gate, None, read_shared(gate).clock.now() - 1.0)
-    assert "deadline" in (limits.standing(gate).shut or "")
+    assert "deadline" in (gates.standing(gate).shut or "")
     change_shared(gate, 0.0, None)
-    assert "used up" in (limits.standing(gate).shut or "")
+    assert "used up" in (gates.standing(gate).shut or "")
 
 
 class NothingMeasured:
     """The stop condition that CONTRIBUTING.md adds: an iteration that is over has measured nothing."""
 
-    def why(self, state: NightState, gate: limits.GateStatus) -> str | None:
+    def why(self, state: NightState, gate: gates.GateStatus) -> str | None:
         empty = [work.number for work in state.work if work.end is not None and not work.end.measured]
         return f"iteration {empty[0]} has measured nothing" if empty else None
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from terminalbench.campaign.gate import deadline_of
 from terminalbench.errors import EXIT_FAILURE, EXIT_GATE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.overnight.decisions import (
@@ -15,7 +16,6 @@ from terminalbench.overnight.decisions import (
     WorkerVerdict,
     WorkerWatch,
     after,
-    deadline_of,
     eta_sec,
     judge,
     may_add,

@@ -16,6 +16,7 @@ from support.lessons import contents
 from support.nights import Night, make_night
 from terminalbench.archivist.entries import MemoryEntry
 from terminalbench.archivist.store import MemoryFolder
+from terminalbench.campaign.gate import standing
 from terminalbench.errors import UserError
 from terminalbench.harbor.limits.accounts import Account
 from terminalbench.harbor.limits.gate import change_account, change_shared, share_gate
@@ -24,7 +25,6 @@ from terminalbench.overnight.begin import NightRequest, go_on
 from terminalbench.overnight.control_profiles import control_every, night_lessons, with_lessons, without_controls
 from terminalbench.overnight.iteration_files import labelled
 from terminalbench.overnight.lessons import learn_from, memory_of
-from terminalbench.overnight.limits import standing
 from terminalbench.overnight.morning import render_markdown
 from terminalbench.overnight.morning_page import render_html
 from terminalbench.overnight.night import NightLessons, Role

@@ -18,7 +18,7 @@ from terminalbench.cli.swebench_pro.options import log_file_of
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.live.state import replay
-from terminalbench.locks import lock
+from terminalbench.locks import LockHeld, lock
 from terminalbench.swebench_pro import experiment as experiments
 from terminalbench.swebench_pro.arms import (
     KEY,
@@ -184,7 +184,7 @@ def test_bad_usage_is_refused_before_anything_is_written(tmp_path: Path, capsys:
 def test_two_at_once_in_one_folder_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "_understood", lambda *_: "")
     output = Output(tmp_path / "out")
-    with lock(output.lock, "the first"), pytest.raises(UserError, match=r"is being run by the first \(pid"):
+    with lock(output.lock, "the first"), pytest.raises(LockHeld, match=r"in use by the first \(pid"):
         run_experiment(wanted(tmp_path, provider="ollama"), output, going_on=False)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, override
@@ -11,12 +12,13 @@ import pytest
 
 from support.results import make_plan, make_trial
 from support.workflows import PATCH, Script, fatal, gives_up, helped, passes
+from terminalbench.campaign.folder import LiveReports
 from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
 from terminalbench.swebench_pro.dag import ArtifactStatus, build
 from terminalbench.swebench_pro.output import history_of
 from terminalbench.swebench_pro.predictions import write_submission
-from terminalbench.swebench_pro.projections import LiveProjection, project
+from terminalbench.swebench_pro.projections import project
 from terminalbench.swebench_pro.rows import RunVerdict, read_results
 from terminalbench.swebench_pro.verdicts import PatchVerdict, VerdictState, merge
 from terminalbench.swebench_pro.verdicts import read as read_verdicts
@@ -246,8 +248,7 @@ def test_projections_grow_as_trials_end_and_are_those_of_the_end(batch: Batch, o
     shutil.copytree(batch.folder, copy.folder)
     later = next(copy.runs.glob("*/three__a"))
     held = later.rename(tmp_path / "held")
-    live = LiveProjection(out)
-    live.follow([copy])
+    live = LiveReports(partial(project, [copy], out, {}), 2.0)
     live.tick()
     assert not out.exists(), "no trial has ended"
     live.due = True

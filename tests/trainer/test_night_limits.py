@@ -9,6 +9,7 @@ from conftest import REPO
 from support.experiments import Project
 from support.scripted_trials import Killed, script_trials
 from support.searches import Batches, search_of
+from terminalbench.campaign import gate as limits
 from terminalbench.errors import EXIT_INCOMPLETE, InvalidFile
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
@@ -16,7 +17,6 @@ from terminalbench.harbor.limits.gate import change_shared, read_shared, share_g
 from terminalbench.json_files import read_json
 from terminalbench.lab.run import FinishedRun
 from terminalbench.llm.model import Message, Schema
-from terminalbench.overnight import limits
 from terminalbench.trainer.budget import agent_usd, search_usd
 from terminalbench.trainer.evolvers.asking import SearchModel
 from terminalbench.trainer.evolvers.tables import EvolverTable

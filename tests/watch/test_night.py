@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from conftest import REPO
 from support.live import START, Teller, at, feed_of, plan
+from terminalbench.campaign.gate import GateStatus
 from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.state import replay
 from terminalbench.locks import lock
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.limits import GateStatus
 from terminalbench.overnight.night import (
     Heartbeat,
     IterationStatus,

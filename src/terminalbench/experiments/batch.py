@@ -3,18 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from terminalbench.files import FolderPath
 from terminalbench.locks import living_owner
 from terminalbench.modes import make_folder
-
-
-class _BatchPath:
-    """A path in the folder of a batch."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, batch: "Batch", _kind: type | None = None) -> Path:
-        return batch.folder / self.name
 
 
 @dataclass(frozen=True)
@@ -45,18 +36,18 @@ class Batch:
 
     folder: Path
 
-    experiment_toml = _BatchPath("experiment.toml")
-    plan_json = _BatchPath("plan.json")
-    events_jsonl = _BatchPath("events.jsonl")
-    gate_json = _BatchPath("gate.json")
-    control_json = _BatchPath("control.json")
-    superseded = _BatchPath("superseded")
-    artifacts = _BatchPath("artifacts")
-    arriving = _BatchPath("arriving")
-    place = _BatchPath(".place")
-    earlier_json = _BatchPath("earlier.json")
-    lock = _BatchPath(".lock")
-    imported = _BatchPath("imported")
+    experiment_toml = FolderPath("experiment.toml")
+    plan_json = FolderPath("plan.json")
+    events_jsonl = FolderPath("events.jsonl")
+    gate_json = FolderPath("gate.json")
+    control_json = FolderPath("control.json")
+    superseded = FolderPath("superseded")
+    artifacts = FolderPath("artifacts")
+    arriving = FolderPath("arriving")
+    place = FolderPath(".place")
+    earlier_json = FolderPath("earlier.json")
+    lock = FolderPath(".lock")
+    imported = FolderPath("imported")
 
     @property
     def number(self) -> int:

@@ -12,12 +12,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from terminalbench.campaign.folder import refuse_differences
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.envfile import variables_of
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE, RayTable, RunTable
 from terminalbench.experiments.write import write_experiment
 from terminalbench.files import write_bytes
+from terminalbench.harbor.limits.gate import read_shared
 from terminalbench.json_files import read_json, write_json
 from terminalbench.overnight import limits
 from terminalbench.overnight.control_profiles import night_lessons, of_one_model, with_lessons
@@ -175,7 +177,7 @@ def begin(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
         validation_off=off,
     )
     limits.put_up(folder.gate_json, config)
-    state = NightState(config.run_id, limits.clock_of(folder.gate_json), workers=_at_first(config.workers))
+    state = NightState(config.run_id, read_shared(folder.gate_json).clock, workers=_at_first(config.workers))
     write_json(folder.state_json, state)
     write_json(folder.config_json, config)  # from here on it is a night
     folder.starting.unlink()
@@ -308,13 +310,7 @@ def go_on(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
     """Open a night to go on with it. The caller holds its lock. What differs from what it is, is refused by name."""
     config = config_of(folder)
     differences = list(_differences(request, folder, config))
-    if differences:
-        listed = "\n  ".join(differences)
-        raise UserError(
-            f"was begun with other options:\n  {listed}",
-            where=str(folder.folder),
-            hint="leave these options out, or begin another night",
-        )
+    refuse_differences(differences, folder.folder, "leave these options out, or begin another night")
     _refuse_idle_caps(request, request.workers or config.workers)
     same_until = request.again and request.until == config.until_said
     changed = dict(_extensions(replace(request, until=None) if same_until else request, now))
@@ -346,7 +342,7 @@ def _state_of(folder: NightFolder, config: NightConfig) -> tuple[NightState, tup
     try:
         return read_json(folder.state_json, NightState), ()
     except (TbenchError, FileNotFoundError):
-        state = NightState(config.run_id, limits.clock_of(folder.gate_json), workers=_at_first(config.workers))
+        state = NightState(config.run_id, read_shared(folder.gate_json).clock, workers=_at_first(config.workers))
     batches = labelled(folder, config.run_id)
     known = {(Role.ITERATION, number) for number in range(1, max((n for _, n in batches), default=0) + 1)} | {*batches}
     for role, number in sorted(known, key=lambda key: (key[1], key[0])):

@@ -227,15 +227,6 @@ def until_moment(text: str, now: datetime, zone: tzinfo | None = None) -> dateti
     return found
 
 
-def deadline_of(until: float | None, wall: float, now: float) -> float | None:
-    """When `--until` (a moment of the wall clock) comes by the night's own clock, which no jump of the former moves.
-
-    A wall clock that is set forward brings the end nearer, one that is set back moves it away: at seven is seven on
-    the clock that people look at. Nothing else of a night goes by it.
-    """
-    return None if until is None else now + (until - wall)
-
-
 def seed_of(night_seed: int, number: int, role: Role) -> int:
     """The seed of an iteration: another for each, the same whenever it is asked for."""
     digest = hashlib.sha256(f"{night_seed}/{number}/{role}".encode()).digest()

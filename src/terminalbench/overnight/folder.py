@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from terminalbench.campaign.batches import batches_below
 from terminalbench.experiments.batch import Batch
-from terminalbench.index.places import find_batches
+from terminalbench.files import FolderPath
 from terminalbench.overnight.night import Role
 
 SLUGS = {Role.ITERATION: "night", Role.VALIDATION: "validation"}
@@ -38,75 +39,20 @@ class NightFolder:
 
     folder: Path
 
-    @property
-    def config_json(self) -> Path:
-        """What was asked for."""
-        return self.folder / "config.json"
-
-    @property
-    def starting(self) -> Path:
-        """There while a night is begun, until `config.json` stands."""
-        return self.folder / "starting"
-
-    @property
-    def base_toml(self) -> Path:
-        """All tasks and profiles of the night."""
-        return self.folder / "experiment.toml"
-
-    @property
-    def state_json(self) -> Path:
-        """The iterations and who works on them."""
-        return self.folder / "state.json"
-
-    @property
-    def events_jsonl(self) -> Path:
-        """What happened."""
-        return self.folder / "events.jsonl"
-
-    @property
-    def gate_json(self) -> Path:
-        """The gate that all batches share."""
-        return self.folder / "gate.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the supervisor."""
-        return self.folder / ".lock"
-
-    @property
-    def code(self) -> Path:
-        """The code under test."""
-        return self.folder / "code"
-
-    @property
-    def results_root(self) -> Path:
-        """The results folder that its batches are in."""
-        return self.folder / "batches"
-
-    @property
-    def training_json(self) -> Path:
-        """What a night of training came to."""
-        return self.folder / "training.json"
-
-    @property
-    def summary_json(self) -> Path:
-        """All iterations together."""
-        return self.folder / "summary.json"
-
-    @property
-    def report_md(self) -> Path:
-        """The morning report."""
-        return self.folder / "report.md"
-
-    @property
-    def report_html(self) -> Path:
-        """The same with pictures and links."""
-        return self.folder / "report.html"
-
-    @property
-    def loaded_log(self) -> Path:
-        """What the process says from which workers are forked."""
-        return self.folder / "loaded.log"
+    config_json = FolderPath("config.json")
+    starting = FolderPath("starting")
+    base_toml = FolderPath("experiment.toml")
+    state_json = FolderPath("state.json")
+    events_jsonl = FolderPath("events.jsonl")
+    gate_json = FolderPath("gate.json")
+    lock = FolderPath(".lock")
+    code = FolderPath("code")
+    results_root = FolderPath("batches")
+    training_json = FolderPath("training.json")
+    summary_json = FolderPath("summary.json")
+    report_md = FolderPath("report.md")
+    report_html = FolderPath("report.html")
+    loaded_log = FolderPath("loaded.log")
 
     def iteration(self, number: int) -> Path:
         """The folder of an iteration."""
@@ -141,8 +87,5 @@ class NightFolder:
         return self.iteration(number) / "delta.json"
 
     def batches(self) -> list[Batch]:
-        """Its batches with a plan, by their numbers."""
-        if not self.results_root.is_dir():
-            return []
-        found = [batch for batch in find_batches(self.results_root) if batch.plan_json.is_file()]
-        return sorted(found, key=lambda batch: batch.number)
+        """Its batches with a plan, by what they are for and their numbers."""
+        return batches_below(self.results_root)

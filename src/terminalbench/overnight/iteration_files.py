@@ -2,16 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
-
+from terminalbench.campaign.batches import labels_of
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import write_bytes
+from terminalbench.files import write_changed
 from terminalbench.index.queries import BatchView
 from terminalbench.index.views import open_view
 from terminalbench.json_files import encode_json, read_json
@@ -33,25 +31,11 @@ class ProjectedIteration:
     episodes: tuple[Episode, ...]
 
 
-class _NightPlanLabels(msgspec.Struct):
-    """Of a plan only its labels: there are many plans, and they are long."""
-
-    labels: dict[str, str] = {}
-
-
-@lru_cache(maxsize=8192)
-def _labels(plan: Path, _written: int) -> dict[str, str]:
-    return read_json(plan, _NightPlanLabels).labels
-
-
 def labelled(folder: NightFolder, run_id: str) -> dict[tuple[Role, int], Batch]:
     """The batches of a night by what their labels say; of two alike the first counts."""
     found: dict[tuple[Role, int], Batch] = {}
     for batch in folder.batches():
-        try:
-            labels = _labels(batch.plan_json, batch.plan_json.stat().st_mtime_ns)
-        except (OSError, TbenchError):
-            continue
+        labels = labels_of(batch)
         role, number = labels.get(ROLE_LABEL, ""), labels.get(ITERATION_LABEL, "")
         if labels.get(RUN_LABEL) == run_id and role in list(Role) and number.isdecimal():
             found.setdefault((Role(role), int(number)), batch)
@@ -120,13 +104,7 @@ def _by_worker(folder: NightFolder, number: int, work: IterationWork | None) -> 
 
 def keep(path: Path, value: Any) -> None:
     """Write a projection, unless the file says the same already."""
-    data = value if isinstance(value, bytes) else encode_json(value)
-    try:
-        if path.read_bytes() == data:
-            return
-    except OSError:
-        pass
-    write_bytes(path, data, durable=False)
+    write_changed(path, value if isinstance(value, bytes) else encode_json(value))
 
 
 def _projected(folder: NightFolder, config: NightConfig, number: int, batch: Batch) -> IterationResults:

@@ -12,6 +12,7 @@ from terminalbench.archivist.effects import EffectCount, count_trials
 from terminalbench.archivist.inventory import each_lesson
 from terminalbench.archivist.reflection import Occasion, ReflectionLimits, ReflectionResult, reflect
 from terminalbench.archivist.store import Store, open_store
+from terminalbench.campaign.gate import standing
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.envfile import variables_of
@@ -24,7 +25,6 @@ from terminalbench.index.scan import scan_all
 from terminalbench.json_files import write_json
 from terminalbench.llm.ask import RetryPatience
 from terminalbench.llm.model import ModelError, chat_model
-from terminalbench.overnight import limits
 from terminalbench.overnight.answers import KeptAnswers
 from terminalbench.overnight.control_profiles import control_every, without_controls
 from terminalbench.overnight.folder import NightFolder
@@ -116,7 +116,7 @@ def _by_model(
 
     What it answered a process that was killed is not asked again, and counts once.
     """
-    shut = limits.standing(folder.gate_json).shut
+    shut = standing(folder.gate_json).shut
     if shut is not None:
         return _FailedReflection(shut)
     question = batch.folder.name
@@ -156,7 +156,7 @@ def _enter(folder: NightFolder, config: NightConfig, question: str, *, priced: b
     question and no other beside it or after it.
     """
     costs = [one.cost_usd or 0.0 for one in all_reflections(folder)]
-    night = None if config.budget_usd is None else config.budget_usd - limits.standing(folder.gate_json).spent_usd
+    night = None if config.budget_usd is None else config.budget_usd - standing(folder.gate_json).spent_usd
     own = config.lessons.budget_usd if config.lessons is not None else None
     said: list[ReflectionLimits | str] = []
 

@@ -1,22 +1,22 @@
 """A night from its beginning, or from where it was left, to its report: the function behind the commands."""
 
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
+from terminalbench.campaign.folder import LiveReports, held
 from terminalbench.errors import (
     EXIT_FAILURE,
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
     EXIT_OK,
-    EXIT_USAGE,
     TbenchError,
 )
 from terminalbench.json_files import read_jsonl
-from terminalbench.locks import LockHeld, Owner, lock, lock_owner
+from terminalbench.locks import LockHeld, Owner, lock_owner
 from terminalbench.modes import make_folder
 from terminalbench.overnight.begin import NightRequest, PreparedNight, begin, go_on, night_at
 from terminalbench.overnight.decisions import NightTimeouts
@@ -152,7 +152,9 @@ def run_night(
         _tell_beginning(supervisor, night, resumed=resume is not None, gone=gone)
         try:
             with WorkerForkServer(folder) as loaded, served(profile_models(base.profiles), note):
-                supervisor.look = _PeriodicWork(loaded).look
+                known = ProjectedNight()
+                write = partial(project, night.folder, night.config, night.state, known)
+                supervisor.look = _PeriodicWork(loaded, LiveReports(write, REPORT_SEC)).look
                 state = supervisor.run()
             if state.status != "interrupted":
                 _and_then(then, night, told)
@@ -177,8 +179,7 @@ class _PeriodicWork:
     """
 
     loaded: WorkerForkServer
-    known: ProjectedNight = field(default_factory=ProjectedNight)
-    _written_at: float = field(default_factory=time.monotonic)
+    reports: LiveReports
     _over: int = 0
     _dear: bool = False
 
@@ -190,10 +191,9 @@ class _PeriodicWork:
             said = f"workers load Harbor by themselves; {night.folder.loaded_log.name} says why"
             night.journal.tell(NightEventKind.NOTE, said, cause="loaded process")
         over = sum(work.status.over for work in night.state.work)
-        now = time.monotonic()
-        if over > self._over and now - self._written_at > REPORT_SEC:
-            self._written_at, self._over = now, over
-            project(night.folder, night.config, night.state, self.known)
+        self.reports.due |= over > self._over
+        self._over = over
+        self.reports.tick()
 
 
 def _tell_beginning(supervisor: NightSupervisor, night: PreparedNight, *, resumed: bool, gone: Owner | None) -> None:
@@ -217,13 +217,11 @@ def _only_here(folder: NightFolder, command: str) -> Generator[None]:
     place = folder.folder.absolute()
     made = [one for one in (place, *place.parents) if not one.exists()]
     make_folder(folder.folder)
+    follows = f"tbench watch {typed(folder.folder)} follows it"
     try:
-        with lock(folder.lock, f"tbench {command} {folder.folder.name}"):
+        with held(folder.lock, f"tbench {command} {folder.folder.name}", folder.folder, follows):
             yield
-    except LockHeld as error:
-        error.where = str(folder.folder)
-        error.hint = f"tbench watch {typed(folder.folder)} follows it"
-        error.exit_code = EXIT_USAGE  # refused: nothing was started
+    except LockHeld:
         raise
     except BaseException:
         if made and [entry.name for entry in folder.folder.iterdir()] == [folder.lock.name]:

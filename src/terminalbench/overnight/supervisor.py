@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from terminalbench.campaign import gate
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.harbor.limits.clock import AwakeClock
@@ -87,7 +88,7 @@ class NightSupervisor:
     look: Callable[["NightSupervisor"], None] = lambda _night: None
     scaler: Scaler | None = None
     hands: list[WorkerProcess] = field(default_factory=list)
-    standing: limits.GateStatus = field(default_factory=lambda: limits.GateStatus(0.0, 0))
+    standing: gate.GateStatus = field(default_factory=lambda: gate.GateStatus(0.0, 0))
     signals: int = 0
     _awake: AwakeClock = field(default_factory=AwakeClock)
     _looked: float = 0.0
@@ -303,8 +304,8 @@ class NightSupervisor:
     def _look_around(self) -> None:
         """Once a second: the gate, the wall clock, the disk."""
         try:
-            moved = limits.follow(self.folder.gate_json, limits.until_of(self.config))
-            self.standing = limits.standing(self.folder.gate_json)
+            moved = gate.follow(self.folder.gate_json, limits.until_of(self.config))
+            self.standing = gate.standing(self.folder.gate_json)
         except (OSError, TbenchError, msgspec.DecodeError):
             moved = None  # a person is just writing it, or the disk is full: the next look tells
         self.state.deadline = self.standing.deadline

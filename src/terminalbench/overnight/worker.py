@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.campaign.gate import refusals
 from terminalbench.errors import (
     EXIT_FAILURE,
     EXIT_GATE,
@@ -33,13 +34,13 @@ from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import ExclusionKind, Plan
 from terminalbench.experiments.quarantine import quarantine_file
 from terminalbench.harbor.limits.control import ALL, ControlFile
+from terminalbench.harbor.limits.gate import GateError
 from terminalbench.index.queries import BatchView, Rerun
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import FinishedRun, run
 from terminalbench.lab.select import Target
 from terminalbench.locks import start_ticks
-from terminalbench.overnight import limits
 from terminalbench.overnight.iteration import find_batch
 from terminalbench.overnight.launch import WorkerAssignment
 from terminalbench.overnight.models import check_again, parse_model
@@ -131,7 +132,7 @@ def work(assigned: WorkerAssignment) -> WorkEnd:
         end = WorkEnd(EXIT_INTERRUPTED)
     except TbenchError as error:
         print(error, file=sys.stderr)
-        closed = error.where == str(folder.gate_json.absolute())
+        closed = isinstance(error, GateError)
         said = error.what if closed else error.lines()[0]  # how a gate is raised by hand does not concern a night
         end = WorkEnd(error.exit_code, closed=closed, said=printable(said))
     except Exception as error:  # noqa: BLE001  it is told to the supervisor, which tries again
@@ -232,7 +233,7 @@ def _code(ended: FinishedRun, *, measured: int, trials: int) -> int:
 
 def _gate_is_closed(batch: Batch, view: BatchView) -> bool:
     """Whether the gate of the night lets no trial of any profile start any more."""
-    found = limits.refusals(batch, view)
+    found = refusals(batch, view)
     return bool(found) and None not in found
 
 

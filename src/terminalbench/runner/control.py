@@ -12,7 +12,7 @@ from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.limits.control import ALL, Control, ControlFile, shared_control
-from terminalbench.harbor.limits.gate import read_shared
+from terminalbench.harbor.limits.gate import GateError, read_shared
 from terminalbench.json_files import append_jsonl, read_json, read_jsonl
 from terminalbench.live.processes import live_processes
 from terminalbench.live.state import replay
@@ -100,7 +100,7 @@ def check_orders(gate: Path) -> Iterator[str]:
     told = _orders_to_all(gate)
     again = f"tbench ctl resume --gate {typed(gate)} --reason TEXT takes it back"
     if ALL in told.stopped:
-        raise UserError(f"all batches of this gate were {told.stopped[ALL]}", where=str(gate), hint=again)
+        raise GateError(f"all batches of this gate were {told.stopped[ALL]}", where=str(gate), hint=again)
     for orders, how in ((told.stopped, "does not run"), (told.paused, "waits")):
         for profile, reason in orders.items():
             who = "every profile" if profile == ALL else profile

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate, next_number
 from terminalbench.experiments.experiment import Experiment, select_profiles
 from terminalbench.experiments.plan import HARBOR_PARALLEL, Exclusion, ExclusionKind, JobSpec, Plan
@@ -23,7 +22,7 @@ from terminalbench.files import write_bytes
 from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_pins, with_settings
 from terminalbench.harbor.limits.accounts import Account, KnownCost, TrialRefusal, Turn
 from terminalbench.harbor.limits.control import ControlFile
-from terminalbench.harbor.limits.gate import Gate, GateState, control_of, gate_of, read_shared
+from terminalbench.harbor.limits.gate import Gate, GateError, GateState, control_of, gate_of, read_shared
 from terminalbench.index.history import likely_costs, past_trials
 from terminalbench.index.queries import BatchView
 from terminalbench.json_files import read_json, write_json
@@ -351,7 +350,7 @@ def check_shared_gate(
     if refusal is not None:
         again = "raise budget_usd in it" if refusal.kind is ExclusionKind.BUDGET else "set a later deadline"
         hint = f"{again}, then resume" if name else f"{again}, or name another gate"
-        raise UserError(refusal.reason, where=plan.gate, hint=hint)
+        raise GateError(refusal.reason, where=plan.gate, hint=hint)
     return notes
 
 

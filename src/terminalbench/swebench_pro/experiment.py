@@ -4,6 +4,7 @@ An arm is a profile, an instance is a task. Going on with an experiment may add 
 gone or changed is said, and refused.
 """
 
+import logging
 import os
 import re
 from contextlib import suppress
@@ -11,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from terminalbench.errors import UserError
+from terminalbench.campaign.folder import LiveReports, held, refuse_differences
+from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
 from terminalbench.experiments.experiment import Experiment
@@ -23,21 +25,21 @@ from terminalbench.files import write_project_file
 from terminalbench.json_files import read_json
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import FinishedRun, run
-from terminalbench.locks import LockHeld, lock
-from terminalbench.records.event import Event
+from terminalbench.records.event import Event, EventKind
 from terminalbench.runner.growth import changed_settings
 from terminalbench.runner.run import Listener
 from terminalbench.swebench_pro.arms import ArmModel, arm_profiles, hand_over_key, own_model, refuse_unknown_provider
 from terminalbench.swebench_pro.instances import TaskInstance
 from terminalbench.swebench_pro.output import SLUG as BATCH_SLUG
 from terminalbench.swebench_pro.output import Output
-from terminalbench.swebench_pro.projections import LiveProjection, ProjectionFiles, project
-from terminalbench.swebench_pro.rows import BASELINE
+from terminalbench.swebench_pro.projections import ProjectionFiles, project
+from terminalbench.swebench_pro.rows import BASELINE, ResultRow
 from terminalbench.swebench_pro.workers import WorkerSharing, at_start
-from terminalbench.text.numbers import plural, some
+from terminalbench.text.numbers import some
 
 _ADDRESS = re.compile(r"https?://[^/\s]+")
-_DIFFERENCES = 12
+_AS_IT_WAS = "ask for what it was, and more if you like; or choose another --output-dir"
+_LEAST_SEC = 2.0
 
 
 @dataclass(frozen=True)
@@ -119,14 +121,9 @@ def run_experiment(
         refuse_unknown_provider(provider, wanted.asked.model)
         hand_over_key(provider, base_url)
     text = _understood(wanted, output)
-    try:
-        with lock(output.lock, "tbench swebench-pro experiment"):
-            return _run(wanted, output, text, going_on, retry_errors, listener)
-    except LockHeld as held:
-        hint = "wait for it, or choose another --output-dir"
-        raise UserError(
-            f"is being run by {held.owner or 'another process'}", where=str(output.folder), hint=hint
-        ) from None
+    hint = "wait for it, or choose another --output-dir"
+    with held(output.lock, "tbench swebench-pro experiment", output.folder, hint):
+        return _run(wanted, output, text, going_on, retry_errors, listener)
 
 
 def _run(
@@ -149,7 +146,8 @@ def _run(
         ended = run(experiment, listener=told)
     else:
         try:
-            refuse_differences(experiment, read_json(batches[-1].plan_json, Plan), output)
+            found = differences(experiment, read_json(batches[-1].plan_json, Plan))
+            refuse_differences(found, output.folder, _AS_IT_WAS)
             ended = resume(experiment, retry_errors=retry_errors, listener=told)
         except UserError:
             if before is not None:
@@ -176,7 +174,7 @@ def _understood(wanted: ExperimentRequest, output: Output) -> str:
             output.folder.rmdir()
 
 
-def refuse_differences(experiment: Experiment, plan: Plan, output: Output) -> None:
+def differences(experiment: Experiment, plan: Plan) -> list[str]:
     """Say what is gone or changed since the batch was planned: instances, arms, what each arm is, its limits."""
     planned = {task.ref.id for job in plan.jobs for task in job.tasks}
     now = {task.id for task in experiment.tasks}
@@ -188,15 +186,7 @@ def refuse_differences(experiment: Experiment, plan: Plan, output: Output) -> No
             found.append(f"- arm {job.profile}")
         elif record is not None:
             found += [f"arm {job.profile}: {line}" for line in summaries(record.changes(profile.content))]
-    found += changed_settings(plan.settings, experiment.run)
-    if found:
-        more = [f"and {plural(len(found) - _DIFFERENCES, 'more difference')}"] if len(found) > _DIFFERENCES else []
-        listed = "\n  ".join([*found[:_DIFFERENCES], *more])
-        raise UserError(
-            f"was begun with other options:\n  {listed}",
-            where=str(output.folder),
-            hint="ask for what it was, and more if you like; or choose another --output-dir",
-        )
+    return found + changed_settings(plan.settings, experiment.run)
 
 
 def _with_workers(listener: Listener, workers: int) -> Listener:
@@ -218,15 +208,23 @@ def _with_workers(listener: Listener, workers: int) -> Listener:
 
 def _with_projections(listener: Listener, output: Output) -> Listener:
     """The listener, and projections that are written again as trials end."""
-    live = LiveProjection(output.folder)
+    batches: list[Batch] = []
+    known: dict[str, ResultRow] = {}
+
+    def write() -> None:
+        try:
+            project(batches, output.folder, known)
+        except (OSError, TbenchError) as error:  # the run goes on, and projects once more at its end
+            logging.getLogger(__name__).warning("results could not be written yet: %s", error)
+
+    live = LiveReports(write, _LEAST_SEC)
 
     def prepared(plan: Plan, batch: Batch, trials: int) -> None:
-        live.follow([*output.batches()[:-1], batch])
+        batches[:] = [*output.batches()[:-1], batch]
         listener.prepared(plan, batch, trials)
 
     def event(event: Event) -> None:
-        if event.kind == "trial_ended":
-            live.due = True
+        live.due |= event.kind is EventKind.TRIAL_ENDED
         listener.event(event)
 
     def tick() -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from terminalbench.campaign.batches import batches_below
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import read_plain
-from terminalbench.index.places import find_batches
+from terminalbench.files import FolderPath, read_plain
 from terminalbench.swebench_pro.rows import ResultRow
 from terminalbench.workflow.history import History, fold, read_events
 from terminalbench.workflow.trace import TraceEvent, TraceEventKind
@@ -39,27 +39,13 @@ class Output:
 
     folder: Path
 
-    @property
-    def experiment_toml(self) -> Path:
-        """What is run."""
-        return self.folder / "experiment.toml"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that runs it."""
-        return self.folder / ".lock"
-
-    @property
-    def results_root(self) -> Path:
-        """The results folder that its batches are in."""
-        return self.folder / "batches"
+    experiment_toml = FolderPath("experiment.toml")
+    lock = FolderPath(".lock")
+    results_root = FolderPath("batches")
 
     def batches(self) -> list[Batch]:
         """Its batches with a plan, in order."""
-        if not self.results_root.is_dir():
-            return []
-        found = [batch for batch in find_batches(self.results_root) if batch.plan_json.is_file()]
-        return sorted(found, key=lambda batch: (batch.folder.parent.name, batch.number))
+        return batches_below(self.results_root)
 
 
 def batches_of(named: Sequence[str], output: Path | None) -> tuple[list[Batch], Path]:

@@ -3,8 +3,6 @@
 Nothing here is read by a run or a resume. A projection that was deleted comes back byte for byte.
 """
 
-import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +10,8 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.analytics.rows import rows_of
-from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import is_plain, read_plain, write_bytes
+from terminalbench.files import is_plain, read_plain, write_changed
 from terminalbench.index.queries import BatchView, CellState
 from terminalbench.json_files import encode_json, encode_line
 from terminalbench.live.status import view_now
@@ -29,7 +26,6 @@ from terminalbench.workflow.model import Artifact
 from terminalbench.workflow.trace import LARGE, patch_file, read_artifact, trace_file
 
 _TRACE_LIMIT, _PATCH_LIMIT = 256 << 20, 64 << 20
-_LEAST_SEC, _PAUSES = 2.0, 20
 _OTHER_PATCHES = ("artifacts/logs/artifacts/model.patch", "artifacts/model.patch")
 """Where the task of an instance leaves the diff of an agent that writes none itself."""
 
@@ -110,34 +106,6 @@ def sources(batch: Batch, known: Mapping[str, ResultRow], view: BatchView | None
         made = msgspec.structs.replace(_row(view, cell, history, folder), **now)
         artifacts = _artifacts(folder, history) if folder is not None and history is not None else None
         yield RunSource(made, trace, history, artifacts, traced=trace is not None)
-
-
-class LiveProjection:
-    """Projections of batches that run, written again after trials have ended. At most a twentieth of the time."""
-
-    def __init__(self, output: Path) -> None:
-        self._output = output
-        self._batches: list[Batch] = []
-        self._known: dict[str, ResultRow] = {}
-        self._next = 0.0
-        self.due = False
-
-    def follow(self, batches: Sequence[Batch]) -> None:
-        """From now on these batches are projected."""
-        self._batches = list(batches)
-
-    def tick(self) -> None:
-        """Write, if a trial has ended since the last time and that is long enough ago."""
-        began = time.monotonic()
-        if not self.due or began < self._next:
-            return
-        self.due = False
-        try:
-            project(self._batches, self._output, self._known)
-        except (OSError, TbenchError) as error:  # the run goes on, and projects once more at its end
-            logging.getLogger(__name__).warning("results could not be written yet: %s", error)
-        now = time.monotonic()
-        self._next = now + max(_LEAST_SEC, _PAUSES * (now - began))
 
 
 def _row(view: BatchView, cell: CellState, history: History | None, folder: Path | None) -> ResultRow:
@@ -280,7 +248,5 @@ def _without_large_patch(row: ResultRow) -> ResultRow:
 
 
 def _put(path: Path, data: bytes) -> Path:
-    """Write a file unless it is as it would be written: a projection of a large batch is mostly unchanged."""
-    if not (is_plain(path) and path.stat().st_size == len(data) and path.read_bytes() == data):
-        write_bytes(path, data, durable=False)
+    write_changed(path, data)
     return path

@@ -10,21 +10,22 @@ import msgspec
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
+from terminalbench.campaign.batches import labelled
 from terminalbench.errors import Interrupted, UserError
-from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.batch import Batch, batch_numbers
 from terminalbench.experiments.experiment import Task
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.write import write_experiment
+from terminalbench.harbor.limits.gate import GateError
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import FinishedRun, run
-from terminalbench.overnight.limits import of_night
 from terminalbench.records.event import Event
 from terminalbench.text.numbers import some
 from terminalbench.trainer.halving import AttemptPlan
-from terminalbench.trainer.journal import NIGHT_LABEL, PART_LABEL, TRAINING_LABEL, NightEntry, labels_of
+from terminalbench.trainer.journal import NIGHT_LABEL, PART_LABEL, TRAINING_LABEL, NightEntry
 from terminalbench.trainer.lineage import LineageStore, Variant
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan, check_tasks
@@ -98,19 +99,15 @@ class TrainingBatches:
                 return run(self._file(part), root=self.plan.root, listener=self.listener, gate=gate)
             _share(known, gate)
             return resume(known.folder, root=self.plan.root, listener=self.listener)
-        except UserError as error:
-            if gate is not None and error.where == str(gate):  # none of its trials fits into what is left
-                raise TrainingStopped(of_night(error.what, gate.name)) from None
-            raise
+        except GateError as error:
+            if self.limits is None:
+                raise
+            raise TrainingStopped(error.what) from None  # none of its trials fits into what is left
 
     def find(self, part: BatchPart) -> Batch | None:
         """The batch that a part of a night has already."""
-        wanted = self._labels(part)
-        numbers = sorted(int(path.name) for path in self.folder.glob("*") if path.name.isdecimal())
-        for batch in (Batch(self.folder / str(number)) for number in numbers):
-            if wanted.items() <= labels_of(batch).items():
-                return batch
-        return None
+        numbers = batch_numbers(self.folder.parent, self.folder.name)
+        return labelled((Batch(self.folder / str(number)) for number in numbers), self._labels(part))
 
     def check(self, nights: Sequence[NightEntry]) -> None:
         """Raise UserError where a batch that a night rests on is gone, or its number is that of another one now."""
@@ -129,7 +126,7 @@ class TrainingBatches:
         wanted = {TRAINING_LABEL: self.plan.table.slug, NIGHT_LABEL: str(night)}
         if part is not None:
             wanted[PART_LABEL] = part
-        return wanted.items() <= labels_of(Batch(self.folder.parent / name)).items()
+        return labelled([Batch(self.folder.parent / name)], wanted) is not None
 
     def view(self, batch: Batch) -> BatchView:
         """A batch as it is on disk."""

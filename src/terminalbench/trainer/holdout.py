@@ -11,14 +11,14 @@ from collections.abc import Callable
 import msgspec
 
 from terminalbench.analytics.rows import rows_of
+from terminalbench.campaign.folder import held
 from terminalbench.errors import UserError
-from terminalbench.locks import lock
 from terminalbench.records.event import Event
 from terminalbench.trainer.batches import BatchPart, TrainingBatches
 from terminalbench.trainer.gate import sealed
 from terminalbench.trainer.gym import Gym, GymLook
 from terminalbench.trainer.halving import spread
-from terminalbench.trainer.journal import HOLDOUT_PART, HoldoutLook, add_sealed, read_sealed, training_lock
+from terminalbench.trainer.journal import HOLDOUT_PART, WAIT, HoldoutLook, add_sealed, read_sealed, training_lock
 from terminalbench.trainer.lineage import LineageStore
 from terminalbench.trainer.night import taken
 from terminalbench.trainer.plan import TrainingPlan
@@ -29,7 +29,7 @@ def measure_holdout(
 ) -> HoldoutLook:
     """Measure the champion against the start on the held-out tasks; one that was begun and not finished comes first."""
     gym = Gym(plan.root)
-    with lock(training_lock(plan.folder), f"holdout of {plan.table.slug}"):
+    with held(training_lock(plan.folder), f"holdout of {plan.table.slug}", plan.folder, WAIT):
         begun = next((one for one in read_sealed(plan.folder) if one.verdict is None), None)
         if begun is None:
             new, old = _pair(plan)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Set
 from pathlib import Path
 
+from terminalbench.campaign.batches import labels_of
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.scan import scan_all
 from terminalbench.index.store import open_index
@@ -12,7 +13,6 @@ from terminalbench.trainer.journal import (
     NIGHT_LABEL,
     PART_LABEL,
     TRAINING_LABEL,
-    labels_of,
     read_sealed,
     training_folder,
 )

@@ -13,9 +13,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.errors import TbenchError
-from terminalbench.experiments.batch import Batch
-from terminalbench.json_files import append_jsonl, read_json, read_log
+from terminalbench.json_files import append_jsonl, read_log
 from terminalbench.trainer.campaign import Campaign, Phase
 from terminalbench.trainer.gate import GateVerdict
 
@@ -23,18 +21,7 @@ TRAINING = Path(".terminalbench/training")
 TRAINING_LABEL, NIGHT_LABEL, PART_LABEL = "training", "night", "part"
 """Labels of every batch of a training; the night of a batch on the holdout is the number of its look."""
 HOLDOUT_PART = "holdout"
-
-
-class _TrainingPlanLabels(msgspec.Struct):
-    labels: dict[str, str] = {}
-
-
-def labels_of(batch: Batch) -> dict[str, str]:
-    """The labels of a batch; none of one that is not there."""
-    try:
-        return read_json(batch.plan_json, _TrainingPlanLabels).labels
-    except (OSError, TbenchError):
-        return {}
+WAIT = "wait for it: tbench trainer status shows how far it is"
 
 
 class PlanDeclaration(msgspec.Struct, frozen=True):

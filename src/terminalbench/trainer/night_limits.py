@@ -6,12 +6,12 @@ All of it is in the gate of the night, which the batches of the training share w
 from dataclasses import dataclass
 from pathlib import Path
 
+from terminalbench.campaign.gate import follow, refusals, standing
 from terminalbench.errors import Incomplete
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.limits.accounts import Account, KnownCost, Turn
 from terminalbench.harbor.limits.gate import change_account, read_shared
 from terminalbench.index.queries import BatchView, Rerun
-from terminalbench.overnight import limits
 from terminalbench.records.counts import Spend
 from terminalbench.records.values import known_total
 from terminalbench.trainer.journal import ModelSpend
@@ -30,14 +30,14 @@ class NightLimits:
 
     def check(self) -> None:
         """Raise TrainingStopped where nothing may start any more."""
-        limits.follow(self.gate, self.until)
-        if (shut := limits.standing(self.gate).shut) is not None:
+        follow(self.gate, self.until)
+        if (shut := standing(self.gate).shut) is not None:
             raise TrainingStopped(shut)
 
     def check_ended(self, batch: Batch, view: BatchView) -> None:
         """Raise TrainingStopped where the gate is why trials of a batch did not start."""
         if any(cell.rerun is Rerun.RESUME for cell in view.cells):
-            why = next((said for said in limits.refusals(batch, view) if said is not None), None)
+            why = next((said for said in refusals(batch, view) if said is not None), None)
             if why is not None:
                 raise TrainingStopped(why)
 
@@ -45,7 +45,7 @@ class NightLimits:
     def left_usd(self) -> float | None:
         """What may still be spent; None without a budget."""
         budget = read_shared(self.gate).budget_usd
-        return None if budget is None else max(0.0, budget - limits.standing(self.gate).spent_usd)
+        return None if budget is None else max(0.0, budget - standing(self.gate).spent_usd)
 
     def pay(self, asked: ModelSpend) -> None:
         """Have the gate count what a chat model has charged in this night so far."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from terminalbench.campaign.gate import GateStatus, standing
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.json_files import decode_plain, read_json, tail_jsonl
 from terminalbench.live.feed import Feed
 from terminalbench.locks import living_owner
-from terminalbench.overnight import limits
 from terminalbench.overnight.crew import read_beat
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Heartbeat, IterationWork, NightConfig, NightEvent, NightState, Role
@@ -47,7 +47,7 @@ class NightFeed:
     events: list[NightEvent] = field(default_factory=list)
     beats: dict[tuple[int, Role], Heartbeat] = field(default_factory=dict)
     batches: dict[str, Feed] = field(default_factory=dict)
-    standing: limits.GateStatus | None = None
+    standing: GateStatus | None = None
     trained: TrainedNight | None = None
     over: bool = False
     summary: NightSummary | None = None
@@ -69,7 +69,7 @@ class NightFeed:
             self.each(event)
         trained = self.trained
         with suppress(TbenchError, OSError, msgspec.DecodeError):  # a file of the gate is just being written
-            self.standing = limits.standing(self.folder.gate_json)
+            self.standing = standing(self.folder.gate_json)
             self.trained = read_trained(self.folder)
         self.summary = self._summary()
         changed = self._look_at_workers()

@@ -5,6 +5,7 @@ Each profile has its share of the budget until the others are through or need le
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -90,7 +91,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
     @property
     def budget_name(self) -> str:
         """The budget in words."""
-        shared = f" of the shared gate {self.shared}" if self.shared else ""
+        shared = f" of {self.shared}" if self.shared else ""
         return f"the budget of {dollars(self.budget_usd)}{shared}"
 
     @property
@@ -101,7 +102,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
     def refusal(self, profile: str, now: float) -> TrialRefusal | None:
         """Return why a trial of this profile may not start, for now or for good; None when it may."""
         if self.deadline is not None and now >= self.deadline:
-            whose = f"of the shared gate {self.shared}" if self.shared else "(run.run_timeout_sec)"
+            whose = f"of {self.shared}" if self.shared else "(run.run_timeout_sec)"
             return TrialRefusal(f"the deadline {whose} has passed", ExclusionKind.DEADLINE)
         if self.budget_usd is None or profile in self.free:
             return None
@@ -293,7 +294,7 @@ class BatchShare(msgspec.Struct, frozen=True, omit_defaults=True):
 class SharedState(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """The limits that several batches share, their shares by the folder of the batch, and the models under pressure.
 
-    A person may write it, and change its budget while batches run.
+    A person may write it, and change its budget while batches run. `called` is what it is the gate of: the night.
     """
 
     budget_usd: Annotated[float, msgspec.Meta(ge=0)] | None = None
@@ -301,6 +302,11 @@ class SharedState(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True
     lanes: dict[str, Lane] = {}
     clock: SharedClock = msgspec.field(default_factory=SharedClock.here)
     batches: dict[str, BatchShare] = {}
+    called: str | None = None
+
+    def name(self, path: Path) -> str:
+        """Return what messages call it: the gate in this file, or what it is of."""
+        return self.called or f"the shared gate {path.name}"
 
     def seen_by(self, batch: str, own: GateState, runs: Callable[[str], bool]) -> GateState:
         """All batches together as one state, for a trial of one of them; `runs` says which others run."""

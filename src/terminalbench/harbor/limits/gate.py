@@ -44,9 +44,15 @@ def control_of(batch: Batch, plan: Plan) -> ControlFile:
     return ControlFile(batch.control_json, gate_of(batch, plan).shared)
 
 
-def share_gate(path: Path, budget_usd: float | None = None, run_timeout_sec: float | None = None) -> None:
+class GateError(UserError):
+    """A shared gate lets nothing start: it is shut, everything was cancelled, or it cannot be read."""
+
+
+def share_gate(
+    path: Path, budget_usd: float | None = None, run_timeout_sec: float | None = None, called: str | None = None
+) -> None:
     """Put up a gate for several batches: what they may spend together, and for how long from now on."""
-    state = SharedState(budget_usd=budget_usd)
+    state = SharedState(budget_usd=budget_usd, called=called)
     if run_timeout_sec is not None:
         state.deadline = state.clock.now() + run_timeout_sec
     with changing(path):
@@ -75,18 +81,18 @@ def read_shared(path: Path) -> SharedState:
     """The state of a shared gate; a file that is missing sets no limits. Raises a `UserError` when it is none."""
     if not path.absolute().parent.is_dir():
         hint = "make it first, or name another file"
-        raise UserError("the folder of this shared gate does not exist", where=str(path), hint=hint)
+        raise GateError("the folder of this shared gate does not exist", where=str(path), hint=hint)
     if path.suffix == _LOCK or (path.exists() and not path.is_file()):  # a pipe would be waited for, for ever
         what = "it is a folder" if path.is_dir() else "it is no plain file"
         what = f"a name that ends in {_LOCK} is that of a lock" if path.suffix == _LOCK else what
-        raise UserError(f"is no shared gate: {what}", where=str(path), hint="name a file, such as night.json")
+        raise GateError(f"is no shared gate: {what}", where=str(path), hint="name a file, such as night.json")
     try:
         return _shared_state(path)
     except OSError as error:
-        raise UserError(f"is no shared gate: it cannot be read: {error.strerror}", where=str(path)) from error
+        raise GateError(f"is no shared gate: it cannot be read: {error.strerror}", where=str(path)) from error
     except NOT_DECODED as error:
         hint = 'a shared gate is JSON such as {"budget_usd": 20.0}; mend it, or name another file'
-        raise UserError(f"is no shared gate: {_what_is_wrong(path)}", where=str(path), hint=hint) from error
+        raise GateError(f"is no shared gate: {_what_is_wrong(path)}", where=str(path), hint=hint) from error
 
 
 def _shared_state(path: Path) -> SharedState:
@@ -230,7 +236,7 @@ class Gate:
     def all_batches(self, own: GateState, shared: SharedState) -> GateState:
         """All batches of the shared gate as one state, as this batch sees it."""
         seen = shared.seen_by(self._name, own, lambda name: living_owner(Batch(Path(name)).lock) is not None)
-        seen.shared = self.shared.name if self.shared is not None else None
+        seen.shared = shared.name(self.shared) if self.shared is not None else None
         return seen
 
     def why_none(self, own: GateState, profiles: Iterable[str]) -> TrialRefusal | None:

@@ -10,6 +10,7 @@ from terminalbench.archivist.checks import LONGEST_TEXT
 from terminalbench.archivist.entries import LessonChanges
 from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.archivist.memory import (
+    MOST_EVIDENCE,
     Origin,
     add,
     add_from_episode,
@@ -19,7 +20,6 @@ from terminalbench.archivist.memory import (
     merge,
     retire,
 )
-from terminalbench.archivist.merges import MOST_EVIDENCE
 from terminalbench.archivist.store import Store, open_store
 from terminalbench.archivist.tables import lesson_of
 from terminalbench.archivist.triggers import Trigger

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.iterations import iteration
-from terminalbench.overnight.delta import delta, level
-from terminalbench.overnight.delta_model import ALPHA, ProfileDelta, TaskChange
+from terminalbench.overnight.delta import ALPHA, ProfileDelta, TaskChange, delta, level
 from terminalbench.overnight.iteration_results import IterationResults
 from terminalbench.records.counts import Counts
 

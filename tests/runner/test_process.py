@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from support.pace import seconds
+from terminalbench.runner.deaths import log_tail
 from terminalbench.runner.executors.local import tied
-from terminalbench.runner.last_words import log_tail
 from terminalbench.secrets.values import NONE
 
 

@@ -15,8 +15,8 @@ from terminalbench.json_files import append_jsonl
 from terminalbench.live.processes import Worker
 from terminalbench.records.event import Event
 from terminalbench.runner import supervise
+from terminalbench.runner.deaths import how_it_ended
 from terminalbench.runner.executors.base import JobRun
-from terminalbench.runner.last_words import how_it_ended
 from terminalbench.runner.supervise import SILENT_SEC, START_SEC, BatchSupervisor, Launch, _ProfileWaves
 
 

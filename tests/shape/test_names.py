@@ -64,16 +64,13 @@ FRAGMENT = 60
 """Lines below which a module is part of the one beside it, if that one alone imports it."""
 
 FRAGMENTS: set[str] = {
-    "terminalbench.archivist.advice",
-    "terminalbench.archivist.merges",
-    "terminalbench.archivist.revisions",
     "terminalbench.archivist.shortcuts",
+    "terminalbench.archivist.memory",
+    "terminalbench.archivist.effects",
     "terminalbench.dashboard.pages.outline",
-    "terminalbench.runner.deaths",
     "terminalbench.runner.executors.python_path",
-    "terminalbench.runner.last_words",
     "terminalbench.sandbox.network.tls",
-    "terminalbench.trainer.plan_changes",
+    "terminalbench.experiments.profile_changes",
 }
 """Fragments that are not merged yet; may only shrink."""
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from support.iterations import iteration
 from terminalbench.analytics.strata import Stratum, stratified
-from terminalbench.overnight.delta import counts_of, delta
-from terminalbench.overnight.delta_model import ALPHA
-from terminalbench.overnight.earlier_nights import NIGHTS, level_of
+from terminalbench.overnight.delta import ALPHA, counts_of, delta
 from terminalbench.overnight.iteration_results import IterationResults
+from terminalbench.overnight.model_summary import NIGHTS, level_of
 from terminalbench.overnight.noise import noise_floor
 
 ITERATIONS = 10

@@ -8,9 +8,9 @@ from simulate.training import (
     OVERFIT,
     QUITTER,
     USELESS,
-    Campaign,
     Setup,
     Told,
+    TrainingState,
     Truth,
     differs_from_itself,
     many,
@@ -77,7 +77,7 @@ def test_a_mutant_that_quits_is_never_a_challenger() -> None:
 
     chances = np.full(len(DEV), 0.3)
     start = Truth(chances, chances)
-    setup = Setup(np.random.default_rng(0), Campaign(champion="p0", allowed=ALLOWED), {"p0": start})
+    setup = Setup(np.random.default_rng(0), TrainingState(champion="p0", allowed=ALLOWED), {"p0": start})
     told = Told()
     for _ in range(5):
         one_night(setup, Quits(), told)  # ty: ignore[invalid-argument-type]

@@ -19,8 +19,6 @@ if __name__ == "__main__":
 from terminalbench.analytics.model import Row
 from terminalbench.records.counts import Spend
 from terminalbench.records.trial import Outcome, TaskRef
-from terminalbench.trainer.budget import night_parts
-from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.gate import (
     GateAction,
     GateRule,
@@ -32,7 +30,8 @@ from terminalbench.trainer.gate import (
     watch,
 )
 from terminalbench.trainer.halving import Score, better_half, rounds, spread
-from terminalbench.trainer.tables import BudgetTable, GateTable
+from terminalbench.trainer.journal import TrainingState
+from terminalbench.trainer.tables import BudgetTable, GateTable, night_parts
 
 NIGHTS, TASKS, LOOKS, CANDIDATES, ALPHA = 28, 40, GateTable().looks, 4, 0.05
 BUDGET = BudgetTable(trials=240)
@@ -121,7 +120,7 @@ class Setup:
     """A training in the middle of its nights."""
 
     random: np.random.Generator
-    state: Campaign
+    state: TrainingState
     profiles: dict[str, Truth]
     evidence: list[Row] = field(default_factory=list)
     control: list[list[Row]] = field(default_factory=list)
@@ -134,7 +133,7 @@ def run_nights(world: World, seed: int, nights: int = NIGHTS) -> Told:
     """A whole training."""
     random = np.random.default_rng(seed)
     first = start(random)
-    setup = Setup(random, Campaign(champion="p0", allowed=ALLOWED), {"p0": first})
+    setup = Setup(random, TrainingState(champion="p0", allowed=ALLOWED), {"p0": first})
     told = Told()
     for _ in range(nights):
         one_night(setup, world, told)
@@ -240,7 +239,7 @@ def priced(gain: float, seeds: range, nights: int = NIGHTS) -> Priced:
         first = start(random)
         moves = gain / float(np.mean(4 * first.dev * (1 - first.dev)))
         better = World("better", mean=moves).mutant(first, random)
-        state = Campaign(champion="p0", allowed=nights // LOOKS, waiting=("p1",), known=("p1",))
+        state = TrainingState(champion="p0", allowed=nights // LOOKS, waiting=("p1",), known=("p1",))
         setup, told, trials_of = Setup(random, state, {"p0": first, "p1": better}), Told(), 0
         while not told.promoted and (setup.state.challenger is not None or setup.state.waiting):
             before = len(setup.evidence)
@@ -260,7 +259,7 @@ def worsened(loss: float, seed: int, nights: int = 10) -> int | None:
     random = np.random.default_rng(seed)
     first = start(random)
     worse = Truth(first.train, np.clip(first.dev - loss, 0.01, 0.99))
-    state = Campaign(champion="p1", control="p0", allowed=ALLOWED)
+    state = TrainingState(champion="p1", control="p0", allowed=ALLOWED)
     setup, told = Setup(random, state, {"p0": first, "p1": worse}), Told()
     for night in range(1, nights + 1):
         one_night(setup, SAME, told)
@@ -274,7 +273,7 @@ def differs_from_itself(seed: int, nights: int = NIGHTS, *, broken: float = 0.0)
     random = np.random.default_rng(seed)
     first = start(random)
     twin = Truth(first.train, np.clip(first.dev - broken, 0.01, 0.99))
-    setup = Setup(random, Campaign(champion="p0", allowed=ALLOWED), {"p0": first, "p1": twin})
+    setup = Setup(random, TrainingState(champion="p0", allowed=ALLOWED), {"p0": first, "p1": twin})
     parts = night_parts(BUDGET, challenger=True, exploring=True, watching=False)
     half, beside = parts.control // 2, spread(DEV, parts.confirm // 2)
     found = 0

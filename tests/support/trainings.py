@@ -6,14 +6,16 @@ from terminalbench.analytics.model import Interval
 from terminalbench.experiments.champions import LOG
 from terminalbench.experiments.profiles import content_id
 from terminalbench.json_files import append_jsonl, write_json
-from terminalbench.trainer.campaign import Campaign, Challenger, Phase
 from terminalbench.trainer.gate import GateAction, GateVerdict
 from terminalbench.trainer.journal import (
     CandidateResult,
+    Challenger,
     NightEntry,
     PairMeasurement,
+    Phase,
     PlanDeclaration,
     RefusedChange,
+    TrainingState,
     add_night,
     as_numbers,
     plan_json,
@@ -79,12 +81,12 @@ def make_training(root: Path, slug: str = "prompts", batch: str = "study/0") -> 
             lineage=slug, id=name, why=why, reason="the first", before=before, evidence=numbers, time=time
         )
         append_jsonl(log, made)
-    first = Campaign(champion=START, allowed=3, night=1, waiting=(CHECK,), known=(CHECK,))
+    first = TrainingState(champion=START, allowed=3, night=1, waiting=(CHECK,), known=(CHECK,))
     states = [
         first,
-        Campaign(champion=CHECK, allowed=3, night=2, control=START, begun=1, waiting=(HURRY,)),
-        Campaign(champion=CHECK, allowed=3, night=3, control=START, begun=2, waiting=(PLAN,)),
-        Campaign(
+        TrainingState(champion=CHECK, allowed=3, night=2, control=START, begun=1, waiting=(HURRY,)),
+        TrainingState(champion=CHECK, allowed=3, night=3, control=START, begun=2, waiting=(PLAN,)),
+        TrainingState(
             champion=CHECK,
             allowed=3,
             night=4,

@@ -11,7 +11,7 @@ from support.instances import BASE, FIX, ID, checkout_for, row
 from terminalbench.errors import UserError
 from terminalbench.swebench_pro.convert import Conversion, convert, files_of
 from terminalbench.swebench_pro.dataset import SourceRows, instance_of
-from terminalbench.swebench_pro.evaluator import Checkout
+from terminalbench.swebench_pro.official import Checkout
 
 
 def converted(tmp_path: Path, *rows: dict, **files: str) -> Conversion:

@@ -8,7 +8,7 @@ import pytest
 from support.instances import checkout_for
 from terminalbench.errors import UserError
 from terminalbench.swebench_pro import official
-from terminalbench.swebench_pro.evaluator import Checkout
+from terminalbench.swebench_pro.official import Checkout
 from terminalbench.swebench_pro.predictions import Predictions, find, read
 from terminalbench.swebench_pro.verdicts import PatchVerdict, VerdictState, count, merge
 from terminalbench.swebench_pro.verdicts import read as read_verdicts

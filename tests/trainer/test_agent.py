@@ -10,8 +10,7 @@ from support.reflecting import batch_of
 from support.searches import Batches, search_of
 from support.tasks import AGENTS
 from terminalbench.errors import InvalidFile, UserError
-from terminalbench.trainer.evolvers.agent import AgentEvolver
-from terminalbench.trainer.evolvers.edit_task import FILES, LISTED, OPTIONS, PROMPT, REASON, read_edit
+from terminalbench.trainer.evolvers.agent import FILES, LISTED, OPTIONS, PROMPT, REASON, AgentEvolver, read_edit
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 

@@ -10,7 +10,6 @@ from terminalbench.analytics.model import Row
 from terminalbench.analytics.stats import nominal_level
 from terminalbench.records.counts import Spend
 from terminalbench.records.trial import TaskRef
-from terminalbench.trainer.campaign import Campaign, Challenger
 from terminalbench.trainer.gate import (
     GateAction,
     GateRule,
@@ -25,6 +24,7 @@ from terminalbench.trainer.gate import (
     watch,
 )
 from terminalbench.trainer.halving import Round, Score, better_half, rounds, spread
+from terminalbench.trainer.journal import Challenger, TrainingState
 
 TASKS = 20
 RULE = GateRule(alpha=0.05, looks=2, planned_trials=2 * TASKS)
@@ -181,7 +181,7 @@ def test_the_campaign_moves_as_the_verdicts_say() -> None:
     def verdict(action: GateAction) -> GateVerdict:
         return GateVerdict(action=action, reason="r")
 
-    state = Campaign(champion="a", allowed=2).next_night()
+    state = TrainingState(champion="a", allowed=2).next_night()
     assert state.challenger is None
     state = state.explored("b").explored("b").explored("a").explored(None).explored("c").next_night()
     assert (state.night, state.challenger, state.waiting, state.exploring) == (2, Challenger("b"), ("c",), False)

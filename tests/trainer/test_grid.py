@@ -7,10 +7,9 @@ import pytest
 from support.experiments import Project
 from support.searches import Batches, search_of
 from terminalbench.errors import InvalidFile
-from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.evolvers.grid import GridEvolver
 from terminalbench.trainer.evolvers.search import Search
-from terminalbench.trainer.journal import CandidateResult, NightEntry, PairMeasurement
+from terminalbench.trainer.journal import CandidateResult, NightEntry, PairMeasurement, TrainingState
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 
 PLAN = """
@@ -61,7 +60,7 @@ def night(search: Search) -> NightEntry:
     return NightEntry(
         night=search.night,
         time="2026-01-01T00:00:00Z",
-        after=Campaign(champion=search.champion, allowed=1),
+        after=TrainingState(champion=search.champion, allowed=1),
         control=PairMeasurement(batch="mine/1", new=search.champion, old="x"),
         explored=(*told, champion),
     )

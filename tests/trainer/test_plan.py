@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from conftest import REPO
 from support.experiments import Project
 from terminalbench.errors import InvalidFile, UserError
+from terminalbench.experiments.profile_changes import changed_places
 from terminalbench.experiments.schema import tables_markdown
 from terminalbench.json_files import read_json, write_json
 from terminalbench.trainer.check import idle_looks
@@ -17,7 +18,6 @@ from terminalbench.trainer.gym import Gym
 from terminalbench.trainer.journal import plan_json
 from terminalbench.trainer.lineage import ChampionReason, LineageStore
 from terminalbench.trainer.plan import PlanDeclaration, TrainingPlan, declare, load_plan
-from terminalbench.trainer.plan_changes import changed_places
 from terminalbench.trainer.tables import BudgetTable, GateTable, PlanTable, SplitTable
 from terminalbench.trainer.variants import Change, ToolsTable
 

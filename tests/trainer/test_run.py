@@ -11,7 +11,6 @@ from terminalbench.json_files import write_json
 from terminalbench.locks import lock
 from terminalbench.overnight.training_report import TrainingStep
 from terminalbench.trainer import run
-from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.gate import GateAction, GateVerdict
 from terminalbench.trainer.journal import (
     CandidateResult,
@@ -20,6 +19,7 @@ from terminalbench.trainer.journal import (
     NightEntry,
     PairMeasurement,
     RefusedChange,
+    TrainingState,
     training_lock,
 )
 from terminalbench.trainer.lineage import ChampionReason, LineageStore
@@ -57,7 +57,9 @@ def nights(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
     """Let every night be one whose search came to this."""
 
     class Night:
-        def __init__(self, plan: TrainingPlan, store: object, batches: object, done: object, state: Campaign) -> None:
+        def __init__(
+            self, plan: TrainingPlan, store: object, batches: object, done: object, state: TrainingState
+        ) -> None:
             self.state, self.root = state.next_night(), plan.root
 
         def run(self) -> NightEntry:
@@ -132,7 +134,7 @@ def test_what_a_person_decides_while_a_night_runs_stays(plan: TrainingPlan, monk
     found, wanted = (store.add("mine", one, reason="r", source="person") for one in made)
     store.crown("mine", wanted.id, ChampionReason.BY_HAND, reason="mine")
     control = PairMeasurement(batch="mine/2", new=plan.start.profile.id, old="x")
-    after = Campaign(champion=found.id, allowed=1)
+    after = TrainingState(champion=found.id, allowed=1)
     run._crown(plan, store, NightEntry(night=2, time="2999-01-01T00:00:00Z", after=after, control=control))
     assert store.lineage("mine").crowned[-1].id == wanted.id
 

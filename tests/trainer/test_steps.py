@@ -14,7 +14,7 @@ from terminalbench.overnight.night import NightConfig, NightModel, NightState, N
 from terminalbench.overnight.training_report import TrainedNight, TrainingStep, step_line
 from terminalbench.records.event import Event, EventKind
 from terminalbench.runner.worktree import CodePin
-from terminalbench.trainer.steps import TrialCounter
+from terminalbench.trainer.batches import TrialCounter
 from terminalbench.watch.night import NightFrame, render_night
 from terminalbench.watch.night_feed import NightFeed
 
@@ -27,7 +27,7 @@ def ended() -> Event:
 
 
 def test_parts_and_trials_are_counted_and_what_ran_before_a_kill_took_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("terminalbench.trainer.steps.SEC", 0.0)
+    monkeypatch.setattr("terminalbench.trainer.batches.SEC", 0.0)
     told: list[TrainingStep] = []
     steps = TrialCounter(8, 60, told.append)
     steps.begin("control", 15)

@@ -11,8 +11,17 @@ from terminalbench.experiments.tables import LessonsTable
 from terminalbench.harbor.jobs import job_config
 from terminalbench.lab.plan import plan_batch
 from terminalbench.trainer.environments import Environment, open_environment
-from terminalbench.trainer.sections import edited, sections_of, text_of
-from terminalbench.trainer.variants import Change, ResolvedProfile, ToolsTable, changed, resolved, said
+from terminalbench.trainer.variants import (
+    Change,
+    ResolvedProfile,
+    ToolsTable,
+    changed,
+    edited,
+    resolved,
+    said,
+    sections_of,
+    text_of,
+)
 
 PROMPT = "Work carefully.\n\n## Style\n\nShort.\n"
 CLAUDE = {"agent": "claude-code", "model": "m", "prompt": "p.md", "no_mcp": True, "options": {"max_turns": 9}}

@@ -36,17 +36,19 @@ from terminalbench.analytics.missing import (
     undone_in_stages,
 )
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, MissingTrials, Row, Verdict
-from terminalbench.analytics.reasons import (
+from terminalbench.analytics.rows import repeats_told, rows_of
+from terminalbench.analytics.sample import BOUNDS, WAYS, PairedSample, Way, sample, task_differences, values_of
+from terminalbench.analytics.sentence import (
+    HAS_VALUE,
     could_be_undone,
     ended_early,
+    notes,
+    sentence,
     still_runs,
     still_to_come,
     too_early,
     unknown_k,
 )
-from terminalbench.analytics.rows import repeats_told, rows_of
-from terminalbench.analytics.sample import BOUNDS, WAYS, PairedSample, Way, sample, task_differences, values_of
-from terminalbench.analytics.sentence import HAS_VALUE, notes, sentence
 from terminalbench.analytics.settings import ComparisonRequest, ComparisonSettings, is_oracle, settings_of
 from terminalbench.analytics.standings import standings
 from terminalbench.analytics.summary import ProfileRows, by_profile, pareto_front, summarise

@@ -167,8 +167,8 @@ def baseline_command(episode: str, store: "EpisodeStore", as_json: bool) -> int:
 
     Exit code 3 when there is nothing to measure it against.
     """
-    from terminalbench.overnight.earlier_nights import against_earlier
     from terminalbench.overnight.episodes import BASELINE_RULE
+    from terminalbench.overnight.model_summary import against_earlier
 
     one = store.find(episode)
     results = store.results(one)

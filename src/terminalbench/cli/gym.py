@@ -128,7 +128,7 @@ def show_command(environment: "Environment", gym: "Gym", holdout: bool, reason: 
         return
     from terminalbench.text.numbers import plural
     from terminalbench.text.table import fitted
-    from terminalbench.trainer.holdout_exposure import outside_line
+    from terminalbench.trainer.gym import outside_line
 
     click.echo(f"{environment.name}: {environment.what}, {plural(len(environment.tasks), 'task')}")
     rows = [["task", "part", "family"]]

@@ -1,12 +1,20 @@
-"""The folder of a night: one class owns its paths."""
+"""The folder of a night: one class owns its paths, one writes its state and its events.
 
-from dataclasses import dataclass
+A disk that is full for a while costs nothing: what could not be written is written as soon as it can be.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from terminalbench.campaign.batches import batches_below
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import FolderPath
-from terminalbench.overnight.night import Role
+from terminalbench.files import FolderPath, write_bytes
+from terminalbench.json_files import append_jsonl, encode_json
+from terminalbench.overnight.night import IterationWork, NightEvent, NightEventKind, NightState, Role
+from terminalbench.records.values import stamp
 
 SLUGS = {Role.ITERATION: "night", Role.VALIDATION: "validation"}
 """The slugs of the batches of a night, by what they are for; the number of a batch is that of its iteration."""
@@ -89,3 +97,36 @@ class NightFolder:
     def batches(self) -> list[Batch]:
         """Its batches with a plan, by what they are for and their numbers."""
         return batches_below(self.results_root)
+
+
+@dataclass
+class Journal:
+    """Writes what changes, and tells of what happens."""
+
+    folder: NightFolder
+    state: NightState
+    told: Callable[[NightEvent], None] = lambda _event: None
+    _written: bytes = b""
+    _waiting: list[NightEvent] = field(default_factory=list)
+
+    def tell(self, kind: NightEventKind, said: str, work: IterationWork | None = None, **about: Any) -> None:
+        """Write down that something happened."""
+        number, role = (work.number, work.role) if work is not None else (None, None)
+        event = NightEvent(stamp(datetime.now(UTC)), kind, said, iteration=number, role=role, **about)
+        self._waiting.append(event)
+        self.told(event)
+        self.save()
+
+    def save(self) -> bool:
+        """Bring what is on disk up to date; False when the disk takes nothing."""
+        try:
+            while self._waiting:
+                append_jsonl(self.folder.events_jsonl, self._waiting[0])
+                self._waiting.pop(0)
+            data = encode_json(self.state)
+            if data != self._written:
+                write_bytes(self.folder.state_json, data)
+                self._written = data
+        except OSError:
+            return False
+        return True

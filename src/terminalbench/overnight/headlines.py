@@ -8,8 +8,7 @@ from pathlib import Path
 from shlex import quote
 
 from terminalbench.archivist.gains import Gain
-from terminalbench.overnight.delta import level
-from terminalbench.overnight.delta_model import ALPHA
+from terminalbench.overnight.delta import ALPHA, level
 from terminalbench.overnight.lessons_report import gained
 from terminalbench.overnight.night import IterationStatus, NightEventKind, iterations_said
 from terminalbench.overnight.summary_model import ModelSummary, NightSummary, model_name

@@ -13,8 +13,7 @@ from terminalbench.files import write_changed
 from terminalbench.index.queries import BatchView
 from terminalbench.index.views import open_view
 from terminalbench.json_files import encode_json, read_json
-from terminalbench.overnight.delta import delta
-from terminalbench.overnight.delta_model import Delta
+from terminalbench.overnight.delta import Delta, delta
 from terminalbench.overnight.episodes import episodes_of
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration_results import IterationResults, measure

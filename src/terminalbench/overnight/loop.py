@@ -20,9 +20,8 @@ from terminalbench.locks import LockHeld, Owner, lock_owner
 from terminalbench.modes import make_folder
 from terminalbench.overnight.begin import NightRequest, PreparedNight, begin, go_on, night_at
 from terminalbench.overnight.decisions import NightTimeouts
-from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.folder import Journal, NightFolder
 from terminalbench.overnight.iteration import load_base
-from terminalbench.overnight.journal import Journal
 from terminalbench.overnight.launch import WorkerForkServer
 from terminalbench.overnight.models import model_environment
 from terminalbench.overnight.morning import first_lines

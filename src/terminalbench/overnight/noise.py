@@ -12,7 +12,7 @@ from statistics import NormalDist, stdev
 import msgspec
 
 from terminalbench.analytics.special import normal_tail
-from terminalbench.overnight.delta_model import ALPHA
+from terminalbench.overnight.delta import ALPHA
 from terminalbench.records.counts import Counts
 from terminalbench.records.trial import TaskRef
 from terminalbench.text.numbers import p_equation, percent, plural, points

@@ -12,7 +12,7 @@ from terminalbench.errors import TbenchError, UserError
 from terminalbench.faults import ErrorClass
 from terminalbench.json_files import JsonLines, read_json, read_jsonl
 from terminalbench.locks import living_owner
-from terminalbench.overnight.delta_model import RULE, ProfileDelta, TaskChange
+from terminalbench.overnight.delta import RULE, ProfileDelta, TaskChange
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.headlines import headlines, next_steps
 from terminalbench.overnight.iteration_files import ProjectedIteration, keep, labelled, project_iterations, view_of

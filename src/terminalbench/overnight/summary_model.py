@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from terminalbench.overnight.delta_model import TaskChange
+from terminalbench.overnight.delta import TaskChange
 from terminalbench.overnight.groups import GroupRate
 from terminalbench.overnight.lessons_report import LessonsSummary
 from terminalbench.overnight.night import IterationStatus, NightEventKind, WithdrawnTask

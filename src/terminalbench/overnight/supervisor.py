@@ -39,7 +39,7 @@ from terminalbench.overnight.decisions import (
     reopened,
     seed_of,
 )
-from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.folder import Journal, NightFolder
 from terminalbench.overnight.iteration import (
     drawn_tasks,
     find_batch,
@@ -47,7 +47,6 @@ from terminalbench.overnight.iteration import (
     validation_left_usd,
     write_iteration,
 )
-from terminalbench.overnight.journal import Journal
 from terminalbench.overnight.night import (
     Heartbeat,
     IterationStatus,

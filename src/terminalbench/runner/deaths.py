@@ -1,18 +1,37 @@
-"""What becomes of a trial that killed its Harbor process twice, the second time when nothing else ran.
+"""Harbor processes that ended before their jobs: how that is said, and what becomes of a trial that did it twice.
 
-The word is left in the trial's folder, where no agent in a sandbox reaches it, and told as an event: `harbor/read`
-judges by it for every reader.
+The word about such a trial is left in its folder, where no agent in a sandbox reaches it, and told as an event:
+`harbor/read` judges by it for every reader.
 """
 
 import os
+import re
 from pathlib import Path
 
+from terminalbench.files import tail_plain
 from terminalbench.harbor.limits.hangs import HUNG, Hang
 from terminalbench.harbor.read import RESULT
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.json_files import write_json
 from terminalbench.records.event import Event, EventKind
 from terminalbench.secrets.values import Secrets
+
+_FRAME = " │╭╮╰╯─\t"
+_RAISED = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt): .+")
+
+
+def how_it_ended(code: int, last_words: str) -> str:
+    """How a Harbor process ended before its job was done, by its exit code (negative: a signal) and last words."""
+    how = f"was killed by signal {-code}" if code < 0 else f"ended its job (code {code})"
+    return f"Harbor {how}" + (f": {last_words}" if last_words else "")
+
+
+def log_tail(log: Path, secrets: Secrets, lines: int = 3) -> str:
+    """The last words of a job, for a message: what it raised, else its last lines."""
+    text = tail_plain(log, 64 * 1024) or ""
+    kept = [line.strip(_FRAME) for line in text.splitlines() if line.strip(_FRAME)]
+    raised = [line for line in kept if _RAISED.fullmatch(line)]
+    return secrets.one_line(raised[-1] if raised else " ".join(kept[-lines:]))
 
 
 def blame(folder: Path, last: Event, why: str, secrets: Secrets) -> Event | None:

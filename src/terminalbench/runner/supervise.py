@@ -18,7 +18,7 @@ from terminalbench.json_files import append_jsonl, tail_jsonl, write_json
 from terminalbench.live.processes import Worker, executor
 from terminalbench.locks import is_stopped
 from terminalbench.records.event import BLOCKED, COMPLETED_JOB, HUNG_JOB, Event, EventKind
-from terminalbench.runner.deaths import blame
+from terminalbench.runner.deaths import blame, how_it_ended, log_tail
 from terminalbench.runner.executors.base import (
     CLUSTER_GONE,
     NO_ROOM,
@@ -30,7 +30,6 @@ from terminalbench.runner.executors.base import (
     JobRun,
 )
 from terminalbench.runner.kill import when_orphaned
-from terminalbench.runner.last_words import how_it_ended, log_tail
 from terminalbench.runner.signals import heard
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
 from terminalbench.secrets.values import Secrets

@@ -25,8 +25,8 @@ from terminalbench.errors import UserError
 from terminalbench.files import write_bytes
 from terminalbench.json_files import write_json
 from terminalbench.swebench_pro.dataset import HF_DATASET, Instance, RefusedRow, SourceRows
-from terminalbench.swebench_pro.evaluator import Checkout, NotInCheckout
 from terminalbench.swebench_pro.instances import MARK
+from terminalbench.swebench_pro.official import Checkout, NotInCheckout
 from terminalbench.version import __version__
 
 MANIFEST = "swebench-pro.json"

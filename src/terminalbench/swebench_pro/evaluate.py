@@ -30,8 +30,8 @@ from terminalbench.records.trial import Outcome
 from terminalbench.runner.resume import ALL_ERRORS
 from terminalbench.swebench_pro import official
 from terminalbench.swebench_pro.convert import ROW_FILE
-from terminalbench.swebench_pro.evaluator import Checkout
 from terminalbench.swebench_pro.instances import TaskInstance
+from terminalbench.swebench_pro.official import Checkout
 from terminalbench.swebench_pro.predictions import Predictions
 from terminalbench.swebench_pro.verdicts import FILE, PatchVerdict, VerdictState, merge
 

@@ -8,22 +8,65 @@ A look is in the log before the tasks are told. A line of splits.jsonl that cann
 off too: a family whose place is not known could be assigned anew.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
+from terminalbench.campaign.batches import labels_of
 from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.experiment import Task
+from terminalbench.index.scan import scan_all
+from terminalbench.index.store import open_index
 from terminalbench.json_files import append_jsonl, read_log
 from terminalbench.locks import changing
 from terminalbench.overnight.episodes import GYM
 from terminalbench.records.values import stamp
+from terminalbench.text.numbers import plural, some
 from terminalbench.trainer.environments import Environment
-from terminalbench.trainer.holdout_exposure import trials_outside
+from terminalbench.trainer.journal import (
+    HOLDOUT_PART,
+    NIGHT_LABEL,
+    PART_LABEL,
+    TRAINING_LABEL,
+    read_sealed,
+    training_folder,
+)
 from terminalbench.trainer.split import Shares, SplitAssignment, SplitPart, assign, parts_of, split_digest
+
+_ATTEMPTS = "SELECT batch, dataset || '/' || task AS name, count(*) AS trials FROM trials GROUP BY batch, name"
+
+
+def trials_outside(root: Path, results_root: Path, tasks: Set[str]) -> dict[str, int]:
+    """How many trials of these tasks (`dataset/id`) each batch has that was not run by a look at the holdout."""
+    if not results_root.is_dir():
+        return {}
+    scan_all(results_root)
+    found: dict[str, int] = {}
+    with open_index(results_root) as connection:
+        for batch, name, trials in connection.execute(_ATTEMPTS):
+            if name in tasks:
+                found[batch] = found.get(batch, 0) + trials
+    return {batch: trials for batch, trials in found.items() if not _is_look(root, Batch(results_root / batch))}
+
+
+def outside_line(found: Mapping[str, int]) -> str | None:
+    """These trials in a line; None where there are none."""
+    if not found:
+        return None
+    return f"outside of looks: {plural(sum(found.values()), 'trial')} of held-out tasks in {some([*found], 6)}"
+
+
+def _is_look(root: Path, batch: Batch) -> bool:
+    """Whether a training ran the batch for a look that it has recorded."""
+    labels = labels_of(batch)
+    slug = labels.get(TRAINING_LABEL)
+    if slug is None or labels.get(PART_LABEL) != HOLDOUT_PART:
+        return False
+    return any(str(one.look) == labels.get(NIGHT_LABEL) for one in read_sealed(training_folder(root, slug)))
 
 
 class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):

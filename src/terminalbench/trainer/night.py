@@ -17,14 +17,13 @@ from terminalbench.index.queries import BatchView
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import known_total, stamp
 from terminalbench.trainer.batches import AGAIN, BatchPart, TrainingBatches
-from terminalbench.trainer.budget import control_share, night_parts, search_usd
-from terminalbench.trainer.campaign import Campaign
 from terminalbench.trainer.evolvers.search import Search, evolver_of
 from terminalbench.trainer.gate import GateRule, GateVerdict, alpha_of, canary, confirm, same_profile_p, watch
 from terminalbench.trainer.halving import AttemptPlan, Score, better_half, rounds, spread
-from terminalbench.trainer.journal import CandidateResult, NightEntry, PairMeasurement, evidence
+from terminalbench.trainer.journal import CandidateResult, NightEntry, PairMeasurement, TrainingState, evidence
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.plan import TrainingPlan
+from terminalbench.trainer.tables import control_share, night_parts, search_usd
 
 type Tables = Mapping[str, Mapping[str, Any]]
 
@@ -37,7 +36,7 @@ class TrainingNight:
     store: LineageStore
     batches: TrainingBatches
     before: Sequence[NightEntry]
-    state: Campaign
+    state: TrainingState
     views: list[BatchView] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
 

@@ -20,6 +20,7 @@ from terminalbench.decode import decode
 from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.experiments.config import is_experiment
 from terminalbench.experiments.experiment import Task
+from terminalbench.experiments.profile_changes import changed_places
 from terminalbench.experiments.project import project_root
 from terminalbench.experiments.tables import RunTable
 from terminalbench.experiments.toml_lines import invalid_file
@@ -30,7 +31,6 @@ from terminalbench.records.values import stamp
 from terminalbench.strict import Problems, given, read, read_toml
 from terminalbench.text.numbers import dollars, plural, some
 from terminalbench.text.paths import typed
-from terminalbench.trainer.budget import night_parts, search_usd
 from terminalbench.trainer.environments import Environment, open_environment
 from terminalbench.trainer.evolvers.tables import check_evolver
 from terminalbench.trainer.gate import alpha_of
@@ -38,9 +38,8 @@ from terminalbench.trainer.gym import Gym, Split
 from terminalbench.trainer.journal import PlanDeclaration, plan_json, training_folder
 from terminalbench.trainer.leakage import refuse_reason
 from terminalbench.trainer.lineage import Lineage, LineageStore
-from terminalbench.trainer.plan_changes import changed_places
 from terminalbench.trainer.split import Shares, unit_of
-from terminalbench.trainer.tables import PlanTable
+from terminalbench.trainer.tables import PlanTable, night_parts, search_usd
 from terminalbench.trainer.variants import Change, ResolvedProfile, changed, resolved
 
 _DECIDED = {

@@ -11,17 +11,23 @@ from terminalbench.errors import UserError
 from terminalbench.overnight.training_report import TrainingStep
 from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.text.numbers import plural
-from terminalbench.trainer.batches import TrainingBatches
-from terminalbench.trainer.campaign import Campaign
+from terminalbench.trainer.batches import TrainingBatches, TrialCounter
 from terminalbench.trainer.check import check_before_run
 from terminalbench.trainer.evolvers.search import evolver_of
 from terminalbench.trainer.gate import GateVerdict
-from terminalbench.trainer.journal import WAIT, NightEntry, add_night, as_numbers, read_nights, training_lock
+from terminalbench.trainer.journal import (
+    WAIT,
+    NightEntry,
+    TrainingState,
+    add_night,
+    as_numbers,
+    read_nights,
+    training_lock,
+)
 from terminalbench.trainer.lineage import ChampionReason, Lineage, LineageStore
 from terminalbench.trainer.night import TrainingNight
 from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import TrainingPlan, declare
-from terminalbench.trainer.steps import TrialCounter
 
 
 @dataclass(frozen=True)
@@ -95,11 +101,11 @@ def _begin(plan: TrainingPlan, store: LineageStore) -> None:
         store.crown(plan.lineage, made.id, ChampionReason.STARTED, reason=f"the first of {plan.table.slug}")
 
 
-def _state(plan: TrainingPlan, store: LineageStore, done: list[NightEntry]) -> Campaign:
+def _state(plan: TrainingPlan, store: LineageStore, done: list[NightEntry]) -> TrainingState:
     """Where the training stands; what a person has decided since the last night counts."""
     if not done:
         champion = store.lineage(plan.lineage).champion
-        return Campaign(champion=champion.id if champion else plan.start.profile.id, allowed=plan.challengers)
+        return TrainingState(champion=champion.id if champion else plan.start.profile.id, allowed=plan.challengers)
     state = done[-1].after
     lineage = store.lineage(plan.lineage)
     champion = lineage.champion
@@ -116,7 +122,7 @@ def _state(plan: TrainingPlan, store: LineageStore, done: list[NightEntry]) -> C
     )
 
 
-def _more(state: Campaign, done: list[NightEntry]) -> bool:
+def _more(state: TrainingState, done: list[NightEntry]) -> bool:
     """Whether a night could still decide anything: someone challenges or waits, or the last one searched."""
     if state.challenger is not None or (state.waiting and state.begun < state.allowed):
         return True

@@ -11,8 +11,7 @@ from terminalbench.json_files import read_json
 from terminalbench.locks import living_owner
 from terminalbench.text.paths import typed
 from terminalbench.trainer.environments import open_environment
-from terminalbench.trainer.gym import Gym
-from terminalbench.trainer.holdout_exposure import outside_line
+from terminalbench.trainer.gym import Gym, outside_line
 from terminalbench.trainer.journal import (
     TRAINING,
     HoldoutLook,

@@ -184,8 +184,8 @@ def _converted(rows: str, folder: Path, given: dict[str, Any], picks: "Picks") -
     """Make tasks of the rows that are picked. Those that are there stay: what a run was planned with is not changed."""
     from terminalbench.swebench_pro.convert import TaskSettings, convert
     from terminalbench.swebench_pro.dataset import read_rows
-    from terminalbench.swebench_pro.evaluator import Checkout
     from terminalbench.swebench_pro.instances import select
+    from terminalbench.swebench_pro.official import Checkout
 
     read = read_rows(rows, given["split"])
     picked = select(read.instances, picks)

@@ -76,8 +76,8 @@ def tasks_command(
     """
     from terminalbench.swebench_pro.convert import TaskSettings, convert
     from terminalbench.swebench_pro.dataset import read_rows
-    from terminalbench.swebench_pro.evaluator import Checkout
     from terminalbench.swebench_pro.instances import select
+    from terminalbench.swebench_pro.official import Checkout
 
     checkout = Checkout.at(evaluator)
     read = read_rows(rows, split)

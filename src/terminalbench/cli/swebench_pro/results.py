@@ -143,8 +143,7 @@ def _official(
     import sys
 
     from terminalbench.swebench_pro.evaluate import FOLDER, evaluate_official
-    from terminalbench.swebench_pro.evaluator import Checkout
-    from terminalbench.swebench_pro.official import EvaluatorSettings
+    from terminalbench.swebench_pro.official import Checkout, EvaluatorSettings
 
     python, workers, timeout = how
     drive = EvaluatorSettings(python or sys.executable, workers, timeout)

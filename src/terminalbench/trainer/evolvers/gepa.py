@@ -23,8 +23,7 @@ from terminalbench.trainer.evolvers.asking import SearchModel
 from terminalbench.trainer.evolvers.protocol import Proposal, SearchStopped
 from terminalbench.trainer.evolvers.reflect import ADVICE, SHOWN_TOKENS, shown_attempt
 from terminalbench.trainer.evolvers.search import Search
-from terminalbench.trainer.sections import LONGEST
-from terminalbench.trainer.variants import Change
+from terminalbench.trainer.variants import LONGEST, Change
 
 type Candidate = dict[str, str]
 SHARE = 2

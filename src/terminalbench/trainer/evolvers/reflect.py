@@ -19,8 +19,7 @@ from terminalbench.trainer.evolvers.asking import SearchModel
 from terminalbench.trainer.evolvers.protocol import Proposal
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.halving import spread
-from terminalbench.trainer.sections import LONGEST
-from terminalbench.trainer.variants import Change
+from terminalbench.trainer.variants import LONGEST, Change
 
 FIRST_SHARE = 3
 """A champion that was never measured on train gets this part of the search's trials first."""

@@ -24,6 +24,7 @@ from terminalbench.experiments.experiment import Task
 from terminalbench.json_files import append_jsonl, read_log
 from terminalbench.text.foreign import printable
 from terminalbench.trainer.analyzer import attempts_on
+from terminalbench.trainer.batches import TrialCounter
 from terminalbench.trainer.evolvers.protocol import Evolver, Proposal, SearchStopped
 from terminalbench.trainer.halving import AttemptPlan
 from terminalbench.trainer.journal import ModelSpend, NightEntry, RefusedChange
@@ -31,9 +32,7 @@ from terminalbench.trainer.leakage import refuse_reason
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import TrainingPlan
-from terminalbench.trainer.sections import sections_of
-from terminalbench.trainer.steps import TrialCounter
-from terminalbench.trainer.variants import ResolvedProfile, changed, resolved
+from terminalbench.trainer.variants import ResolvedProfile, changed, resolved, sections_of
 
 type Run = Callable[[str, Mapping[str, Mapping[str, Any]], AttemptPlan[Task]], Sequence[Row]]
 """Runs the batch of a part of the night, by its name: profiles by id, each attempting what the measure says."""

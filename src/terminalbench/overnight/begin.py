@@ -46,6 +46,7 @@ from terminalbench.overnight.night import (
 )
 from terminalbench.overnight.nights import config_of
 from terminalbench.overnight.suite import Suite, load_suite
+from terminalbench.records.values import copied
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.named_files import named_files, unpinned
 from terminalbench.runner.notify import refuse_unsendable
@@ -263,7 +264,9 @@ def _config(request: NightRequest, suite: Suite, code: CodePin, now: datetime, u
     iterations = request.iterations
     if iterations is None and until is None:
         iterations = DEFAULT_ITERATIONS
-    return NightConfig(
+    return copied(
+        NightConfig,
+        request,
         run_id=f"tbrun-{now.astimezone(UTC):%Y%m%d-%H%M%S}-{os.urandom(2).hex()}",
         created_at=now.astimezone(UTC).isoformat(timespec="seconds"),
         suite=str(suite.file.resolve()),
@@ -279,18 +282,10 @@ def _config(request: NightRequest, suite: Suite, code: CodePin, now: datetime, u
         code=code,
         until=until,
         until_said=request.until,
-        budget_usd=request.budget_usd,
         validation_rate=request.validation_rate or 0.0,
-        validation_budget_usd=request.validation_budget_usd,
-        ollama_endpoint=request.ollama_endpoint,
         project_root=str(suite.root.resolve()),
-        learn=request.learn,
         suite_tasks=list(suite.tasks),
-        command=request.command,
-        model_slots=request.model_slots,
-        sandboxes=request.sandboxes,
-        executor=request.executor,
-        ray_address=request.ray_address,
+        lessons=None,  # found out when the models are known
     )
 
 

@@ -22,6 +22,7 @@ from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration_results import IterationResults, ProfileResult
 from terminalbench.overnight.night import NightConfig
 from terminalbench.records.episode import Episode, EpisodeCost, EpisodeStatus
+from terminalbench.records.values import copied
 
 GYM = Path(".terminalbench/gym")
 """Where the store is, below the folder of the project."""
@@ -213,25 +214,21 @@ def _episode(
     file = folder.results_json(results.iteration).resolve()
     root = Path(config.project_root).resolve() if config.project_root else None
     inside = root is not None and file.is_relative_to(root)
-    return Episode(
+    return copied(
+        Episode,
+        one,
         id=episode_id(results.run_id, results.iteration, one.profile if several else None),
         run_id=results.run_id,
         iteration=results.iteration,
-        model=one.model,
         status=summary.status,
         summary=summary,
         results_path=str(file.relative_to(root)) if inside and root is not None else str(file),
         suite=results.suite_name,
         suite_version=results.suite_version,
         suite_digest=results.suite_digest,
-        profile=one.profile,
-        profile_id=one.profile_id,
-        simulated=one.simulated,
         cost=EpisodeCost(one.cost_usd, one.cost_unknown),
-        task_digest=one.task_digest,
         code_digest=config.code.digest or config.code.commit,
         started_at=one.started_at or results.created_at,
-        finished_at=one.finished_at,
     )
 
 

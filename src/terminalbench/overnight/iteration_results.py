@@ -5,7 +5,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 
 import msgspec
@@ -19,6 +19,7 @@ from terminalbench.overnight.night import NightConfig
 from terminalbench.records.counts import Spend, pass_rates
 from terminalbench.records.episode import EpisodeSummary
 from terminalbench.records.trial import Outcome, TaskRef
+from terminalbench.records.values import copied
 
 
 class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -143,12 +144,10 @@ def measure(view: BatchView, config: NightConfig, number: int) -> IterationResul
         by_profile[cell.profile].append((cell, row))
     specs = {model.profile: model.spec for model in config.models}
     ids = PlanFacts.of(view.plan).policy_ids  # memory may learn during the night: the profile is what it was
-    return IterationResults(
-        run_id=config.run_id,
+    return copied(
+        IterationResults,
+        config,
         iteration=number,
-        suite_name=config.suite_name,
-        suite_version=config.suite_version,
-        suite_digest=config.suite_digest,
         batch=view.batch,
         seed=view.plan.settings.seed,
         created_at=view.plan.provenance.created_at,
@@ -220,10 +219,7 @@ def _profile(
         **counts,
         pass_rate=pass_rates(cell for cell, _ in found).rate,
         coverage=measured / len(found) if found else None,
-        cost_usd=spent.cost_usd,
-        cost_unknown=spent.cost_unknown,
-        tokens=spent.tokens,
-        tokens_unknown=spent.tokens_unknown,
+        **msgspec.structs.asdict(spent),
         started_at=min(started, default=None),
         finished_at=max(finished, default=None),
         tasks=tasks,
@@ -243,37 +239,31 @@ def _counts(cells: Sequence[CellState]) -> dict[str, int]:
 def _task(ref: TaskRef, found: Sequence[tuple[CellState, Row]], about: _TaskFacts, batch: str) -> TaskResult:
     spent = Spend.total(row.spent for _, row in found)
     seconds = [row.agent_sec for _, row in found if row.agent_sec is not None]
-    return TaskResult(
+    return copied(
+        TaskResult,
+        ref,
         task_id=ref.id,
-        dataset=ref.dataset,
-        family=ref.family,
-        digest=about.digest,
+        **asdict(about),
         attempts=len(found),
         **_counts([cell for cell, _ in found]),
         cost_usd=spent.cost_usd,
         cost_unknown=spent.cost_unknown,
         mean_agent_sec=sum(seconds) / len(seconds) if seconds else None,
         trials=[_trial(cell, row, batch) for cell, row in found],
-        category=about.category,
-        difficulty=about.difficulty,
     )
 
 
 def _trial(cell: CellState, row: Row, batch: str) -> TrialResult:
     started = cell.row if row.trial is not None else None
     trial = started.trial if started is not None else None
-    return TrialResult(
-        attempt=cell.attempt,
+    return copied(
+        TrialResult,
+        row,
         outcome=cell.outcome,
         error_class=str(row.error_class) if row.error_class is not None else None,
         reason=cell.reason,
         trial=started.key if started is not None else None,
         path=f"batches/{batch}/{started.folder}" if started is not None else None,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        agent_sec=row.agent_sec,
-        cost_usd=row.cost_usd,
-        tokens=row.tokens,
         tries=row.superseded,
         reward=trial.reward if trial is not None else None,
         wall_sec=trial.wall_sec if trial is not None else None,

@@ -19,6 +19,7 @@ from terminalbench.overnight.noise import flaky_tasks, noise_floor
 from terminalbench.overnight.summary_model import EarlierNight, ModelSummary, NightTaskLine
 from terminalbench.records.counts import Counts, Spend
 from terminalbench.records.trial import TaskRef
+from terminalbench.records.values import copied
 from terminalbench.text.numbers import p_equation, p_value, percent, plural, points, some
 
 
@@ -102,27 +103,20 @@ def whole_night(model: NightModel, projected: Sequence[ProjectedIteration], conf
     interval = rate_interval(paired(rates), measured, ALPHA) if rates else None
     spent = Spend.total(Spend(one.cost_usd, one.cost_unknown, one.tokens, one.tokens_unknown) for one in found)
     store = EpisodeStore.of_project(Path(config.project_root)) if config.project_root else None
-    return ModelSummary(
+    return copied(
+        ModelSummary,
+        model,
         model=model.spec,
-        profile=model.profile,
-        profile_id=model.profile_id,
-        facts=model.facts,
         simulated=any(one.simulated for one in found),
         no_model=bool(found) and all(one.no_model for one in found),
         iterations=sum(one.measured > 0 for one in found),
         total=total,
-        passed=sum(one.passed for one in found),
-        failed=sum(one.failed for one in found),
-        errored=sum(one.errored for one in found),
-        not_run=sum(one.not_run for one in found),
+        **{name: sum(getattr(one, name) for one in found) for name in ("passed", "failed", "errored", "not_run")},
         pass_rate=fsum(rates) / len(rates) if rates else None,
         low=interval.low if interval is not None else None,
         high=interval.high if interval is not None else None,
         coverage=measured / total if total else None,
-        cost_usd=spent.cost_usd,
-        cost_unknown=spent.cost_unknown,
-        tokens=spent.tokens,
-        tokens_unknown=spent.tokens_unknown,
+        **msgspec.structs.asdict(spent),
         noise=noise_floor(same),
         flaky=flaky_tasks(same),
         tasks=_tasks(same),

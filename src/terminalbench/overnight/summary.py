@@ -44,6 +44,7 @@ from terminalbench.overnight.training_report import read_trained
 from terminalbench.overnight.validation import Validation, validate
 from terminalbench.records.counts import Spend
 from terminalbench.records.trial import Outcome
+from terminalbench.records.values import copied
 from terminalbench.text.numbers import plural
 
 _INCIDENTS = (NightEventKind.WORKER_LOST, NightEventKind.INCIDENT, NightEventKind.QUARANTINED, NightEventKind.RESUMED)
@@ -83,21 +84,13 @@ def summarise(folder: NightFolder, projected: Sequence[ProjectedIteration] | Non
         Spend(one.cost_usd, one.cost_unknown) for one in (*models, validation, lessons, training) if one is not None
     )
     deltas = [one for each in projected for one in each.delta.profiles]
-    said = NightSummary(
-        run_id=config.run_id,
-        suite=config.suite,
-        suite_name=config.suite_name,
-        suite_version=config.suite_version,
-        suite_digest=config.suite_digest,
-        created_at=config.created_at,
+    said = copied(
+        NightSummary,
+        config,
         status=_status(folder, state),
         stopped=state.stopped if state is not None else None,
         iterations_planned=config.iterations,
-        attempts=config.attempts,
-        seed=config.seed,
         workers=str(config.workers),
-        until=config.until,
-        budget_usd=config.budget_usd,
         code=_code(config),
         cost_usd=spent.cost_usd,
         cost_unknown=spent.cost_unknown,
@@ -175,38 +168,13 @@ def _line(number: int, work: IterationWork | None, projected: ProjectedIteration
 
 
 def _rate(one: ProfileResult, delta: ProfileDelta) -> IterationRate:
-    return IterationRate(
-        profile=one.profile,
-        total=one.total,
-        passed=one.passed,
-        measured=one.measured,
-        errored=one.errored,
-        not_run=one.not_run,
-        pass_rate=one.pass_rate,
-        coverage=one.coverage,
-        cost_usd=one.cost_usd,
-        cost_unknown=one.cost_unknown,
-        since=delta.since,
-        alert=delta.alert.message if delta.alert is not None else None,
-        no_model=one.no_model,
-    )
+    alert = delta.alert.message if delta.alert is not None else None
+    return copied(IterationRate, one, since=delta.since, alert=alert)
 
 
 def _flips(projected: Sequence[ProjectedIteration]) -> list[Flip]:
     return [
-        Flip(
-            iteration=each.results.iteration,
-            previous=profile.previous,
-            profile=profile.profile,
-            task_id=task.task_id,
-            dataset=task.dataset,
-            change=task.change,
-            noise=task.noise,
-            before=task.before,
-            now=task.now,
-            trials_before=task.trials_before,
-            trials=task.trials,
-        )
+        copied(Flip, task, iteration=each.results.iteration, previous=profile.previous, profile=profile.profile)
         for each in projected
         for profile in each.delta.profiles
         for task in profile.tasks
@@ -216,14 +184,8 @@ def _flips(projected: Sequence[ProjectedIteration]) -> list[Flip]:
 
 
 def _incident(event: NightEvent) -> Incident:
-    return Incident(
-        time=event.time,
-        kind=event.kind,
-        said=event.said,
-        cause=event.cause if event.cause is not None and event.cause not in event.said else None,
-        iteration=event.iteration,
-        worker=event.worker,
-    )
+    told = event.cause is None or event.cause in event.said
+    return copied(Incident, event, cause=None if told else event.cause)
 
 
 def _scaling(event: NightEvent) -> Scaling:

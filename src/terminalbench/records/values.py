@@ -2,11 +2,20 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
+
+import msgspec
 
 
 def stamp(moment: datetime) -> str:
     """A time (UTC) as events write it."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def copied[S: msgspec.Struct](kind: type[S], source: object, **own: Any) -> S:
+    """Return a struct with what a source has under the names of its fields, and with values of its `own`."""
+    names = [name for name in kind.__struct_fields__ if name not in own and hasattr(source, name)]
+    return kind(**{name: getattr(source, name) for name in names}, **own)
 
 
 def elapsed_sec(started_at: str | None, finished_at: str | None) -> float | None:

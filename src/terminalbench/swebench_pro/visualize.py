@@ -21,6 +21,7 @@ from terminalbench.files import write_bytes
 from terminalbench.json_files import read_json
 from terminalbench.records.counts import Spend
 from terminalbench.records.trial import Outcome, TaskRef
+from terminalbench.records.values import copied
 from terminalbench.report.charts import chart_css
 from terminalbench.report.charts.bars import Bar, BarPart, stacked_bars
 from terminalbench.report.charts.heatmap import HeatCell, HeatRow, heat_map
@@ -60,23 +61,15 @@ def analytics_row(row: ResultRow) -> Row:
     cost = row.spent_usd if row.spent_usd is not None or row.superseded else row.cost_usd
     used = row.spent_tokens if row.spent_tokens is not None or row.superseded else row.total_tokens
     not_run = row.standing is RunVerdict.NOT_RUN
-    return Row(
+    return copied(
+        Row,
+        row,
         task=TaskRef(row.instance_id, DATASET),
         profile=row.arm,
-        attempt=row.attempt,
         outcome=_outcome(row),
         batch=row.batch or DATASET,
-        trial=row.trial,
         reason=row.error,
-        error_class=row.error_class,
         agent_sec=row.workflow_time_seconds,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        task_digest=row.task_digest,
-        model=row.model,
-        profile_id=row.profile_id,
-        simulated=row.simulated,
-        superseded=row.superseded,
         untested=row.standing is RunVerdict.PENDING,
         suspect=tuple(row.suspect),
         spent=Spend() if row.trial is None and not_run else Spend(cost, int(cost is None), used, int(used is None)),

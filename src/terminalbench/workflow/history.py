@@ -12,7 +12,7 @@ import msgspec
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import read_plain
 from terminalbench.records.trial import Usage
-from terminalbench.records.values import known_total, total
+from terminalbench.records.values import copied, known_total, total
 from terminalbench.workflow.trace import (
     ANSWER,
     FOLDER,
@@ -244,19 +244,13 @@ def _attempts(events: Iterable[TraceEvent]) -> list[StepAttempt]:
         if event.kind is TraceEventKind.ATTEMPT:
             close()
             found.append(
-                StepAttempt(
-                    number=event.number,
+                copied(
+                    StepAttempt,
+                    event,
                     step=event.step or "?",
                     cycle=event.cycle or 1,
                     attempt=event.attempt or 1,
-                    at=event.at,
-                    artifact=event.artifact,
-                    reason=event.reason,
                     usage=event.usage or Usage(),
-                    tries=event.tries,
-                    temperature=event.temperature,
-                    duration_sec=event.duration_sec,
-                    uses=event.uses,
                 )
             )
         elif event.kind is TraceEventKind.GUARD and found and event.step in (found[-1].step, None):
@@ -288,16 +282,13 @@ def _escalations(events: Sequence[TraceEvent]) -> list[Escalation]:
             around = (*events[place + 1 : place + 3], *events[max(0, place - 2) : place])
             near = next((one for one in around if one.kind is TraceEventKind.INVALIDATE), None)
             found.append(
-                Escalation(
-                    number=event.number,
+                copied(
+                    Escalation,
+                    event,
                     step=step,
-                    cycle=event.cycle,
                     guard=event.guard or (before.guard if before is not None else None),
                     signature=before.signature if before is not None else event.signature,
-                    targets=event.targets,
                     invalidated=near.targets if near is not None else (),
-                    escalations=event.escalations,
-                    summary=event.summary,
                     helped=helped.get(place),
                 )
             )

@@ -14,7 +14,7 @@ from support.results import make_trial
 from terminalbench.archivist.gains import Gain, GainKind
 from terminalbench.experiments.batch import Batch
 from terminalbench.json_files import read_json, write_json
-from terminalbench.overnight import loop
+from terminalbench.overnight import loop, morning
 from terminalbench.overnight.headlines import headlines, next_steps
 from terminalbench.overnight.lessons_report import LessonEffect, LessonsSummary
 from terminalbench.overnight.loop import NightEnd
@@ -50,6 +50,19 @@ def test_an_alert_is_among_the_first_lines_and_a_message_of_its_own(
     assert "\nRan: finished; 4 of 4 iterations; 32 of 32 trials measured, 24 passed; cost unknown\n" in sent[0]
     assert sent[0] == "night: " + "\n".join(summary.headlines), "the answer, each line whole"
     assert sent[1].startswith("night: p: iteration 4 passed 0 of 8")
+
+
+def test_a_column_of_the_report_is_declared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe of CONTRIBUTING.md: one entry, and text, Markdown and HTML have it."""
+    monkeypatch.setitem(morning.MODELS.cells, "iterations tonight", lambda one: f"{one.iterations} measured")
+    night = make_night(tmp_path / "night", [{"p": {"a": "+"}}, {"p": {"a": "x"}}])
+    project_night(night.folder)
+    head, cells = night.folder.report_md.read_text().split("| iterations tonight |\n")
+    assert head.endswith("| cost ")
+    assert cells.splitlines()[1].endswith("| 2 measured |")
+    page = night.folder.report_html.read_text()
+    assert '<th scope="col">iterations tonight</th></tr>' in page
+    assert "<td>2 measured</td></tr>" in page
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from terminalbench.index.queries import BatchView
 from terminalbench.index.scan import scan_all
 from terminalbench.index.views import open_views
 from terminalbench.text.numbers import NOTHING, plural, points
+from terminalbench.text.table import Columns
 
 _LESSONS = "lessons"
 """The aspect of a profile that a control has not."""
@@ -202,14 +203,19 @@ def exposed(roots: Iterable[Path]) -> ExposureSample:
     return ExposureSample(trials, batches)
 
 
-GAIN_COLUMNS = ("gain", "profile", "control", "difference", "95 % interval", "tasks", "trials")
-
-
-def gain_row(gain: Gain) -> tuple[str, ...]:
-    """A gain in a table."""
-    inside = f"{points(gain.low, unit=False)} to {points(gain.high)}" if gain.low is not None else NOTHING
-    counted = f"{gain.trials} / {gain.control_trials}"
-    return (str(gain.kind), gain.profile, gain.control, points(gain.difference), inside, str(gain.tasks), counted)
+GAINS = Columns[Gain](
+    {
+        "gain": lambda one: str(one.kind),
+        "profile": lambda one: one.profile,
+        "control": lambda one: one.control,
+        "difference": lambda one: points(one.difference),
+        "95 % interval": lambda one: (
+            f"{points(one.low, unit=False)} to {points(one.high)}" if one.low is not None else NOTHING
+        ),
+        "tasks": lambda one: str(one.tasks),
+        "trials": lambda one: f"{one.trials} / {one.control_trials}",
+    }
+)
 
 
 def verdict_said(gain: Gain) -> str:

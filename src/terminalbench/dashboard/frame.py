@@ -90,8 +90,8 @@ class CsvTable:
     rows: Iterable[Sequence[Any]]
 
     @classmethod
-    def of(cls, items: Iterable[Any], columns: Mapping[str, str]) -> "CsvTable":
-        """A row an item: each column is a path of attributes, None where one on the way is."""
+    def of(cls, items: Iterable[Any], columns: Mapping[str, Any]) -> "CsvTable":
+        """A row an item: each column is a path of attributes (None where one on the way is), or a function of it."""
         return cls(list(columns), [[_at(item, path) for path in columns.values()] for item in items])
 
     def csv(self) -> bytes:
@@ -103,7 +103,9 @@ class CsvTable:
         return out.getvalue().encode("utf-8", "replace")
 
 
-def _at(item: Any, path: str) -> Any:
+def _at(item: Any, path: str | Callable[[Any], Any]) -> Any:
+    if callable(path):
+        return path(item)
     for name in path.split("."):
         item = getattr(item, name) if item is not None else None
     return item

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from terminalbench.archivist.gains import GAIN_COLUMNS, Gain, exposed, gain_row, verdict_said
+from terminalbench.archivist.gains import GAINS, Gain, exposed, verdict_said
 from terminalbench.archivist.inventory import each_lesson
 from terminalbench.archivist.store import open_store
 from terminalbench.archivist.triggers import Trigger
@@ -21,6 +21,7 @@ from terminalbench.records.values import known_total
 from terminalbench.report.markdown import escaped, table
 from terminalbench.text.foreign import flat
 from terminalbench.text.numbers import cost, plural, points, some
+from terminalbench.text.table import Columns
 
 if TYPE_CHECKING:
     from terminalbench.overnight.summary_model import ModelSummary
@@ -183,19 +184,21 @@ def gained(gain: Gain) -> str:
     return f"{said} (simulated)" if gain.simulated else said
 
 
-REFLECTION_COLUMNS = ("iteration", "trigger", "why", "in use", "held back", "refused", "counted", "cost")
-
-
 _TRIGGERS: dict[Trigger | None, str] = {one: one.value.replace("_", " ") for one in Trigger}
 _TRIGGERS[Trigger.REGRESSION] = "a task fell"  # one task is no regression alert of the night
 
-
-def reflection_row(one: Reflection) -> tuple[str, ...]:
-    """A reflection in a table."""
-    names = some(one.active, 3) if one.active else "-"
-    spent = cost(one.cost_usd) if one.asked else "-"
-    counts = (str(len(one.held)), str(one.refused), str(one.counted))
-    return (str(one.iteration), _TRIGGERS.get(one.trigger, "-"), one.why or "-", names, *counts, spent)
+REFLECTIONS = Columns[Reflection](
+    {
+        "iteration": lambda one: str(one.iteration),
+        "trigger": lambda one: _TRIGGERS.get(one.trigger, "-"),
+        "why": lambda one: one.why or "-",
+        "in use": lambda one: some(one.active, 3) if one.active else "-",
+        "held back": lambda one: str(len(one.held)),
+        "refused": lambda one: str(one.refused),
+        "counted": lambda one: str(one.counted),
+        "cost": lambda one: cost(one.cost_usd) if one.asked else "-",
+    }
+)
 
 
 def lessons_markdown(found: LessonsSummary | None) -> list[str]:
@@ -204,9 +207,9 @@ def lessons_markdown(found: LessonsSummary | None) -> list[str]:
         return []
     parts = [f"## Lessons ({found.mode})", "\n".join(f"- {escaped(line)}" for line in lessons_lines(found))]
     if found.gains:
-        parts.append(table(GAIN_COLUMNS, [gain_row(one) for one in found.gains]))
+        parts.append(table(*GAINS.of(found.gains)))
     if found.reflections:
-        parts.append(table(REFLECTION_COLUMNS, [reflection_row(one) for one in found.reflections[-SHOWN:]]))
+        parts.append(table(*REFLECTIONS.of(found.reflections[-SHOWN:])))
     return ["\n\n".join(parts)]
 
 
@@ -214,10 +217,5 @@ def lessons_html(found: LessonsSummary | None) -> dict[str, Any]:
     """What the template of the report needs for the same section."""
     if found is None:
         return {"lessons": ()}
-    return {
-        "lessons": lessons_lines(found),
-        "gain_columns": GAIN_COLUMNS,
-        "gains": [gain_row(one) for one in found.gains],
-        "reflection_columns": REFLECTION_COLUMNS,
-        "reflections": [reflection_row(one) for one in found.reflections[-SHOWN:]],
-    }
+    shown = REFLECTIONS.of(found.reflections[-SHOWN:])
+    return {"lessons": lessons_lines(found), "gains": GAINS.of(found.gains), "reflections": shown}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
-from terminalbench.overnight.groups import Grouping
+from terminalbench.overnight.groups import Grouping, GroupRate
 from terminalbench.overnight.lessons_report import lessons_markdown
 from terminalbench.overnight.summary_model import IterationLine, ModelSummary, NightSummary, model_name
 from terminalbench.overnight.training_report import training_markdown
@@ -13,6 +13,7 @@ from terminalbench.report.markdown import escaped, table
 from terminalbench.text.foreign import flat, short
 from terminalbench.text.numbers import cost, dollars, moment, percent, percents, plural
 from terminalbench.text.outcomes import word
+from terminalbench.text.table import Columns, TableRows
 
 SHOWN = 60
 """Rows of a list in the reports; `summary.json` has all."""
@@ -57,11 +58,11 @@ def _folded(section: str) -> str:
 def _sections(summary: NightSummary) -> list[str]:
     """All that is behind the answer."""
     parts = [
-        "## Models\n\n" + table(MODEL_COLUMNS, [model_row(one) for one in summary.models]),
+        "## Models\n\n" + table(*MODELS.of(summary.models)),
         "## Iterations\n\n" + _iterations(summary.iterations),
         "## What changed\n\n" + _changed(summary),
         *_noise(summary),
-        *_groups(summary),
+        *(f"## By {by}\n\n" + table(*found) for by, found in group_tables(summary)),
         *_tasks(summary),
         *lessons_markdown(summary.lessons),
         *training_markdown(summary.training),
@@ -73,26 +74,21 @@ def _sections(summary: NightSummary) -> list[str]:
     return [part for part in parts if part]
 
 
-MODEL_COLUMNS = (
-    "model",
-    "pass rate",
-    "on tasks like these",
-    "passed",
-    "failed",
-    "errored",
-    "not run",
-    "coverage",
-    "cost",
+MODELS = Columns[ModelSummary](
+    {
+        "model": lambda one: model_name(one.model, one.profile, simulated=one.simulated),
+        "pass rate": lambda one: percent(one.pass_rate),
+        "on tasks like these": lambda one: (
+            percents(one.low, one.high) if one.low is not None and one.high is not None else "-"
+        ),
+        "passed": lambda one: str(one.passed),
+        "failed": lambda one: str(one.failed),
+        "errored": lambda one: str(one.errored),
+        "not run": lambda one: str(one.not_run),
+        "coverage": lambda one: percent(one.coverage),
+        "cost": lambda one: cost(one.cost_usd, one.cost_unknown, no_model=one.no_model),
+    }
 )
-
-
-def model_row(one: ModelSummary) -> tuple[str, ...]:
-    """A model in the table of models."""
-    ends = percents(one.low, one.high) if one.low is not None and one.high is not None else "-"
-    name = model_name(one.model, one.profile, simulated=one.simulated)
-    spent = cost(one.cost_usd, one.cost_unknown, no_model=one.no_model)
-    counts = (one.passed, one.failed, one.errored, one.not_run)
-    return (name, percent(one.pass_rate), ends, *map(str, counts), percent(one.coverage), spent)
 
 
 def facts(summary: NightSummary) -> list[tuple[str, str]]:
@@ -179,29 +175,23 @@ def _noise(summary: NightSummary) -> list[str]:
     return ["## Noise floor\n\n" + _list(lines)] if lines else []
 
 
-GROUP_COLUMNS = ("profile", "tasks of", "tasks", "pass rate", "passed", "coverage")
+GROUPS = Columns[tuple[ModelSummary, GroupRate]](
+    {
+        "profile": lambda pair: pair[0].profile,
+        "tasks of": lambda pair: pair[1].name or f"no {pair[1].by}",
+        "tasks": lambda pair: str(pair[1].tasks),
+        "pass rate": lambda pair: percent(pair[1].pass_rate),
+        "passed": lambda pair: f"{pair[1].passed}/{pair[1].measured}",
+        "coverage": lambda pair: percent(pair[1].coverage),
+    }
+)
 
 
-def group_rows(summary: NightSummary, by: Grouping) -> list[tuple[str, ...]]:
-    """The kinds of tasks of every profile, one grouping."""
-    return [
-        (
-            model.profile,
-            one.name or f"no {by}",
-            str(one.tasks),
-            percent(one.pass_rate),
-            f"{one.passed}/{one.measured}",
-            percent(one.coverage),
-        )
-        for model in summary.models
-        for one in model.groups
-        if one.by is by
-    ]
-
-
-def _groups(summary: NightSummary) -> list[str]:
-    found = [(by, group_rows(summary, by)) for by in Grouping]
-    return [f"## By {by}\n\n" + table(GROUP_COLUMNS, rows) for by, rows in found if rows]
+def group_tables(summary: NightSummary) -> list[tuple[Grouping, TableRows]]:
+    """The kinds of tasks of every profile, by each grouping that the suite has."""
+    pairs = [(model, one) for model in summary.models for one in model.groups]
+    found = [(by, GROUPS.of(pair for pair in pairs if pair[1].by is by)) for by in Grouping]
+    return [(by, table) for by, table in found if table.rows]
 
 
 def _tasks(summary: NightSummary) -> list[str]:

@@ -4,18 +4,15 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from terminalbench.overnight.groups import Grouping
 from terminalbench.overnight.lessons_report import lessons_html
 from terminalbench.overnight.morning import (
-    GROUP_COLUMNS,
-    MODEL_COLUMNS,
+    MODELS,
     NOISY,
     SHOWN,
     facts,
-    group_rows,
+    group_tables,
     href,
     labelled,
-    model_row,
 )
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.overnight.training_report import training_html
@@ -45,10 +42,8 @@ def render_html(summary: NightSummary) -> str:
         facts=facts(summary),
         **lessons_html(summary.lessons),
         **training_html(summary.training),
-        models=[model_row(one) for one in summary.models],
-        model_columns=MODEL_COLUMNS,
-        groups=[(by, rows) for by in Grouping if (rows := group_rows(summary, by))],
-        group_columns=GROUP_COLUMNS,
+        models=MODELS.of(summary.models),
+        groups=group_tables(summary),
     )  # fmt: skip
 
 

@@ -12,8 +12,11 @@ from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig
 from terminalbench.report.markdown import escaped, table
 from terminalbench.text.numbers import cost, duration, plural
+from terminalbench.text.table import Columns
 
-COMPARISON_COLUMNS = ("part", "profile", "what came of it")
+COMPARISONS = Columns[tuple[str, str, str]](
+    {"part": lambda one: one[0], "profile": lambda one: one[1], "what came of it": lambda one: one[2]}
+)
 
 
 class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,10 +99,10 @@ def training_markdown(found: TrainedNight | None) -> list[str]:
     parts = [f"## Training {escaped(found.training)}, night {found.night}"]
     parts.append("\n".join(f"- {escaped(line)}" for line in found.lines))
     if found.comparisons:
-        parts.append(table(COMPARISON_COLUMNS, found.comparisons))
+        parts.append(table(*COMPARISONS.of(found.comparisons)))
     return ["\n\n".join(parts)]
 
 
 def training_html(found: TrainedNight | None) -> dict[str, Any]:
     """What the template of the report needs for the same section."""
-    return {"trained": found, "comparison_columns": COMPARISON_COLUMNS}
+    return {"trained": found, "comparisons": COMPARISONS.of(found.comparisons) if found is not None else None}

@@ -1,8 +1,28 @@
-"""Rows as aligned columns of plain text. Pure."""
+"""The columns of a table, declared once for every surface; and rows as aligned columns of plain text. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from terminalbench.text.foreign import printable, short
+
+
+class TableRows(NamedTuple):
+    """A table as text, Markdown and HTML write it."""
+
+    head: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Columns[T]:
+    """The columns of a table by their headings, each with what stands in it for an item."""
+
+    cells: Mapping[str, Callable[[T], str]]
+
+    def of(self, items: Iterable[T]) -> TableRows:
+        """Return the table of some items."""
+        return TableRows(list(self.cells), [[cell(item) for cell in self.cells.values()] for item in items])
 
 
 def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:

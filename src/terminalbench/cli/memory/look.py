@@ -282,13 +282,14 @@ def _effects(lessons: "Sequence[Lesson]") -> str:
 
 
 def _gains(gained: "Sequence[Gain]") -> str:
-    from terminalbench.archivist.gains import GAIN_COLUMNS, gain_row, verdict_said
+    from terminalbench.archivist.gains import GAINS, verdict_said
     from terminalbench.text.foreign import printable
     from terminalbench.text.table import fitted
 
     if not gained:
         return "No batch compares a profile with lessons and its control."
-    table = fitted([GAIN_COLUMNS, *map(gain_row, gained)], (0, 1, 2), _WIDTH)
+    found = GAINS.of(gained)
+    table = fitted([found.head, *found.rows], (0, 1, 2), _WIDTH)
     notes = [f"{one.profile}: " + "; ".join(filter(None, (verdict_said(one), one.note))) for one in gained]
     return "\n".join([table, *(line for note in notes for line in wrap(printable(note), _WIDTH))])
 

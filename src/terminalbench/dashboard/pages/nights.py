@@ -2,27 +2,32 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from terminalbench.dashboard.frame import NIGHTS, Crumb, CsvTable, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import batch_path, night_results_path, trial_path
 from terminalbench.dashboard.site import Site
-from terminalbench.overnight.groups import Grouping
-from terminalbench.overnight.morning import GROUP_COLUMNS, NOISY, SHOWN, facts, group_rows
+from terminalbench.overnight.morning import NOISY, SHOWN, facts, group_tables
 from terminalbench.overnight.morning_page import trend_chart
 from terminalbench.overnight.night import IterationStatus, IterationWork, NightEvent, WorkerLease
 from terminalbench.overnight.nights import NightLook, find_nights
-from terminalbench.overnight.summary_model import Flip, NightSummary
+from terminalbench.overnight.summary_model import Flip, IterationLine, IterationRate, NightSummary
 
 _EVENTS = 100
-_ITERATION_COLUMNS = (
-    "iteration", "status", "profile", "total", "measured", "passed", "errored", "not_run", "pass_rate", "coverage",
-    "cost_usd", "cost_unknown_trials", "alert", "batch",
-)  # fmt: skip
-_NIGHT_COLUMNS = (
-    "night", "run_id", "suite", "created_at", "status", "iterations_over", "iterations_planned", "trials", "measured",
-    "cost_usd", "cost_unknown_trials", "alerts", "incidents",
-)  # fmt: skip
+_ITERATION_COLUMNS = {
+    "iteration": "line.number", "status": "line.status", "profile": "one.profile", "total": "one.total",
+    "measured": "one.measured", "passed": "one.passed", "errored": "one.errored", "not_run": "one.not_run",
+    "pass_rate": "one.pass_rate", "coverage": "one.coverage", "cost_usd": "one.cost_usd",
+    "cost_unknown_trials": "one.cost_unknown", "alert": "one.alert", "batch": "line.batch",
+}  # fmt: skip
+_NIGHT_COLUMNS: Mapping[str, str | Callable[[NightLook], Any]] = {
+    "night": "name", "run_id": "config.run_id", "suite": "config.suite_name", "created_at": "config.created_at",
+    "status": "status", "iterations_over": "summary.over", "iterations_planned": "config.iterations",
+    "trials": "summary.total", "measured": "summary.measured", "cost_usd": "summary.cost_usd",
+    "cost_unknown_trials": "summary.cost_unknown",
+    "alerts": lambda night: night.summary and len(night.summary.alerts),
+    "incidents": lambda night: night.summary and len(night.summary.incidents),
+}  # fmt: skip
 _NIGHT_ORDERS: Mapping[str, Callable[[NightLook], Any]] = {
     "night": lambda night: night.name,
     "status": lambda night: night.status,
@@ -51,7 +56,7 @@ def nights_page(site: Site, ask: PageRequest) -> Page:
         title="Nights",
         template="nights.html",
         values={"nights": found, "by": by},
-        tables={"nights": lambda: CsvTable(_NIGHT_COLUMNS, [_night_row(night) for night in found])},
+        tables={"nights": lambda: CsvTable.of(found, _NIGHT_COLUMNS)},
         document=lambda: [{"night": night.name, "status": night.status, "summary": night.summary} for night in found],
         feed=NIGHTS,
         section=NIGHTS,
@@ -78,8 +83,7 @@ def night_page(site: Site, ask: PageRequest) -> Page:
         "batch_link": lambda batch: _results(site, night) + batch_path(batch),
         "trial_link": lambda path: _results(site, night) + _trial_link(path),
         "flips": _flips(summary),
-        "groups": [(by, rows) for by in Grouping if summary is not None and (rows := group_rows(summary, by))],
-        "group_columns": GROUP_COLUMNS,
+        "groups": group_tables(summary) if summary is not None else [],
     }
     return Page(
         title=f"Night {night.config.run_id}",
@@ -87,7 +91,7 @@ def night_page(site: Site, ask: PageRequest) -> Page:
         values=values,
         crumbs=(Crumb("Nights", NIGHTS),),
         tables={
-            "iterations": lambda: CsvTable(_ITERATION_COLUMNS, _iteration_rows(summary)),
+            "iterations": lambda: CsvTable.of(_iteration_rows(summary), _ITERATION_COLUMNS),
             "events": lambda: CsvTable.of(events, {field: field for field in NightEvent.__struct_fields__}),
         },
         document=lambda: {
@@ -136,23 +140,13 @@ def _best_rate(summary: NightSummary | None) -> float | None:
     return max(known, default=None)
 
 
-def _night_row(night: NightLook) -> tuple[object, ...]:
-    said, config = night.summary, night.config
-    head = (night.name, config.run_id, config.suite_name, config.created_at, night.status)
-    if said is None:
-        return (*head, None, config.iterations, None, None, None, None, None, None)
-    counts = (said.over, said.iterations_planned, said.total, said.measured, said.cost_usd, said.cost_unknown)
-    return (*head, *counts, len(said.alerts), len(said.incidents))
+class IterationRow(NamedTuple):
+    """A profile in an iteration, as a line of the table."""
+
+    line: IterationLine
+    one: IterationRate
 
 
-def _iteration_rows(summary: NightSummary | None) -> list[tuple[object, ...]]:
-    if summary is None:
-        return []
-    return [
-        (
-            line.number, line.status, one.profile, one.total, one.measured, one.passed, one.errored, one.not_run,
-            one.pass_rate, one.coverage, one.cost_usd, one.cost_unknown, one.alert, line.batch,
-        )
-        for line in summary.iterations
-        for one in line.profiles
-    ]  # fmt: skip
+def _iteration_rows(summary: NightSummary | None) -> list[IterationRow]:
+    lines = summary.iterations if summary is not None else []
+    return [IterationRow(line, one) for line in lines for one in line.profiles]

@@ -26,10 +26,14 @@ from terminalbench.trainer.story import (
 )
 from terminalbench.trainer.training import Training, trainings
 
-_COLUMNS = (
-    "training", "lineage", "declared_at", "nights", "planned", "champion", "simulated", "trials", "measured",
-    "cost_usd", "cost_unknown_trials",
-)  # fmt: skip
+_COLUMNS: Mapping[str, str | Callable[[Training], Any]] = {
+    "training": "slug", "lineage": "lineage_name", "declared_at": "declared.declared_at",
+    "nights": lambda one: len(one.nights), "planned": "planned", "champion": "lineage.champion.id",
+    "simulated": "simulated", "trials": lambda one: sum(night.trials for night in one.nights),
+    "measured": lambda one: sum(night.measured for night in one.nights),
+    "cost_usd": lambda one: known_total(night.cost_usd for night in one.nights),
+    "cost_unknown_trials": lambda one: sum(night.cost_unknown for night in one.nights),
+}  # fmt: skip
 _LEDGER_COLUMNS = {
     "night": "night", "part": "part", "profile": "profile", "against": "against", "action": "verdict.action",
     "difference": "verdict.difference", "low": "verdict.interval.low", "high": "verdict.interval.high",
@@ -62,7 +66,7 @@ def trainings_page(site: Site, ask: PageRequest) -> Page:
         title="Trainings",
         template="trainings.html",
         values={"lines": [_line(one) for one in found], "by": by},
-        tables={"trainings": lambda: CsvTable(_COLUMNS, [_row(one) for one in found])},
+        tables={"trainings": lambda: CsvTable.of(found, _COLUMNS)},
         document=lambda: [{"training": one.slug, "plan": one.declared, "nights": one.nights} for one in found],
         feed=TRAININGS,
         section=TRAININGS,
@@ -146,14 +150,3 @@ def _gains(lineage: Lineage, compared: Sequence[DeclaredComparison]) -> str | No
         low, high = (ends.low, ends.high) if ends is not None else (None, None)
         rows.append(ForestRow(name, word, found.difference, low, high))
     return forest(rows, "pass", title="Gain over the champion by night") if rows else None
-
-
-def _row(training: Training) -> tuple[object, ...]:
-    nights, declared, champion = training.nights, training.declared, training.lineage.champion
-    return (
-        training.slug, training.lineage_name, declared.declared_at if declared is not None else None, len(nights),
-        training.planned, champion.id if champion is not None else None, training.simulated,
-        sum(night.trials for night in nights), sum(night.measured for night in nights),
-        known_total(night.cost_usd for night in nights),
-        sum(night.cost_unknown for night in nights),
-    )  # fmt: skip

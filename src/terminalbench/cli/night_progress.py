@@ -25,6 +25,7 @@ from terminalbench.text.numbers import dollars, duration, plural
 from terminalbench.text.paths import from_here, typed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Self
 
     from terminalbench.overnight.begin import PreparedNight
@@ -98,25 +99,23 @@ class NightTeller(StatusLine):
         if self.view is not None:
             self.view.start(night.folder.folder)
             self.view.tick()
-        if self.shown:
-            return
-        if not self.live and not self.quiet and time.monotonic() - self.told_at >= _PIPED_SEC:
-            self.told_at = time.monotonic()
-            self._say(night_line(night.config, night.state, night.standing.spent_usd, night.state.clock.now()))
-        elif self.is_time():
-            self.renew(night_line(night.config, night.state, night.standing.spent_usd, night.state.clock.now()))
+        self._how_far(lambda: night_line(night.config, night.state, night.standing.spent_usd, night.state.clock.now()))
 
     def step(self, trained: TrainedNight) -> None:
         """Look after the live view, or renew the line, while the training runs."""
         if self.view is not None:
             self.view.tick()
-        said = step_line(trained, time.time())
-        if said is None or self.shown:
+        self._how_far(lambda: step_line(trained, time.time()))
+
+    def _how_far(self, line: "Callable[[], str | None]") -> None:
+        """Renew the line, unless the live view has the terminal; a log has one every few minutes."""
+        due = not self.live and not self.quiet and time.monotonic() - self.told_at >= _PIPED_SEC
+        if self.shown or not (due or self.is_time()) or (said := line()) is None:
             return
-        if not self.live and not self.quiet and time.monotonic() - self.told_at >= _PIPED_SEC:
+        if due:
             self.told_at = time.monotonic()
             self._say(said)
-        elif self.is_time():
+        else:
             self.renew(said)
 
     def show_end(self, ended: NightEnd, *, as_json: bool) -> int:

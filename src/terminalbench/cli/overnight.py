@@ -55,6 +55,11 @@ def _caps(command: Callable[..., Any]) -> Any:
     return command
 
 
+def _usd(name: str, what: str) -> Callable[..., Any]:
+    """An amount of dollars."""
+    return click.option(name, type=click.FloatRange(min=0, min_open=True), metavar="USD", help=what)
+
+
 def night_options(command: Callable[..., Any]) -> Any:
     """The options of a night, but for `--workers`."""
     for option in reversed(
@@ -76,12 +81,7 @@ def night_options(command: Callable[..., Any]) -> Any:
             click.option(
                 "--until", metavar="TIME", help="Start nothing after this time of day, as 07:00, or date and time."
             ),
-            click.option(
-                "--budget-usd",
-                type=click.FloatRange(min=0, min_open=True),
-                metavar="USD",
-                help="What the whole night may spend.",
-            ),
+            _usd("--budget-usd", "What the whole night may spend."),
             click.option("--tasks", multiple=True, metavar="GLOB...", help="Only these tasks of the suite."),
             click.option(
                 "--attempts", type=click.IntRange(min=1), metavar="K", help="Trials of each task in an iteration."
@@ -102,12 +102,7 @@ def night_options(command: Callable[..., Any]) -> Any:
                 metavar="R",
                 help="Have Claude Code attempt this share of the trials too, and compare.",
             ),
-            click.option(
-                "--validation-budget-usd",
-                type=click.FloatRange(min=0, min_open=True),
-                metavar="USD",
-                help="What the validation may spend, within the budget of the night.",
-            ),
+            _usd("--validation-budget-usd", "What the validation may spend, within the budget of the night."),
             click.option(
                 "--lessons",
                 type=click.Choice(["masked", "recall"]),
@@ -122,12 +117,7 @@ def night_options(command: Callable[..., Any]) -> Any:
                 help="Chat model that looks for lessons; its calls are billed. Default: built-in rules, "
                 "which cost nothing.",
             ),
-            click.option(
-                "--reflect-budget-usd",
-                type=click.FloatRange(min=0, min_open=True),
-                metavar="USD",
-                help="What that model may cost, within the budget of the night.",
-            ),
+            _usd("--reflect-budget-usd", "What that model may cost, within the budget of the night."),
             click.option(
                 "--learn",
                 type=PATH,

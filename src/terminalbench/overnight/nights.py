@@ -30,14 +30,18 @@ class NightLook:
     @property
     def status(self) -> str:
         """Whether it runs; by its processes, not only by its word."""
-        if self.state is None:
-            return "unknown"
-        cut = self.state.status == "running" and living_owner(self.folder.lock) is None
-        return CUT_OFF if cut else self.state.status
+        return status_of(self.folder, self.state)
 
     def events(self) -> list[NightEvent]:
         """What happened."""
         return read_jsonl(self.folder.events_jsonl, NightEvent).records
+
+
+def status_of(folder: NightFolder, state: NightState | None) -> str:
+    """Whether a night runs, by its state and by its processes."""
+    if state is None:
+        return "unknown"
+    return CUT_OFF if state.status == "running" and living_owner(folder.lock) is None else state.status
 
 
 def find_nights(root: Path) -> list[NightLook]:
@@ -79,6 +83,8 @@ def config_of(folder: NightFolder) -> NightConfig:
     """What was asked for; a file that cannot be read is refused by its name."""
     try:
         return read_json(folder.config_json, NightConfig)
+    except FileNotFoundError:
+        raise UserError("is not the folder of a night: it holds no config.json", where=str(folder.folder)) from None
     except TbenchError as error:
         hint = "without it nobody knows what was asked for: put it back from a copy, or begin another night"
         raise UserError(error.what, where=error.where, hint=hint) from error

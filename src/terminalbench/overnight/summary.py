@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from terminalbench.errors import TbenchError, UserError
+from terminalbench.errors import TbenchError
 from terminalbench.faults import ErrorClass
 from terminalbench.json_files import JsonLines, read_json, read_jsonl
-from terminalbench.locks import living_owner
 from terminalbench.overnight.delta import RULE, ProfileDelta, TaskChange
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.headlines import headlines, next_steps
@@ -30,8 +29,8 @@ from terminalbench.overnight.night import (
     NightState,
     Role,
 )
+from terminalbench.overnight.nights import config_of, status_of
 from terminalbench.overnight.summary_model import (
-    CUT_OFF,
     Flip,
     Incident,
     IterationLine,
@@ -62,17 +61,9 @@ def project_night(folder: NightFolder, projected: Sequence[ProjectedIteration] |
     return summary
 
 
-def read_config(folder: NightFolder) -> NightConfig:
-    """What was asked for. Raises UserError where there is no night."""
-    try:
-        return read_json(folder.config_json, NightConfig)
-    except FileNotFoundError:
-        raise UserError("is not the folder of a night: it holds no config.json", where=str(folder.folder)) from None
-
-
 def summarise(folder: NightFolder, projected: Sequence[ProjectedIteration] | None = None) -> NightSummary:
     """The summary of a night."""
-    config = read_config(folder)
+    config = config_of(folder)
     state, problems = _state(folder)
     events = read_jsonl(folder.events_jsonl, NightEvent)
     projected = project_iterations(folder, config) if projected is None else projected
@@ -87,7 +78,7 @@ def summarise(folder: NightFolder, projected: Sequence[ProjectedIteration] | Non
     said = copied(
         NightSummary,
         config,
-        status=_status(folder, state),
+        status=status_of(folder, state),
         stopped=state.stopped if state is not None else None,
         iterations_planned=config.iterations,
         workers=str(config.workers),
@@ -123,12 +114,6 @@ def _state(folder: NightFolder) -> tuple[NightState | None, list[str]]:
         return None, ["there is no state.json: how far its iterations are is not known"]
     except TbenchError as error:
         return None, [str(error)]
-
-
-def _status(folder: NightFolder, state: NightState | None) -> str:
-    if state is None:
-        return "unknown"
-    return CUT_OFF if state.status == "running" and living_owner(folder.lock) is None else state.status
 
 
 def _code(config: NightConfig) -> str:

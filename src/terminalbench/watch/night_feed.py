@@ -16,8 +16,7 @@ from terminalbench.locks import living_owner
 from terminalbench.overnight.crew import read_beat
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Heartbeat, IterationWork, NightConfig, NightEvent, NightState, Role
-from terminalbench.overnight.nights import LARGEST
-from terminalbench.overnight.summary import read_config
+from terminalbench.overnight.nights import LARGEST, config_of
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.overnight.training_report import TrainedNight, read_trained, step_parts
 
@@ -55,7 +54,7 @@ class NightFeed:
     _offset: int = 0
 
     def __post_init__(self) -> None:
-        self.config = read_config(self.folder)
+        self.config = config_of(self.folder)
         self.state = read_json(self.folder.state_json, NightState)
 
     def poll(self) -> bool:

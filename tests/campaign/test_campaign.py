@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from terminalbench.campaign.batches import batches_below, labelled, labels_of
+from terminalbench.campaign.batches import batches_below, find_labelled, labels_of
 from terminalbench.campaign.folder import LiveReports, held, refuse_differences
 from terminalbench.campaign.gate import standing
 from terminalbench.errors import EXIT_USAGE, UserError
@@ -31,11 +31,11 @@ def test_a_batch_is_found_by_the_labels_of_its_plan_as_it_is_now(tmp_path: Path)
     found = batches_below(tmp_path)
     assert [batch.number for batch in found] == [2, 10]
     assert batches_below(tmp_path / "none") == []
-    assert labelled(found, {"run": "a"}) == first
-    assert labelled(found, {"run": "a", "part": "y"}) is None
+    assert find_labelled(found, {"run": "a"}) == first
+    assert find_labelled(found, {"run": "a", "part": "y"}) is None
     later.plan_json.write_text(json.dumps({"labels": {"run": "a", "part": "y"}}))
     os.utime(later.plan_json, ns=(1, 1))
-    assert labelled(found, {"part": "y"}) == later
+    assert find_labelled(found, {"part": "y"}) == later
     first.plan_json.write_text("{")
     os.utime(first.plan_json, ns=(1, 1))
     assert labels_of(first) == {}

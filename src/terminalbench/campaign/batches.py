@@ -39,6 +39,6 @@ def batches_below(results_root: Path) -> list[Batch]:
     return sorted(found, key=lambda batch: (batch.folder.parent.name, batch.number))
 
 
-def labelled(batches: Iterable[Batch], wanted: dict[str, str]) -> Batch | None:
+def find_labelled(batches: Iterable[Batch], wanted: dict[str, str]) -> Batch | None:
     """Return the first batch that has all of these labels."""
     return next((batch for batch in batches if wanted.items() <= labels_of(batch).items()), None)

@@ -1,21 +1,17 @@
-"""An iteration as an experiment file: all that its batch is made from, and the batch found again by its labels."""
+"""An iteration as an experiment file: all that its batch is made from."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
 from terminalbench.experiments.experiment import Experiment, Task
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
 from terminalbench.experiments.write import experiment_toml
 from terminalbench.files import write_project_file
 from terminalbench.overnight.folder import SLUGS, NightFolder
-from terminalbench.overnight.iteration_files import labelled
+from terminalbench.overnight.iteration_files import labels_for
 from terminalbench.overnight.night import (
-    ITERATION_LABEL,
-    ROLE_LABEL,
-    RUN_LABEL,
     IterationWork,
     NightConfig,
     NightState,
@@ -24,11 +20,6 @@ from terminalbench.overnight.night import (
 )
 from terminalbench.overnight.validation import Candidate, TaskKind, sample
 from terminalbench.records.trial import TaskRef
-
-
-def labels_of(run_id: str, number: int, role: Role) -> dict[str, str]:
-    """The labels of the batch of an iteration in a role."""
-    return {RUN_LABEL: run_id, ITERATION_LABEL: str(number), ROLE_LABEL: str(role)}
 
 
 def load_base(folder: NightFolder, config: NightConfig) -> Experiment:
@@ -87,7 +78,7 @@ def _experiment(
         run=run,
         tasks=tuple(chosen),
         profiles=tuple(profile for profile in base.profiles if profile.key in wanted),
-        labels={**base.labels, **labels_of(config.run_id, work.number, work.role)},
+        labels={**base.labels, **labels_for(config.run_id, work.number, work.role)},
         notify=None,
     )
 
@@ -111,8 +102,3 @@ def validation_left_usd(config: NightConfig, state: NightState) -> float | None:
         return None
     ends = [work.end for work in state.work if work.role is Role.VALIDATION and work.end is not None]
     return config.validation_budget_usd - sum(end.cost_usd or 0.0 for end in ends)
-
-
-def find_batch(folder: NightFolder, run_id: str, number: int, role: Role) -> Batch | None:
-    """The batch of an iteration in a role, whoever started it; None while it has no plan."""
-    return labelled(folder, run_id).get((role, number))

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from terminalbench.campaign.batches import labels_of
+from terminalbench.campaign.batches import find_labelled, labels_of
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_changed
@@ -15,7 +15,7 @@ from terminalbench.index.views import open_view
 from terminalbench.json_files import encode_json, read_json
 from terminalbench.overnight.delta import Delta, delta
 from terminalbench.overnight.episodes import episodes_of
-from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.folder import SLUGS, NightFolder
 from terminalbench.overnight.iteration_results import IterationResults, measure
 from terminalbench.overnight.night import ITERATION_LABEL, ROLE_LABEL, RUN_LABEL, IterationWork, NightConfig, Role
 from terminalbench.records.episode import Episode
@@ -28,6 +28,21 @@ class ProjectedIteration:
     results: IterationResults
     delta: Delta
     episodes: tuple[Episode, ...]
+
+
+def labels_for(run_id: str, number: int, role: Role) -> dict[str, str]:
+    """The labels of the batch of an iteration in a role."""
+    return {RUN_LABEL: run_id, ITERATION_LABEL: str(number), ROLE_LABEL: str(role)}
+
+
+def find_batch(folder: NightFolder, run_id: str, number: int, role: Role) -> Batch | None:
+    """The batch of an iteration in a role, whoever started it; None while it has no plan.
+
+    It usually has the number of its iteration: the plans of all others are read only where it has not.
+    """
+    wanted = labels_for(run_id, number, role)
+    own = Batch(folder.results_root / SLUGS[role] / str(number))
+    return find_labelled([own], wanted) or find_labelled(folder.batches(), wanted)
 
 
 def labelled(folder: NightFolder, run_id: str) -> dict[tuple[Role, int], Batch]:
@@ -51,17 +66,18 @@ def project_iteration(folder: NightFolder, config: NightConfig, number: int) -> 
 
     Of those before it their `results.json` is taken, or made where it is missing.
     """
-    batches = labelled(folder, config.run_id)
-    if (Role.ITERATION, number) not in batches:
+    own = find_batch(folder, config.run_id, number, Role.ITERATION)
+    if own is None:
         raise UserError(f"iteration {number} has no batch yet", where=str(folder.folder))
-    results = measure(view_of(folder, batches[Role.ITERATION, number]), config, number)
-    keep(folder.results_json(number), results)
-    before = [
-        _read(folder.results_json(one)) or _projected(folder, config, one, batch)
-        for (role, one), batch in batches.items()
-        if role is Role.ITERATION and one < number
-    ]
-    return _with_delta(folder, config, results, before)
+    results = _projected(folder, config, number, own)
+    before = [_read(folder.results_json(one)) or _made(folder, config, one) for one in range(1, number)]
+    return _with_delta(folder, config, results, [one for one in before if one is not None])
+
+
+def _made(folder: NightFolder, config: NightConfig, number: int) -> IterationResults | None:
+    """The results of an iteration whose file is missing, from its batch; None where it has none."""
+    batch = find_batch(folder, config.run_id, number, Role.ITERATION)
+    return _projected(folder, config, number, batch) if batch is not None else None
 
 
 def project_iterations(

@@ -42,11 +42,11 @@ from terminalbench.overnight.decisions import (
 from terminalbench.overnight.folder import Journal, NightFolder
 from terminalbench.overnight.iteration import (
     drawn_tasks,
-    find_batch,
     load_base,
     validation_left_usd,
     write_iteration,
 )
+from terminalbench.overnight.iteration_files import find_batch
 from terminalbench.overnight.night import (
     Heartbeat,
     IterationStatus,

@@ -11,7 +11,7 @@ import msgspec
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
-from terminalbench.campaign.batches import labelled
+from terminalbench.campaign.batches import find_labelled
 from terminalbench.errors import Interrupted, UserError
 from terminalbench.experiments.batch import Batch, batch_numbers
 from terminalbench.experiments.experiment import Task
@@ -159,7 +159,7 @@ class TrainingBatches:
     def find(self, part: BatchPart) -> Batch | None:
         """The batch that a part of a night has already."""
         numbers = batch_numbers(self.folder.parent, self.folder.name)
-        return labelled((Batch(self.folder / str(number)) for number in numbers), self._labels(part))
+        return find_labelled((Batch(self.folder / str(number)) for number in numbers), self._labels(part))
 
     def check(self, nights: Sequence[NightEntry]) -> None:
         """Raise UserError where a batch that a night rests on is gone, or its number is that of another one now."""
@@ -178,7 +178,7 @@ class TrainingBatches:
         wanted = {TRAINING_LABEL: self.plan.table.slug, NIGHT_LABEL: str(night)}
         if part is not None:
             wanted[PART_LABEL] = part
-        return labelled([Batch(self.folder.parent / name)], wanted) is not None
+        return find_labelled([Batch(self.folder.parent / name)], wanted) is not None
 
     def view(self, batch: Batch) -> BatchView:
         """A batch as it is on disk."""

@@ -6,7 +6,7 @@ its own, which run unless models are named.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -84,14 +84,18 @@ class Suite:
 
     def with_profiles(self, profiles: Mapping[str, Mapping[str, Any]]) -> Experiment:
         """The experiment that attempts the chosen tasks with these profiles, each the table of its TOML."""
-        kept = {name: value for name, value in self.tables.items() if name not in ("profiles", "defaults", "analysis")}
-        analysis = {
-            name: value
-            for name, value in self.tables.get("analysis", {}).items()
-            if name not in ("baseline", "contrasts")  # they name profiles that do not run
-        }
-        made = load_tables({**kept, "analysis": analysis, "profiles": dict(profiles)}, self.file, self.root)
-        return _chosen(made, self.tasks)
+        made = load_tables(with_profiles(self.tables, profiles), self.file, self.root)
+        return only_tasks(made, self.tasks)
+
+
+def with_profiles(
+    tables: Mapping[str, Any], profiles: Mapping[str, Mapping[str, Any]], but: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The tables of an experiment with other profiles; what its analysis says of its own is left out, as is `but`."""
+    kept = {name: value for name, value in tables.items() if name not in ("profiles", "defaults")}
+    left = ("baseline", "contrasts", *but)  # they name profiles that do not run
+    analysis = {name: value for name, value in tables.get("analysis", {}).items() if name not in left}
+    return {**kept, "analysis": analysis, "profiles": dict(profiles)}
 
 
 def load_suite(file: Path, tasks: Sequence[str] = (), root: Path | None = None) -> Suite:
@@ -105,7 +109,7 @@ def load_suite(file: Path, tasks: Sequence[str] = (), root: Path | None = None) 
         root = marked_root(Path.cwd()) or Path.cwd()
     suite = _toml_suite(file, root) if file.suffix == ".toml" else _json_suite(file, root)
     chosen = _matching(suite, tasks)
-    experiment = _chosen(suite.experiment, chosen) if suite.experiment is not None else None
+    experiment = only_tasks(suite.experiment, chosen) if suite.experiment is not None else None
     return replace(suite, tasks=chosen, experiment=experiment)
 
 
@@ -138,7 +142,8 @@ def _matching(suite: Suite, globs: Sequence[str]) -> tuple[SuiteTask, ...]:
     return tuple(t for t in suite.tasks if not globs or any(is_task(t.dataset, t.id, glob) for glob in globs))
 
 
-def _chosen(experiment: Experiment, tasks: Sequence[SuiteTask]) -> Experiment:
+def only_tasks(experiment: Experiment, tasks: Iterable[SuiteTask | Task]) -> Experiment:
+    """The experiment with these of its tasks."""
     wanted = {(task.dataset, task.id) for task in tasks}
     return replace(experiment, tasks=tuple(t for t in experiment.tasks if (t.dataset, t.id) in wanted))
 

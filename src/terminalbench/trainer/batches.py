@@ -1,6 +1,5 @@
 """The batches of a training night: ordinary ones, written as experiments, found again by their labels."""
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from terminalbench.overnight.training_report import TrainingStep
 from terminalbench.records.event import Event, EventKind
 from terminalbench.text.numbers import some
 from terminalbench.trainer.halving import AttemptPlan
-from terminalbench.trainer.journal import NIGHT_LABEL, PART_LABEL, TRAINING_LABEL, NightEntry
+from terminalbench.trainer.journal import NIGHT_LABEL, PART_LABEL, TRAINING_LABEL, NightEntry, seed_of
 from terminalbench.trainer.lineage import LineageStore, Variant
 from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan, check_tasks
@@ -196,7 +195,11 @@ class TrainingBatches:
     def _file(self, part: BatchPart):
         plan = self.plan
         check_tasks(plan, part.measure.tasks)
-        run_table = {**plan.table.run, "attempts": part.measure.attempts, "seed": self._seed(part)}
+        run_table = {
+            **plan.table.run,
+            "attempts": part.measure.attempts,
+            "seed": seed_of(plan.table.slug, part.night, part.name),
+        }
         if part.usd is not None:
             run_table["budget_usd"] = part.usd
         changes = {
@@ -214,11 +217,6 @@ class TrainingBatches:
         file = plan.folder / "nights" / f"{part.night:03}" / f"{part.name}.toml"
         write_experiment(made, file)
         return file
-
-    def _seed(self, part: BatchPart) -> int:
-        """A seed of its own for each batch, the same whenever it is asked: no attempt has the luck of another."""
-        text = f"{self.plan.table.slug}\0{part.night}\0{part.name}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
 
 def _id(key: str) -> str:

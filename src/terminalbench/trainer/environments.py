@@ -15,12 +15,10 @@ from terminalbench.experiments.datasets import SWEBENCH_PRO, DatasetPlaces
 from terminalbench.experiments.experiment import Experiment, Task
 from terminalbench.experiments.project import from_root
 from terminalbench.experiments.tables import SCHEMA_VERSION
-from terminalbench.overnight.suite import load_suite, shipped_suites
+from terminalbench.overnight.suite import load_suite, only_tasks, shipped_suites, with_profiles
 from terminalbench.strict import Problems, is_file, is_folder
 
 _NO_PROFILE = {"nop": {"agent": "nop"}}
-_OF_PROFILES = ("profiles", "defaults")
-_OF_CONTRASTS = ("baseline", "contrasts", "looks", "planned_trials")
 
 
 @dataclass(frozen=True)
@@ -45,14 +43,10 @@ class Environment:
 
         `changes` are keys of the top of the experiment; tables among them are merged with those that are there.
         """
-        kept = {name: value for name, value in self.tables.items() if name not in _OF_PROFILES}
-        analysis = {k: v for k, v in self.tables.get("analysis", {}).items() if k not in _OF_CONTRASTS}
-        merged = {**kept, "analysis": analysis, "profiles": dict(profiles)}
+        merged = with_profiles(self.tables, profiles, but=("looks", "planned_trials"))
         for name, value in changes.items():
             merged[name] = {**merged.get(name, {}), **value} if isinstance(value, Mapping) else value
-        made = load_tables(merged, self.file, self.root)
-        wanted = {(task.dataset, task.id) for task in tasks}
-        return replace(made, tasks=tuple(task for task in made.tasks if (task.dataset, task.id) in wanted))
+        return only_tasks(load_tables(merged, self.file, self.root), tasks)
 
 
 @dataclass(frozen=True)

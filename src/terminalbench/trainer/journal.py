@@ -12,6 +12,7 @@ explored -> waiting -> confirm -> canary -> champion -> watched
                         dropped    dropped            rolled back
 """
 
+import hashlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -211,6 +212,11 @@ class HoldoutLook(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     measured: int = 0
     cost_usd: float | None = None
     cost_unknown: int = 0
+
+
+def seed_of(slug: str, night: int, name: str) -> int:
+    """A seed of its own for each batch and draw of a night, the same whenever it is asked: no two share their luck."""
+    return int.from_bytes(hashlib.sha256(f"{slug}\0{night}\0{name}".encode()).digest()[:4])
 
 
 def training_folder(root: Path, slug: str) -> Path:

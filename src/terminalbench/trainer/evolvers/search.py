@@ -5,7 +5,6 @@
 Everything that could come out otherwise when a killed night runs again is written there before it is used.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from terminalbench.trainer.analyzer import attempts_on
 from terminalbench.trainer.batches import TrialCounter
 from terminalbench.trainer.evolvers.protocol import Evolver, Proposal, SearchStopped
 from terminalbench.trainer.halving import AttemptPlan
-from terminalbench.trainer.journal import ModelSpend, NightEntry, RefusedChange
+from terminalbench.trainer.journal import ModelSpend, NightEntry, RefusedChange, seed_of
 from terminalbench.trainer.leakage import refuse_reason
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.night_limits import NightLimits
@@ -84,8 +83,7 @@ class Search:
 
     def seed(self, name: str) -> int:
         """What a draw of this night starts from, by the name of who draws: the same whenever it is asked."""
-        text = f"{self.plan.table.slug}\0{self.night}\0{name}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+        return seed_of(self.plan.table.slug, self.night, name)
 
     @property
     def lineage(self) -> Lineage:

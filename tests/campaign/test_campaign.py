@@ -20,7 +20,7 @@ from terminalbench.runner.control import check_orders
 
 def planned(root: Path, name: str, labels: dict[str, str]) -> Batch:
     batch = Batch(root / name)
-    batch.folder.mkdir(parents=True)
+    batch.runs.mkdir(parents=True)
     batch.plan_json.write_text(json.dumps({"labels": labels, "jobs": []}))
     return batch
 

@@ -42,7 +42,7 @@ def find_batch(folder: NightFolder, run_id: str, number: int, role: Role) -> Bat
     """
     wanted = labels_for(run_id, number, role)
     own = Batch(folder.results_root / SLUGS[role] / str(number))
-    return find_labelled([own], wanted) or find_labelled(folder.batches(), wanted)
+    return find_labelled([own] if own.runs.is_dir() else [], wanted) or find_labelled(folder.batches(), wanted)
 
 
 def labelled(folder: NightFolder, run_id: str) -> dict[tuple[Role, int], Batch]:

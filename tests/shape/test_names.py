@@ -64,13 +64,9 @@ FRAGMENT = 60
 """Lines below which a module is part of the one beside it, if that one alone imports it."""
 
 FRAGMENTS: set[str] = {
-    "terminalbench.archivist.shortcuts",
-    "terminalbench.archivist.memory",
-    "terminalbench.archivist.effects",
     "terminalbench.dashboard.pages.outline",
     "terminalbench.runner.executors.python_path",
     "terminalbench.sandbox.network.tls",
-    "terminalbench.experiments.profile_changes",
 }
 """Fragments that are not merged yet; may only shrink."""
 

@@ -81,7 +81,7 @@ def test_reports_are_written_at_most_a_twentieth_of_the_time(monkeypatch: pytest
 
 def test_a_gate_is_called_what_it_is_the_gate_of(tmp_path: Path) -> None:
     gate = tmp_path / "gate.json"
-    share_gate(gate, 0.0, called="the night")
+    share_gate(gate, 0.0, called="night")
     assert "the budget of $0.00 of the night is used up" in (standing(gate).shut or "")
     change_shared(gate, None, read_shared(gate).clock.now() - 1.0)
     assert standing(gate).shut == "the deadline of the night has passed"

@@ -216,7 +216,7 @@ def test_errors_are_run_again_on_request(
         calls.append(retry_errors)
         raise UserError("nothing is run here")
 
-    monkeypatch.setattr(experiments, "refuse_differences", lambda *_: None)
+    monkeypatch.setattr(experiments, "differences", lambda *_: [])
     monkeypatch.setattr(experiments, "resume", stopped)
     monkeypatch.setattr(experiments, "_understood", lambda *_: "")
     monkeypatch.setattr(experiments, "load", lambda *_: None)

@@ -50,7 +50,7 @@ usd = 2.0
 def gate(tmp_path: Path) -> Path:
     place = tmp_path / "night/gate.json"
     place.parent.mkdir()
-    share_gate(place, 1.0, called="the night")
+    share_gate(place, 1.0, called="night")
     return place
 
 

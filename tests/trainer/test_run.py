@@ -153,7 +153,7 @@ def test_promote_needs_a_reason_and_says_from_when_it_counts(
         ran = tbench("trainer", "promote", plan.file, made.id, "--reason", "mine")
         assert f"it counts from the next night: this one is still run by pid {os.getpid()}, with {start}" in ran.out
         ran = tbench("trainer", "run", plan.file, "--resume")
-        assert (ran.code, "tbench trainer status plan.toml says how far it is" in ran.err) == (1, True), ran.err
+        assert (ran.code, "tbench trainer status plan.toml says how far it is" in ran.err) == (2, True), ran.err
     ran = tbench("trainer", "rollback", plan.file, "--reason", "")
     assert ran.code == 2
 

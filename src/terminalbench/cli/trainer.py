@@ -45,21 +45,12 @@ def on_training(command: Callable[..., int | None]) -> Any:
 
 
 @contextmanager
-def measuring(file: Path, again: str) -> Generator[None]:
-    """Around what runs trials of a training: who is interrupted, or comes second, is told what to do next.
-
-    `again` is the command that goes on.
-    """
-    from terminalbench.locks import LockHeld
-    from terminalbench.text.paths import typed
-
+def measuring(again: str) -> Generator[None]:
+    """Around what runs trials of a training: who interrupts it is told the command that goes on."""
     try:
         yield
     except KeyboardInterrupt:
         raise Interrupted("interrupted; what was finished is kept", hint=f"{again} goes on") from None
-    except LockHeld as error:
-        error.hint = f"wait for it, or stop it; tbench trainer status {typed(file)} says how far it is"
-        raise
 
 
 def crown_by_hand(training: "Training", profile: str, reason: str) -> None:
@@ -200,7 +191,7 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
 
     again = f"tbench trainer run {typed(file)} --resume"
     try:
-        with measuring(file, again):
+        with measuring(again):
             trained = run_training(plan, nights=nights, resume=resume, told=told, step=stepped)
     finally:
         teller.done()
@@ -246,7 +237,7 @@ def holdout_command(file: Path, reason: str, as_json: bool, root: Path | None) -
     training = open_training(file, root)
     if training.declared is None:
         raise UserError("has not begun: there is no champion to measure", where=str(file), hint=training.run_command)
-    with measuring(file, f"tbench trainer holdout {typed(file)} --reason ..."):
+    with measuring(f"tbench trainer holdout {typed(file)} --reason ..."):
         found = measure_holdout(load_plan(file, root), reason)
     if as_json:
         print_json({"holdout": found, "simulated": training.simulated})

@@ -80,7 +80,7 @@ class GateLimits:
         for word, given in (("paused", self.orders.paused), ("stopped", self.orders.stopped)):
             parts += [f"{_whom(profile)}{word}: {reason}" for profile, reason in given.items()]
         parts += [f"{_whom(profile)}{plural(n, 'trial')} at once" for profile, n in self.orders.parallel.items()]
-        return [f"shared gate {self.together.shared}: {'; '.join(parts)}"]
+        return [f"{self.together.shared}: {'; '.join(parts)}"]
 
 
 def read_limits(gate: Gate, control: Path) -> GateLimits:

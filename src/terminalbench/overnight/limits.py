@@ -50,7 +50,7 @@ def until_of(config: NightConfig) -> float | None:
 def put_up(gate: Path, config: NightConfig) -> None:
     """Put up the gate of a new night."""
     until = until_of(config)
-    share_gate(gate, config.budget_usd, None if until is None else until - time.time(), called="the night")
+    share_gate(gate, config.budget_usd, None if until is None else until - time.time(), called="night")
 
 
 def renew(gate: Path, config: NightConfig) -> None:

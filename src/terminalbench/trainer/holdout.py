@@ -11,17 +11,16 @@ from collections.abc import Callable
 import msgspec
 
 from terminalbench.analytics.rows import rows_of
-from terminalbench.campaign.folder import held
 from terminalbench.errors import UserError
 from terminalbench.records.event import Event
 from terminalbench.trainer.batches import BatchPart, TrainingBatches
 from terminalbench.trainer.gate import sealed
 from terminalbench.trainer.gym import Gym, GymLook
 from terminalbench.trainer.halving import spread
-from terminalbench.trainer.journal import HOLDOUT_PART, WAIT, HoldoutLook, add_sealed, read_sealed, training_lock
+from terminalbench.trainer.journal import HOLDOUT_PART, HoldoutLook, add_sealed, read_sealed
 from terminalbench.trainer.lineage import LineageStore
 from terminalbench.trainer.night import taken
-from terminalbench.trainer.plan import TrainingPlan
+from terminalbench.trainer.plan import TrainingPlan, hold
 
 
 def measure_holdout(
@@ -29,7 +28,7 @@ def measure_holdout(
 ) -> HoldoutLook:
     """Measure the champion against the start on the held-out tasks; one that was begun and not finished comes first."""
     gym = Gym(plan.root)
-    with held(training_lock(plan.folder), f"holdout of {plan.table.slug}", plan.folder, WAIT):
+    with hold(plan, f"holdout of {plan.table.slug}"):
         begun = next((one for one in read_sealed(plan.folder) if one.verdict is None), None)
         if begun is None:
             new, old = _pair(plan)

@@ -111,7 +111,6 @@ TRAINING = Path(".terminalbench/training")
 TRAINING_LABEL, NIGHT_LABEL, PART_LABEL = "training", "night", "part"
 """Labels of every batch of a training; the night of a batch on the holdout is the number of its look."""
 HOLDOUT_PART = "holdout"
-WAIT = "wait for it: tbench trainer status shows how far it is"
 
 
 class PlanDeclaration(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ A plan that has been declared does not change: another file of that slug is refu
 
 import hashlib
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 
 from terminalbench.analytics.power import fewest_units
 from terminalbench.analytics.stats import nominal_level
+from terminalbench.campaign.folder import held
 from terminalbench.decode import decode
 from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.experiments.config import is_experiment
@@ -35,7 +37,7 @@ from terminalbench.trainer.environments import Environment, open_environment
 from terminalbench.trainer.evolvers.tables import check_evolver
 from terminalbench.trainer.gate import alpha_of
 from terminalbench.trainer.gym import Gym, Split
-from terminalbench.trainer.journal import PlanDeclaration, plan_json, training_folder
+from terminalbench.trainer.journal import PlanDeclaration, plan_json, training_folder, training_lock
 from terminalbench.trainer.leakage import refuse_reason
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.split import Shares, unit_of
@@ -140,6 +142,12 @@ def load_plan(file: Path, root: Path | None = None, scratch: Path | None = None)
     plan = TrainingPlan(file, base, table, environment, parts, start, start.profile.agent.simulated)
     _check_size(plan)
     return plan
+
+
+def hold(plan: TrainingPlan, what: str) -> AbstractContextManager[None]:
+    """Hold the folder of a training: one process runs it at a time."""
+    wait = f"wait for it, or stop it; tbench trainer status {typed(plan.file)} says how far it is"
+    return held(training_lock(plan.folder), what, plan.folder, wait)
 
 
 def declare(plan: TrainingPlan) -> PlanDeclaration:

@@ -6,7 +6,6 @@ from functools import partial
 
 import msgspec
 
-from terminalbench.campaign.folder import held
 from terminalbench.errors import UserError
 from terminalbench.overnight.training_report import TrainingStep
 from terminalbench.runner.executors.forked import harbor_loaded_once
@@ -16,18 +15,16 @@ from terminalbench.trainer.check import check_before_run
 from terminalbench.trainer.evolvers.search import evolver_of
 from terminalbench.trainer.gate import GateVerdict
 from terminalbench.trainer.journal import (
-    WAIT,
     NightEntry,
     TrainingState,
     add_night,
     as_numbers,
     read_nights,
-    training_lock,
 )
 from terminalbench.trainer.lineage import ChampionReason, Lineage, LineageStore
 from terminalbench.trainer.night import TrainingNight
 from terminalbench.trainer.night_limits import NightLimits
-from terminalbench.trainer.plan import TrainingPlan, declare
+from terminalbench.trainer.plan import TrainingPlan, declare, hold
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ def run_training(
     `limits` are those of a night that it is part of: raises TrainingStopped where they end it.
     """
     store = LineageStore(plan.root)
-    with held(training_lock(plan.folder), f"training {plan.table.slug}", plan.folder, WAIT), harbor_loaded_once():
+    with hold(plan, f"training {plan.table.slug}"), harbor_loaded_once():
         done = read_nights(plan.folder)
         if done and not resume:
             hint = f"tbench trainer run {plan.file} --resume goes on; or give the plan another slug"

@@ -91,7 +91,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
     @property
     def budget_name(self) -> str:
         """The budget in words."""
-        shared = f" of {self.shared}" if self.shared else ""
+        shared = f" of the {self.shared}" if self.shared else ""
         return f"the budget of {dollars(self.budget_usd)}{shared}"
 
     @property
@@ -102,7 +102,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
     def refusal(self, profile: str, now: float) -> TrialRefusal | None:
         """Return why a trial of this profile may not start, for now or for good; None when it may."""
         if self.deadline is not None and now >= self.deadline:
-            whose = f"of {self.shared}" if self.shared else "(run.run_timeout_sec)"
+            whose = f"of the {self.shared}" if self.shared else "(run.run_timeout_sec)"
             return TrialRefusal(f"the deadline {whose} has passed", ExclusionKind.DEADLINE)
         if self.budget_usd is None or profile in self.free:
             return None
@@ -294,7 +294,7 @@ class BatchShare(msgspec.Struct, frozen=True, omit_defaults=True):
 class SharedState(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """The limits that several batches share, their shares by the folder of the batch, and the models under pressure.
 
-    A person may write it, and change its budget while batches run. `called` is what it is the gate of: the night.
+    A person may write it, and change its budget while batches run. `called` is what it is the gate of: a night.
     """
 
     budget_usd: Annotated[float, msgspec.Meta(ge=0)] | None = None
@@ -306,7 +306,7 @@ class SharedState(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True
 
     def name(self, path: Path) -> str:
         """Return what messages call it: the gate in this file, or what it is of."""
-        return self.called or f"the shared gate {path.name}"
+        return self.called or f"shared gate {path.name}"
 
     def seen_by(self, batch: str, own: GateState, runs: Callable[[str], bool]) -> GateState:
         """All batches together as one state, for a trial of one of them; `runs` says which others run."""

@@ -6,6 +6,7 @@ from itertools import combinations, product
 from random import Random
 from statistics import fmean, stdev
 
+import numpy as np
 import pytest
 
 from support.rows import Marks, rows, settings
@@ -224,6 +225,56 @@ def _holds(marks: Marks, contrast: Contrast, against: set[tuple[str, str, int]],
         }
     values = [new - old for new, old in measured(whole, contrast.new, contrast.old).values()]
     return exact_p(values) <= 0.05 + 1e-9 and (sum(values) > 0) is better
+
+
+def shown_gain(cells: list[tuple[int, int, int, int]], gap: float, level: float, seed: int, draws: int = 1500) -> float:
+    """How often the exact test shows that new is better by `gap`: made-up outcomes of as many tasks like these, in which
+    each failed attempt of new passes with that chance, and each passed one of old fails.
+    """
+    random = np.random.default_rng(seed)
+    drawn = np.array(cells)[random.integers(len(cells), size=(draws, len(cells)))]
+    swapped = random.random((draws, len(cells), 1)) < 0.5
+    new, of_new, old, of_old = np.moveaxis(np.where(swapped, drawn[..., [2, 3, 0, 1]], drawn), -1, 0)
+    new = new + random.binomial(of_new - new, gap)
+    old = old - random.binomial(old, gap)
+    values = new / of_new - old / of_old
+    signs = np.array(list(product((1, -1), repeat=len(cells))))
+    total = values.sum(axis=1)
+    p = (np.abs(values @ signs.T) >= np.abs(total)[:, None] - 1e-9).mean(axis=1)
+    second = np.maximum((values**2).mean(axis=1), 1e-12)
+    against = np.maximum(0, -np.sign(total) * (values**3).mean(axis=1) / second**1.5)
+    x = np.abs(total) / np.sqrt(len(cells) * second)
+    p += against * (2 * x**2 + 1) * np.exp(-(x**2) / 2) / (3 * np.sqrt(2 * np.pi * len(cells)))
+    return float(((p <= level * (1 + 1e-9)) & (total > 0)).mean())
+
+
+def test_the_smallest_gap_is_the_one_that_is_shown_four_times_in_five(trees: list[tuple[Marks, Comparison]]) -> None:
+    """With outcomes made up and judged here; a gap said to be impossible is not shown so often at its largest either."""
+    named = impossible = 0
+    for seed, (marks, comparison) in enumerate(trees):
+        level = comparison.alpha / len(comparison.contrasts)
+        for contrast in comparison.contrasts:
+            told = re.search(r"gaps above ([\d.]+) pt", contrast.sentence)
+            if told is None and "no possible gap" not in contrast.sentence:
+                continue
+            cells = [
+                (sum(new), len(new), sum(old), len(old))
+                for task in marks[contrast.new]
+                for new, old in ([[mark == "+" for mark in marks[name][task] if mark in "+x"]
+                                  for name in (contrast.new, contrast.old)],)
+                if new and old
+            ]  # fmt: skip
+            if told is not None:
+                named += 1
+                at, below = (shown_gain(cells, share * float(told[1]) / 100, level, seed) for share in (1, 0.85))
+                assert at > 0.74, contrast.sentence
+                assert below < 0.78, contrast.sentence
+            else:
+                impossible += 1
+                rate = fmean(old / of for _, _, old, of in cells)
+                assert shown_gain(cells, min(0.95, max(rate, 1 - rate)), level, seed) < 0.8, contrast.sentence
+    assert named >= 20
+    assert impossible >= 5
 
 
 def test_no_fewer_missing_trials_undo_a_verdict_than_it_says() -> None:

@@ -154,6 +154,8 @@ def test_columns_that_are_named(written: Callable[..., Path]) -> None:
         read_results(path)
     found = read_results(path, ReadOptions(columns={"task": "what", "profile": "who", "passed": "ok"}, dataset="mine"))
     assert [(r.task, r.profile, r.dataset, r.passed) for r in found.rows] == [("a", "p", "mine", True)]
+    with pytest.raises(UserError, match="none of its rows has a verdict"):
+        read_results(written("scores.csv", "task,model,error,f1\na,m,,0.3\nb,m,,0.4\n"))
     for columns in ({"task": "wat"}, {"tsk": "what"}):
         with pytest.raises(UserError):
             read_results(path, ReadOptions(columns=columns))
@@ -254,6 +256,54 @@ def test_a_submission_to_the_leaderboard_of_swe_bench(written: Callable[..., Pat
     assert whole.rejected["the instance's report lies beside that of its run"] == 2
 
 
+def test_a_submission_of_predictions_and_what_was_resolved_of_them(
+    written: Callable[..., Path], tmp_path: Path
+) -> None:
+    """As the leaderboard has them: all that was predicted was tried."""
+    at = "verified/20250519_agent"
+    results = written(f"{at}/results/results.json", {"no_generation": [], "no_logs": [], "resolved": ["d__d-1"]})
+    lines = "".join(json.dumps({"instance_id": f"d__d-{n}", "model_patch": "--- a"}) + "\n" for n in (1, 2))
+    predictions = written(f"{at}/all_preds.jsonl", lines)
+    written(f"{at}/runs.json", [{"instance_id": "d__d-1", "resolved": True}])
+    with pytest.raises(UserError, match="give --format"):
+        read_results(tmp_path / "verified")
+    swe = ReadOptions(format="swe-bench")
+    found = read_results(tmp_path / "verified", swe)
+    assert outcomes(found) == {("20250519_agent", "d__d-1", 1): PASSED, ("20250519_agent", "d__d-2", 1): FAILED}
+    assert set(found.files) == {results, predictions}, "what changes one of them changes the results"
+    assert outcomes(read_results(results)) == outcomes(found)
+    predictions.unlink()
+    with pytest.raises(UserError, match="only the resolved instances") as refused:
+        read_results(tmp_path / "verified", swe)
+    assert "all_preds.jsonl" in (refused.value.hint or "")
+
+
+def test_tables_of_one_name_in_several_folders_are_several_profiles(
+    written: Callable[..., Path], tmp_path: Path
+) -> None:
+    written("out/a/metrics.jsonl", '{"task": "x", "passed": true}\n')
+    written("out/b/metrics.jsonl", '{"task": "x", "passed": false}\n')
+    written("out/b/notes.jsonl", '{"text": "no result"}\n')
+    assert outcomes(read_results(tmp_path / "out")) == {("a/metrics", "x", 1): PASSED, ("b/metrics", "x", 1): FAILED}
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {
+            "results": {"arc_easy": {"alias": "arc_easy", "acc,none": 0.6, "acc_stderr,none": 0.01}},
+            "n-shot": {"arc_easy": 0},
+        },
+        {"astropy/astropy": {"resolved": 16, "total": 22}},
+    ],
+)
+def test_sums_are_no_results_of_attempts(written: Callable[..., Path], held: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="it has figures of whole tasks or benchmarks, not of single attempts"):
+        read_results(written("results.json", held))
+    with pytest.raises(UserError, match=r"no result format is recognised in it \("):
+        read_results(written("other.json", {"model": "a", "results": [1, 2]}))
+
+
 def test_the_file_of_swe_bench_pro(written: Callable[..., Path], tmp_path: Path) -> None:
     held = {"instance_a__b-1": True, "instance_a__b-2": False, "instance_a__b-3": None}
     written("traj/gpt-5/eval_results.json", held)
@@ -348,6 +398,44 @@ def test_two_prompts_of_a_provider_are_two_profiles(written: Callable[..., Path]
     rows = [result(0, True), result(0, False, promptIdx=1, prompt={"raw": "x" * 90, "label": "x" * 90})]
     found = read_results(written("out.json", {"results": {"version": 3, "results": rows}}))
     assert {row.profile for row in found.rows} == {"openai:a, Say {{q}}", "openai:a, prompt 2"}
+
+
+def test_older_results_of_promptfoo_name_no_provider(written: Callable[..., Path]) -> None:
+    """Versions 1 and 2: rows of a prompt and variables alone; version 3 as it is shared stands in `data`."""
+    rows = [
+        {"prompt": {"raw": f"In {to}: hi", "display": shown}, "vars": {"to": to}, "response": {"output": "x"}, "success": ok}
+        for to in ("fr", "de") for shown, ok in (("In {{to}}: hi", True), ("Say hi in {{to}}", to == "fr"))
+    ]  # fmt: skip
+    old = {"version": 1, "results": rows, "stats": {"successes": 3, "failures": 1}, "table": {"head": {}, "body": []}}
+    first = read_results(written("march.json", old))
+    assert outcomes(first) == {
+        ("march, In {{to}}: hi", "fr", 1): PASSED, ("march, In {{to}}: hi", "de", 1): PASSED,
+        ("march, Say hi in {{to}}", "fr", 1): PASSED, ("march, Say hi in {{to}}", "de", 1): FAILED,
+    }  # fmt: skip
+    second = read_results(written("two.json", {"results": {**old, "version": 2}, "config": {"providers": ["small:a"]}}))
+    assert {row.profile for row in second.rows} == {"small:a, In {{to}}: hi", "small:a, Say hi in {{to}}"}
+    both = [
+        {key: value for key, value in result(0, ok, prompt={"label": f"{'x' * 40} {ok} {'y' * 40}"}).items() if key != "promptIdx"}
+        for ok in (True, False)
+    ]  # fmt: skip
+    shared = {"data": {"version": 3, "results": {"version": 2, "results": both}, "config": {}}}
+    assert outcomes(read_results(written("shared.json", shared))) == {
+        ("openai:a, prompt 1", "case 0", 1): FAILED, ("openai:a, prompt 2", "case 0", 1): PASSED,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("out.csv", 'q,[openai:a] Say {{q}}\nhi,"[PASS] (1.00)\n\nHello"\n'),
+        ("out.csv", '"{""raw"":""Say""}",q\n"[FAIL] (0.00) Hello",hi\n'),
+        ("out.yaml", "evalId: eval-1\nresults:\n  version: 3\n"),
+    ],
+)
+def test_what_promptfoo_writes_for_people_is_refused(written: Callable[..., Path], name: str, text: str) -> None:
+    with pytest.raises(UserError, match="is a table or YAML of promptfoo") as refused:
+        read_results(written(name, text))
+    assert refused.value.hint == "let promptfoo write it as JSON: promptfoo eval -o results.json"
 
 
 JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="{one}">

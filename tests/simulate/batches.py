@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simulate.worlds import World
+from simulate.worlds import World, many_decision_p
 from terminalbench.analytics.sign_flip import decision_p, sequential_flips
 
 ALPHA = 0.05
@@ -17,11 +17,11 @@ def rerunning(world: World, size: tuple[int, int], batches: int, reps: int, seed
     for _ in range(reps):
         old, new = world.draw(random, (tasks,))
         each = random.binomial(attempts, new, (batches, tasks)) - random.binomial(attempts, old, (batches, tasks))
-        alone = [decision_p(row.tolist()) <= ALPHA for row in each]
+        alone = many_decision_p(each) <= ALPHA + 1e-9
         sums = each.cumsum(axis=0)
         means = (sums / (attempts * np.arange(1, batches + 1))[:, None]).tolist()
-        hits["any one, named alone"] += any(alone)
+        hits["any one, named alone"] += bool(alone.any())
         hits["all, as judged"] += sequential_flips(means, [ALPHA] * batches).look is not None
         hits["all, declared"] += decision_p(sums[-1].tolist()) <= ALPHA
-        hits["the first alone"] += alone[0]
+        hits["the first alone"] += bool(alone[0])
     return {name: count / reps for name, count in hits.items()}

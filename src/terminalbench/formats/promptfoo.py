@@ -1,14 +1,17 @@
 """Results of promptfoo as JSON. A test is a task, a provider (with its prompt, of several) a profile.
 
-The same test run again (`--repeat`) is a further attempt. `failureReason` 2 is an error: no verdict.
+The same test run again (`--repeat`) is a further attempt. `failureReason` 2 is an error: no verdict. Rows of its
+versions 1 and 2 name no provider: it is the one of the configuration, else what the file is called.
 """
 
 import hashlib
 import json
+import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+from terminalbench.errors import UserError
 from terminalbench.formats.row import RowReader, identifier, message, table_of
 from terminalbench.formats.source import SourceFile, parsed
 from terminalbench.text.foreign import short
@@ -17,6 +20,7 @@ DATASET = "promptfoo"
 _LABEL = 40
 _NAME = 80
 _ERROR = 2
+_CELL = re.compile(rb'(?m)(?:^|,)"?\[(?:PASS|FAIL|ERROR)\] ')
 
 
 class PromptfooFormat:
@@ -24,11 +28,16 @@ class PromptfooFormat:
 
     def recognises(self, file: SourceFile) -> bool:
         """By rows with `success` that name a prompt, a test or a provider."""
+        if _CELL.search(file.head) or (file.head.startswith(b"evalId:") and b"\nresults:" in file.head):
+            hint = "let promptfoo write it as JSON: promptfoo eval -o results.json"
+            raise UserError(
+                "is a table or YAML of promptfoo, of which only JSON is read", where=str(file.path), hint=hint
+            )
         return any(_is_row(row) for row in _rows(file, first=True))
 
     def read(self, files: Sequence[SourceFile], reader: RowReader) -> None:
         """Each row is an attempt at a test."""
-        rows = [row for file in files for row in _rows(file)]
+        rows = [_named(row, provider) for file in files for provider in (_only(file),) for row in _rows(file)]
         usable = [row for row in rows if _is_row(row)]
         if len(usable) < len(rows):
             reader.reject("the row tells neither success nor a provider", len(rows) - len(usable))
@@ -43,11 +52,10 @@ class PromptfooFormat:
 
 def _rows(file: SourceFile, *, first: bool = False) -> list[Any]:
     found = file.json
-    if isinstance(found, dict):
-        inner = found.get("results")
-        inner = inner.get("results") if isinstance(inner, dict) else inner
-        if isinstance(inner, list):
-            return inner[:20] if first else inner
+    while isinstance(found, dict):  # what is shared has the results in `data`
+        found = found.get("results", found.get("data"))
+    if isinstance(found, list):
+        return found[:20] if first else found
     if file.first_line is not None and _is_row(file.first_line):
         return [file.first_line] if first else [parsed(line) for line in file.data.splitlines() if line.strip()]
     return []
@@ -57,8 +65,21 @@ def _is_row(row: Any) -> bool:
     return (
         isinstance(row, dict)
         and "success" in row
-        and bool({"promptIdx", "testIdx", "provider", "gradingResult"} & set(row))
+        and (bool({"promptIdx", "testIdx", "provider", "gradingResult"} & set(row)) or {"prompt", "vars"} <= set(row))
     )
+
+
+def _only(file: SourceFile) -> str:
+    """The provider of rows that name none."""
+    told = table_of(file.json)
+    told = table_of(told.get("config")) or table_of(table_of(told.get("data")).get("config"))
+    named = told.get("providers")
+    named = named[0] if isinstance(named, list) and len(named) == 1 else named
+    return named if isinstance(named, str) and named else file.label
+
+
+def _named(row: Any, provider: str) -> Any:
+    return {"provider": provider, **row} if isinstance(row, dict) and _is_row(row) else row
 
 
 def _provider(row: Mapping[str, Any]) -> str:
@@ -68,11 +89,18 @@ def _provider(row: Mapping[str, Any]) -> str:
 
 
 def _prompt(row: Mapping[str, Any]) -> str:
-    """What tells a prompt from others of the same provider: its label, by its number where that is long."""
+    """What tells a prompt from others of the same provider: its label, by its number where that is long and told."""
     prompt = table_of(row.get("prompt"))
-    label = identifier(prompt.get("label")) or identifier(prompt.get("raw")) or ""
+    label = next(filter(None, (identifier(prompt.get(name)) for name in ("label", "display", "raw"))), "")
     place = row.get("promptIdx")
-    return label if len(label) <= _LABEL else f"prompt {place + 1 if isinstance(place, int) else short(label, _LABEL)}"
+    return f"prompt {place + 1}" if len(label) > _LABEL and isinstance(place, int) else label
+
+
+def _profile(provider: str, prompt: str, prompts: Set[str]) -> str:
+    """The provider, with the prompt where it has several: a long one by its place in their order."""
+    if len(prompts) == 1:
+        return provider
+    return f"{provider}, {prompt if len(prompt) <= _LABEL else f'prompt {sorted(prompts).index(prompt) + 1}'}"
 
 
 def _test(row: Mapping[str, Any]) -> str:
@@ -106,7 +134,7 @@ def _add(
     took = reader.amount(row.get("latencyMs"), "latencyMs")
     reader.add(
         test if len(tests[test]) == 1 else f"{test} ~{_content(row)}",
-        provider if len(prompts[provider]) == 1 else f"{provider}, {_prompt(row)}",
+        _profile(provider, _prompt(row), prompts[provider]),
         DATASET,
         passed=None if broke else success,
         reward=None if broke or success else row.get("score"),

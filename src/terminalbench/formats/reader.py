@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from terminalbench import registry
 from terminalbench.errors import UserError, did_you_mean
@@ -49,7 +49,7 @@ def read_results(path: Path, options: ReadOptions | None = None) -> ForeignResul
         told = f"its rewards go up to {highest:g}: from which on an attempt has passed is not told"
         raise UserError(told, where=str(path), hint=hint)
     unread = [f"{plural(count, 'value')} of {what} cannot be read: unknown" for what, count in reader.unread.items()]
-    paths = [file.path for file in files]
+    paths = list(dict.fromkeys([*(file.path for file in files), *reader.beside]))
     return ForeignResults(
         format=name,
         rows=rows,
@@ -80,8 +80,9 @@ def _recognised(path: Path, options: ReadOptions) -> tuple[str, list[SourceFile]
     if len(found) == 1:
         return next((name, kept) for name, kept in found.items())
     if not found:
+        sums = ": it has figures of whole tasks or benchmarks, not of single attempts"
         raise UnrecognisedFormat(
-            "no result format is recognised in it",
+            f"no result format is recognised in it{sums if len(files) == 1 and _holds_sums(files[0].json) else ''}",
             where=str(path),
             hint=f"formats: {', '.join(ORDER)}, and Harbor jobs; a table needs a header with a column for the task "
             "and one for passed or reward, or --column NAME=COLUMN",
@@ -89,6 +90,18 @@ def _recognised(path: Path, options: ReadOptions) -> tuple[str, list[SourceFile]
     held = some([f"{plural(len(kept), 'file')} of {name}" for name, kept in found.items()])
     raise UserError(
         f"holds results of several formats: {held}", where=str(path), hint="name one file, or give --format"
+    )
+
+
+def _holds_sums(found: Any) -> bool:
+    """Whether JSON holds numbers by the names of what they are of, as the results of lm-eval do."""
+    by_name = found.get("results", found) if isinstance(found, dict) else None
+    return (
+        isinstance(by_name, dict)
+        and bool(by_name)
+        and all(
+            isinstance(one, dict) and any(isinstance(v, int | float) for v in one.values()) for one in by_name.values()
+        )
     )
 
 

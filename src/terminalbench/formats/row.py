@@ -74,7 +74,10 @@ class ReadOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class RowReader:
-    """Collects the rows of one source, and counts by cause what cannot be used of it."""
+    """Collects the rows of one source, and counts by cause what cannot be used of it.
+
+    `beside` are further files that were read, which are of no format by themselves.
+    """
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -82,6 +85,7 @@ class RowReader:
         self.rejected: Counter[str] = Counter()
         self.unread: Counter[str] = Counter()
         self.notes: list[str] = []
+        self.beside: list[Path] = []
         self.guessed = False
 
     def add(self, task: object, profile: str, dataset: str, **known: Any) -> None:

@@ -73,7 +73,7 @@ class SourceFile:
         found = parsed(line) if line.lstrip()[:1] == b"{" else None
         return found if isinstance(found, dict) else None
 
-    @property
+    @cached_property
     def label(self) -> str:
         """What a profile is called that only its file names: the file, or its folder where that name says nothing."""
         stem = self.path.name.split(".json")[0] if self.path.name.endswith(".json") else self.path.stem

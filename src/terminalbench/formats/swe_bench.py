@@ -11,13 +11,14 @@ from typing import Any
 
 from terminalbench.errors import UserError
 from terminalbench.formats.row import RowReader, table_of
-from terminalbench.formats.source import SourceFile
+from terminalbench.formats.source import SourceFile, parsed
 
 DATASET = "swe-bench"
 DATASET_PRO = "swe-bench-pro"
 _REPORT = "resolved_ids"
 _TRIED = ("unresolved_ids", "empty_patch_ids", "completed_ids", "error_ids")
 _OLD = "resolved"
+_PREDICTIONS = "all_preds.jsonl"
 _OLD_LISTS = ("generated", "with_logs", "applied")
 _SIGNS = ("patch_exists", "patch_successfully_applied", "patch_is_None", "tests_status")
 _INSTANCE = re.compile(r"^(instance_)?[\w.-]+__[\w.-]+$")
@@ -42,11 +43,9 @@ class SweBenchFormat:
         told = {kind: [file for file in files if _kind(file.json) is kind] for kind in _ReportKind}
         runs, instances, partial = (told[kind] for kind in _ReportKind)
         if partial and not runs and not instances:
-            raise UserError(
-                "lists only the resolved instances, so the number of attempted ones is unknown",
-                where=str(partial[0].path),
-                hint="name the folder of its report.json files",
-            )
+            for file in partial:
+                _read_partial(file, reader)
+            return
         for file in runs:
             (_read_old if _is_old(file.json) else _read_run)(file, file.json, reader)
         if partial:
@@ -71,6 +70,23 @@ def _kind(found: Mapping[str, Any]) -> _ReportKind:
     if _is_old(found):
         return _ReportKind.RUN if any(_ids(found, name) for name in _OLD_LISTS) else _ReportKind.PARTIAL
     return _ReportKind.INSTANCE
+
+
+def _read_partial(file: SourceFile, reader: RowReader) -> None:
+    """The instances that the predictions of a submission name; those that its report does not list are not resolved."""
+    beside = next((one for one in (folder / _PREDICTIONS for folder in file.path.parents[:2]) if one.is_file()), None)
+    if beside is None:
+        raise UserError(
+            "lists only the resolved instances, so the number of attempted ones is unknown",
+            where=str(file.path),
+            hint=f"name the folder of its report.json files, or put the submission's {_PREDICTIONS} beside it",
+        )
+    reader.beside.append(beside)
+    rows = map(parsed, SourceFile(beside, beside.parent).data.splitlines())
+    named = [str(row["instance_id"]) for row in rows if isinstance(row, dict) and "instance_id" in row]
+    resolved = {str(name) for which in (_REPORT, _OLD) for name in _ids(file.json, which)}
+    for name in dict.fromkeys([*named, *sorted(resolved), *map(str, _ids(file.json, "no_generation"))]):
+        reader.add(name, file.label, DATASET, passed=name in resolved)
 
 
 def _model_of(file: SourceFile) -> str:

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -59,9 +60,9 @@ class TableFormat:
         if isinstance(file.json, list | dict) and (rows := _listed(file.json)) is not None:
             return any(isinstance(row, dict) and _enough(row) for row in rows[:20])
         if isinstance(file.json, dict):
-            return file.path.suffix.lower() in (".jsonl", ".ndjson")
+            return file.path.suffix.lower() in (".jsonl", ".ndjson") and (file.alone or _enough(file.json))
         if file.first_line is not None:
-            return True
+            return file.alone or _enough(file.first_line)
         if file.head[:1] in (b"{", b"[", b"<") or b"\0" in file.head[:100].replace(b"\0", b"", 50):
             return False
         text = file.head.replace(b"\0", b"").decode("latin-1").lstrip("ï»¿ÿþ")
@@ -71,8 +72,11 @@ class TableFormat:
         return _enough(dict.fromkeys(re.split(f"[{_DELIMITERS}]", first)))
 
     def read(self, files: Sequence[SourceFile], reader: RowReader) -> None:
-        """Each row of each file is an attempt."""
+        """Each row of each file is an attempt. Files of the same name are told apart by their folders."""
+        labels = Counter(file.label for file in files)
         for file in files:
+            if labels[file.label] > 1:
+                file.label = file.path.relative_to(file.root).with_suffix("").as_posix()
             _read_file(file, reader)
 
 
@@ -179,7 +183,7 @@ def _columns(file: SourceFile, header: Sequence[str], reader: RowReader) -> dict
     twice = [name for name in taken if list(header).count(name) > 1]
     if twice:
         raise UserError(f"has the column {some(twice)} more than once", where=str(file.path))
-    if "task" not in found or not {"passed", "reward", "error"} & set(found):
+    if "task" not in found or not {"passed", "reward"} & set(found):
         missing = "for the task" if "task" not in found else "for passed or reward: none of its rows has a verdict"
         hint = f"--column {'task' if 'task' not in found else 'passed'}=COLUMN; it has {some(list(header), 12)}"
         raise UserError(f"has no column {missing}", where=str(file.path), hint=f"{hint}; a row is one attempt")

@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "click": ("cli", "watch"),
     "pydantic": ("harbor",),
     "typer": ("harbor",),
+    "dotenv": ("experiments",),
     "tomlkit": ("experiments", "swebench_pro", "trainer.evolvers"),
     "httpx": ("sandbox", "swebench_pro"),
     "yaml": ("sandbox.compose",),

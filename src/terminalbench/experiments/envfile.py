@@ -1,31 +1,17 @@
-"""Reading env files as python-dotenv writes and reads them. Values stay in memory; nothing here prints them.
+"""Reading env files. Values stay in memory; nothing here prints them.
 
 This process remembers what it read, so that its last error message can leave the secrets out.
 """
 
+import io
 import os
-import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from terminalbench.errors import UserError
-from terminalbench.secrets.find import is_secret
+from terminalbench.secrets.find import VARIABLE, is_secret
 from terminalbench.secrets.values import Secrets
-
-_BETWEEN = re.compile(r"(?:\s+|#[^\n]*)*")
-_NAME = re.compile(r"(?:export[^\S\n]+)?([A-Za-z_][A-Za-z0-9_]*)[^\S\n]*=[^\S\n]*")
-_QUOTED = {"'": re.compile(r"'((?:\\'|[^'])*)'"), '"': re.compile(r'"((?:\\.|[^"\\])*)"', re.DOTALL)}
-_BARE = re.compile(r"[^\n]*")
-_REST = re.compile(r"[^\S\n]*(?:#[^\n]*)?(?:\n|\Z)")
-_ESCAPES = {
-    "'": (re.compile(r"\\[\\']"), {}),
-    '"': (
-        re.compile(r"\\[\\'\"abfnrtv]"),
-        {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"},
-    ),
-}
-
 
 _read: set[tuple[str, str]] = set()
 
@@ -42,10 +28,9 @@ def secrets_read() -> Secrets:
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    r"""The variables of an env file; a line that is none is a user error that names it.
+    """Return the variables of an env file; a line that is none is a user error that names it.
 
-    Understood are comments, `export`, blanks around `=`, CRLF, and values in quotes, which may span lines: in single
-    quotes `\'` and `\\` are escapes, in double quotes also `\n`, `\t` and the like. `${OTHER}` is taken as it stands.
+    They are read as python-dotenv reads them, but for `${OTHER}`, which is taken as it stands.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -53,15 +38,20 @@ def read_env_file(path: Path) -> dict[str, str]:
         raise UserError(f"cannot be read: {type(error).__name__}", where=str(path)) from None
     if "\0" in text:
         raise UserError("is not text: it holds a NUL byte", where=str(path))
+    from dotenv.parser import parse_stream  # only experiments with such a file pay for it
+
     values: dict[str, str] = {}
-    at = _end(_BETWEEN, text, 0)
-    while at < len(text):
-        where = f"{path}:{text.count(chr(10), 0, at) + 1}"
-        name = _NAME.match(text, at)
-        if name is None:
-            raise UserError("is not NAME=value", where=where)
-        values[name[1]], at = _value(text, name.end(), where)
-        at = _end(_BETWEEN, text, at)
+    for entry in parse_stream(io.StringIO(text)):
+        written = entry.original.string
+        line = entry.original.line + written[: len(written) - len(written.lstrip())].count("\n")
+        if entry.error:
+            what, hint = _why_not(written)
+            raise UserError(what, where=f"{path}:{line}", hint=hint)
+        if entry.key is None:
+            continue
+        if entry.value is None or VARIABLE.fullmatch(entry.key) is None:
+            raise UserError("is not NAME=value", where=f"{path}:{line}")
+        values[entry.key] = entry.value
     _read.update(values.items())
     return values
 
@@ -88,25 +78,11 @@ def variables_of(*files: Path) -> Generator[None]:
                 os.environ[name] = value
 
 
-def _value(text: str, at: int, where: str) -> tuple[str, int]:
-    """The value that begins at `at`, and where its line ends."""
-    quote = text[at : at + 1]
-    if quote not in _QUOTED:
-        line = _BARE.match(text, at)
-        bare = line[0] if line else ""
-        if quote == "#" and text[at - 1] != "=":  # as python-dotenv: after a blank it begins a comment
-            return "", at + len(bare)
-        return re.sub(r"(?<!\s)\s+#.*", "", bare).rstrip(), at + len(bare)
-    inner = _QUOTED[quote].match(text, at)
-    if inner is None:
-        raise UserError(f"a quote ({quote}) opens here and is not closed", where=where)
-    rest = _REST.match(text, inner.end())
-    if rest is None:
-        raise UserError("something follows the closing quote", where=where, hint="quote the whole value")
-    pattern, names = _ESCAPES[quote]
-    return pattern.sub(lambda found: names.get(found[0][1], found[0][1]), inner[1]), rest.end()
-
-
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+def _why_not(text: str) -> tuple[str, str | None]:
+    """Return what is wrong with an entry that python-dotenv does not read, and what to do."""
+    value = text.partition("=")[2].strip()
+    if (quote := value[:1]) not in ("'", '"') or not quote:
+        return "is not NAME=value", None
+    if value.count(quote) == 1:
+        return f"a quote ({quote}) opens here and is not closed", None
+    return "something follows the closing quote", "quote the whole value"

@@ -213,18 +213,34 @@ def test_what_a_killed_check_left_behind_is_removed_by_the_next(tmp_path, monkey
         assert left.isdisjoint({dead.name, old.name})
 
 
-def test_an_option_that_the_source_did_not_show_is_found_before_the_run(project) -> None:
+def test_what_only_the_class_of_an_agent_tells_is_found_before_the_run(project) -> None:
     project.write(
         "odd_agent.py",
         "from harbor.agents.nop import NopAgent\n"
-        "def base():\n    return NopAgent\n"
-        "class Odd(base()):\n"
-        "    def __init__(self, *args, greeting='', **kwargs):\n        super().__init__(*args, **kwargs)\n",
+        "from harbor.agents.options import AgentOptions\n"
+        "class Odd(NopAgent):\n"
+        "    def __init__(self, *args, greeting='', **kwargs):\n        super().__init__(*args, **kwargs)\n"
+        "class Options(AgentOptions):\n    most_steps: int = 20\n"
+        "class Typed(NopAgent):\n    options_model = Options\n"
+        "class Other:\n    pass\n",
     )
-    profile = '[profiles.{0}]\nagent = "odd_agent:Odd"\noptions = {{ {0} = "hi" }}\n'
-    found = report(project, profile.format("greeting") + profile.format("greting"))
+    project.write("lacking.py", "import missing_library\nclass A:\n    pass\n")
+    written = [
+        ("greeting", "odd_agent:Odd", 'greeting = "hi"'),
+        ("greting", "odd_agent:Odd", 'greting = "hi"'),
+        ("typed", "odd_agent:Typed", 'most_steps = "many"'),
+        ("other", "odd_agent:Other", ""),
+        ("lacking", "lacking:A", ""),
+    ]
+    profile = '[profiles.{0}]\nagent = "{1}"\noptions = {{ {2} }}\n'
+    found = report(project, "".join(profile.format(*one) for one in written))
     assert found.jobs[0].problems == ()
     assert found.jobs[1].problems == ('agent odd_agent:Odd has no option "greting" (did you mean "greeting"?)',)
+    assert "most_steps: Input should be a valid integer" in found.jobs[2].problems[0]
+    assert found.jobs[3].problems == ("Other is no Harbor agent (write class Other(BaseAgent))",)
+    assert found.jobs[4].problems == (
+        "the agent cannot be used: Failed to import module 'lacking': No module named 'missing_library'",
+    )
 
 
 def test_tasks_that_look_beyond_their_folder_and_their_variables_are_refused(project) -> None:

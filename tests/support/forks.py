@@ -327,12 +327,9 @@ def _load(where: str, door: str) -> Any:
 
 
 def _use(command: Any) -> None:
-    """Have made here, once, what Harbor and we make at the first use: options, patterns, the read source of agents."""
+    """Have made here, once, what Harbor and we make at the first use: options, patterns."""
     for option in command.commands["run"].params:
         option.get_runtime_param()
-    agents: Any = importlib.import_module("terminalbench.experiments.agent_class")
-    for path in importlib.import_module("terminalbench.registry").BUILTIN["agents"].values():
-        agents.AgentClass.find(path, sys.path).options()
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
         importlib.import_module("rich.console").Console(file=nowhere).print("1 of 1 …")
     importlib.import_module("harbor.models.job.lock")._get_harbor_info()

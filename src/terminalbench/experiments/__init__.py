@@ -1,1 +1,1 @@
-"""What to run: the experiment file, checked strictly, and the plan made from it."""
+"""The experiment file, checked strictly, and the plan made from it."""

@@ -30,7 +30,7 @@ _LONGEST_SLUG = 60
 
 @dataclass(frozen=True)
 class AdHoc:
-    """What is asked for: `tasks` as `DATASET/ID` or globs; `versus`, more profiles, as `AGENT[:MODEL]` or `:MODEL`.
+    """A run without a file: `tasks` as `DATASET/ID` or globs; `versus`, more profiles, as `AGENT[:MODEL]` or `:MODEL`.
 
     `commands` are profiles of agent `command`, each a line of the shell.
     """

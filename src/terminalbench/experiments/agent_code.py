@@ -64,66 +64,6 @@ def own_code(import_path: str, root: Path | None) -> dict[str, Path]:
     return {} if first is None or _distribution(first, module) is not None else _sources(first, root)
 
 
-def missing_import(import_path: str, root: Path) -> str | None:
-    """A module that the code at `module:Class` imports when it is loaded and that is not there, with who imports it.
-
-    Only what surely runs is looked at: statements of the modules themselves, not those in `if`, `try` or a function.
-    None too where the code sees to its search path itself.
-    """
-    if is_released(import_path) or any(is_file(root / f"{name}.py") for name in _BY_ITSELF):
-        return None
-    waiting, seen = [import_path.partition(":")[0]], set()
-    while waiting:
-        module = waiting.pop()
-        for file in () if module in seen else _loaded(module, root):
-            data = file.read_bytes()
-            if b"sys.path" in data or b"meta_path" in data or b"addsitedir" in data:
-                return None
-            package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-            for name in _imports_at_once(data, package):
-                if not _is_there(name.partition(".")[0], root):
-                    return f"{file} imports {name}, which is not installed"
-                waiting.append(name)
-        seen.add(module)
-    return None
-
-
-def _loaded(module: str, root: Path) -> list[Path]:
-    """The files of the project that Python runs to import a module: those of its packages, and its own."""
-    parts = module.split(".")
-    places = [root.joinpath(*parts[:length]) for length in range(1, len(parts) + 1)]
-    files = (file for place in places for file in (place / "__init__.py", place.with_name(f"{place.name}.py")))
-    return [file for file in files if is_file(file)]
-
-
-def _imports_at_once(source: bytes, package: str) -> list[str]:
-    """The modules that a source imports whenever it is run, in order; none of a source that Python cannot read."""
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    found: list[str] = []
-    for node in body:
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            found.append(".".join([*above, *([node.module] if node.module else [])]))
-    return [name for name in found if name]
-
-
-def _is_there(name: str, root: Path) -> bool:
-    """Whether Python would find a top module: its own, of the project, or installed."""
-    from importlib.util import find_spec
-
-    if name in sys.stdlib_module_names or _find(name, [str(root)]) is not None:
-        return True
-    try:
-        return find_spec(name) is not None
-    except (ImportError, ValueError):
-        return True  # it is loaded, in an unusual way
-
-
 def _search(root: Path | None) -> list[str]:
     return [*([str(root)] if root is not None else []), *sys.path]
 
@@ -156,7 +96,7 @@ def code_place(import_path: str, root: Path | None) -> Path | None:
 
 
 def is_released(import_path: str) -> bool:
-    """Whether an agent comes with terminalbench or Harbor."""
+    """Return whether an agent comes with terminalbench or Harbor."""
     return re.split(r"[.:]", import_path)[0] in RELEASED
 
 
@@ -286,13 +226,13 @@ def _recorded(installed: "Distribution", place: Path) -> dict[str, Path]:
 
 
 def _is_source_folder(place: Path) -> bool:
-    """Whether a place of the search path holds sources that are worked on, not what was installed."""
+    """Return whether a place of the search path holds sources that are worked on, not what was installed."""
     installed = {"site-packages", "dist-packages"} & {*place.parts} or place.is_relative_to(_STANDARD_LIBRARY)
     return not installed and is_folder(place) and os.access(place, os.R_OK)
 
 
 def _imported(unit: _CodeUnit, search: Sequence[str], sources: Collection[Path]) -> Iterator[_CodeUnit]:
-    """What the Python files of a unit import from source folders."""
+    """Return what the Python files of a unit import from source folders."""
     there = {entry.name.removesuffix(".py") for place in sources for entry in os.scandir(place)}
     others = there - {unit.name, *RELEASED}
     names: set[str] = set()
@@ -336,17 +276,17 @@ def _named(call: ast.Call) -> set[str]:
 
 
 def _counts(name: str) -> bool:
-    """Whether a file or folder of that name is part of a package; a folder `venv` is, unless Python made it."""
+    """Return whether a file or folder of that name is part of a package; a folder `venv` is, unless Python made it."""
     return name == "venv" or is_source(name)
 
 
 def _is_no_code(_place: str, names: list[str]) -> bool:
-    """Whether a folder holds results or an environment, or is a task: it lies in the package and is no part of it."""
+    """Return whether a folder holds results or an environment, or is a task: in the package, and no part of it."""
     return any(marks <= set(names) for marks in (*_RESULTS, _TASK, _VENV))
 
 
 def _is_experiment(file: Path) -> bool:
-    """Whether a file is an experiment, or the quarantine of one: it names the code and is no part of it."""
+    """Return whether a file is an experiment, or the quarantine of one: it names the code and is no part of it."""
     if file.suffix != ".toml":
         return False
     data = file.read_bytes()

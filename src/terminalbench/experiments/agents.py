@@ -1,8 +1,9 @@
 """One record per agent: what it takes, what it needs, how it is installed.
 
-Harbor's agents come from harbor.json, made by `terminalbench.harbor.describe`. Every other agent is a class: its record
-is the class attribute `AGENT_INFO`, its options those that the class names. Both are read from the source
-(`agent_class`), so that validating an experiment imports neither Harbor nor the agent.
+Harbor's agents and ours come from harbor.json, made by `terminalbench.harbor.describe`. Every other agent is a class:
+its record is the class attribute `AGENT_INFO`, read from the source (`agent_class`), so that validating an experiment
+imports neither Harbor nor the agent. Options that this does not declare are checked by the class itself, when a run
+asks it before its first trial (`harbor.preflight`).
 """
 
 import json
@@ -80,7 +81,7 @@ class SetupNeed(TypedDict):
 
 @table
 class AgentInfo(AgentRecord):
-    """The record of one agent. `options` are all that it has, with the choices of each; None: any, unchecked.
+    """The record of one agent. `options` are those known, with the choices of each: all, unless it has `any_options`.
 
     `kinds` has the plain types of those options that take nothing else, as a JSON Schema calls them, `defaults` texts
     that a class of one's own has in place of options. `needs_model`: it is not even made without one. `needs` is what
@@ -89,7 +90,7 @@ class AgentInfo(AgentRecord):
 
     name: str = field(kw_only=True)
     import_path: str | None = field(default=None, kw_only=True)
-    options: dict[str, list[str] | None] | None = None
+    options: dict[str, list[str] | None] = field(default_factory=dict)
     kinds: dict[str, list[str]] = field(default_factory=dict, kw_only=True)
     defaults: dict[str, str] = field(default_factory=dict, kw_only=True)
     needs_model: bool = field(default=False, kw_only=True)
@@ -104,10 +105,10 @@ class AgentInfo(AgentRecord):
     @property
     def reasoning_levels(self) -> list[str] | None:
         """The levels of its reasoning effort, where they are known."""
-        return (self.options or {}).get(self.reasoning or "")
+        return self.options.get(self.reasoning or "")
 
     def wrong_kind(self, option: str, value: Any) -> str | None:
-        """What a value of an option must be, where Harbor would refuse this one: a text that reads as such is taken."""
+        """Return what a value of an option must be where Harbor would refuse this one; it takes texts that read so."""
         kinds = self.kinds.get(option, ())
         if not kinds or any(_takes(kind, value) for kind in kinds):
             return None
@@ -119,7 +120,7 @@ _SWITCHES = ("true", "false", "yes", "no", "on", "off", "y", "n", "t", "f", "1",
 
 
 def _takes(kind: str, value: Any) -> bool:
-    """Whether Harbor takes a value for an option of this kind."""
+    """Return whether Harbor takes a value for an option of this kind."""
     if kind == "string":
         return isinstance(value, str | int | float) and not isinstance(value, bool)
     if kind == "boolean":
@@ -152,7 +153,7 @@ def agent_names() -> list[str]:
 
 
 def calls_model(spec: str | None, root: Path | None = None) -> bool:
-    """Whether an agent calls a model, as far as is known: one without costs nothing, which is not unknown."""
+    """Return whether an agent calls a model, as far as is known: one without costs nothing, which is not unknown."""
     info = recorded(spec, root)
     return info is None or info.model
 
@@ -167,32 +168,24 @@ def recorded(agent: str | None, root: Path | None = None) -> AgentInfo | None:
 
 @cache
 def agent_info(spec: str, root: Path | None = None) -> AgentInfo | None:
-    """The record of the agent called `spec`, None when there is no such agent; `root` holds the project's own modules.
+    """Return the record of the agent `spec`, None when there is no such agent; `root` holds the project's own modules.
 
     Raises `InvalidFile` when the record that a class declares is wrong.
     """
     entry: dict[str, Any] | None = _harbor()["agents"].get(spec)
-    options: dict[str, list[str] | None] | None = None
     if entry is not None:
-        options = entry["options"] or {}  # Harbor ignores options of an agent that declares none
-    values = dict(entry or {})
-    path = registry.import_path("agents", spec) if entry is None or spec in registry.BUILTIN["agents"] else None
-    if path is None and entry is None:
+        return AgentInfo(name=spec, import_path=registry.BUILTIN["agents"].get(spec), **entry)
+    path = registry.import_path("agents", spec)
+    if path is None:
         return None
-    found = AgentClass.find(path, [*([str(root)] if root is not None else []), *sys.path]) if path else None
-    if found is not None:
-        values |= _checked(found.record(), path or spec)
-        named = found.options() if entry is None else None
-        values["kinds"] = found.kinds() if entry is None else values.get("kinds", {})
-        values["defaults"] = found.defaults() if entry is None else {}
-        declared = values.get("options") if entry is None else None
-        if named is not None or declared:
-            options = dict.fromkeys(named or ())
-            options |= dict.fromkeys(declared) if isinstance(declared, list) else declared or {}
-        elif options is not None:
-            options = {**options, **dict.fromkeys(values.get("conditions", {}).get("options", ()))}
-    values["options"] = None if values.get("any_options") else options
-    return AgentInfo(name=spec, import_path=path, **values)
+    found = AgentClass.find(path, [*([str(root)] if root is not None else []), *sys.path])
+    if found is None:
+        return AgentInfo(name=spec, import_path=path, any_options=True)
+    values = _checked(found.record(), path)
+    declared = values.get("options") or ()
+    values["options"] = declared if isinstance(declared, dict) else dict.fromkeys(declared)
+    values["any_options"] = True
+    return AgentInfo(name=spec, import_path=path, defaults=found.defaults(), **values)
 
 
 def _checked(record: dict[str, Any], path: str) -> dict[str, Any]:

@@ -71,24 +71,24 @@ class Batch:
 
     @property
     def analytics(self) -> Path:
-        """What was found."""
+        """Return what was found."""
         return self.folder / "analytics"
 
     @property
     def tables(self) -> Path:
-        """Where its tables and its report go."""
+        """Return where its tables and its report go."""
         return self.analytics
 
     def lessons(self, profile: str) -> Path:
-        """What the memory held for a profile with lessons."""
+        """Return what the memory held for a profile with lessons."""
         return self.folder / "lessons" / f"{profile}.json"
 
     def worker(self, job_name: str) -> Path:
-        """Who runs a job."""
+        """Return who runs a job."""
         return self.folder / "workers" / f"{job_name}.json"
 
     def job_log(self, job_name: str) -> Path:
-        """What a job's Harbor process printed."""
+        """Return what a job's Harbor process printed."""
         return self.runs / f"{job_name}.log"
 
     def job_config(self, job_name: str) -> Path:

@@ -50,14 +50,14 @@ class Champion:
 
 
 def changed_aspects(content: Mapping[str, Any], recipe: int, profile: Profile) -> list[str]:
-    """How a profile differs from the one that was recorded with this content, whatever environment it runs in."""
+    """Return how a profile differs from the one recorded with this content, whatever environment it runs in."""
     without = {name: value for name, value in profile.content.items() if name != _NOT_ITS_OWN}
     known = {name: value for name, value in content.items() if name != _NOT_ITS_OWN}
     return summaries(changes_since(known, recipe, without))
 
 
 def champion_file(root: Path, lineage: str) -> Path:
-    """Where the champion of a lineage is named."""
+    """Return where the champion of a lineage is named."""
     return root / PROFILES / f"{lineage}.json"
 
 

@@ -1,4 +1,4 @@
-"""What Claude Code is given as files: MCP servers, hooks, permissions. Pure functions, no I/O.
+"""The files that Claude Code is given: MCP servers, hooks, permissions. Pure functions, no I/O.
 
 Commands in `mcp_config` and `hooks` are written for a person's checkout (`uv run python server.py`). In the
 sandbox the same server lives in `/opt/tbench-mcp`, so commands are rewritten:
@@ -40,7 +40,7 @@ _CHANGE_FOLDER = 'cd "$0" && exec "$@"'
 
 @dataclass(frozen=True)
 class Location:
-    """Where a server's source is in the sandbox: its interpreter, folder, commands and Python files."""
+    """The place of a server's source in the sandbox: its interpreter, folder, commands and Python files."""
 
     python: str
     folder: str
@@ -206,7 +206,7 @@ def _files(match: re.Match[str]) -> tuple[str, ...]:
 
 
 def _has(match: re.Match[str], location: Location) -> bool:
-    """Whether a source has the script or module of a Python command; those of a package may lie below `src`."""
+    """Return whether a source has the script or module of a Python command; those of a package may lie below `src`."""
     names = _files(match) if match["script"] is not None else ()
     below = ("", "src/") if location.bin is not None and _is_module(match) else ("",)
     return any(f"{folder}{name}" in location.files for folder in below for name in names)

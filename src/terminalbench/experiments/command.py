@@ -41,7 +41,7 @@ def words_of(line: str) -> list[str]:
 
 
 def is_interpreter(word: str) -> bool:
-    """Whether a word of a command is a program that runs others, which every system has its own of."""
+    """Return whether a word of a command is a program that runs others, which every system has its own of."""
     return _INTERPRETER.fullmatch(Path(word).name) is not None
 
 
@@ -72,7 +72,7 @@ def command_profile(words: Sequence[str], root: Path) -> dict[str, Any]:
 
 
 def _is_installed(word: str) -> bool:
-    """Whether a program is on PATH here, and is none of the system's own: images have those themselves."""
+    """Return whether a program is on PATH here, and is none of the system's own: images have those themselves."""
     found = shutil.which(word) if "/" not in word and not is_interpreter(word) else None
     return found is not None and Path(found).resolve().parent not in _SYSTEM_FOLDERS
 
@@ -132,7 +132,7 @@ class CommandReader:
 
     @staticmethod
     def _holds(files: Mapping[str, CommandFile], place: str) -> bool:
-        """Whether one of the files, or of what a folder among them holds, is at a place."""
+        """Return whether one of the files, or of what a folder among them holds, is at a place."""
         return any(
             place == target or (place.startswith(f"{target}/") and (one.path / place[len(target) + 1 :]).exists())
             for target, one in files.items()

@@ -72,7 +72,7 @@ def load_tables(raw: dict[str, Any], file: Path, root: Path) -> Experiment:
 
 
 def is_training_plan(file: Path) -> bool:
-    """Whether a TOML file is a training plan."""
+    """Return whether a TOML file is a training plan."""
     try:
         return is_plan(read_toml(file))
     except UserError:
@@ -80,17 +80,17 @@ def is_training_plan(file: Path) -> bool:
 
 
 def is_plan(raw: Mapping[str, Any]) -> bool:
-    """Whether tables are those of a training plan, by keys that no experiment has."""
+    """Return whether tables are those of a training plan, by keys that no experiment has."""
     return not is_experiment(raw) and not raw.keys().isdisjoint(_PLAN_KEYS)
 
 
 def is_experiment(raw: Mapping[str, Any]) -> bool:
-    """Whether tables are those of an experiment, by what no training plan has."""
+    """Return whether tables are those of an experiment, by what no training plan has."""
     return "tasks" in raw or ("profiles" in raw and "environment" not in raw)
 
 
 def old_shape(raw: Mapping[str, Any]) -> str | None:
-    """Which of the two older shapes a file has, if any."""
+    """Return which of the two older shapes a file has, if any."""
     tasks = raw.get("tasks")
     if isinstance(raw.get("profiles"), list):
         return "[[profiles]] with key ="
@@ -109,7 +109,7 @@ def _items(table: tables.TasksTable | None) -> list[tables.TaskTable]:
 
 
 def _is_mount(mount: Any) -> bool:
-    """Whether a mount names its places; only one of a folder here has a source that must be told."""
+    """Return whether a mount names its places; only one of a folder here has a source that must be told."""
     if not isinstance(mount, Mapping) or not mount.get("target"):
         return False
     return bool(mount.get("source")) or mount.get("type", "bind") != "bind"

@@ -1,4 +1,4 @@
-"""Where tasks come from: a dataset name of the TOML becomes a place where Harbor finds each task.
+"""The sources of tasks: a dataset name of the TOML becomes a place where Harbor finds each task.
 
 Folders, registry files, pinned git repositories, the bundled `starter` and `swebench-pro` are resolved here, without
 network. A dataset of Harbor's own registry (or of a registry address) is looked up when a run starts.
@@ -26,7 +26,7 @@ _PACKAGE = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)@(?P<version>[\w.:-]+)")
 
 @frozen
 class TaskSource:
-    """Where one task is: exactly what Harbor's `tasks[]` or `datasets[]` entry takes.
+    """The place of one task: exactly what Harbor's `tasks[]` or `datasets[]` entry takes.
 
     `found` is False for a dataset that has to be looked up when the run starts.
     """
@@ -64,7 +64,7 @@ class Dataset:
     tasks: dict[str, dict[str, Any]] | None = None
 
     def task(self, task_id: str) -> TaskSource:
-        """Where the task called `task_id` is."""
+        """Return where the task called `task_id` is."""
         if self.kind == "folder" and self.folder is not None:
             path = self.folder / task_id
             return TaskSource({"path": str(path)}, True, path)
@@ -80,7 +80,7 @@ class Dataset:
         return TaskSource({**self.config, "task_names": [task_id]}, False)
 
     def may_have(self, task_id: str) -> bool:
-        """Whether it has a task of this name, as far as that is known without network. Does not list them all."""
+        """Return whether it has a task of this name, as far as is known without network. Does not list them all."""
         if self.tasks is not None:
             return task_id in self.tasks
         if self.kind == "folder" and self.folder is not None:
@@ -98,7 +98,7 @@ class Dataset:
 
 @frozen
 class DatasetPlaces:
-    """What decides where datasets come from: the project root and the TOML's own tables."""
+    """The means to find datasets: the project root and the TOML's own tables."""
 
     root: Path
     tables: dict[str, DatasetTable]

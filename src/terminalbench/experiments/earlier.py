@@ -1,4 +1,4 @@
-"""What a batch had before it grew, time after time: each is a time at which it could be looked at. Pure."""
+"""The states of a batch before it grew, time after time: at each it could be looked at. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -14,21 +14,21 @@ class GrownFrom(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Extent(NamedTuple):
-    """How many attempts of every task there are, and which tasks."""
+    """The tasks of a batch, and how many attempts of each there are."""
 
     attempts: int
     tasks: Sequence[str]
 
 
 class EarlierExtent(NamedTuple):
-    """What of a batch was there at an earlier time: so many attempts of every task, `without` tasks added since."""
+    """The part of a batch at an earlier time: so many attempts of every task, `without` tasks added since."""
 
     attempts: int
     without: frozenset[str] = frozenset()
 
 
 def earlier(grown_from: Iterable[GrownFrom | int], declared: Extent, now: Extent) -> tuple[EarlierExtent, ...]:
-    """What there was each time before it became more, from what was declared to what there is now.
+    """Return what there was each time before it became more, from what was declared to what there is now.
 
     An earlier version did not say: it may have been any number of attempts, and all tasks that were added at once.
     """

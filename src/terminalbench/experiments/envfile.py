@@ -81,7 +81,7 @@ def variables_of(*files: Path) -> Generator[None]:
 def _why_not(text: str) -> tuple[str, str | None]:
     """Return what is wrong with an entry that python-dotenv does not read, and what to do."""
     value = text.partition("=")[2].strip()
-    if (quote := value[:1]) not in ("'", '"') or not quote:
+    if (quote := value[:1]) not in ("'", '"'):
         return "is not NAME=value", None
     if value.count(quote) == 1:
         return f"a quote ({quote}) opens here and is not closed", None

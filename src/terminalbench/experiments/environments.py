@@ -1,4 +1,4 @@
-"""Where trials run, when it is one of Harbor's environments: what it needs, and the options that it takes.
+"""Harbor's environments for trials: what each needs, and the options that it takes.
 
 What is known comes from harbor.json, made by `terminalbench.harbor.describe`; Harbor itself is not loaded.
 """
@@ -33,7 +33,7 @@ _FAMILIES = {
 
 
 def usual_environment() -> str:
-    """Where trials run if nobody says: in Docker where it is installed, else in the local sandbox."""
+    """Return where trials run if nobody says: in Docker where it is installed, else in the local sandbox."""
     return "docker" if shutil.which("docker") else "local"
 
 
@@ -58,7 +58,7 @@ def check_environment(run: RunTable, problems: Problems) -> None:
 
 
 def image_entries(run: RunTable, root: Path) -> dict[str, str]:
-    """What `[run.images]` says stands for images: paths are absolute, those of the file begin where it is."""
+    """Return what `[run.images]` says stands for images: paths are absolute, those of the file begin where it is."""
     return {pattern: _place(value, root) for pattern, value in run.images.items()}
 
 
@@ -91,7 +91,7 @@ def _check_options(name: str, info: dict[str, Any], run: RunTable, problems: Pro
 
 
 def environment_needs(experiment: "Experiment") -> Iterator[str]:
-    """What the environment needs and this machine has not: packages, and a key in the environment or an env file.
+    """Return what the environment needs and this machine lacks: packages, and a key in the environment or an env file.
 
     A login that the provider keeps in a file of its own is not known here: a run asks the environment itself.
     """

@@ -64,7 +64,7 @@ class Experiment:
 
     @cached_property
     def twins(self) -> dict[str, int]:
-        """How many profiles before each are the same treatment."""
+        """Return how many profiles before each are the same treatment."""
         met: Counter[str] = Counter()
         found = {}
         for profile in self.profiles:
@@ -74,12 +74,12 @@ class Experiment:
 
     @property
     def results_root(self) -> Path:
-        """Where batches of every experiment land."""
+        """Return where batches of every experiment land."""
         return self.root / Path(self.run.results_root).expanduser()
 
     @property
     def force_rebuild(self) -> bool:
-        """Whether task images are built anew."""
+        """Return whether task images are built anew."""
         return is_rebuilt(self.run, os.environ)
 
 
@@ -101,5 +101,5 @@ def select_profiles(experiment: Experiment, wanted: Sequence[str]) -> list[Profi
 
 
 def is_rebuilt(run: tables.RunTable, env: Mapping[str, str]) -> bool:
-    """Whether images of tasks are built anew, as the file or a variable says."""
+    """Return whether images of tasks are built anew, as the file or a variable says."""
     return run.force_rebuild or env.get(FORCE_REBUILD, "").lower() in ("1", "true", "yes", "on")

@@ -1,4 +1,4 @@
-"""What profiles with `lessons` may show of a memory: the snapshot of a batch, the draw of each trial, the words. Pure.
+"""The lessons that profiles may show of a memory: the snapshot of a batch, the draw of each trial, the words. Pure.
 
 A snapshot is taken before a batch is planned and lies in its folder: for each task the lessons that a trial of it is
 eligible for, best first. Each of them is withheld by chance, so that what differs between trials with and without it is
@@ -28,7 +28,7 @@ _SECTION = re.compile(r"<(lessons-[0-9a-f]{8})>\n.*?\n</\1>\n\n", re.DOTALL)
 
 
 class LessonReader(NamedTuple):
-    """Who is to read lessons: what was measured with this model counts most, and only a simulated agent reads what
+    """A reader of lessons: what was measured with this model counts most, and only a simulated agent reads what
     simulated trials taught."""
 
     model: str | None = None
@@ -48,7 +48,7 @@ class EligibleLesson(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What a memory held for the tasks of a batch: by `label/id` of the task, the lessons in order.
+    """The lessons of a memory for the tasks of a batch: by `label/id` of the task, the lessons in order.
 
     `masked` counts, over all tasks, lessons that were kept back because they come from the task or its family.
     """
@@ -67,7 +67,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(shown, order="deterministic")).hexdigest()[:16]
 
     def __str__(self) -> str:
-        """What it holds, in words."""
+        """Return what it holds, in words."""
         lessons = len({one.id for found in self.tasks.values() for one in found})
         for_tasks = sum(bool(found) for found in self.tasks.values())
         kept_back = f", {self.masked} kept back by the mask" if self.masked else ""
@@ -75,7 +75,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def task_key(label: str | None, task: str) -> str:
-    """How a snapshot names a task: by the label of its dataset in the plan, and its id."""
+    """Return how a snapshot names a task: by the label of its dataset in the plan, and its id."""
     return f"{label or ''}/{task}"
 
 
@@ -102,7 +102,7 @@ def chance(seed: int | str, snapshot: str, task: str, attempt: int, lesson: str)
 
 
 def draw(snapshot: Snapshot, digest: str, task: str, attempt: int, seed: int | str) -> LessonsDelivery:
-    """What of the eligible lessons a trial is shown; `digest` is that of the snapshot."""
+    """Return what of the eligible lessons a trial is shown; `digest` is that of the snapshot."""
     exposures = []
     for one in snapshot.tasks[task]:
         likely = round(1 - snapshot.withhold if one.chance is None else one.chance, 9)
@@ -140,7 +140,7 @@ def wrapped(agent: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_wrapped(agent: dict[str, Any]) -> bool:
-    """Whether an agent of a JobConfig is one that is given lessons."""
+    """Return whether an agent of a JobConfig is one that is given lessons."""
     told = (agent.get("kwargs") or {}).get(OPTION)
     return agent.get("import_path") == AGENT and isinstance(told, dict) and isinstance(told.get("agent"), dict)
 

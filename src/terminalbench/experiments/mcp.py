@@ -158,7 +158,7 @@ def _location(folder: Path) -> "Location":
 
 
 def _needs(server: Mapping[str, Any], folder: Path) -> bool:
-    """Whether a server is started from its folder: by a placeholder, or by a file or module that lies there."""
+    """Return whether a server is started from its folder: by a placeholder, or by a file or module that lies there."""
     args = server.get("args")
     words = [server.get("command"), server.get("cwd"), *(args if isinstance(args, list) else ())]
     for word in words:
@@ -170,7 +170,7 @@ def _needs(server: Mapping[str, Any], folder: Path) -> bool:
 
 
 def held_in(folder: Path, private: Mapping[Path, str]) -> str | None:
-    """What of the `private` folders lies in `folder`, as far as it goes to the agent; or results of other runs."""
+    """Return which `private` folder lies in `folder`, as far as it goes to the agent; or results of other runs."""
     within = folder.resolve()
     for path, what in private.items():
         inner = path.resolve()

@@ -1,4 +1,4 @@
-"""What the sandbox of an agent has from this machine, read-only: files, folders, and programs with what they need."""
+"""Files, folders and programs of this machine in the sandbox of an agent, read-only, with what they need."""
 
 import hashlib
 import json
@@ -59,7 +59,7 @@ class Mount:
 
     @cached_property
     def is_large(self) -> bool:
-        """Whether it is told apart by names, sizes and times."""
+        """Return whether it is told apart by names, sizes and times."""
         small = sum(about.st_size for about in self._files.values() if about.st_size < _LARGE_FILE)
         return len(self._files) > _MOST_FILES or small > _MOST_BYTES
 
@@ -98,7 +98,7 @@ class Program:
 
     @property
     def is_large(self) -> bool:
-        """Whether a part of it is told apart by names, sizes and times."""
+        """Return whether a part of it is told apart by names, sizes and times."""
         return any(one.is_large for one in self.mounts)
 
     def entries(self) -> list[dict[str, Any]]:

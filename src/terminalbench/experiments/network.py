@@ -1,4 +1,4 @@
-"""What a profile itself declares of the network: where its model is, and which other addresses it names.
+"""The network as a profile declares it: where its model is, and which other addresses it names.
 
 Values of variables are not known here: an address may be a reference, `${VAR}` or `${VAR:-address}`.
 """
@@ -21,7 +21,7 @@ MOST_HOSTS = 200
 
 
 def phases(table: NetworkTable) -> dict[str, str | list[str]]:
-    """What the phases may reach, those left out that may reach what they may by default."""
+    """Return what the phases may reach, those left out that may reach what they may by default."""
     named = {declared.name: (getattr(table, declared.name), declared.default) for declared in fields(table)}
     return {name: value for name, (value, default) in named.items() if value != default}
 
@@ -91,7 +91,7 @@ def provider_hosts(provider: str) -> list[str]:
 
 
 def model_endpoints(profile: Profile) -> list[str]:
-    """Where the model of a profile is reached: as its options say, as variables say, else at its provider's hosts.
+    """Return where the model of a profile is reached: by its options, by variables, else at its provider's hosts.
 
     The MCP servers that it reaches by address belong to it too. Empty for an agent without a model, and for one whose
     model is asked from the host: what runs in its sandbox has no use for it.

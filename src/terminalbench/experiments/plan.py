@@ -58,11 +58,11 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def trials(self) -> int:
-        """How many trials it plans."""
+        """Return how many trials it plans."""
         return sum(self.attempts_of(task) for task in self.tasks)
 
     def attempts_of(self, task: PlannedTask) -> int:
-        """How often it attempts one of its tasks."""
+        """Return how often it attempts one of its tasks."""
         return self.attempts + task.extra
 
 
@@ -96,7 +96,7 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def oracle(self) -> bool:
-        """Whether it sees the hidden verdict: it is shown with a badge, and compared with no other."""
+        """Return whether it sees the hidden verdict: it is shown with a badge, and compared with no other."""
         return self.content.get("oracle") is True
 
     @property
@@ -105,12 +105,12 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return policy_id(self.content) if SNAPSHOT in (self.content.get("lessons") or {}) else self.id
 
     def changes(self, now: Mapping[str, Any]) -> list[Difference]:
-        """What makes a profile of content `now` another treatment than this one, as far as it is known."""
+        """Return what makes a profile of content `now` another treatment than this one, as far as it is known."""
         return changes_since(self.content, self.recipe, now)
 
 
 class ExclusionKind(StrEnum):
-    """Why planned trials do not run. Code acts on this; the sentence beside it is for people."""
+    """The reason why planned trials do not run. Code acts on this; the sentence beside it is for people."""
 
     QUARANTINED = "quarantined"
     """A person left the task out, in the quarantine of the experiment."""
@@ -170,7 +170,7 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BatchDeclaration(msgspec.Struct, frozen=True):
-    """What a batch was to measure when its first trial had not started: tasks as `dataset/id`, profiles, attempts."""
+    """The trials that a batch was to measure before the first started: tasks as `dataset/id`, profiles, attempts."""
 
     tasks: tuple[str, ...]
     profiles: tuple[str, ...]
@@ -185,7 +185,7 @@ class GitState(msgspec.Struct, frozen=True):
 
 
 class Provenance(msgspec.Struct, frozen=True):
-    """Where a batch comes from. None stands for what could not be found out, or was not recorded."""
+    """The origin of a batch. None stands for what could not be found out, or was not recorded."""
 
     created_at: str | None = None
     experiment_file: str | None = None
@@ -197,7 +197,7 @@ class Provenance(msgspec.Struct, frozen=True):
 
 
 def exclusion_lines(excluded: Iterable[Exclusion]) -> list[str]:
-    """What is left out and why, a line for each reason."""
+    """Return what is left out and why, a line for each reason."""
     found: dict[str, list[str]] = {}
     for one in excluded:
         who = " / ".join(filter(None, [one.profile, one.task.id if one.task else None]))
@@ -219,7 +219,7 @@ class PlannedImages(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ImportRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Where the trials of a batch come from that another tool ran: nothing was declared, and nothing can be run.
+    """The origin of trials that another tool ran: nothing was declared, and nothing can be run.
 
     `source` is what was named, `digest` its content when it was read, `rows` how many attempts it held and `rejected`
     how many rows were not used, by cause. `files` has size and time of each file then. `file` holds the trials.
@@ -241,7 +241,7 @@ class ImportRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
     @property
     def changed(self) -> str | None:
-        """What of the source is no longer as it was read; None when nothing is. Read where size or time differ."""
+        """Return what of the source is not as it was read; None when all is. Read where size or time differ."""
         gone = [name for name in self.files if not Path(name).exists()]
         if gone:
             return f"{some(gone, 2)} {'is' if len(gone) == 1 else 'are'} gone"
@@ -252,7 +252,7 @@ class ImportRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         return f"{some(other, 2)} changed"
 
     def notes_now(self) -> tuple[str, ...]:
-        """What a reader of its numbers must know."""
+        """Return what a reader of its numbers must know."""
         lines = [f"imported from {self.source} ({self.format}): what ran it, where, and with what settings is unknown"]
         lines += [f"{count} not used: {cause}" for cause, count in self.rejected.items()]
         lines += self.notes
@@ -268,7 +268,7 @@ class ImportRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
-    """What would run: one job per profile, in the order of the file.
+    """The trials that would run: one job per profile, in the order of the file.
 
     Written as plan.json, with what was found out before the first trial (`excluded`, `provenance`). `superseded` are
     trials (`<job>/<trial>`) that were run again on request, `died` the jobs whose Harbor died. `analysis`, `top_up` and
@@ -313,7 +313,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return Path(self.provenance.root or "") / self.folder
 
     def grown(self) -> tuple[EarlierExtent, ...]:
-        """What it had before it became more, each time."""
+        """Return what it had before it became more, each time."""
         if self.declared is None:  # Harbor jobs that are not ours, whose times are known; an earlier version tells none
             return tuple(EarlierExtent(one.attempts) for one in self.grown_from if isinstance(one, GrownFrom))
         tasks = dict.fromkeys(f"{task.ref.dataset}/{task.ref.id}" for job in self.jobs for task in job.tasks)
@@ -349,7 +349,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return {record.key: record for record in reversed(self.profiles)}
 
     def base_of(self, dataset: str | None, task: str | None) -> str | None:
-        """What a task runs on: its image, or what stands for it; None where the plan does not tell."""
+        """Return what a task runs on: its image, or what stands for it; None where the plan does not tell."""
         return self.images.bases.get(f"{dataset}/{task}") if self.images is not None else None
 
     def without_model(self) -> frozenset[str]:

@@ -16,12 +16,12 @@ _LARGEST_FILE = 1 << 20
 
 
 def secrets_of(plan: Plan | None, environ: Mapping[str, str] = os.environ) -> Secrets:
-    """What the environment holds under a secret's name, and what the profiles of a plan read, as far as it is here."""
+    """Return the environment's secrets by name, and those that profiles of a plan read, as far as they are here."""
     return Secrets.of_environment(environ) | secrets_of_profiles(plan, environ)
 
 
 def secrets_of_profiles(plan: Plan | None, environ: Mapping[str, str] = os.environ) -> Secrets:
-    """What the profiles of a plan read alone, for a caller that knows what the environment holds."""
+    """Return what the profiles of a plan read alone, for a caller that knows what the environment holds."""
     if plan is None:
         return NONE
     said = {found for record in plan.profiles for found in texts(record.content)}

@@ -27,7 +27,7 @@ from terminalbench.records.trial import TaskRef
 
 @dataclass(frozen=True)
 class Selection:
-    """Which tasks and profiles of an experiment to plan (empty means all), and labels besides those of its file.
+    """The tasks and profiles of an experiment to plan (empty means all), and labels besides those of its file.
 
     `attempts` are instead of those of the file.
     """

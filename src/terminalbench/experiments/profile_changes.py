@@ -61,7 +61,7 @@ class Difference:
 
     @property
     def on_disk(self) -> bool:
-        """Whether it is in files that a trial reads when it starts."""
+        """Return whether it is in files that a trial reads when it starts."""
         return self.aspect.partition(".")[0] in ON_DISK
 
     def summary(self) -> str:
@@ -81,7 +81,7 @@ class Difference:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
-    """What makes a profile of content `new` another treatment than `old`, in a fixed order; empty for equal ids."""
+    """Return what makes `new` content another treatment than `old`, in a fixed order; empty for equal ids."""
     before, after = dict(_aspects(old, new)), dict(_aspects(new, old))
     names = list(dict.fromkeys([*before, *after]))
     return [Difference(n, before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n)]
@@ -101,13 +101,13 @@ def summaries(found: Sequence[Difference]) -> list[str]:
 
 
 def changes_since(planned: Mapping[str, Any], recipe: int, now: Mapping[str, Any]) -> list[Difference]:
-    """What makes `now` another treatment than what was planned; what an earlier recipe did not record is unknown."""
+    """Return what makes `now` another treatment than planned; what an earlier recipe did not record is unknown."""
     known = ({name: value for name, value in content.items() if tells(recipe, name)} for content in (planned, now))
     return differences(*known)
 
 
 def tells(recipe: int, aspect: str) -> bool:
-    """Whether a profile that was planned by `recipe` would have the aspect; else nothing is known of it."""
+    """Return whether a profile that was planned by `recipe` would have the aspect; else nothing is known of it."""
     return all(recipe >= since for since, names in _SINCE.items() if aspect in names)
 
 
@@ -129,7 +129,7 @@ def value_text(value: Any) -> str:
 
 
 def _said(aspect: str, value: Any) -> str:
-    """What a profile has and the other has not: lessons with all that was set for them."""
+    """Return what a profile has and the other has not: lessons with all that was set for them."""
     return ", ".join(f"{name} {one}" for name, one in value.items()) if aspect == _LESSONS else _brief(value)
 
 

@@ -110,7 +110,7 @@ class CommandSetup:
     files: tuple[CommandFile, ...] = ()
 
     def plain(self) -> dict[str, Any]:
-        """What the table says, without files."""
+        """Return what the table says, without files."""
         told = {name: value for name, value in asdict(self.table).items() if name != "files"}
         return {name: value for name, value in told.items() if value not in (None, [], {}, "auto")}
 
@@ -169,12 +169,12 @@ class Profile:
 
     @property
     def oracle(self) -> bool:
-        """Whether its workflow sees the hidden verdict."""
+        """Return whether its workflow sees the hidden verdict."""
         return self.workflow is not None and self.workflow.oracle
 
     @property
     def system_prompt(self) -> str | None:
-        """What is added to the agent's prompt: the profile's own file, then each server's USAGE.md."""
+        """Return what is added to the agent's prompt: the profile's own file, then each server's USAGE.md."""
         texts = [part.text.strip() for part in (self.prompt, *self.usage) if part is not None]
         return "\n\n".join(text for text in texts if text) or None
 
@@ -257,7 +257,7 @@ def policy_id(content: Mapping[str, Any]) -> str:
 
 
 def has_code(folder: Path) -> bool:
-    """Whether the folder of an MCP server holds more than its configuration."""
+    """Return whether the folder of an MCP server holds more than its configuration."""
     return any(file.name not in _SERVER_FILES for file in source_files(folder))
 
 
@@ -267,12 +267,12 @@ def handed_files(folder: Path) -> list[Path]:
 
 
 def is_passing(name: str) -> bool:
-    """Whether a file or folder of that name changes by itself, also in what is handed over as it is."""
+    """Return whether a file or folder of that name changes by itself, also in what is handed over as it is."""
     return _PASSING.match(name) is not None
 
 
 def is_source(name: str) -> bool:
-    """Whether a file or folder of that name is part of what a folder holds."""
+    """Return whether a file or folder of that name is part of what a folder holds."""
     return _IS_NOT_SOURCE.match(name) is None
 
 

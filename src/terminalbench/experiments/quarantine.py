@@ -32,7 +32,7 @@ HEADER = """\
 
 
 def quarantine_file(experiment: Path) -> Path:
-    """Where the quarantine of an experiment is: <stem>.quarantine.toml beside it."""
+    """Return where the quarantine of an experiment is: <stem>.quarantine.toml beside it."""
     return experiment.with_name(f"{experiment.stem}.quarantine.toml")
 
 
@@ -43,7 +43,7 @@ def read_quarantine(experiment: Path) -> dict[tuple[str, str], str]:
 
 
 def is_quarantine_file(file: Path) -> bool:
-    """Whether a file is the quarantine of an experiment, by its name."""
+    """Return whether a file is the quarantine of an experiment, by its name."""
     return file.name.endswith(".quarantine.toml")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agent_class import class_problem
-from terminalbench.experiments.agent_code import agent_code, is_released, missing_import, option_files
+from terminalbench.experiments.agent_code import agent_code, is_released, option_files
 from terminalbench.experiments.agents import (
     NO_MODEL,
     NO_MODEL_HINT,
@@ -47,7 +48,7 @@ _MCP = ("mcp_servers", "mcp_git_source", "mcp_git_ref", "hooks")
 
 @frozen
 class Inheritance:
-    """What all profiles of a file share, and where their problems and notes go.
+    """The values that all profiles of a file share, and where their problems and notes go.
 
     `own` holds the valid keys each profile sets itself, `defaults` those of `[defaults]`. `private` are folders that
     no agent may see, and what they are. `environment` is the import path of the environment, where it has one.
@@ -69,7 +70,7 @@ class Inheritance:
 
     @cached_property
     def argument_mounts(self) -> "tuple[Mount, ...]":
-        """What Harbor's own arguments mount into every sandbox."""
+        """Return what Harbor's own arguments mount into every sandbox."""
         if not any("--mounts" in argument for argument in self.arguments):
             return ()
         from terminalbench.experiments.mounts import mounts_in
@@ -99,8 +100,6 @@ class Inheritance:
             self.problems.add(
                 where, f"no module {module} in {self.root}, nor installed", "mind the name and the folder"
             )
-        elif self.thorough and (missing := missing_import(path, self.root)) is not None:
-            self.problems.add(where, missing, "install it beside terminalbench, or import it within try or a function")
         elif found is None:
             self.notes.append(f"{at}: the code of {what} was not found; its id misses it")
         return found or {}
@@ -117,11 +116,13 @@ class Inheritance:
             self.problems.add(where, f'no agent is called "{name}"', did_you_mean(name, agent_names()))
             return None
         own_class = info.import_path if info.import_path and not is_released(info.import_path) else None
-        problem = class_problem(own_class, self.root, thorough=self.thorough) if own_class is not None else None
+        problem = class_problem(own_class, [str(self.root), *sys.path]) if own_class is not None else None
         if problem is not None:
             where = f"{at}.agent" if "agent" in own else "defaults.agent"
             self.problems.add(where, problem.what, problem.hint)
             return None
+        if own_class is not None and self.thorough:
+            self.notes.append(f"{at}: the class of agent {name} is not looked at; a run asks it before the first trial")
         return _Resolver(self, chain, info, own).profile()
 
     def _chain(self, key: str, at: str) -> list[str]:
@@ -155,7 +156,7 @@ class Inheritance:
         return merged
 
     def _for_agent(self, extended: dict[str, Any], own: dict[str, Any], at: str | None) -> dict[str, Any]:
-        """What a profile that names another agent takes of those it extends; the rest is noted for the profile `at`."""
+        """Return what a profile with another agent takes of those it extends; the rest is noted for profile `at`."""
         before = extended.get("agent") or self.defaults.get("agent") or "claude-code"
         agent = own.get("agent") or before
         info = agent_info(agent, self.root)
@@ -166,7 +167,7 @@ class Inheritance:
     def taken(
         self, info: AgentInfo, values: dict[str, Any], at: str | None, what: str, also: tuple[str, ...] = ()
     ) -> dict[str, Any]:
-        """What an agent takes of values that were meant for another; what it does not is noted for the profile `at`."""
+        """Return what an agent takes of values that were meant for another; the rest is noted for the profile `at`."""
         names = (*_SAME_AGENT_ONLY, *also) if info.model else (*_SAME_AGENT_ONLY, *_NEEDS_A_MODEL, *_MCP)
         names = names if info.workflow else (*names, "workflow")
         names = names if info.command else (*names, "command")
@@ -358,10 +359,10 @@ class _Resolver:
                 )
             elif (name == "workflow" and self.info.workflow) or (name == "command" and self.info.command):
                 self.problems.add(join(at, name), "is set by the profile's own key", f"use {name}")
-            elif known is not None and name not in known:
+            elif name not in known and not self.info.any_options:
                 hint = did_you_mean(name, sorted(known), limit=30)
                 self.problems.add(join(at, name), f"agent {self.info.name} has no such option", hint)
-            elif (choices := (known or {}).get(name)) and isinstance(value, str) and value not in choices:
+            elif (choices := known.get(name)) and isinstance(value, str) and value not in choices:
                 self.problems.add(join(at, name), f"must be one of {', '.join(choices)}")
             elif (wrong := self.info.wrong_kind(name, value)) is not None:
                 self.problems.add(join(at, name), wrong)

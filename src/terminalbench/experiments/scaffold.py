@@ -221,7 +221,7 @@ def extended(experiment: Path, agent: str | None, task: str | None, words: Seque
 
 
 def _taken_module(name: str, folder: Path) -> str | None:
-    """What a module of this name would hide from Python: one of its own, or an installed one."""
+    """Return what a module of this name would hide from Python: one of its own, or an installed one."""
     from importlib.util import find_spec
 
     if name in sys.stdlib_module_names:
@@ -238,18 +238,18 @@ def _taken_module(name: str, folder: Path) -> str | None:
 
 
 def close_to_one(agent: str) -> bool:
-    """Whether a name is so close to that of an agent which exists that it is meant, and mistyped."""
+    """Return whether a name is so close to that of an agent which exists that it is meant, and mistyped."""
     names = agent_names()
     return bool(get_close_matches(agent, names, n=1, cutoff=0.8)) or any(n.startswith(f"{agent}-") for n in names)
 
 
 def experiment_file(folder: Path, slug: str) -> Path:
-    """Where the experiment called `slug` of a project goes."""
+    """Return where the experiment called `slug` of a project goes."""
     return folder / "experiments" / f"{slug}.toml"
 
 
 def project_files(folder: Path, project: Path | None) -> dict[Path, str]:
-    """What a project has besides: the mark of its root where nothing else marks it; in a repository, a .gitignore.
+    """Return what a project has besides: the mark of its root where nothing else is one; in a repository, a .gitignore.
 
     One that is there gets the lines that it lacks.
     """

@@ -50,7 +50,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _refine(top: dict[str, Any]) -> None:
-    """What the loader demands beyond the declarations, as far as it can be said without looking at files."""
+    """Return what the loader demands beyond the declarations, as far as a schema can say it without files."""
     top["slug"]["not"] = {"pattern": f"^({'|'.join(map(re.escape, RESERVED_SLUGS))})"}
     top["profiles"]["minProperties"] = 1
     run, analysis, notify = (top[name]["properties"] for name in ("run", "analysis", "notify"))
@@ -163,7 +163,7 @@ def _has_table(kind: Any) -> bool:
 
 
 def _value(declared: Field[Any], kind: Any) -> str:
-    """What a key may be: its default and what else, or its type (a string, if none is named) with an example."""
+    """Return what a key may be: its default and what else, or its type (a string, if none is named) with an example."""
     default = _default(declared)
     names: list[str] = []
     for one in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):

@@ -256,7 +256,7 @@ class ProfilePrice:
 
     @property
     def free(self) -> bool:
-        """Whether no token costs anything: then a trial costs 0, however many tokens it used."""
+        """Return whether no token costs anything: then a trial costs 0, however many tokens it used."""
         return not any((self.input, self.output, self.cache_read, self.cache_write))
 
 
@@ -423,7 +423,7 @@ class McpTable:
 
 @table
 class ExperimentTable:
-    """What to run, and how."""
+    """Tasks, profiles, and how they are run."""
 
     schema_version: int = key("Must be 2.", minimum=SCHEMA_VERSION, maximum=SCHEMA_VERSION, required=True)
     slug: str = key(

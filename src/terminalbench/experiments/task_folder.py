@@ -1,4 +1,4 @@
-"""What the folder of a task may hold: files of its own, and references to variables that the experiment declares.
+"""The folder of a task, and what it may hold: files of its own, references to variables that the experiment declares.
 
 A task may come from anywhere. Harbor reads its files on this machine, follows links in them, and fills in `${VAR}` from
 the environment of its own process; all of that would end up in the environment, before the agent's eyes.
@@ -27,7 +27,7 @@ _LARGEST_FILE = 1 << 20
 
 
 def broken(folder: str | Path) -> str | None:
-    """What Harbor would refuse of a task's folder: a file that cannot be read, or one that is not there."""
+    """Return what Harbor would refuse of a task's folder: a file that cannot be read, or one that is not there."""
     try:
         with open(f"{folder}/task.toml", "rb") as stream:
             config = tomllib.loads(stream.read(_LARGEST_FILE).decode())
@@ -50,12 +50,12 @@ def broken(folder: str | Path) -> str | None:
 
 
 def _is_there(path: str) -> bool:
-    """Whether it is there; a script may be one of another system."""
+    """Return whether it is there; a script may be one of another system."""
     return os.path.exists(path) or (path.endswith(".sh") and os.path.exists(f"{path[:-3]}.bat"))  # noqa: PTH110
 
 
 def foreign_file(folder: str | Path) -> str | None:
-    """What is wrong with the files of a task: one leads out of its folder, or is no file; None if they are in order."""
+    """Return what is wrong with the files of a task: one leads out of its folder, or is no file; None: nothing."""
     root = os.path.realpath(folder)
     seen, stack = {root}, []
     wrong = _look(root, stack, PARTS)
@@ -131,7 +131,7 @@ def _in(value: Any, at: str) -> Iterator[Variable]:
 
 
 def undeclared(folder: str | Path, declared: Collection[str], environment: Mapping[str, str]) -> str | None:
-    """Why a task may not run where Harbor has this environment: it takes what is not `declared`, or not set."""
+    """Return why a task may not run where Harbor has this environment: it takes what is not `declared`, or not set."""
     found = variables(folder)
     unset = [
         f"{name} ({at})" for name, at, known in found if name in declared and name not in environment and not known

@@ -1,4 +1,4 @@
-"""What `tbench init` writes for a task and an agent of one's own: small, whole, and they run as they are."""
+"""The files that `tbench init` writes for a task and an agent of one's own: small, whole, ready to run."""
 
 from pathlib import Path
 

@@ -115,7 +115,7 @@ def _lessons(profile: Profile) -> str | dict[str, Any] | None:
 
 
 def _given(**values: Any) -> dict[str, Any]:
-    """What is set: TOML has no null, and an empty table or list says no more than none."""
+    """Return what is set: TOML has no null, and an empty table or list says no more than none."""
     return {name: value for name, value in values.items() if value is not None and value not in ({}, [])}
 
 

@@ -1,4 +1,4 @@
-"""The agents and environments of the installed Harbor, as plain data for the parts that must not import it.
+"""Our agents, and the agents and environments of the installed Harbor, as plain data for what must not import them.
 
 `python -m terminalbench.harbor.describe` prints the table kept in experiments/harbor.json; a test
 fails when that file and the installed Harbor differ.
@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from terminalbench import registry
 from terminalbench.experiments.agents import SetupNeed
 
 PROMPT_ONLY_MCP = {"terminus-2", "mini-swe-agent", "swe-agent"}
@@ -120,7 +121,7 @@ EXAMPLES = {
 
 
 def describe() -> dict[str, Any]:
-    """Agents with their options and abilities, and environment types, of the installed Harbor."""
+    """Return agents with their options and abilities, ours and Harbor's, and Harbor's environment types."""
     from harbor.agents.factory import AgentFactory
     from harbor.models.agent.name import AgentName
 
@@ -128,6 +129,8 @@ def describe() -> dict[str, Any]:
         name: _agent(name, AgentFactory.get_agent_class(AgentName(name)))
         for name in sorted(AgentFactory.registered_names())
     }
+    for name in registry.BUILTIN["agents"]:
+        agents[name] = _own_agent(registry.resolve("agents", name), agents.get(name))
     return {
         "harbor": version("harbor"),
         "agents": agents,
@@ -135,12 +138,27 @@ def describe() -> dict[str, Any]:
     }
 
 
+def _properties(agent: Any) -> dict[str, Any]:
+    model = agent.options_model
+    return dict(sorted(model.model_json_schema().get("properties", {}).items())) if model is not None else {}
+
+
+def _own_agent(agent: Any, harbors: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what is known of an agent of ours: by its record, and where it extends one of Harbor's, also of that."""
+    properties, record = _properties(agent), agent.AGENT_INFO
+    known = harbors or {
+        "options": {key: _choices(schema) for key, schema in properties.items()},
+        "kinds": {key: kinds for key, schema in properties.items() if (kinds := _kinds(schema))},
+    }
+    options = {**known["options"], **dict.fromkeys(record.get("conditions", {}).get("options", ()))}
+    return {**known, **record, "options": options}
+
+
 def _agent(name: str, agent: Any) -> dict[str, Any]:
     from harbor.agents.installed.base import BaseInstalledAgent
 
-    model = agent.options_model
-    properties = model.model_json_schema().get("properties", {}) if model is not None else {}
-    options = {key: _choices(schema) for key, schema in sorted(properties.items())} if model is not None else None
+    properties = _properties(agent)
+    options = {key: _choices(schema) for key, schema in properties.items()}  # an agent that has none ignores them
     knob = next((key for key in REASONING_KNOBS if key in properties and _is_text(properties[key])), None)
     abilities = agent.capabilities
     from_host = not issubclass(agent, BaseInstalledAgent) and name not in NO_MODEL
@@ -150,15 +168,15 @@ def _agent(name: str, agent: Any) -> dict[str, Any]:
         "model": name not in NO_MODEL,
         "usage": "claude-code" if name == "claude-code" else "harbor",
         "reasoning": knob,
-        "system_prompt": "append_system_prompt" if options and "append_system_prompt" in options else None,
-        "version": bool(options and "version" in options),
+        "system_prompt": "append_system_prompt" if "append_system_prompt" in options else None,
+        "version": "version" in options,
         "options": options,
         **(SETUPS[name].plain() if name in SETUPS else {}),
         **({"logins": LOGINS[name]} if name in LOGINS else {}),
         **({"key_env": EXAMPLES[name][0], "example_model": EXAMPLES[name][1]} if name in EXAMPLES else {}),
         **({"needs_model": True} if name in NEEDS_MODEL else {}),
         **({"asks_from_host": True} if from_host else {}),
-        "kinds": {key: kinds for key, schema in sorted(properties.items()) if (kinds := _kinds(schema))},
+        "kinds": {key: kinds for key, schema in properties.items() if (kinds := _kinds(schema))},
     }
 
 

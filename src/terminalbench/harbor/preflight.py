@@ -147,8 +147,11 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
         return
     yield from weak_keys({**variables, **parsed.verifier.env})
     try:
-        AgentFactory.run_preflight(agent)
         kind = AgentFactory.get_agent_class_from_config(agent)
+        if not hasattr(kind, "preflight"):
+            yield f"{kind.__name__} is no Harbor agent (write class {kind.__name__}(BaseAgent))"
+            return
+        AgentFactory.run_preflight(agent)
     except (Exception, SystemExit) as error:  # noqa: BLE001  any agent's own check may raise anything
         yield f"the agent cannot be used: {_said(error)}"
         return
@@ -191,7 +194,7 @@ def _info(name: str | None, path: str | None) -> "AgentInfo":
 
 
 def _unknown_options(kind: Any, options: dict[str, Any]) -> Iterator[str]:
-    """Options that the class of an agent does not name: `validate` cannot tell where it does not find the source."""
+    """The options that the class of an agent does not name, which `validate` cannot tell."""
     import inspect
 
     record = getattr(kind, "AGENT_INFO", {})

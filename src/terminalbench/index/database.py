@@ -55,7 +55,7 @@ def migrate(connection: sqlite3.Connection, migrations: Migrations, then: Callab
 
 
 def _waiting(connection: sqlite3.Connection, migrations: Migrations) -> bool:
-    """Whether there is a migration to apply."""
+    """Return whether there is a migration to apply."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone() is None:
         return True
     done = {row[0] for row in connection.execute("SELECT name FROM migrations")}
@@ -78,7 +78,7 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
 
 
 def is_damaged(error: sqlite3.DatabaseError) -> bool:
-    """Whether SQLite says that a file is no database, or a broken one."""
+    """Return whether SQLite says that a file is no database, or a broken one."""
     return getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 

@@ -1,4 +1,4 @@
-"""Which trials were shown which lessons, or might have been: what the worth of a lesson is learned from."""
+"""The trials that were shown a lesson, or might have been: the worth of a lesson is learned from them."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
@@ -80,7 +80,7 @@ class LessonTrial(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def measured(self) -> bool:
-        """Whether the verifier's word counts."""
+        """Return whether the verifier's word counts."""
         return self.outcome is not None and self.outcome.measured
 
 

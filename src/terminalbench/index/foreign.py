@@ -215,7 +215,7 @@ def view_jobs(batch: ForeignJobs, connection: sqlite3.Connection, known: Sequenc
 
 
 def _times(rows: Sequence[TrialRow], cells: Sequence[Sequence[TrialRow]]) -> list[int]:
-    """How many attempts there were each time before a job tried a task again of which an earlier job had ended.
+    """Return how many attempts there were each time before a job tried a task again of which an earlier job had ended.
 
     Jobs side by side, or of different tasks, were one look; a night that follows a night was there to be looked at.
     """

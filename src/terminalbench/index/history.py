@@ -1,4 +1,4 @@
-"""What earlier trials took, from an index that exists: nothing is made or scanned."""
+"""The time and cost of earlier trials, from an index that exists: nothing is made or scanned."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class PastTrial(msgspec.Struct, frozen=True):
 
     @property
     def measured(self) -> bool:
-        """Whether the verifier's word counts."""
+        """Return whether the verifier's word counts."""
         return self.outcome in (Outcome.PASSED, Outcome.FAILED)
 
 
@@ -85,7 +85,7 @@ class ProfileHistory:
 
 
 def likely_costs(plan: Plan, history: Sequence[PastTrial]) -> dict[str, LikelyCost]:
-    """What one try of each profile probably costs: as it declares, else by its own past; none where neither says so.
+    """Return what one try of each profile probably costs: as it declares, else by its own past; none where unknown.
 
     Never by the past of a profile that is only alike: a dear one would keep a new, cheap one from starting at all.
     """

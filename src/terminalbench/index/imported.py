@@ -32,7 +32,7 @@ _CELL = tuple[str, str, str]
 
 
 class ImportedTrials(NamedTuple):
-    """What a source holds, as a plan and its trials."""
+    """The content of a source, as a plan and its trials."""
 
     plan: Plan
     trials: list[Trial]
@@ -183,7 +183,7 @@ def _digest(text: str) -> str:
 
 
 def differing(old: Sequence[Trial], new: Sequence[Trial]) -> str | None:
-    """What an import that is made again changes, in words; None when nothing does."""
+    """Return what an import that is made again changes, in words; None when nothing does."""
     before, now = ({(t.profile, t.dataset, t.task, t.attempt): _told(t) for t in found} for found in (old, new))
     counts = {
         "new": len(now.keys() - before.keys()),

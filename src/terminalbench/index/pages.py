@@ -16,19 +16,19 @@ _OPEN_ENDED = 10**9
 
 @dataclass(frozen=True)
 class Window:
-    """Which part of a list: page `number` (from 1) of `size` entries; a size of None means all."""
+    """The part of a list that is asked for: page `number` (from 1) of `size` entries; a size of None means all."""
 
     number: int = 1
     size: int | None = 50
 
     @property
     def limit(self) -> int:
-        """How many rows at most."""
+        """Return how many rows at most."""
         return self.size or _OPEN_ENDED
 
     @property
     def offset(self) -> int:
-        """How many rows are passed over."""
+        """Return how many rows are passed over."""
         return (max(1, self.number) - 1) * self.size if self.size else 0
 
 
@@ -72,7 +72,7 @@ class ListPage[T]:
 
 @dataclass(frozen=True)
 class BatchFilter:
-    """Which batches: `text` is looked for in the names of experiment, batch and profiles, `labels` are all there."""
+    """A selection of batches: `text` is looked for in names of experiment, batch and profiles; all `labels` fit."""
 
     text: str = ""
     slug: str = ""
@@ -120,17 +120,17 @@ class BatchSummary(msgspec.Struct, frozen=True):
 
     @property
     def no_model(self) -> bool:
-        """Whether none of its profiles calls a model: it costs nothing, which is not unknown."""
+        """Return whether none of its profiles calls a model: it costs nothing, which is not unknown."""
         return bool(self.profiles) and all(counts.no_model for counts in self.profiles)
 
     @property
     def oracle(self) -> bool:
-        """Whether one of its profiles sees the hidden verdict."""
+        """Return whether one of its profiles sees the hidden verdict."""
         return any(counts.oracle for counts in self.profiles)
 
     @property
     def complete(self) -> bool:
-        """Whether everything planned has a verdict."""
+        """Return whether everything planned has a verdict."""
         return self.not_measured == 0 and self.trials > 0
 
 

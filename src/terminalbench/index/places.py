@@ -1,4 +1,4 @@
-"""Which batches a results root holds, and whether a batch that has ended is as it was."""
+"""The batches of a results root, and whether one that has ended is as it was."""
 
 import os
 import stat
@@ -54,7 +54,7 @@ class ForeignJobs(Batch):
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch lies: its key in the index, and its folder."""
+    """The place of a batch: its key in the index, and its folder."""
 
     key: str
     folder: str
@@ -82,7 +82,7 @@ def batch_places(results_root: Path) -> Iterator[BatchPlace]:
 
 
 def holds_batch(results_root: Path) -> bool:
-    """Whether `batch_places` finds one; looks no further than the first, whose siblings may be thousands."""
+    """Return whether `batch_places` finds one; looks no further than the first, whose siblings may be thousands."""
     slugs = [entry for entry in _entries(str(results_root)) if not entry.name.startswith(".")]
     return any(_is_batch(entry) for slug in slugs for entry in _each_folder(slug.path)) or any(
         is_job(slug.path) for slug in slugs
@@ -120,7 +120,7 @@ def find_jobs(folder: Path) -> ForeignJobs | None:
 
 
 def is_job(folder: str) -> bool:
-    """Whether a folder is a Harbor job, also one that was cut off or has lost its own files: trials lie in it.
+    """Return whether a folder is a Harbor job, also one that was cut off or has lost its own files: trials lie in it.
 
     The folder of a night is none, whatever the code under test in it looks like.
     """
@@ -128,7 +128,7 @@ def is_job(folder: str) -> bool:
 
 
 def is_trial(folder: str) -> bool:
-    """Whether a folder is a trial of Harbor: of the files that a job has too, and neither of trials nor of a night."""
+    """Return whether a folder is a trial of Harbor: with the files of a job, and neither of trials nor of a night."""
     if not _has(folder, TRIAL_FILES):
         return False
     if _has(folder, _TRIAL_SIGNS):
@@ -150,7 +150,7 @@ def _is_batch(entry: os.DirEntry[str]) -> bool:
 
 
 def _has_runs(folder: str) -> bool:
-    """Whether it is a batch; one that may not be looked into is taken for one, and said to be unreadable."""
+    """Return whether it is a batch; one that may not be looked into is taken for one, and said to be unreadable."""
     try:
         return stat.S_ISDIR(os.stat(f"{folder}/runs").st_mode)  # noqa: PTH116
     except PermissionError:
@@ -160,7 +160,7 @@ def _has_runs(folder: str) -> bool:
 
 
 def is_text(name: str) -> bool:
-    """Whether a name can be written down: on disk it may be any bytes."""
+    """Return whether a name can be written down: on disk it may be any bytes."""
     return name.isascii() or name == name.encode(errors="replace").decode()
 
 

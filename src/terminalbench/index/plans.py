@@ -1,4 +1,4 @@
-"""What the plan of a batch says of its trials: profile and policy id, family of the task, labels. Kept beside each.
+"""The plan of a batch on its trials: profile and policy id, family of the task, labels. Kept beside each.
 
 Filled when a trial is read, when a plan has changed, and once for an index of an earlier version: plans are read for
 that, no results.

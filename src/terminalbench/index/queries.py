@@ -48,33 +48,33 @@ class TrialRow(msgspec.Struct, frozen=True):
 
     @property
     def run_again(self) -> bool:
-        """Whether another trial counts in its place, wherever its folder is."""
+        """Return whether another trial counts in its place, wherever its folder is."""
         again = self.superseded if self.counts is None else not self.counts
         return again and not self.copy
 
     @property
     def key(self) -> str:
-        """How findings and labels name it within its batch."""
+        """Return how findings and labels name it within its batch."""
         return f"{self.job}/{self.name}"
 
     @property
     def unreadable(self) -> bool:
-        """Whether it has ended and its result cannot be read: a resume runs it again."""
+        """Return whether it has ended and its result cannot be read: a resume runs it again."""
         return self.state == ReadState.UNREADABLE
 
     @property
     def why(self) -> str | None:
-        """Why it has no result, with the place of a file that cannot be read."""
+        """Return why it has no result, with the place of a file that cannot be read."""
         return f"{self.folder}: {self.reason}" if self.unreadable else self.reason
 
     @property
     def folder(self) -> str:
-        """Where it is, relative to the batch folder."""
+        """Return where it is, relative to the batch folder."""
         return self.key if self.foreign else f"{'superseded' if self.superseded else 'runs'}/{self.key}"
 
 
 class Rerun(StrEnum):
-    """How a trial that was not measured is run again."""
+    """The way to run a trial again that was not measured."""
 
     RESUME = "resume"
     """It never ended: every resume of its batch runs it."""
@@ -100,17 +100,17 @@ class CellState(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """How it stands: its outcome, or that it runs."""
+        """Return how it stands: its outcome, or that it runs."""
         return RUNNING if self.running else self.outcome.value
 
     @property
     def measured(self) -> bool:
-        """Whether the verifier's word counts."""
+        """Return whether the verifier's word counts."""
         return self.outcome in (Outcome.PASSED, Outcome.FAILED)
 
     @property
     def rerun(self) -> Rerun | None:
-        """How to run it again, unless its task is quarantined; None when it runs, was measured or is at fault."""
+        """The way to run it again, unless its task is quarantined; None when it runs, was measured or is at fault."""
         if self.running:
             return None
         if self.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or self.row is None or self.row.trial is None:
@@ -137,13 +137,13 @@ class BatchView(msgspec.Struct, frozen=True):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether these are results that are not ours: each cell is a trial, and nothing was declared."""
+        """Return whether these are results that are not ours: each cell is a trial, and nothing was declared."""
         return self.plan.imported is not None or any(
             cell.row is not None and cell.row.foreign for cell in self.cells[:1]
         )
 
     def repeats(self) -> dict[tuple[str, TaskRef, int], Outcome]:
-        """What the last try of an attempt came to, where it was run again after the verdict that counts."""
+        """Return what the last try of an attempt came to, where it was run again after the verdict that counts."""
         counting = {_place(cell.row): cell for cell in self.cells if cell.row is not None and cell.measured}
         found: dict[tuple[str, TaskRef, int], TrialRow] = {}
         for row in self.superseded:
@@ -221,7 +221,7 @@ def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState],
 
 
 def standing(outcome: str | None) -> int:
-    """Which trials of a cell count first, the lowest: measured ones, other endings, cancelled and unfinished ones."""
+    """Rank the trials of a cell, the lowest first: measured ones, other endings, cancelled and unfinished ones."""
     if outcome is None or outcome == Outcome.CANCELLED:
         return 2
     return 0 if outcome in (Outcome.PASSED, Outcome.FAILED) else 1
@@ -276,7 +276,7 @@ def _has_verdict(row: TrialRow) -> bool:
 
 
 def _told(row: TrialRow) -> int | None:
-    """Which attempt its agent was told to be; unknown in older batches."""
+    """Return which attempt its agent was told to be; unknown in older batches."""
     return row.trial.attempt if row.trial is not None else None
 
 
@@ -321,7 +321,7 @@ def trials_named(results_root: Path, name: str, limit: int = 20) -> list[tuple[s
 
 
 def row_outcome(row: TrialRow) -> Outcome:
-    """How a trial folder stands on its own, without a plan."""
+    """Return how a trial folder stands on its own, without a plan."""
     if row.trial is not None:
         return row.trial.outcome
     return Outcome.ERRORED if row.state == ReadState.UNREADABLE else Outcome.CANCELLED

@@ -192,7 +192,7 @@ def export_index(batch: Batch, view: BatchView) -> None:
 
 
 def export_is_current(batch: Batch) -> bool:
-    """Whether runs/index.json is younger than the plan and the events of its batch, and than every folder of a job."""
+    """True when runs/index.json is younger than plan and events of its batch, and than every folder of a job."""
     try:
         written = batch.index_json.stat().st_mtime_ns
         older = [batch.plan_json, batch.events_jsonl, *batch.runs.glob("*/"), *batch.superseded.glob("*/")]
@@ -253,7 +253,7 @@ def _measured(row: TrialRow | None, passed: bool | None) -> dict[str, Any]:
 def read_findings(
     batch: Batch, file: Path | None = None, keep: Callable[[Finding], bool] | None = None
 ) -> tuple[Finding, ...] | None:
-    """What `tbench analyze` found, or what of it to keep; None: never analysed. Raises TbenchError for bad lines."""
+    """Return what `tbench analyze` found, by `keep`; None: never analysed. Raises TbenchError for bad lines."""
     path = file or batch.tables / FINDINGS_FILE
     if not path.is_file():
         return None

@@ -43,7 +43,7 @@ _DENIED = "denied: "
 
 @dataclass(frozen=True)
 class ScanReport:
-    """What a scan did: trials seen, read anew, gone, and those that could not be read."""
+    """The result of a scan: trials seen, read anew, gone, and those that could not be read."""
 
     seen: int = 0
     read: int = 0
@@ -230,7 +230,7 @@ def _unsettled(connection: sqlite3.Connection, key: str) -> list[sqlite3.Row]:
 
 
 class _FolderScan(NamedTuple):
-    """What a walk through the trial folders of a batch found, beside what the index knows."""
+    """The trials that a walk through the folders of a batch found, beside those that the index knows."""
 
     seen: int
     changed: list["_TrialFolder"]
@@ -293,7 +293,7 @@ def _read(found: _TrialFolder, secrets: Secrets) -> TrialReading:
 
 
 def _still_there(kept: _TrialFolder, batch: Batch) -> bool:
-    """Whether a try that was set aside is also where it was: Harbor was killed before it could remove it."""
+    """Return whether a try that was set aside is also where it was: Harbor was killed before it could remove it."""
     original = batch.runs / kept.job / kept.name.rpartition("-try")[0]
     try:
         return (Path(kept.path) / RESULT).samefile(original / RESULT)
@@ -328,7 +328,7 @@ def _stamp(folder: str) -> str | None:
 
 
 def _signs_of_life(folder: str) -> str:
-    """What may still change in a trial without a result: why it is held, and the logs its cost is read from.
+    """Return what may still change in a trial without a result: why it is held, and the logs its cost is read from.
 
     As a digest: the agent gives its files their names, and one may be a secret.
     """
@@ -352,7 +352,7 @@ def _plan_stamp(batch: Batch) -> str:
 
 
 class _BatchNote(NamedTuple):
-    """What is noted of a batch; `problem`: why its plan cannot be read. A batch is listed either way."""
+    """Return the row of a batch; `problem`: why its plan cannot be read. A batch is listed either way."""
 
     plan: Plan | None
     values: tuple[object, ...]

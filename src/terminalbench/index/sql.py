@@ -41,7 +41,7 @@ class QueryResult:
 
 
 def ask(results_root: Path, sql: str, limit: int | None = 1000, timeout_sec: float | None = TIMEOUT_SEC) -> QueryResult:
-    """What `sql` finds. Anything but reading is refused, and what takes too long or too much is ended. Scan first."""
+    """Return what `sql` finds. Only reading is allowed; what takes too long or too much is ended. Scan first."""
     with closing(open_for_reading(results_root, timeout_sec=30.0)) as connection:
         connection.row_factory = None
         connection.text_factory = lambda data: data.decode(errors="replace")

@@ -249,7 +249,7 @@ def index_mark(results_root: Path) -> tuple[object, ...]:
 
 
 def _can_be_written(results_root: Path) -> bool:
-    """Whether the index can lie in the root, which is there."""
+    """Return whether the index can lie in the root, which is there."""
     file = results_root / FILE_NAME
     if not os.access(results_root, os.W_OK | os.X_OK) or file.is_dir() or is_full(results_root):
         return False
@@ -305,7 +305,7 @@ def _elsewhere(root: Path) -> Path | None:
 
 @cache
 def _in_memory(root: Path) -> str:
-    """What SQLite opens. The database lives as long as a connection is open: one is, while the process lives."""
+    """Return what SQLite opens. The database lives as long as a connection is open: one is, while the process lives."""
     uri = f"file:/tbench-{_digest(root)}?vfs=memdb"
     _kept_open(uri)
     return uri

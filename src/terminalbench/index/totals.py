@@ -1,4 +1,4 @@
-"""What a table says of many trials together: the pass rate and the spend, and of a batch the counts its list shows.
+"""Sums over many trials for tables: the pass rate and the spend, and of a batch the counts its list shows.
 
 Counted here and nowhere else; the counts of a batch are made when a scan finds a change, and kept in the index.
 """
@@ -36,13 +36,13 @@ def wilson(rate: float, count: float, alpha: float = 0.05) -> tuple[float, float
 
 
 def spend(rows: Iterable[TrialRow], free: Container[str | None] = ()) -> Spend:
-    """What trials cost together. One that never started costs nothing, nor does one of a `free` profile, nor none."""
+    """Return what trials cost together. One that never started costs nothing, nor does one of a `free` profile."""
     ran = [row for row in rows if row.state != ReadState.HELD]
     return Spend.total(Spend(0.0, 0, 0, 0) if row.profile in free else Spend.of(row.usage) for row in ran)
 
 
 class BudgetUse(msgspec.Struct, frozen=True):
-    """What a batch has spent of its own budget; `over_usd`: by how much known costs pass it, None when they do not."""
+    """The spend of a batch of its own budget; `over_usd`: by how much known costs pass it, None when they do not."""
 
     budget_usd: float
     cost_usd: float | None
@@ -59,7 +59,7 @@ class BudgetUse(msgspec.Struct, frozen=True):
 
 
 def budget_use(view: BatchView) -> BudgetUse | None:
-    """What a batch has spent of its own budget, superseded trials included; None without one."""
+    """Return what a batch has spent of its own budget, superseded trials included; None without one."""
     budget = view.plan.settings.budget_usd
     if budget is None:
         return None
@@ -166,7 +166,7 @@ _DEFAULT_REASONS = {Outcome.TIMED_OUT: "the agent ran out of time", Outcome.ERRO
 
 @dataclass(frozen=True)
 class Reason:
-    """Why trials of a profile were not measured, and one of them."""
+    """A reason why trials of a profile were not measured, and one of them."""
 
     outcome: str
     error_class: str | None
@@ -177,14 +177,14 @@ class Reason:
 
     @property
     def what(self) -> str:
-        """How they ended and why: `errored (network): no route to host`."""
+        """Return how they ended and why: `errored (network): no route to host`."""
         kind = f" ({self.error_class})" if self.error_class not in (None, self.outcome) else ""
         how = word(self.outcome)
         return f"{how}{kind}: {self.text.removeprefix(f'{how}: ')}"
 
 
 def reason(cell: CellState) -> Reason:
-    """Why one trial was not measured, or failed with an error."""
+    """Return why one trial was not measured, or failed with an error."""
     trial = cell.row.trial if cell.row else None
     default = "it never started" if cell.row is None else _DEFAULT_REASONS.get(cell.outcome, "it was interrupted")
     default = "it has not ended" if cell.running else default
@@ -193,7 +193,7 @@ def reason(cell: CellState) -> Reason:
 
 
 def causes(cells: Iterable[CellState]) -> list[tuple[str, dict[str, int]]]:
-    """Why trials ended as they did, each cause once with its trials by profile, the most frequent cause first."""
+    """Return the causes by which trials ended, each once with its trials by profile, the most frequent first."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for cell in cells:
         found[reason(cell).what][cell.profile] += 1
@@ -201,7 +201,7 @@ def causes(cells: Iterable[CellState]) -> list[tuple[str, dict[str, int]]]:
 
 
 def not_measured(cells: Iterable[CellState]) -> list[Reason]:
-    """Why trials were not measured, the most frequent reasons first."""
+    """Return why trials were not measured, the most frequent reasons first."""
     found: dict[tuple[str, str], list[Reason]] = defaultdict(list)
     for cell in cells:
         if not cell.measured:

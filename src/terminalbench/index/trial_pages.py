@@ -12,7 +12,7 @@ from terminalbench.index.queries import TrialRow, trial_row
 
 @dataclass(frozen=True)
 class TrialFilter:
-    """Which trials. An empty field means any; `outcome` "unfinished" are those without a result."""
+    """A selection of trials. An empty field means any; `outcome` "unfinished" are those without a result."""
 
     text: str = ""
     batch: str = ""
@@ -93,7 +93,7 @@ def _failure_class(found: bytes) -> str | None:
 
 
 def failure_class(connection: sqlite3.Connection, batch: str, row: TrialRow) -> str | None:
-    """How a trial failed, as an analysis has found; None when there was none, or it did not fail."""
+    """Return how a trial failed, as an analysis has found; None when there was none, or it did not fail."""
     query = "SELECT found FROM findings WHERE batch = ? AND job = ? AND trial = ? AND analyzer = 'failure'"
     kept = connection.execute(query, (batch, row.job, row.name)).fetchone()
     return _failure_class(kept[0]) if kept is not None else None

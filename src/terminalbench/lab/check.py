@@ -95,7 +95,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was asked for is in order."""
+        """Return whether everything that was asked for is in order."""
         return not self.interrupted and not any([*(t.problem for t in self.tasks), *(p.problem for p in self.profiles)])
 
 
@@ -210,7 +210,7 @@ def _in_the_agents_system(
 
 
 def _plan_of(plan: Plan, trusted: Mapping[str, Launch]) -> Plan:
-    """What the check runs on the tasks, as a plan."""
+    """Return what the check runs on the tasks, as a plan."""
     jobs = tuple(launch.job for launch in trusted.values())
     records = tuple(
         ProfileRecord(job.profile, job.profile_id, {"agent": a}) for a, job in zip(trusted, jobs, strict=True)

@@ -44,7 +44,7 @@ class EarlyStop:
     _stopped: set[str] = field(default_factory=set)
 
     def listener(self) -> Listener:
-        """What the run is to tell."""
+        """Return what the run is to tell."""
         return replace(self.told, prepared=self._prepared, event=self._event, tick=self._tick)
 
     def _prepared(self, plan: Plan, batch: Batch, trials: int) -> None:
@@ -93,7 +93,7 @@ class EarlyStop:
 
 
 def settled(contrast: "Contrast") -> str | None:
-    """Why a pair needs no more trials, None while it does.
+    """Return why a pair needs no more trials, None while it does.
 
     A pair of which too little was measured, or that some missing trials would undo, is not settled.
     """
@@ -109,6 +109,6 @@ def settled(contrast: "Contrast") -> str | None:
 
 
 def ended_early(batch: Batch) -> bool:
-    """Whether trials of a batch were spared: who resumes it wants them."""
+    """Return whether trials of a batch were spared: who resumes it wants them."""
     plan = plan_or_none(batch)
     return plan is not None and any(one.kind is ExclusionKind.DECIDED for one in plan.excluded)

@@ -63,7 +63,7 @@ class FinishedImport(NamedTuple):
 
     @property
     def record(self) -> ImportRecord:
-        """Where it comes from."""
+        """Return where it comes from."""
         if self.plan.imported is None:
             raise UserError("is not an imported batch", where=str(self.batch.folder))
         return self.plan.imported
@@ -110,7 +110,7 @@ def import_results(
 
 
 def read_foreign(path: Path, reading: ReadOptions, shown: str) -> ImportedTrials:
-    """What a file or a folder holds, in memory."""
+    """Return what a file or a folder holds, in memory."""
     return _read(path, reading, shown).trials
 
 
@@ -186,7 +186,7 @@ def _read_jobs(path: Path, jobs: ForeignJobs, reading: ReadOptions) -> _Held:
 
 
 def _slug(path: Path) -> str:
-    """What a batch of a source is called: as its file, or its folder where the file's name says nothing."""
+    """Return what a batch of a source is called: as its file, or its folder where the file's name says nothing."""
     stem = (
         path.parent.name
         if path.stem.lower() in GENERIC and path.is_file()

@@ -174,7 +174,7 @@ def _broken_tasks(experiment: Experiment, plan: Plan) -> Iterator[Exclusion]:
 def planned_budget(
     plan: Plan, past: Sequence[PastTrial], finished: Mapping[str, int] | None = None
 ) -> PlannedBudget | None:
-    """What the budget of a plan means for it, without trials that are `finished`; None when it has none."""
+    """Return what the budget of a plan means for it, without trials that are `finished`; None when it has none."""
     if plan.settings.budget_usd is None:
         return None
     free = plan.free()
@@ -234,7 +234,7 @@ def _before(batch: Batch) -> Plan | None:
 
 
 def _is_same(before: Plan | None, old: JobSpec, plan: Plan, job: JobSpec) -> bool:
-    """Whether a job of a batch has the treatment of one that is planned now, as far as the batch tells."""
+    """Return whether a job of a batch has the treatment of one that is planned now, as far as the batch tells."""
     was, now = before.record(old.profile) if before else None, plan.record(job.profile)
     if old.profile != job.profile or was is None or now is None:
         return old.profile_id == job.profile_id
@@ -242,7 +242,7 @@ def _is_same(before: Plan | None, old: JobSpec, plan: Plan, job: JobSpec) -> boo
 
 
 def _reuse(plan: Plan, batch: Batch, before: Plan | None) -> tuple[Reuse, ...]:
-    """What the batch holds of each planned job, by profile id and finished trials on disk."""
+    """Return what the batch holds of each planned job, by profile id and finished trials on disk."""
     from terminalbench.harbor.read.results import finished_trials
     from terminalbench.index.places import profile_of
 

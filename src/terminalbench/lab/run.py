@@ -58,7 +58,7 @@ class FinishedRun:
 
     @property
     def measured(self) -> int:
-        """How many of the planned trials have a verdict: passed or failed."""
+        """Return how many of the planned trials have a verdict: passed or failed."""
         return sum(cell.measured for cell in self.view.cells)
 
     @property
@@ -68,7 +68,7 @@ class FinishedRun:
 
     @property
     def complete(self) -> bool:
-        """Whether every planned trial was measured that was not spared."""
+        """Return whether every planned trial was measured that was not spared."""
         return all(cell.measured or cell.spared for cell in self.view.cells)
 
 
@@ -160,7 +160,7 @@ def ended(result: RunResult, listener: Listener) -> FinishedRun:
 
 
 def _over_budget(batch: Batch, view: BatchView) -> Iterator[str]:
-    """Which budgets known costs have passed, and by how much."""
+    """Return which budgets known costs have passed, and by how much."""
     use = budget_use(view)
     if use is not None and use.over_said is not None:
         yield use.over_said

@@ -55,7 +55,7 @@ def _typical(state: LiveState, like: LiveProfile) -> float:
 
 
 def _spread(state: LiveState) -> list[float]:
-    """How uneven trials are: some durations of each profile, in means of that profile, sorted."""
+    """Return how uneven trials are: some durations of each profile, in means of that profile, sorted."""
     found: list[float] = []
     for profile in state.profiles.values():
         mean = profile.mean_sec

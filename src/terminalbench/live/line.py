@@ -31,7 +31,7 @@ def run_line(state: LiveState, now: float, since: float | None = None) -> str:
 
 
 def waiting_lines(state: LiveState, now: float) -> list[str]:
-    """Where nothing new starts, and what trials wait for."""
+    """Return where nothing new starts, and what trials wait for."""
     shut = {profile for profile, _ in state.held}
     where = f" in {', '.join(key for key in state.profiles if key in shut)}" if len(shut) < len(state.profiles) else ""
     runs = any(trial.profile in shut for trial in state.running)
@@ -50,7 +50,7 @@ def wait_lines(state: LiveState, now: float) -> list[str]:
 
 
 def _wait(reason: str, found: list[WaitingTrial], now: float) -> str:
-    """How long until the next of these trials starts, if that is known, and how many there are."""
+    """Return how long until the next of these trials starts, if that is known, and how many there are."""
     left = [sec for waiting in found if (sec := waiting.left_sec(now)) is not None]
     many = f" ({plural(len(found), 'trial')})" if len(found) > 1 else ""
     return f"waiting{f' {duration(min(left))}' if left else ''}: {reason}{many}"

@@ -60,7 +60,7 @@ class LiveTrial(msgspec.Struct):
 
     @property
     def doing(self) -> str:
-        """What it does now: its phase, or where in its workflow it is."""
+        """Return what it does now: its phase, or where in its workflow it is."""
         return self.phase if self.at is None else str(self.at)
 
     @property
@@ -70,12 +70,12 @@ class LiveTrial(msgspec.Struct):
 
     @property
     def begin(self) -> tuple[float, TrialKey]:
-        """What puts trials in the order they started, an unknown start first."""
+        """Return what puts trials in the order they started, an unknown start first."""
         return (self.started or 0.0, self.key)
 
     @property
     def cost_usd(self) -> float | None:
-        """What its ended tries cost; None when that is unknown of any."""
+        """Return what its ended tries cost; None when that is unknown of any."""
         costs = [usage.cost_usd if usage is not None else None for usage in self.tries.values()]
         known = [cost for cost in costs if cost is not None]
         return sum(known) if costs and len(known) == len(costs) else None
@@ -184,7 +184,7 @@ class LiveProfile:
 
     @property
     def label(self) -> str:
-        """What it is called in a table."""
+        """Return what it is called in a table."""
         return named(self.key, oracle=self.oracle)
 
     @classmethod
@@ -208,12 +208,12 @@ class LiveProfile:
 
     @property
     def progress(self) -> str:
-        """How many are done of how many: `13/36`, `13/?`."""
+        """Return how many are done of how many: `13/36`, `13/?`."""
         return f"{self.done}/{'?' if self.planned is None else self.planned}"
 
     @property
     def counts(self) -> dict[str, int]:
-        """How the trials that count ended, in the order of `Outcome`; what did not happen is left out."""
+        """Return how the trials that count ended, in the order of `Outcome`; what did not happen is left out."""
         return {outcome.value: self.outcomes[outcome] for outcome in Outcome if self.outcomes[outcome]}
 
     @property
@@ -233,7 +233,7 @@ class LiveProfile:
 
     @property
     def spent_usd(self) -> float | None:
-        """What is known to be spent; None when trials cost something and nothing is known of any."""
+        """Return what is known to be spent; None when trials cost something and nothing is known of any."""
         return self.cost_usd if self.cost_known or not self.cost_unknown else None
 
     @property

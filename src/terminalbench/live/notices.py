@@ -37,7 +37,7 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> AlertKey:
-        """What makes it the same alert at the next look, though the message has changed."""
+        """Return what makes it the same alert at the next look, though the message has changed."""
         return self.cause, self.profile, self.trial, self.model
 
     @property
@@ -80,7 +80,7 @@ class Notice:
 
     @property
     def line(self) -> str:
-        """What was said, of what kind and of which profile, in one line."""
+        """Return what was said, of what kind and of which profile, in one line."""
         kind = self.kind if self.severity == "info" else f"{self.kind} ({self.severity})"
         return f"{kind}{f' [{self.profile}]' if self.profile else ''}: {self.text}"
 
@@ -105,7 +105,7 @@ class Notices:
 
 
 def notice_of(event: Event, time: float | None) -> Notice:
-    """What an event says: its error, else the text in its detail, else the detail itself."""
+    """Return what an event says: its error, else the text in its detail, else the detail itself."""
     detail = event.detail
     if event.resumed is not None:
         text = "resumed: " + ", ".join(f"{count} of {profile}" for profile, count in event.resumed.items())

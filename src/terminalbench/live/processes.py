@@ -56,7 +56,7 @@ class LiveProcess(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs, as its executor says; taken to run where the executor cannot be loaded."""
+        """Return whether it still runs, as its executor says; taken to run where the executor cannot be loaded."""
         try:
             return executor(self.worker.executor).alive(self.worker)
         except UserError:
@@ -69,7 +69,7 @@ class LiveProcess(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """What a person finds it by."""
+        """Return what a person finds it by."""
         return self.worker.reference or str(self.worker.pid)
 
 
@@ -80,7 +80,7 @@ def executor(name: str) -> Any:
 
 
 def live_processes(batch: Batch) -> list[LiveProcess]:
-    """What of a batch runs now: first its runner, if it is on this machine, then its Harbor processes.
+    """Return what of a batch runs now: first its runner, if it is on this machine, then its Harbor processes.
 
     Cheap where none was recorded: the dashboard asks for every batch, every second.
     """
@@ -95,7 +95,7 @@ def live_processes(batch: Batch) -> list[LiveProcess]:
 
 
 def resume_places(batches: Sequence[Batch], views: Sequence[BatchView]) -> dict[str, str]:
-    """How a person in the current folder names each batch that may be resumed, by `slug/number`.
+    """Return how a person in the current folder names each batch that may be resumed, by `slug/number`.
 
     It is a batch of ours that is not running, and lies in the folder that it was planned for.
     """
@@ -119,7 +119,7 @@ def forget_dead_workers(batch: Batch) -> None:
 
 
 def recorded_workers(batch: Batch) -> Iterator[Worker]:
-    """What runs, or ran, the jobs of a batch that have not been seen to end."""
+    """Return what runs, or ran, the jobs of a batch that have not been seen to end."""
     folder = batch.folder / "workers"
     names = sorted(os.listdir(folder)) if _size(folder) else []  # noqa: PTH208
     for name in names:
@@ -137,7 +137,7 @@ def _size(path: Path) -> int:
 
 
 def state_folder() -> Path:
-    """Where runs announce themselves: the user's state folder."""
+    """Return where runs announce themselves: the user's state folder."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "terminalbench" / "running"
 
@@ -191,14 +191,14 @@ class ForeignRun:
     _ends: dict[Path, tuple[int, float | None]] = field(default_factory=dict)
 
     def alive(self, now: float) -> bool:
-        """Whether one of them runs. `now` is the time of day."""
+        """Return whether one of them runs. `now` is the time of day."""
         quiet = {folder.name: self._quiet(folder, now) for folder in self._unfinished()}
         self.silent = {name: age for name, age in quiet.items() if age >= QUIET_SEC}
         return len(self.silent) < len(quiet)
 
     @property
     def cut_off(self) -> str | None:
-        """What is to be said of jobs that never finished; None: there is none."""
+        """Return what is to be said of jobs that never finished; None: there is none."""
         if not self.silent:
             return None
         names = sorted(self.silent)

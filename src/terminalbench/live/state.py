@@ -165,7 +165,7 @@ class LiveState:
 
     @property
     def to_start(self) -> int | None:
-        """How many planned trials are still to start; None when it is unknown what was planned."""
+        """Return how many planned trials are still to start; None when it is unknown what was planned."""
         total = self.total
         if total.planned is None:
             return None
@@ -180,7 +180,7 @@ class LiveState:
         return [p.key for p in self.profiles.values() if p.key not in on and p.done < (p.planned or 0)]
 
     def attempt(self, trial: LiveTrial) -> int:
-        """Which attempt at its task a trial is: as its agent was told.
+        """Return which attempt at its task a trial is: as its agent was told.
 
         Older batches begin anew in each job: there it is the place among the trials that may count, as they started.
         """
@@ -364,7 +364,7 @@ def replay(plan: Plan | None, events: Iterable[Event]) -> LiveState:
 
 
 def _progress(told: object) -> Progress | None:
-    """Where an agent says it is; None when it says nothing, or nothing that can be read."""
+    """Return where an agent says it is; None when it says nothing, or nothing that can be read."""
     try:
         return convert(told, Progress) if told is not None else None
     except msgspec.ValidationError:

@@ -197,7 +197,7 @@ def batches_now(root: Path, labels: Mapping[str, str] | None = None) -> list[dic
 
 
 def running_places(cells: Sequence[CellState], running: Running) -> dict[int, str]:
-    """Which cell each running trial stands for: the place of the cell, and the trial.
+    """Return which cell each running trial stands for: the place of the cell, and the trial.
 
     By its folder. One that the index does not know yet, or that runs again what was cut off or broke, stands for the
     first cell of its profile and task without a verdict.

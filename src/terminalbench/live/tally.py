@@ -121,12 +121,12 @@ class Tally:
             cell.ahead = new
 
     def own_sec(self, profile: str, task: TaskKey) -> float | None:
-        """What a task took a profile so far, on average."""
+        """Return what a task took a profile so far, on average."""
         cell = self._cells.get((profile, *task))
         return cell.mean_sec if cell is not None else None
 
     def others_sec(self, profile: str, task: TaskKey) -> float | None:
-        """What a task took the other profiles, on average.
+        """Return what a task took the other profiles, on average.
 
         An oracle says nothing about how long a task takes a model, nor a model about an oracle.
         """

@@ -222,7 +222,7 @@ def _tagged(spec: str, name: str) -> str:
 
 def _options(spec: str, kind: ModelKind, texts: Sequence[str]) -> dict[str, Any]:
     info = agent_info(kind.agent)
-    known = (info.options if info is not None else None) or {}
+    known = info.options if info is not None else {}
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""What an experiment file adds to a batch that exists: profiles, tasks, attempts; and what it may not change.
+"""Additions of an experiment file to a batch that exists: profiles, tasks, attempts; and what it may not change.
 
 The table and texts of a profile are recorded in its JobConfig: a file that says something else is another treatment.
 """
@@ -57,7 +57,7 @@ def grow(
     experiment: Experiment | None,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> GrownPlan:
-    """What a batch becomes by its experiment file as it is now, and by more attempts; nothing is written yet."""
+    """Return what a batch becomes by its experiment file as it is now, and by more attempts; nothing is written yet."""
     before: Plan = read_json(batch.plan_json, Plan)
     _refuse_a_moved_project(batch, before, experiment)
     grown = GrownPlan(before, _with_default_env_file(before))

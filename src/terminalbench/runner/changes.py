@@ -38,7 +38,7 @@ _MOST_TASK_FILES = 16
 
 @dataclass(frozen=True)
 class PlanDrift:
-    """What is not as it was planned: the files of profiles and tasks as they are now, and a word on each."""
+    """Differences from the plan: the files of profiles and tasks as they are now, and a word on each."""
 
     contents: dict[str, dict[str, Any]] = field(default_factory=dict)
     values: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class PlanDrift:
 def find_changes(
     batch: Batch, plan: Plan, environments: Mapping[str, Mapping[str, str]], cells: Collection[Cell]
 ) -> PlanDrift:
-    """What changed of the profiles with these environments and of the tasks of these cells.
+    """Return what changed of the profiles with these environments and of the tasks of these cells.
 
     What the plan does not tell is unknown.
     """
@@ -145,7 +145,7 @@ def values_now(record: ProfileRecord, environment: Mapping[str, str]) -> dict[st
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Whether a digest, too, would tell too much: anything under a secret's name that is no number."""
+    """Return whether a digest, too, would tell too much: anything under a secret's name that is no number."""
     return is_secret(name, value) or (VARIABLE_NAME.search(name) is not None and not value.isdigit())
 
 
@@ -238,7 +238,7 @@ def _mounts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _uploads_now(record: ProfileRecord, root: Path) -> dict[str, str]:
-    """What an agent has brought into its trials, as it is now; without what is gone."""
+    """Return what an agent has brought into its trials, as it is now; without what is gone."""
     paths = {name: root / name for name in record.uploads}
     return {name: Mount(path, "").digest for name, path in paths.items() if path.exists()}
 

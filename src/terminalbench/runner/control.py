@@ -96,7 +96,7 @@ def give_to_all(gate: Path, order: ControlOrder) -> IssuedOrder:
 
 
 def check_orders(gate: Path) -> Iterator[str]:
-    """What earlier orders to all batches of a gate mean for one that starts now; raises when it would not run."""
+    """Apply earlier orders to all batches of a gate to one that starts now; raises when it would not run."""
     told = _orders_to_all(gate)
     again = f"tbench ctl resume --gate {typed(gate)} --reason TEXT takes it back"
     if ALL in told.stopped:
@@ -108,7 +108,7 @@ def check_orders(gate: Path) -> Iterator[str]:
 
 
 def stopped_by_gate(gate: str | None) -> bool:
-    """Whether all batches of a shared gate were cancelled, and that was not taken back."""
+    """Return whether all batches of a shared gate were cancelled, and that was not taken back."""
     return gate is not None and ALL in _orders_to_all(Path(gate)).stopped
 
 

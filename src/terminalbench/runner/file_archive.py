@@ -32,12 +32,12 @@ _HOLDS_SECRETS = re.compile("|".join(map(fnmatch.translate, (".env", ".env.*", "
 
 
 def holds_secrets(name: str) -> bool:
-    """Whether a file of that name is an env file: its values are never copied."""
+    """Return whether a file of that name is an env file: its values are never copied."""
     return _HOLDS_SECRETS.match(name.rpartition("/")[2]) is not None
 
 
 def left_out_of(top: Path, own: Path) -> Callable[[Path], bool]:
-    """Which files below `top` are no code: of environments, caches and results, and those of the folder `own`."""
+    """Return a test for files below `top` that are no code: environments, caches, results and the folder `own`."""
 
     @cache
     def folder_is(path: Path) -> bool:

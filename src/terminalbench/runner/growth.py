@@ -31,7 +31,7 @@ _NO_TREATMENT = ("env_file", "price", "likely_cost_usd", "parallel")
 
 
 def is_quarantined(exclusion: Exclusion | None) -> bool:
-    """Whether a person has left this out, in the experiment's quarantine."""
+    """Return whether a person has left this out, in the experiment's quarantine."""
     return exclusion is not None and exclusion.kind is ExclusionKind.QUARANTINED
 
 
@@ -121,7 +121,7 @@ def with_attempts(plan: Plan, attempts: int, where: str) -> Plan:
 
 
 def _grown_from(plan: Plan, attempts: int, added: tuple[str, ...] = ()) -> tuple[GrownFrom | int, ...]:
-    """What it had each time, with what it has now if that becomes more."""
+    """Return what it had each time, with what it has now if that becomes more."""
     most = max((job.attempts for job in plan.jobs), default=attempts)
     if added:
         return (*plan.grown_from, GrownFrom(most, added))

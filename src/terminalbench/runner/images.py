@@ -53,7 +53,7 @@ class ImageBooks:
     """Patterns of `[run.images]` that no image of the tasks fits."""
 
     def problem(self, task: TaskRef) -> str | None:
-        """Why a task cannot run here; None as far as is known."""
+        """Return why a task cannot run here; None as far as is known."""
         need = self.needs.get(task)
         if need is None or need.problem is not None:
             return need.problem if need is not None else None
@@ -61,7 +61,7 @@ class ImageBooks:
         return next((f"{where}{one.problem}" for where, one in found if one is not None and one.problem), None)
 
     def runs_on_images(self, task: TaskRef) -> bool:
-        """Whether a task runs on images that are here."""
+        """Return whether a task runs on images that are here."""
         return task in self.needs and bool(self.needs[task].images) and self.problem(task) is None
 
     def exclusions(self) -> tuple[Exclusion, ...]:
@@ -102,7 +102,7 @@ class ImageBooks:
 
 
 def image_needs(folders: Mapping[TaskRef, Path], run: RunTable, root: Path) -> dict[TaskRef, TaskNeeds]:
-    """What tasks in these folders need that run in the local sandbox."""
+    """Return what tasks in these folders need that run in the local sandbox."""
     entries = image_entries(run, root)
     if run.container_env != "local":
         return {}
@@ -218,7 +218,7 @@ def with_builds(
 
 
 def build_notes(plan: Plan) -> list[str]:
-    """What is to be said of builds that failed: whose trials will be errors."""
+    """Return what is to be said of builds that failed: whose trials will be errors."""
     failed = sorted(plan.images.failed) if plan.images is not None else []
     return [f"cannot be built, their trials say why: {some(failed)}"] if failed else []
 
@@ -229,7 +229,7 @@ def _task_build(name: str, folder: Path, run: RunTable, *, rebuilt: bool) -> Tas
 
 
 def _base(need: TaskNeeds, pins: Mapping[str, str]) -> str:
-    """What a task's system is, in a few words; the same words are the same system."""
+    """Return what a task's system is, in a few words; the same words are the same system."""
     images = [f"{name}@{short(pins[name])}" for name in need.images if name in pins]
     return ", ".join([*images, *dict.fromkeys(map(_stand_in, need.stand_ins.values()))])
 

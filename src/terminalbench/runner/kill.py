@@ -57,7 +57,7 @@ class RunningContainer:
 
 @dataclass(frozen=True)
 class LiveProcesses:
-    """What runs in some batches: ours, what belongs to another user, and why containers could not be looked at."""
+    """The processes of some batches: ours, those of another user, and why containers could not be looked at."""
 
     processes: tuple[LiveProcess, ...] = ()
     containers: tuple[RunningContainer, ...] = ()
@@ -65,12 +65,12 @@ class LiveProcesses:
     unknown: str | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is anything to end."""
+        """Return whether there is anything to end."""
         return bool(self.processes or self.containers)
 
     @property
     def clear(self) -> bool:
-        """Whether it is certain that nothing runs."""
+        """Return whether it is certain that nothing runs."""
         return not self and not self.strangers and self.unknown is None
 
 

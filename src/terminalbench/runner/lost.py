@@ -25,7 +25,7 @@ LOST = "lost_verdicts"
 
 
 class _EndEvent(msgspec.Struct):
-    """What matters here of an event."""
+    """The part of an event that matters here."""
 
     kind: str
     job: str = ""

@@ -26,7 +26,7 @@ _SWAP_TRIES = 10
 
 @dataclass(frozen=True)
 class MirrorPass:
-    """What one pass did. `failed` names the trials whose copy could not be made, and why."""
+    """The result of one pass. `failed` names the trials whose copy could not be made, and why."""
 
     copied: int = 0
     unchanged: int = 0
@@ -59,7 +59,7 @@ def mirror_batch(runs: Path, targets: Iterable[str], destination: Path) -> Mirro
 
 
 def _own_prefix(pid: int) -> str:
-    """What the temporary folders of a process of this machine are called: it says who makes them."""
+    """Return what the temporary folders of a process of this machine are called: it says who makes them."""
     return f".mirror-{socket.gethostname()}-{pid}-{start_ticks(pid)}-"
 
 

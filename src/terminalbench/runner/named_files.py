@@ -1,4 +1,4 @@
-"""What an experiment names by a path: what a pin of its code has to hold, and what of it no pin can hold."""
+"""The files that an experiment names by a path: those that a pin of its code holds, and those that no pin can hold."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from terminalbench.starter import TASKS_DIR
 
 
 def named_files(experiment: Experiment) -> NamedFiles:
-    """What a pin holds of an experiment, also where git ignores it: treatments as copies, env files and tasks as links.
+    """Return what a pin holds of an experiment, even if git ignores it: treatments copied, env files and tasks linked.
 
     Tasks are data, often much of it; a batch has their digests, and tells of a change.
     """

@@ -85,7 +85,7 @@ class Notifier:
         return cls(name, ready, frozenset(table.on))
 
     def wants(self, kind: str) -> bool:
-        """Whether somebody wants to be told of this kind."""
+        """Return whether somebody wants to be told of this kind."""
         return bool(self.urls) and kind in self.wanted
 
     def tell(self, kind: str, *lines: str) -> None:

@@ -51,7 +51,7 @@ class PreparedPlan:
 
 @dataclass(frozen=True)
 class PreflightCheck:
-    """What Harbor says of jobs: what cannot run, and what is worth a note."""
+    """Harbor's answer on jobs: those that cannot run, and notes."""
 
     excluded: tuple[Exclusion, ...]
     notes: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ def ask_harbor(requests: list[JobRequest]) -> PreflightReport:
 
 
 def check_jobs(asked: list[JobSpec], requests: list[JobRequest], container_env: str) -> PreflightCheck:
-    """What Harbor says of these jobs cannot run: whole profiles, and tasks for every profile.
+    """Return what Harbor says of these jobs cannot run: whole profiles, and tasks for every profile.
 
     Raises when there is no such environment here.
     """
@@ -181,7 +181,7 @@ def refuse_a_full_disk(folder: Path) -> None:
 
 
 def refuse_a_long_root(folder: Path, file: Path) -> None:
-    """What a trial writes below a folder with a very long path could not be opened."""
+    """Refuse a folder whose path is so long that what a trial writes below it could not be opened."""
     path = os.path.abspath(folder)  # noqa: PTH100  no link is followed
     longest = max(len(os.fsencode(part)) for part in path.split("/"))
     if len(os.fsencode(path)) > LONGEST_ROOT or longest > 255:
@@ -224,7 +224,7 @@ def refuse_unwritable_results(folder: Path, file: Path) -> None:
 
 
 def disk_is_full(folder: Path) -> str | None:
-    """Why trials that write to `folder` have to end now, or None while there is room."""
+    """Return why trials that write to `folder` have to end now, or None while there is room."""
     free = free_mb(folder)
     if free is None or free >= LOWEST_FREE_MB:
         return None
@@ -232,7 +232,7 @@ def disk_is_full(folder: Path) -> str | None:
 
 
 def free_mb(folder: Path) -> int | None:
-    """What is free on the disk of a folder; None when the file system does not say."""
+    """Return what is free on the disk of a folder; None when the file system does not say."""
     try:
         usage = shutil.disk_usage(folder)
     except OSError:

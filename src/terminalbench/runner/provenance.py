@@ -1,4 +1,4 @@
-"""Where a batch comes from: versions, digests, the state of the project's repository, the commits of MCP servers.
+"""The provenance of a batch: versions, digests, the state of the project's repository, the commits of MCP servers.
 
 A commit that the experiment file does not pin is found once, and is part of the profile before the plan is made, so
 that plan.json and the profile's id tell of it. A batch keeps the commits it was planned with for as long as it grows.
@@ -29,7 +29,7 @@ _WHOLE_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def provenance(experiment: Experiment, now: datetime) -> Provenance:
-    """What a reader needs to know to trust or repeat the batch. None stands for what could not be found out."""
+    """Return what a reader needs to know to trust or repeat the batch. None stands for what could not be found out."""
     return Provenance(
         created_at=now.isoformat(timespec="seconds"),
         experiment_file=experiment.file.name,
@@ -77,7 +77,7 @@ def remote_commit(repository: str) -> str | None:
 
 @cache
 def has_tag(repository: str, tag: str) -> bool | None:
-    """Whether a remote repository has a tag; None when it cannot be asked. Each is asked once."""
+    """Return whether a remote repository has a tag; None when it cannot be asked. Each is asked once."""
     listing = _git(Path.cwd(), "ls-remote", "--", repository, f"refs/tags/{tag}")
     return None if listing is None else bool(listing)
 
@@ -126,12 +126,12 @@ def batch_commits(batch: Batch, plan: Plan, experiment: Experiment) -> dict[str,
 
 
 def planned_ref(config: Mapping[str, Any]) -> str | None:
-    """What a JobConfig installs MCP servers from git at; None when it does not, or is not pinned."""
+    """Return what a JobConfig installs MCP servers from git at; None when it does not, or is not pinned."""
     return config["agents"][0].get("kwargs", {}).get("mcp_source", {}).get("ref")
 
 
 def source_problem(source: str, ref: str | None) -> str | None:
-    """Why servers cannot be installed from `ref` of a source; None also when its repository does not answer."""
+    """Return why servers cannot be installed from `ref` of a source; None also when its repository does not answer."""
     if ref is None:
         return f"the newest commit of {source} could not be found out; set mcp_git_ref, then start a new batch"
     if _COMMIT.fullmatch(ref) is None and has_tag(source, ref) is False:

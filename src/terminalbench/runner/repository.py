@@ -1,4 +1,4 @@
-"""What git knows of a project: its commit, what differs from it, the repositories inside it.
+"""Git's view of a project: its commit, what differs from it, the repositories inside it.
 
 Git is asked as a reader: no hook of the user's runs, no lock of the index is taken, nothing is downloaded.
 """
@@ -24,7 +24,7 @@ class GitError(TbenchError):
 
 @dataclass
 class Differences:
-    """What a working tree has that its commit has not: the files, and the commits of the repositories inside it.
+    """The differences of a working tree from its commit: the files, and the commits of the repositories inside it.
 
     A changed file that is gone is in `changed` too. A repository inside is a submodule that is checked out, or one that
     git does not track; its commit is None as long as it has none. `not_here` are submodules that are not checked out,
@@ -38,7 +38,7 @@ class Differences:
 
 
 def git(folder: Path, *arguments: str, lfs: bool = True, given: bytes = b"", index: str | None = None) -> bytes:
-    """What git prints; `GitError` with its last line when it refuses. Without `lfs`, pointers stay pointers."""
+    """Return what git prints; `GitError` with its last line when it refuses. Without `lfs`, pointers stay pointers."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     if index is not None:
@@ -70,7 +70,7 @@ def top_of(folder: Path) -> Path | None:
 
 
 def would_track(file: Path) -> bool:
-    """Whether git tracks a file, or would by `git add`; False outside of a repository and without git."""
+    """Return whether git tracks a file, or would by `git add`; False outside of a repository and without git."""
     if top_of(file.parent) is None:
         return False
     try:
@@ -98,7 +98,7 @@ def head_of(top: Path) -> str | None:
 
 
 def differences(top: Path, left_out: Callable[[Path], bool]) -> Differences:
-    """What the working tree has that its commit has not, those of the repositories inside it included.
+    """Return what the working tree has that its commit has not, those of the repositories inside it included.
 
     What git does not track may be `left_out`.
     """
@@ -146,7 +146,7 @@ def _hidden(top: Path) -> list[str]:
 
 
 def ignored(top: Path, names: Iterable[str]) -> list[str]:
-    """Which of these files, or the files of these folders, git ignores."""
+    """Return which of these files, or the files of these folders, git ignores."""
     paths = [f":(top,literal){name}" for name in names]
     if not paths:
         return []

@@ -77,7 +77,7 @@ ALL_ERRORS = "all"
 
 @dataclass(frozen=True)
 class ResumeRequest:
-    """What to do beyond finishing the plan: more attempts, and which errors to try again (`all`, or a class).
+    """Wishes beyond finishing the plan: more attempts, and which errors to try again (`all`, or a class).
 
     `used_sec` of the deadline are used up already, by earlier rounds of the same command. `strict`: rather nothing than
     less than what is missing. `accept_changed`: with code, skills and tasks as they are now, as a departure.
@@ -93,19 +93,19 @@ class ResumeRequest:
     tasks: tuple[str, ...] = ()
 
     def wants_cell(self, cell: CellState) -> bool:
-        """Whether a planned trial is to run, if it is missing."""
+        """Return whether a planned trial is to run, if it is missing."""
         task = cell.task
         return self.wants(cell.profile) and (
             not self.tasks or any(is_task(task.dataset, task.id, name) for name in self.tasks)
         )
 
     def wants(self, profile: str) -> bool:
-        """Whether anything of a profile is to run."""
+        """Return whether anything of a profile is to run."""
         return not self.profiles or fits_one(profile, self.profiles)
 
     @property
     def first_round(self) -> bool:
-        """Whether this begins a command; orders given to a live run hold for all its rounds."""
+        """Return whether this begins a command; orders given to a live run hold for all its rounds."""
         return self.used_sec == 0.0
 
 
@@ -207,7 +207,7 @@ def _end_leftovers(batch: Batch) -> None:
 
 
 def missing_cells(view: BatchView, retry_errors: str | None = None) -> dict[str, Counter[Cell]]:
-    """What is still to run, by profile: what never ran, was cut off or cannot be read, and errors if asked for."""
+    """Return what is still to run, by profile: never ran, cut off, unreadable, and errors if asked for."""
     labels = {(job.profile, task.ref): task.label for job in view.plan.jobs for task in job.tasks}
     found: dict[str, Counter[Cell]] = {}
     for cell in _not_quarantined(view):
@@ -222,7 +222,7 @@ def _not_quarantined(view: BatchView) -> list[CellState]:
 
 
 def _by_name_only(view: BatchView) -> str | None:
-    """What is not run again though it has an error, because it is what its profile does; None when nothing is."""
+    """Return what is not run again though it has an error, as its profile is at fault; None when nothing is."""
     trials = [cell.row.trial for cell in view.cells if cell.row is not None and cell.outcome is not Outcome.PASSED]
     kinds = Counter(t.error_class for t in trials if t and t.error_class and t.error_class.of_profile)
     if not kinds:
@@ -233,7 +233,7 @@ def _by_name_only(view: BatchView) -> str | None:
 
 
 def _is_retried(cell: CellState, retry_errors: str | None) -> bool:
-    """Whether a trial is run again: all errors are those of the bench, what a profile does has to be named."""
+    """Return whether a trial is run again: all errors are those of the bench, what a profile does has to be named."""
     trial = cell.row.trial if cell.row is not None else None
     if retry_errors is None or trial is None or trial.outcome is Outcome.PASSED:
         return False
@@ -243,7 +243,7 @@ def _is_retried(cell: CellState, retry_errors: str | None) -> bool:
 
 
 def _changes(batch: Batch, grown: GrownPlan, missing: Mapping[str, Counter[Cell]], listener: Listener) -> PlanDrift:
-    """What is not as it was planned of what is to run; a plan that cannot tell is said."""
+    """Return what is not as it was planned of what is to run; a plan that cannot tell is said."""
     planned = [job.profile for job in grown.before.jobs if job.profile in missing]
     for profile in unrecorded_code(batch, grown.plan, planned):
         told = "an earlier version planned this batch without the code of its agent, so a change of it cannot be told"
@@ -273,7 +273,7 @@ def _without_retried(batch: Batch, view: BatchView, request: ResumeRequest) -> B
 
 
 def spent_so_far(view: BatchView, used_sec: float) -> BatchSpend:
-    """What the batch has cost: every trial counts that ran at all, superseded ones too."""
+    """Return what the batch has cost: every trial counts that ran at all, superseded ones too."""
     known: dict[str, KnownCost] = {}
     unknown: Counter[str] = Counter()
     for row in view.rows():

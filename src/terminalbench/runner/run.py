@@ -75,7 +75,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class BatchSpend:
-    """What a batch has cost so far, by profile, superseded trials included: known costs, and how many are unknown.
+    """The cost of a batch so far, by profile, superseded trials included: known costs, and how many are unknown.
 
     `seconds` of the deadline are used up.
     """
@@ -87,7 +87,7 @@ class BatchSpend:
 
 @dataclass(frozen=True)
 class Listener:
-    """What a run tells while it runs; `tick` is called several times a second, `preparing` with a line
+    """The listener of a run; `tick` is called several times a second, `preparing` with a line
     on what takes long before the first trial. Each function may do nothing.
     """
 
@@ -321,7 +321,7 @@ def _launches(
 
 
 def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launch:
-    """How to run a job of a recorded batch: every wave of it is the profile's recorded JobConfig with other trials."""
+    """Return how to run a job of a recorded batch: each wave is the profile's recorded JobConfig with other trials."""
     first = next(planned.name for planned in plan.jobs if planned.profile == job.profile)
     price = plan.price_of(job.profile)
     template = with_settings(read_json(batch.job_config(first)), plan.settings, plan.own_parallel(job.profile))
@@ -337,7 +337,7 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
 def check_shared_gate(
     plan: Plan, profiles: Iterable[str], results_root: Path, spent: BatchSpend | None = None, name: str = ""
 ) -> list[str]:
-    """What the gate that a plan shares means for trials of these profiles now; an error when none of them could start.
+    """Apply the gate that a plan shares to trials of these profiles now; an error when none of them could start.
 
     `name` is the folder of a batch that has joined it before, and has `spent` so much.
     """
@@ -365,7 +365,7 @@ def put_up_gate(batch: Batch, plan: Plan, spent: BatchSpend, jobs: Iterable[JobS
 
 
 def _with_likely_costs(state: GateState, plan: Plan, results_root: Path) -> GateState:
-    """What trials probably cost, where a budget asks for it."""
+    """Return what trials probably cost, where a budget asks for it."""
     if plan.gate is not None or state.budget_usd is not None:
         likely = likely_costs(plan, past_trials(results_root, plan.profiles))
         for key, account in state.accounts.items():
@@ -395,7 +395,7 @@ def _gate_state(plan: Plan, spent: BatchSpend, jobs: Iterable[JobSpec] = ()) -> 
 
 
 def _as_of_now(gate: Gate, profile: str, why: TrialRefusal) -> TrialRefusal:
-    """Why a profile ran no further, with what is spent at the end of the run."""
+    """Return why a profile ran no further, with what is spent at the end of the run."""
     if why.kind is not ExclusionKind.BUDGET:
         return why
     try:
@@ -405,7 +405,7 @@ def _as_of_now(gate: Gate, profile: str, why: TrialRefusal) -> TrialRefusal:
 
 
 def _with_left_overs(plan: Plan, left_over: Mapping[tuple[str, Cell], TrialRefusal]) -> Plan:
-    """What Harbor could not run to an end becomes part of the plan, as errored; what was held back, as not run."""
+    """Add to the plan what Harbor could not run to an end, as errored; what was held back, as not run."""
     refs = {(t.label, t.ref.id): t.ref for job in plan.jobs for t in job.tasks}
     found = [
         Exclusion(why.reason, profile=profile, task=refs[cell], kind=why.kind)

@@ -83,7 +83,7 @@ def free_wave_name(batch: Batch, job: str) -> str:
 
 @dataclass(frozen=True)
 class Turns:
-    """Who is told when a profile has its turn: as a job of it `begins`, when its process is `gone`, when it is `over`.
+    """The listener to the turns of profiles: as a job of it `begins`, when its process is `gone`, when it is `over`.
 
     With a job goes the list of the others of its profile that run. What cannot be written then (a full disk) ends the
     run by itself.
@@ -126,11 +126,11 @@ class _ProfileWaves:
 
     @property
     def profile(self) -> str:
-        """What it runs."""
+        """Return what it runs."""
         return self.launch.job.profile
 
     def why_hung(self, now: float) -> str | None:
-        """Why its Harbor process is taken to hang, or None. `now` is the time in which we were awake to listen."""
+        """Return why its Harbor process seems to hang, or None. `now` is the time in which we were awake to listen."""
         quiet = now - self.heard_at
         if not self.started and quiet > START_SEC:
             return f"Harbor did not start a trial within {duration(START_SEC)}"
@@ -164,7 +164,7 @@ class _ProfileWaves:
 
 
 def _room(running: list[_ProfileWaves], line: _ProfileWaves, limit: int) -> bool:
-    """Whether a line may run beside others: so many profiles may, each in any number of lines."""
+    """Return whether a line may run beside others: so many profiles may, each in any number of lines."""
     profiles = {one.profile for one in running}
     return line.profile in profiles or len(profiles) < limit
 
@@ -198,7 +198,7 @@ class BatchSupervisor:
     _running: list[_ProfileWaves] = field(default_factory=list)
 
     def why_over(self, profile: str) -> TrialRefusal | None:
-        """Why nothing of a profile may start any more: nothing at all may, or the profile was stopped."""
+        """Return why nothing of a profile may start any more: nothing at all may, or the profile was stopped."""
         return self.stop or self.closed(profile)
 
     def run(self) -> dict[tuple[str, Cell], TrialRefusal]:

@@ -43,7 +43,7 @@ class AlertChange:
 
 @dataclass(frozen=True)
 class WatchdogOrder:
-    """What a policy makes of an alert: stop, pause, resume, slow or unslow a profile (`*`: all)."""
+    """The reaction of a policy to an alert: stop, pause, resume, slow or unslow a profile (`*`: all)."""
 
     action: str
     profile: str
@@ -104,7 +104,7 @@ class Watchdog:
             self._ended(profile, event)
 
     def look(self, sample: MachineSample) -> tuple[list[AlertChange], list[WatchdogOrder]]:
-        """What has come up and what is over since the last look, and what the policies make of it."""
+        """Return what has come up and what is over since the last look, and what the policies make of it."""
         found = {alert.key: alert for alert in self._alerts(sample)}
         changes = [AlertChange(alert, True) for key, alert in found.items() if key not in self.standing]
         changes += [AlertChange(alert, False) for key, alert in self.standing.items() if key not in found]

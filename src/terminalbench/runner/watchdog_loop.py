@@ -206,7 +206,7 @@ class WatchdogLoop:
         now: list[int] = []
 
         def change(found: Control) -> None:
-            """What a person has said since is left as it is."""
+            """Leave what a person has ordered since as it is."""
             if order.action == "stop":
                 found.stopped[name] = order.reason
             elif order.action == "pause":

@@ -1,4 +1,4 @@
-"""What of a job is still to do, and the further job that does it. Pure."""
+"""The rest of a job, and the further job that does it. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ type Cell = tuple[str, str]
 
 
 def wanted(job: JobSpec) -> Counter[Cell]:
-    """How many trials of each cell a job plans; a task may stand in it more than once."""
+    """Return how many trials of each cell a job plans; a task may stand in it more than once."""
     return Counter((task.label, task.ref.id) for task in job.tasks for _ in range(job.attempts_of(task)))
 
 
 def remaining(job: JobSpec, finished: Mapping[Cell, int]) -> Counter[Cell]:
-    """How many trials of each cell are missing."""
+    """Return how many trials of each cell are missing."""
     return Counter({cell: n for cell, count in wanted(job).items() if (n := count - finished.get(cell, 0)) > 0})
 
 
@@ -76,7 +76,7 @@ class AbortSearch:
         return alone if alone is not None and self.deaths[alone] > 1 else None
 
     def choose(self, missing: Mapping[Cell, int]) -> dict[Cell, int]:
-        """What to run next of what is missing; empty when only culprits are left."""
+        """Return what to run next of what is missing; empty when only culprits are left."""
         open_cells = {cell: count for cell, count in missing.items() if cell not in self.culprits}
         others = {cell: count for cell, count in open_cells.items() if cell not in self.suspects}
         self.one_at_a_time = not others

@@ -69,7 +69,7 @@ class CodePin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PinRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a pin is made from. Names are from `top`, the top of the working tree; `files` are by their digests.
+    """The sources of a pin. Names are from `top`, the top of the working tree; `files` are by their digests.
 
     `inside` are the commits of repositories inside, `deleted` is not in the pin, `linked` leads to the original, `lfs`
     has its content from Git LFS. `unregistered`: git does not know the folder any more; its files are there to be read.
@@ -88,7 +88,7 @@ class PinRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class NamedFiles:
-    """What an experiment names, so that it is in the pin though git ignores it: a copy, or a link to the original."""
+    """The files that an experiment names, which are pinned though git ignores them: as copies, or as links."""
 
     copied: tuple[Path, ...] = ()
     linked: tuple[Path, ...] = ()
@@ -194,13 +194,13 @@ def release(into: Path) -> None:
 
 
 def pinned_path(place: CodePin, path: Path) -> Path:
-    """Where a file of the project is in its pin; a file that is not in the project's tree stays where it is."""
+    """Return where a file of the project is in its pin; a file that is not in the project's tree stays where it is."""
     found = Path(os.path.normpath(Path(place.root) / os.path.relpath(path.resolve(), place.source)))
     return found if found.is_relative_to(place.folder) else path.resolve()
 
 
 def record_file(into: Path) -> Path:
-    """What the pin in a folder was made from."""
+    """Return what the pin in a folder was made from."""
     return into.with_name(f"{into.name}.json")
 
 
@@ -263,7 +263,7 @@ def _named(top: Path, named: NamedFiles, commit: str | None) -> list[str]:
 
 
 def _linked(source: Path, top: Path, found: Differences, named: NamedFiles) -> Iterator[str]:
-    """What the pin has links to: env files, and what was named so."""
+    """Return what the pin has links to: env files, and what was named so."""
     yield from (name for name in found.changed if holds_secrets(name) and (top / name).exists())
     for path in (source / DEFAULT_ENV_FILE, *named.linked):
         if path.is_relative_to(top) and path != top and path.exists():
@@ -352,7 +352,7 @@ def _leading_out(into: Path, linked: Iterable[str]) -> Iterator[str]:
 
 
 def _changed(record: PinRecord, into: Path) -> Iterator[str]:
-    """What was pinned and is not as it was. New files are no change: agents may leave some beside their code."""
+    """Return what was pinned and is not as it was. New files are no change: agents may leave some beside their code."""
     yield from (name for name, digest in record.files.items() if digest_of(into / name) != digest)
     if record.pin.kind != "worktree":
         return

@@ -170,7 +170,7 @@ def _options(parent: ResolvedProfile, change: Change, at: str) -> dict[str, Any]
         if tools is None:
             continue
         info = parent.profile.agent
-        if info.options is not None and option not in info.options:
+        if option not in info.options and not info.any_options:
             what = f"agent {info.name} cannot be told which tools it has"
             raise UserError(what, where=f"{at}.tools.{name}", hint="claude-code can")
         options.pop(option, None)

@@ -59,7 +59,7 @@ class _CheckerReport(msgspec.Struct):
 
 
 async def syntax(workspace: Workspace, files: Mapping[str, bytes | None], timeout_sec: float = 120) -> CheckResult:
-    """Which of the written files do not parse. One that did not parse before either is beyond the tool."""
+    """Return which of the written files do not parse. One that did not parse before either is beyond the tool."""
     found = await _syntax(workspace, files, list(files), timeout_sec)
     flawed = sorted({flaw.path for flaw in found.flaws})
     if not flawed:

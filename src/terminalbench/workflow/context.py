@@ -191,7 +191,7 @@ def _map(files: Sequence[str], ranked: Sequence[str], most: int) -> str:
 
 
 def _counted(folders: Mapping[str, Sequence[str]], most: int) -> list[str]:
-    """How many files are below each folder, as deep as it fits."""
+    """Return how many files are below each folder, as deep as it fits."""
     found: list[str] = []
     for depth in range(1, 6):
         below: dict[str, int] = {}
@@ -206,7 +206,7 @@ def _counted(folders: Mapping[str, Sequence[str]], most: int) -> list[str]:
 
 
 async def _test_notes(workspace: Workspace, repository: Repository, near: Sequence[str], budget: int) -> str:
-    """How a new test is written here: its place, its runner, and one existing test to follow."""
+    """Return how a new test is written here: its place, its runner, and one existing test to follow."""
     sample = repository.sample(near)
     runner = repository.runner(sample or next(iter(near), ""))
     if runner is None:

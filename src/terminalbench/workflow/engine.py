@@ -189,7 +189,7 @@ class Engine:
         )
 
     async def _check(self, name: str, artifact: Artifact) -> GuardResult | None:
-        """What the first guard that rejects an artifact says; None when all of them pass it."""
+        """Return what the first guard that rejects an artifact says; None when all of them pass it."""
         step, state = self._workflow.steps[name], self._state
         inputs = {state.accepted[required].kind: state.accepted[required] for required in step.requires}
         passed = 0

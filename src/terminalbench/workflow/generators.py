@@ -126,7 +126,7 @@ class Generator:
 
     @property
     def schema(self) -> Schema:
-        """What is asked of the model."""
+        """Return what is asked of the model."""
         return _schema(self.kind)
 
 

@@ -29,12 +29,12 @@ class GuardUse:
 
     @property
     def goes_back(self) -> bool:
-        """Whether its verdict may send the run back."""
+        """Return whether its verdict may send the run back."""
         return bool(getattr(self.found, "goes_back", False))
 
     @property
     def seconds(self) -> float:
-        """How long one command of it may take, where its options say so."""
+        """Return how long one command of it may take, where its options say so."""
         said = self.options.get("timeout_sec", 0)
         return float(said) if isinstance(said, int | float) else 0.0
 

@@ -102,7 +102,7 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def best_submitted(self) -> bool:
-        """Whether it was given up, and left its best patch all the same (`submit_best`)."""
+        """Return whether it was given up, and left its best patch all the same (`submit_best`)."""
         return self.patch is not None and self.ending in (WorkflowEnding.EXHAUSTED, WorkflowEnding.FATAL)
 
     @property
@@ -133,7 +133,7 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         }
 
     def cost_by_step(self) -> dict[str, float | None]:
-        """What all attempts of each step cost; None where the cost of one is not known."""
+        """Return what all attempts of each step cost; None where the cost of one is not known."""
         return {
             step: total(attempt.usage.cost_usd for attempt in self.attempts if attempt.step == step)
             for step in self.steps
@@ -146,7 +146,7 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def cost_usd(self) -> float | None:
-        """What all attempts are known to have cost."""
+        """Return what all attempts are known to have cost."""
         return known_total(attempt.usage.cost_usd for attempt in self.attempts)
 
 
@@ -171,7 +171,7 @@ def read_history(trial: Path, before: Callable[[bytes], bytes] | None = None) ->
 
 
 def read_usage(trial: Path) -> Usage:
-    """What the model's answers in a trial used, as its trace knows it; without a trace it was asked nothing.
+    """Return what the model's answers in a trial used, as its trace knows it; without a trace it was asked nothing.
 
     Of a run that was cut off, that leaves out the answer it was waiting for: its source says `workflow:partial`.
     """

@@ -97,18 +97,18 @@ def of_repository(files: Iterable[str], label: str | None = None) -> Language | 
 
 
 def is_vendored(path: str) -> bool:
-    """Whether a path is in a folder of other people's code or of build output."""
+    """Return whether a path is in a folder of other people's code or of build output."""
     return not _VENDORED.isdisjoint(path.split("/")[:-1])
 
 
 def is_test(path: str) -> bool:
-    """Whether a path is, by its name or folder, part of a repository's tests."""
+    """Return whether a path is, by its name or folder, part of a repository's tests."""
     *folders, name = path.split("/")
     return _TEST_NAME.match(name) is not None or not _TEST_FOLDERS.isdisjoint(folders) or name == "conftest.py"
 
 
 def is_test_file(path: str) -> bool:
-    """Whether a path is a file with tests, not only one that belongs to them."""
+    """Return whether a path is a file with tests, not only one that belongs to them."""
     *folders, name = path.split("/")
     language = of_file(path)
     if language is None:
@@ -132,7 +132,7 @@ class Repository:
     manifests: Mapping[str, bytes]
 
     def runner(self, path: str = "") -> Runner | None:
-        """What runs the tests at `path`; None when the language is none of ours."""
+        """Return what runs the tests at `path`; None when the language is none of ours."""
         match of_file(path) or self.language:
             case Language.PYTHON:
                 return Runner.PYTEST if self._has_pytest() else Runner.UNITTEST
@@ -169,7 +169,7 @@ class Repository:
         return max(tests, key=lambda path: (_shared(path, near), -path.count("/"), -len(path)), default=None)
 
     def place(self, code: str, near: Sequence[str] = ()) -> str | None:
-        """Where a new test file belongs when its writer does not say; None when that cannot be known.
+        """Return where a new test file belongs when its writer does not say; None when that cannot be known.
 
         In Go in the folder of the package that the code names, else beside the tests that are closest to `near`.
         """
@@ -194,7 +194,7 @@ class Repository:
         return self._free(folder, f"{_STEM}{{}}{dot}.{extension}")
 
     def placed_badly(self, path: str, code: str) -> str | None:
-        """Why a test at `path` would not be found or not compile; None when it is where it belongs."""
+        """Return why a test at `path` would not be found or not compile; None when it is where it belongs."""
         language = of_file(path)
         if self.language is None or (language != self.language and not (language in _WEB and self.language in _WEB)):
             return f"a test of this repository is a {self.language or 'source'} file"
@@ -300,7 +300,7 @@ def _web_runner(folder: str, manifests: Mapping[str, bytes]) -> Runner:
 
 
 def _shared(path: str, near: Sequence[str]) -> int:
-    """How many words of their paths two files have in common, at most over `near`."""
+    """Return how many words of their paths two files have in common, at most over `near`."""
     mine = _words(path)
     return max((len(mine & _words(other)) for other in near), default=0)
 

@@ -178,7 +178,7 @@ def imports(texts: Texts) -> list[str]:
 
 
 def is_oracle(texts: Texts) -> bool:
-    """Whether a workflow says that it sees the hidden verdict."""
+    """Return whether a workflow says that it sees the hidden verdict."""
     return _tables(texts).get("oracle") is True
 
 

@@ -167,7 +167,7 @@ class ModelPort(Protocol):
         ...
 
     def context_tokens(self) -> int | None:
-        """How much it can read; None when that is not known."""
+        """Return how much it can read; None when that is not known."""
         ...
 
 

@@ -70,7 +70,7 @@ class _EditState:
 
 
 async def changes(patch: Patch, workspace: Workspace) -> PatchedFiles:
-    """What the patch makes of the base commit, or every problem that it has."""
+    """Return what the patch makes of the base commit, or every problem that it has."""
     tracked = await workspace.files()
     paths = list(dict.fromkeys(edit.path for edit in patch.edits))
     base = await workspace.read_many([path for path in paths if path in set(tracked)])
@@ -94,7 +94,7 @@ def edited(edits: Sequence[Edit], tracked: Collection[str], base: Mapping[str, b
 
 
 def path_problem(path: str, tracked: Collection[str]) -> str | None:
-    """Why a file cannot be written at this path of a repository; None when it can."""
+    """Return why a file cannot be written at this path of a repository; None when it can."""
     shown = printable(path) or "(empty)"
     parts = path.split("/")
     if not path or path.startswith("/") or "\\" in path or (len(path) > 1 and path[1] == ":"):
@@ -163,7 +163,7 @@ def _modified(edit: Edit, before: bytes) -> bytes:
 
 
 def _place(path: str, text: str, search: str, replace: str) -> tuple[int, int, str]:
-    """Where the search text stands, from and to, and what stands there afterwards."""
+    """Return where the search text stands, from and to, and what stands there afterwards."""
     exact = _found(text, search)
     if len(exact) == 1:
         return exact[0], exact[0] + len(search), replace
@@ -242,7 +242,7 @@ def _ambiguous(path: str, numbers: Sequence[int], search: str) -> _RefusedEdit:
 
 
 def _first(search: str) -> str:
-    """What says which place was meant, also when the rest of the text is written in another way next time."""
+    """Return what says which place was meant, also when the rest of the text is written in another way next time."""
     return next(line.strip() for line in search.splitlines() if line.strip())
 
 
@@ -258,7 +258,7 @@ def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> str:
 
 
 def _offset(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
-    """Where in the file most of the wanted lines stand, each a vote for a place; else its most similar line."""
+    """Return where in the file most of the wanted lines stand, each a vote for a place; else its most similar line."""
     where: dict[str, list[int]] = {}
     for at, line in enumerate(lines):
         if len(line.strip()) > 2:

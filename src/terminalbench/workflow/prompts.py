@@ -93,7 +93,7 @@ def longest_answer(window: int | None) -> int | None:
 
 
 def context_budget(window: int | None) -> int:
-    """How many tokens the context of the repository may have: the same for every workflow."""
+    """Return how many tokens the context of the repository may have: the same for every workflow."""
     return min(_LONGEST_CONTEXT, int(room(window) * _CONTEXT_SHARE))
 
 

@@ -71,7 +71,7 @@ def _counts(word: str) -> bool:
 
 
 def by_path(files: Sequence[str], asked: Query) -> dict[str, float]:
-    """How well each path fits: paths that the text names first, then rare words that are in both. Linear."""
+    """Return how well each path fits: paths that the text names first, then rare words that are in both. Linear."""
     in_path = {path: set(words(path)) for path in files}
     spread = Counter(word for found in in_path.values() for word in found)
     endings = {ending for named in asked.paths for ending in _endings(named)}
@@ -90,7 +90,7 @@ def by_path(files: Sequence[str], asked: Query) -> dict[str, float]:
 
 
 def _endings(named: str) -> Iterable[str]:
-    """What a named path may be called here: it may have been written with more or fewer folders."""
+    """Return what a named path may be called here: it may have been written with more or fewer folders."""
     parts = named.split("/")
     yield named
     if "." in parts[-1]:
@@ -105,7 +105,7 @@ def _two(path: str) -> str:
 
 
 def share(path: str) -> float:
-    """How much a file counts: tests and prose less than code, other people's code not at all."""
+    """Return how much a file counts: tests and prose less than code, other people's code not at all."""
     if is_vendored(path):
         return 0.05
     if is_test(path):

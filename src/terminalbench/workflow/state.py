@@ -28,11 +28,11 @@ class WorkflowState:
     spent: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def this_cycle(self, name: str) -> list[RejectedAttempt]:
-        """What was rejected of the step since it started last."""
+        """Return what was rejected of the step since it started last."""
         return [one for one in self.tried.get(name, ()) if one.cycle == self.cycles[name]]
 
     def step(self, name: str) -> Step:
-        """What the workflow says of a step."""
+        """Return what the workflow says of a step."""
         return self.workflow.steps[name]
 
     def next_step(self) -> str | None:
@@ -53,7 +53,7 @@ class WorkflowState:
         return tried
 
     def stagnates(self, name: str, last: RejectedAttempt) -> bool:
-        """Whether this guard has said the same often enough in this cycle, in a row or not."""
+        """Return whether this guard has said the same often enough in this cycle, in a row or not."""
         patience = self.step(name).patience
         if patience is None:
             return False
@@ -69,7 +69,7 @@ class WorkflowState:
         return step.escalate
 
     def chosen(self, name: str, rejected: GuardResult) -> tuple[str, ...]:
-        """Which targets run again now; none when the step may not send the run back any more.
+        """Return which targets run again now; none when the step may not send the run back any more.
 
         Those of the kind that a guard asks for, if the step has such targets, else all; of targets with budgets one.
         """
@@ -83,7 +83,7 @@ class WorkflowState:
         return tuple(left[:1])
 
     def kind(self, name: str) -> Kind:
-        """What a step makes."""
+        """Return what a step makes."""
         return GENERATORS[self.step(name).generator].kind
 
     def send_back(self, name: str, targets: tuple[str, ...], summary: str) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def object_file(trial: Path, artifact: str) -> Path:
 
 
 def answer_file(trial: Path, name: str) -> Path:
-    """What a model said that did not fit its form, as it was given."""
+    """Return what a model said that did not fit its form, as it was given."""
     return trial / FOLDER / "objects" / name[:2] / f"{name}.txt"
 
 
@@ -203,7 +203,7 @@ class Trace:
 
 
 def read_trace(trial: Path) -> Trace:
-    """What a trial's trace holds; a line that is still being written, or was torn by a crash, is left out."""
+    """Return what a trial's trace holds; a line that is still being written, or was torn by a crash, is left out."""
     found = read_jsonl(trace_file(trial), TraceEvent)
     return Trace(found.records, found.bad)
 

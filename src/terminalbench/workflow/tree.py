@@ -69,12 +69,12 @@ class Tree:
 
     @property
     def given(self) -> str:
-        """Where the bytes for the next script are put."""
+        """Return where the bytes for the next script are put."""
         return f"{self.keep}/given"
 
     @property
     def made(self) -> str:
-        """Where a script leaves its bytes."""
+        """Return where a script leaves its bytes."""
         return f"{self.keep}/made"
 
 
@@ -115,7 +115,7 @@ def listing(tree: Tree) -> str:
 
 
 def read_listing(data: bytes) -> dict[str, TreeEntry]:
-    """What the base commit holds, by path, sorted. A name that is not UTF-8 keeps its bytes as surrogates."""
+    """Return what the base commit holds, by path, sorted. A name that is not UTF-8 keeps its bytes as surrogates."""
     found: dict[str, TreeEntry] = {}
     for line in data.split(b"\0"):
         facts, tab, name = line.partition(b"\t")

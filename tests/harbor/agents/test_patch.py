@@ -88,7 +88,7 @@ def test_it_costs_nothing_and_calls_no_model() -> None:
     info = agent_info("patch")
     assert info is not None
     assert not info.model
-    assert set(info.options or {}) == {"predictions", "sha256"}
+    assert set(info.options) == {"predictions", "sha256"}
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Where Harbor processes run: `base` is the contract, `local` this machine, `ray_executor` the nodes of a cluster."""
+"""Places where Harbor processes run: `base` is the contract, `local` this machine, `ray_executor` a cluster."""

@@ -1,4 +1,4 @@
-"""What an executor is: the part that starts the Harbor process of a job, follows it and ends it.
+"""The protocol of executors: the part that starts the Harbor process of a job, follows it and ends it.
 
 An executor is a class without arguments, found by `registry.resolve("executors", name)`. The `Worker` it returns is
 kept in `workers/<job>.json`, so that `kill`, `resume` and `status` can ask the same executor from another process.
@@ -62,7 +62,7 @@ class Executor(Protocol):
         ...
 
     def alive(self, worker: Worker) -> bool:
-        """Whether the very job that was recorded still runs."""
+        """Return whether the very job that was recorded still runs."""
         ...
 
     def user(self, worker: Worker) -> int | None:
@@ -72,7 +72,7 @@ class Executor(Protocol):
 
 @runtime_checkable
 class ClusterExecutor(Protocol):
-    """What an executor of several machines has besides.
+    """The further methods of an executor of several machines.
 
     A job that is lost may need `afterlife_sec` to end: only then its trials may run again, elsewhere.
     """
@@ -87,11 +87,11 @@ class ClusterExecutor(Protocol):
         ...
 
     def wave_trials(self, settings: RunTable) -> int:
-        """How many trials a job has at most: those of a profile are split into as many jobs as it takes."""
+        """Return how many trials a job has at most: those of a profile are split into as many jobs as it takes."""
         ...
 
     def waits(self, worker: Worker) -> bool:
-        """Whether a job has not begun because no machine has room for it."""
+        """Return whether a job has not begun because no machine has room for it."""
         ...
 
     def leave(self) -> None:

@@ -38,7 +38,7 @@ _MOST_STARTS = 3
 
 
 class ForkedProcess:
-    """What the callers of `spawn` use of `subprocess.Popen`, of a process that is not our child."""
+    """The part of `subprocess.Popen` that the callers of `spawn` use, for a process that is not our child."""
 
     def __init__(self, pid: int, told: int, files: Mapping[str, int], connection: socket.socket) -> None:
         self.pid = pid
@@ -179,7 +179,7 @@ class LoadedHarbor:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked; if not, ordinary processes are started."""
+        """Return whether it can be asked; if not, ordinary processes are started."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:

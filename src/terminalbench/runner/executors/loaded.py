@@ -59,7 +59,7 @@ class ForkRequest(msgspec.Struct, frozen=True):
 
 
 def why_not(asked: ForkRequest, own: Mapping[str, str]) -> str | None:
-    """Why a fork would not be what a fresh process is: its program, or variables that are read while modules load."""
+    """Return why a fork would differ from a fresh process: by its program, or variables read while modules load."""
     if asked.argv[1:2] != ["-m"] and Path(asked.argv[0]).name != "harbor":
         return "neither Harbor nor a module"
     compared = {*own, *asked.env} - {_NO_BYTECODE, _PATH}
@@ -159,7 +159,7 @@ class _ForkServer:
             print(text, file=sys.stderr, flush=True)
 
     def _leave(self, client: socket.socket) -> None:
-        """Who asked has ended: so do its processes. None of them is reaped yet, so that their numbers are theirs."""
+        """End the processes of an asker that has ended. None of them is reaped yet: their numbers are theirs."""
         self.ready.unregister(client)
         client.close()
         for pid, child in self.running.items():

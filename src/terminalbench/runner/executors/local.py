@@ -106,7 +106,7 @@ class LocalExecutor:
                 os.kill(worker.pid, signal.SIGKILL if now else signal.SIGINT)
 
     def alive(self, worker: Worker) -> bool:
-        """Whether this very process still runs, on this machine."""
+        """Return whether this very process still runs, on this machine."""
         if worker.pid in self._children:
             return self.poll(worker) is None
         here = worker.host == socket.gethostname() and worker.start_ticks is not None

@@ -19,7 +19,7 @@ def added_folders(asked: str, own: str) -> list[str] | None:
 
 
 def why_not_added(folder: str) -> str | None:
-    """Why a process that has loaded its modules already would be another with a folder before all on its path."""
+    """Return why a process that has loaded its modules would be another with a folder before all on its path."""
     if not Path(folder).is_absolute():
         return f"the folder {folder!r} on Python's path is not absolute"
     if any(Path(folder).glob("*.*-info")):

@@ -98,7 +98,7 @@ def join(order: JoinRequest) -> None:
 
 
 def _try(address: str | None) -> str | None:
-    """Why it does not work now; None: it does."""
+    """Return why it does not work now; None: it does."""
     if address is None:  # Ray would write a token to the user's home, for all to read
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     try:
@@ -148,7 +148,7 @@ def watch(address: str, jobs: "ClusterJobs") -> None:
 
 
 def needs(order: JoinRequest, trials: int) -> dict[str, Any]:
-    """What a job of so many trials at once takes of its node."""
+    """Return what a job of so many trials at once takes of its node."""
     declared = ray.cluster_resources()
     return {
         "num_cpus": order.cpus_per_trial * trials,

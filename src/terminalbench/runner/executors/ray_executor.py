@@ -98,7 +98,7 @@ class ClusterBridge:
 
     @property
     def alive(self) -> bool:
-        """Whether it may still say something."""
+        """Return whether it may still say something."""
         return not self._over
 
     def await_cluster(self, seconds: float) -> None:
@@ -230,7 +230,7 @@ class RayExecutor:
             bridge.say(StopOrder(worker.job, now))
 
     def alive(self, worker: Worker) -> bool:
-        """Whether it has not ended; for a job of another process, whether its bridge is there."""
+        """Return whether it has not ended; for a job of another process, whether its bridge is there."""
         return self.poll(worker) is None if worker.job in self._bridges else self._local.alive(worker)
 
     def user(self, worker: Worker) -> int | None:
@@ -238,7 +238,7 @@ class RayExecutor:
         return self._local.user(worker)
 
     def waits(self, worker: Worker) -> bool:
-        """Whether no node has room for it yet."""
+        """Return whether no node has room for it yet."""
         bridge = self._bridges[worker.job]
         return worker.job not in bridge.began and worker.job not in bridge.ended
 

@@ -1,4 +1,4 @@
-"""What the runner and its bridge to a Ray cluster say to each other: a JSON object in each line of a pipe."""
+"""Messages between the runner and its bridge to a Ray cluster: a JSON object in each line of a pipe."""
 
 import os
 import socket
@@ -30,7 +30,7 @@ class JoinRequest(msgspec.Struct, tag="Join", frozen=True):
     again: bool = False
 
     def obstacle(self) -> str | None:
-        """Why no cluster can be at the address, as far as a connection tells without Ray; None: there may be one."""
+        """Return why no cluster can be at the address, as far as a connection tells without Ray; None: maybe one."""
         host, _, port = (self.address or "").rpartition(":")
         if self.address is None:
             return None

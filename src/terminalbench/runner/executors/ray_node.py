@@ -41,13 +41,13 @@ class NodeJob:
             os._exit(1)  # Harbor, which is tied to us, has its time to record
 
     def host(self, version: str) -> str:
-        """Where it is. An error where terminalbench is another one."""
+        """Return where it is. An error where terminalbench is another one."""
         if version != __version__:
             raise TbenchError(f"terminalbench is {__version__} on {os.uname().nodename} and {version} at the runner")
         return os.uname().nodename
 
     def sees(self, token: str, file: str, paths: list[str]) -> bool:
-        """Whether it sees the runner's disk: a random text in a file of the batch, and all that the job names."""
+        """Return whether it sees the runner's disk: a random text in a file of the batch, and all that a job names."""
         try:
             return Path(file).read_text() == token and all(Path(path).exists() for path in paths)
         except OSError:

@@ -144,7 +144,7 @@ class _GrowingFile:
 
 
 def _is_sent(name: str) -> bool:
-    """Whether a file of that name is sent by itself: it is text, and no temporary one."""
+    """Return whether a file of that name is sent by itself: it is text, and no temporary one."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -263,7 +263,7 @@ class Outbox:
                 yield LiveLogPiece(trial, name, offset, data)
 
     def _left(self) -> Iterator[Message]:
-        """What no event told of: trials that did not end, and Harbor's files of the job."""
+        """Return what no event told of: trials that did not end, and Harbor's files of the job."""
         folder = self._batch.job_folder(self._job)
         for kind, place in (("try", self._batch.superseded / self._job), ("trial", folder)):
             for name in sorted(filter(_is_sent, os.listdir(place))) if place.is_dir() else ():  # noqa: PTH208

@@ -1,4 +1,4 @@
-"""What a job needs on a node that does not see the runner's disk, and where it lies there.
+"""The files that a job needs on a node that does not see the runner's disk, and their places there.
 
     <place>/batch/       the batch as Harbor sees it: plan, JobConfig, lessons; Harbor writes beside them
     <place>/project/     files of the project that the job names; Harbor's current folder, and on Python's path
@@ -79,7 +79,7 @@ class JobPayload:
 
 @dataclass(frozen=True)
 class _PathMap:
-    """Where the paths of a job go."""
+    """The places on a node for the paths of a job."""
 
     needs: JobPayload
     batch: Batch

@@ -1,4 +1,4 @@
-"""Where a job works on a node that does not see the runner's disk: a folder of this user alone, for its time.
+"""The folder of a job on a node that does not see the runner's disk: one of this user alone, for its time.
 
     <temporary files>/tbench-<user>/<batch>.lock          held by each job of the batch on this node
                                     <batch>/files/        contents by their digests, each sent once

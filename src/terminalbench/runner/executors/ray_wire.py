@@ -1,4 +1,4 @@
-"""What the runner's machine and a node that does not see its disk send each other while a job runs there.
+"""Messages between the runner's machine and a node that does not see its disk, while a job runs there.
 
 The runner's side asks for everything (`exchange`): a node can neither call it nor reach one of its files. Both encode
 lists of these as MessagePack. What comes from a node may hold what an agent has made up: names, sizes, contents.
@@ -43,7 +43,7 @@ class GateAnswer(msgspec.Struct, frozen=True):
 
 
 class HarborOutput(msgspec.Struct, tag="Printed", frozen=True):
-    """What Harbor printed, or what went wrong with its events."""
+    """A line that Harbor printed, or a fault in its events."""
 
     file: Literal["log", "errors"]
     data: bytes

@@ -1,4 +1,4 @@
-"""Where the loaded process listens: a folder in /tmp with its socket, named after the process that made it.
+"""The folder where the loaded process listens: one in /tmp with its socket, named after the process that made it.
 
 The folder goes with its owner. What is left when both were killed at once is taken away by the next one that is made:
 only a folder of this user, whose owner is gone, whose socket nobody listens on, and that holds nothing else.
@@ -59,7 +59,7 @@ def _left_behind(folder: Path) -> bool:
 
 
 def _listens(address: Path) -> bool:
-    """Whether a process answers there: also one that this process cannot see, as in another container."""
+    """Return whether a process answers there: also one that this process cannot see, as in another container."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(1.0)
         try:

@@ -215,7 +215,7 @@ def _most_usd(search: Search) -> float | None:
 def _capped(table: Mapping[str, Any], usd: float | None) -> dict[str, Any]:
     """The profile that edits, told what it may spend where its agent takes that: it stops by itself."""
     options, known = table.get("options", {}), agent_info(table.get("agent", ""))
-    takes = known is not None and _BUDGET_OPTION in (known.options or {})
+    takes = known is not None and _BUDGET_OPTION in known.options
     if usd is None or not takes or _BUDGET_OPTION in options:
         return dict(table)
     return {**table, "options": {**options, _BUDGET_OPTION: f"{usd:.4f}"}}

@@ -20,7 +20,7 @@ class AnalysisGuard:
     judges: ClassVar[frozenset[Kind]] = frozenset({Kind.ANALYSIS})
 
     async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
-        """Whether it is one."""
+        """Return whether it is one."""
         found = answer(self.name, artifact)
         if not isinstance(found, Analysis):
             return found
@@ -38,7 +38,7 @@ class LocalisationGuard:
     options: ClassVar[Mapping[str, type]] = {"most": int}
 
     async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
-        """Whether it is one."""
+        """Return whether it is one."""
         found = answer(self.name, artifact)
         if not isinstance(found, Localisation):
             return found
@@ -55,7 +55,7 @@ class PlanGuard:
     judges: ClassVar[frozenset[Kind]] = frozenset({Kind.PLAN})
 
     async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
-        """Whether it is one."""
+        """Return whether it is one."""
         found = answer(self.name, artifact)
         if not isinstance(found, Plan):
             return found

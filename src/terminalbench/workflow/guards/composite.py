@@ -23,7 +23,7 @@ class CompositeGuard:
     options: ClassVar[Mapping[str, type]] = {"parts": list, "options": dict}
 
     async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
-        """Whether they do."""
+        """Return whether they do."""
         results: list[GuardResult] = []
         for spec in context.options.get("parts", ()):
             guard = registry.resolve("guards", spec)()

@@ -53,7 +53,7 @@ async def placed(test: WrittenTest, repository: Repository, workspace: Workspace
 
 
 async def _other_package(path: str, test: WrittenTest, repository: Repository, workspace: Workspace) -> str | None:
-    """Why Go would not compile the test in its folder: the package there has another name."""
+    """Return why Go would not compile the test in its folder: the package there has another name."""
     beside = repository.go_packages().get(path.rpartition("/")[0])
     if languages.of_file(path) is not Language.GO or not beside:
         return None
@@ -86,7 +86,7 @@ class OwnTestSyntaxGuard:
     __test__ = False
 
     async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
-        """Whether it does."""
+        """Return whether it does."""
         found = answer(self.name, artifact)
         if not isinstance(found, WrittenTest):
             return found
@@ -133,7 +133,7 @@ class OwnTestRedGuard:
     __test__ = False
 
     async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
-        """Whether it does."""
+        """Return whether it does."""
         found = answer(self.name, artifact)
         if not isinstance(found, WrittenTest):
             return found
@@ -161,7 +161,7 @@ def _failing(report: CaseReport) -> set[str]:
 
 
 def _not_red(guard: str, report: CaseReport, limit: float) -> GuardResult | None:
-    """Why a run on the unchanged repository is no red test; None when it is one."""
+    """Return why a run on the unchanged repository is no red test; None when it is one."""
     unusable = _unusable(guard, report, limit)
     if unusable is not None:
         return unusable
@@ -190,7 +190,7 @@ class OwnTestGreenGuard:
     __test__ = False
 
     async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
-        """Whether it does."""
+        """Return whether it does."""
         found = answer(self.name, artifact)
         if not isinstance(found, Patch):
             return found
@@ -244,7 +244,7 @@ def _last_error(text: str) -> str:
 
 
 def _told(cases: Sequence[Case]) -> str:
-    """What failed, the first three in full."""
+    """Return what failed, the first three in full."""
     parts = []
     for case in cases[:3]:
         message = "\n".join(case.message.strip().splitlines()[:15])[:700]

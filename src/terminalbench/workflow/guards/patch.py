@@ -25,7 +25,7 @@ class PatchGuard:
     options: ClassVar[Mapping[str, type]] = {"keep_tests": bool}
 
     async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
-        """Whether it does."""
+        """Return whether it does."""
         found = answer(self.name, artifact)
         if not isinstance(found, Patch):
             return found
@@ -80,7 +80,7 @@ class LintGuard:
     judges: ClassVar[frozenset[Kind]] = frozenset({Kind.PATCH})
 
     async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
-        """Whether it does."""
+        """Return whether it does."""
         found = answer(self.name, artifact)
         if not isinstance(found, Patch):
             return found

@@ -18,7 +18,7 @@ class ReviewSchemaGuard:
     judges: ClassVar[frozenset[Kind]] = frozenset({Kind.REVIEW})
 
     async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:  # noqa: ARG002  the contract of guards
-        """Whether it does."""
+        """Return whether it does."""
         found = answer(self.name, artifact)
         return _form(self.name, found) if isinstance(found, Review) else found
 
@@ -31,7 +31,7 @@ class ReviewGuard:
     goes_back: ClassVar[bool] = True
 
     async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:  # noqa: ARG002  the contract of guards
-        """Whether it does."""
+        """Return whether it does."""
         found = answer(self.name, artifact)
         if not isinstance(found, Review):
             return found

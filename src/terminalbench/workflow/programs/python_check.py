@@ -79,7 +79,7 @@ def undefined(source, path):
 
 
 def flakes(source, path):
-    """What pyflakes is sure of."""
+    """Return what pyflakes is sure of."""
     checker = importlib.import_module("pyflakes.checker")
     found = checker.Checker(ast.parse(source), filename=path).messages
     return [

@@ -73,7 +73,7 @@ if __name__ != "__main__":
             CASES.append({"id": report.nodeid, "verdict": "passed", "error": "", "message": "", "where": ""})
 
     def pytest_collectreport(report):
-        """What kept a file from being read as tests."""
+        """Return what kept a file from being read as tests."""
         if report.failed:
             BROKEN.append(str(report.longrepr)[-4000:])
 

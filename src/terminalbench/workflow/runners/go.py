@@ -33,7 +33,7 @@ def command(path: str, code: str) -> list[str]:
 
 
 def read(ran: CommandRun, path: str) -> CaseReport:
-    """What became of the tests."""
+    """Return what became of the tests."""
     folder = path.rpartition("/")[0]
     said, ended, other = defaultdict(list), dict[str, str](), [ran.stderr]
     for line in ran.stdout.splitlines():

@@ -65,7 +65,7 @@ def command(repository: Repository, path: str, runner: Runner) -> list[str]:
 
 
 def read(ran: CommandRun, runner: Runner, path: str) -> CaseReport:
-    """What became of the tests."""
+    """Return what became of the tests."""
     output, told = marked(ran)
     if ran.code is None:
         return CaseReport(late=True, output=output)
@@ -81,7 +81,7 @@ def read(ran: CommandRun, runner: Runner, path: str) -> CaseReport:
 
 
 def _node_flags(repository: Repository, folder: str) -> list[str]:
-    """What the package's own test script gives to Node, to load TypeScript for example."""
+    """Return what the package's own test script gives to Node, to load TypeScript for example."""
     data = repository.manifests.get(f"{folder}/package.json" if folder else "package.json", b"{}")
     try:
         words = shlex.split(decode(data)["scripts"]["test"])

@@ -42,7 +42,7 @@ def command(path: str, code: str, runner: Runner) -> list[str]:
 
 
 def read(ran: CommandRun) -> CaseReport:
-    """What became of the tests."""
+    """Return what became of the tests."""
     output, told = marked(ran)
     if ran.code is None:
         return CaseReport(late=True, output=output)

@@ -51,7 +51,7 @@ class CaseReport:
 
     @property
     def green(self) -> bool:
-        """Whether at least one test passed and none did anything else but skip."""
+        """Return whether at least one test passed and none did anything else but skip."""
         return (
             not self.broken
             and not self.missing
@@ -61,7 +61,7 @@ class CaseReport:
 
 
 def marked(ran: CommandRun) -> tuple[str, str | None]:
-    """What a run printed before the mark, and what stands after it; None without a mark."""
+    """Return what a run printed before the mark, and what stands after it; None without a mark."""
     before, mark, after = ran.stdout.rpartition(MARK)
     output = before if mark else ran.stdout
     said = "\n".join(part.strip("\n") for part in (output, ran.stderr) if part.strip())

@@ -23,6 +23,29 @@ from terminalbench.trainer.journal import (
 )
 from terminalbench.trainer.lineage import ChampionChange, ChampionReason, Variant
 
+
+def plan_text(
+    rest: str = "", *, profile: str = "", nights: int = 9, split: tuple[float, float] = (0.2, 0.6), trials: int = 60
+) -> str:
+    """Return a small training plan: `profile` goes on in its first table, `rest` after the trials of its budget."""
+    return f"""
+schema_version = 1
+slug = "mine"
+environment = "starter"
+nights = {nights}
+[profile]
+agent = "simulated"
+model = "m"
+{profile}[run]
+container_env = "local"
+[split]
+train = {split[0]}
+dev = {split[1]}
+[budget]
+trials = {trials}
+{rest}"""
+
+
 HOSTILE = "<script>document.title='owned'</script>\x1b[2J"
 
 

@@ -9,38 +9,22 @@ from support.judging import STEPS
 from support.reflecting import batch_of
 from support.searches import Batches, search_of
 from support.tasks import AGENTS
+from support.trainings import plan_text
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.trainer.evolvers.agent import FILES, LISTED, OPTIONS, PROMPT, REASON, AgentEvolver, read_edit
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 
-PLAN = """
-schema_version = 1
-slug = "mine"
-environment = "starter"
-nights = 9
-[profile]
-agent = "simulated"
-model = "m"
-prompt = "prompt.md"
-options = {{ steps_mean = 5 }}
-[run]
-container_env = "local"
-[split]
-train = 0.2
-dev = 0.6
-[budget]
-trials = 60
-[evolver]
-name = "agent"
-profile = {{ agent = "my_agents:Scripted", options = {{ script = {script!r} }} }}
-"""
+
+def written(script: str = "true") -> str:
+    evolver = f'[evolver]\nname = "agent"\nprofile = {{ agent = "my_agents:Scripted", options = {{ script = {script!r} }} }}\n'
+    return plan_text(evolver, profile='prompt = "prompt.md"\noptions = { steps_mean = 5 }\n')
 
 
 def planned(project: Project, script: str = "true") -> TrainingPlan:
     project.write("my_agents.py", AGENTS)
     project.write("prompt.md", "Be good.\n\n## Start\n\nRead.\n\n## Old\n\nGuess.\n")
-    return load_plan(project.write("plan.toml", PLAN.format(script=script)))
+    return load_plan(project.write("plan.toml", written(script)))
 
 
 def searching(project: Project, script: str) -> Search:
@@ -97,11 +81,11 @@ def test_a_link_is_no_file(project: Project, tmp_path: Path) -> None:
 
 
 def test_a_plan_without_the_agent_or_with_a_wrong_one_is_refused(project: Project) -> None:
-    file = project.write("plan.toml", PLAN.format(script="true").replace("profile = {", "#"))
+    file = project.write("plan.toml", written().replace("profile = {", "#"))
     with pytest.raises(InvalidFile, match=r"evolver.profile: is required"):
         load_plan(file)
     project.write("prompt.md", "x")
-    file = project.write("plan.toml", PLAN.format(script="true").replace("my_agents:Scripted", "claud-code"))
+    file = project.write("plan.toml", written().replace("my_agents:Scripted", "claud-code"))
     with pytest.raises(InvalidFile, match=r"evolver.profile.agent"):
         load_plan(file)
 

@@ -11,6 +11,7 @@ import pytest
 
 from support.experiments import Project
 from support.searches import Batches, search_of
+from support.trainings import plan_text
 from terminalbench.experiments.experiment import Task
 from terminalbench.llm.model import ChatModel, Message, ModelError, ModelFault, Reply, Schema
 from terminalbench.trainer.evolvers import gepa as evolver
@@ -18,29 +19,17 @@ from terminalbench.trainer.evolvers.gepa import GepaEvolver, GepaTasks
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 
-PLAN = """
-schema_version = 1
-slug = "mine"
-environment = "starter"
-nights = 9
-[profile]
-agent = "simulated"
-model = "m"
-[run]
-container_env = "local"
-[split]
-train = 0.3
-dev = 0.5
-[budget]
-trials = 60
-[gate]
+PLAN = plan_text(
+    """[gate]
 alpha = 0.2
 challengers = 1
 [evolver]
 name = "gepa"
 model = "test_gepa:Scripted"
 candidates = 3
-"""
+""",
+    split=(0.3, 0.5),
+)
 
 
 class Scripted(ChatModel):

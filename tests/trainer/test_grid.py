@@ -6,32 +6,14 @@ import pytest
 
 from support.experiments import Project
 from support.searches import Batches, search_of
+from support.trainings import plan_text
 from terminalbench.errors import InvalidFile
 from terminalbench.trainer.evolvers.grid import GridEvolver
 from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.journal import CandidateResult, NightEntry, PairMeasurement, TrainingState
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 
-PLAN = """
-schema_version = 1
-slug = "mine"
-environment = "starter"
-nights = 9
-[profile]
-agent = "simulated"
-model = "m"
-options = { steps_mean = 30 }
-[run]
-container_env = "local"
-[split]
-train = 0.2
-dev = 0.6
-[budget]
-trials = 60
-[evolver]
-name = "grid"
-candidates = 3
-"""
+PLAN = plan_text('[evolver]\nname = "grid"\ncandidates = 3\n', profile="options = { steps_mean = 30 }\n")
 RANGES = "ranges = { steps_mean = { low = 1, high = 400, whole = true } }"
 
 

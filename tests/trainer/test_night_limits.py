@@ -9,6 +9,7 @@ from conftest import REPO
 from support.experiments import Project
 from support.scripted_trials import Killed, script_trials
 from support.searches import Batches, search_of
+from support.trainings import plan_text
 from terminalbench.campaign import gate as limits
 from terminalbench.errors import EXIT_INCOMPLETE, InvalidFile
 from terminalbench.experiments.batch import Batch
@@ -26,24 +27,7 @@ from terminalbench.trainer.run import run_training
 from terminalbench.trainer.tables import BudgetTable, agent_usd, search_usd
 
 QUICK = "experiments/training-quickstart.toml"
-PLAN = """
-schema_version = 1
-slug = "mine"
-environment = "starter"
-nights = 9
-[profile]
-agent = "simulated"
-model = "m"
-[run]
-container_env = "local"
-[split]
-train = 0.2
-dev = 0.6
-[budget]
-trials = 60
-usd = 2.0
-[evolver]
-"""
+PLAN = plan_text("usd = 2.0\n[evolver]\n")
 
 
 @pytest.fixture

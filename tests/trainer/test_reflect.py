@@ -10,6 +10,7 @@ from support.experiments import Project
 from support.judging import STEPS, write_trial
 from support.reflecting import batch_of
 from support.searches import Batches, search_of
+from support.trainings import plan_text
 from terminalbench.archivist.attempts import EvidenceTrial
 from terminalbench.archivist.reflection_rules import GUARD_RULES
 from terminalbench.errors import InvalidFile
@@ -20,25 +21,7 @@ from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.plan import load_plan
 from terminalbench.workflow.trace import TraceEventKind, TraceFolder
 
-PLAN = """
-schema_version = 1
-slug = "mine"
-environment = "starter"
-nights = 9
-[profile]
-agent = "simulated"
-model = "m"
-prompt = "prompt.md"
-[run]
-container_env = "local"
-[split]
-train = 0.2
-dev = 0.6
-[budget]
-trials = 60
-[evolver]
-name = "reflect"
-"""
+PLAN = plan_text('[evolver]\nname = "reflect"\n', profile='prompt = "prompt.md"\n')
 GOOD = {"reason": "It never looks again.", "sections": [{"title": "End", "text": "Look again."}], "clusters": ["C1"]}
 
 

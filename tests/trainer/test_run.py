@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from support.experiments import Project
+from support.trainings import plan_text
 from terminalbench.errors import UserError
 from terminalbench.json_files import write_json
 from terminalbench.locks import lock
@@ -27,24 +28,7 @@ from terminalbench.trainer.plan import TrainingPlan, load_plan
 from terminalbench.trainer.story import ledger, report, spent
 from terminalbench.trainer.variants import Change, changed
 
-PLAN = """
-schema_version = 1
-slug = "mine"
-environment = "starter"
-nights = 4
-[profile]
-agent = "simulated"
-model = "m"
-[run]
-container_env = "local"
-[split]
-train = 0.2
-dev = 0.6
-[budget]
-trials = 60
-[evolver]
-name = "reflect"
-"""
+PLAN = plan_text('[evolver]\nname = "reflect"\n', nights=4)
 ASKED = ModelSpend(model="m", questions=2, cost_usd=0.5)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from support.experiments import Project
 from support.searches import Batches, search_of
+from support.trainings import plan_text
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.trainer.evolvers.listed import ListedEvolver
 from terminalbench.trainer.evolvers.protocol import Proposal, SearchStopped
@@ -14,22 +15,8 @@ from terminalbench.trainer.evolvers.search import Search
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 from terminalbench.trainer.variants import Change
 
-PLAN = """
-schema_version = 1
-slug = "mine"
-environment = "starter"
-nights = 9
-[profile]
-agent = "simulated"
-model = "m"
-[run]
-container_env = "local"
-[split]
-train = 0.2
-dev = 0.6
-[budget]
-trials = 60
-[evolver]
+PLAN = plan_text(
+    """[evolver]
 candidates = 2
 [[variants]]
 reason = "one"
@@ -41,6 +28,7 @@ sections = { "B" = "b" }
 reason = "three"
 sections = { "C" = "c" }
 """
+)
 
 
 @pytest.fixture

@@ -5,32 +5,14 @@ from pathlib import Path
 import pytest
 
 from support.experiments import Project
-from support.trainings import make_training
+from support.trainings import make_training, plan_text
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.trainer.journal import nights_file, read_nights
 from terminalbench.trainer.lineage import ChampionReason, LineageStore
 from terminalbench.trainer.plan import load_plan
 from terminalbench.trainer.run import run_training
 
-PLAN = """
-schema_version = 1
-slug = "mine"
-environment = "starter"
-nights = 4
-[profile]
-agent = "simulated"
-model = "m"
-[run]
-container_env = "local"
-[split]
-train = 0.2
-dev = 0.6
-[budget]
-trials = 60
-[[variants]]
-reason = "r"
-sections = { "A" = "Read twice." }
-"""
+PLAN = plan_text('[[variants]]\nreason = "r"\nsections = { "A" = "Read twice." }\n', nights=4)
 
 
 def test_a_profile_whose_table_was_edited_is_not_measured(project: Project) -> None:

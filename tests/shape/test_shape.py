@@ -80,16 +80,14 @@ def test_planning_loads_neither_harbor_nor_numbers_nor_what_reads_trials(project
 
 
 def test_the_table_of_agents_is_that_of_the_installed_harbor() -> None:
-    command = [sys.executable, "-m", "terminalbench.harbor.describe"]
-    env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    command = [sys.executable, "-m", "harbor_table"]
+    env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONPATH": str(REPO / "scripts")}
     nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
     loaded = Warm()
     out, err = loaded(command, env, stdin=nothing, stdout=pipe, stderr=pipe).communicate()
     kept = json.loads((REPO / "src/terminalbench/experiments/harbor.json").read_text())
     assert out, err.decode()
-    assert json.loads(out) == kept, (
-        "run: python -m terminalbench.harbor.describe > src/terminalbench/experiments/harbor.json"
-    )
+    assert json.loads(out) == kept, "run: python scripts/harbor_table.py > src/terminalbench/experiments/harbor.json"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -1,7 +1,7 @@
 """One record per agent: what it takes, what it needs, how it is installed.
 
-Harbor's agents and ours come from harbor.json, made by `terminalbench.harbor.describe`. Every other agent is a class:
-its record is the class attribute `AGENT_INFO`, read from the source (`agent_class`), so that validating an experiment
+Harbor's agents and ours come from harbor.json, made by scripts/harbor_table.py. Every other agent is a class: its
+record is the class attribute `AGENT_INFO`, read from the source (`agent_class`), so that validating an experiment
 imports neither Harbor nor the agent. Options that this does not declare are checked by the class itself, when a run
 asks it before its first trial (`harbor.preflight`).
 """

@@ -1,6 +1,6 @@
 """Harbor's environments for trials: what each needs, and the options that it takes.
 
-What is known comes from harbor.json, made by `terminalbench.harbor.describe`; Harbor itself is not loaded.
+What is known comes from harbor.json, made by scripts/harbor_table.py; Harbor itself is not loaded.
 """
 
 import os

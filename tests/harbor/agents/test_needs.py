@@ -16,10 +16,10 @@ from unittest import mock
 
 import pytest
 
+from harbor_table import SETUPS
 from support.tasks import write_task
 from terminalbench.experiments.agents import AgentInfo, agent_info
 from terminalbench.harbor.agents import needs
-from terminalbench.harbor.describe import SETUPS
 from terminalbench.sandbox.network import reach
 
 LOCAL = {"import_path": needs.LOCAL_SANDBOX}

@@ -1,6 +1,6 @@
 """Our agents, and the agents and environments of the installed Harbor, as plain data for what must not import them.
 
-`python -m terminalbench.harbor.describe` prints the table kept in experiments/harbor.json; a test
+`python scripts/harbor_table.py` prints the table kept in src/terminalbench/experiments/harbor.json; a test
 fails when that file and the installed Harbor differ.
 """
 

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-
-from servers.base import Tokens
-from support.real_agents import (
+from real_agents import (
     AGENTS,
     BY_NAME,
     CASES,
@@ -30,6 +28,8 @@ from support.real_agents import (
     profiles,
     usage_script,
 )
+
+from servers.base import Tokens
 from support.tasks import write_task
 from support.tools import CLAUDE, TMUX
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names

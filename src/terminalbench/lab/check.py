@@ -51,7 +51,7 @@ _NEEDS_AGENTS = (
 
 @dataclass(frozen=True)
 class TaskCheck:
-    """What oracle and nop did on one task; `problem` says why the task cannot be trusted, if it cannot.
+    """The results of oracle and nop on one task; `problem` says why the task cannot be trusted, if it cannot.
 
     `said` are then the last lines of the verifier.
     """
@@ -66,7 +66,7 @@ class TaskCheck:
 
 @dataclass(frozen=True)
 class ProfileCheck:
-    """Whether a profile can run: what was found before, its agent's installation, its model's endpoint.
+    """The answer whether a profile can run: what was found before, its agent's installation, its model's endpoint.
 
     `install` and `endpoint` are None when there was nothing to probe.
     """
@@ -288,7 +288,7 @@ def _with_words(
 
 
 def _wrong_lists(idle: Trial | None) -> list[str]:
-    """What is wrong with the lists of an instance of SWE-Bench Pro, by the shares that passed when nothing was done."""
+    """Return what is wrong with the lists of a SWE-Bench Pro instance, by the shares that passed with nothing done."""
     shares = idle.rewards or {} if idle is not None else {}
     found = []
     if shares.get("pass_to_pass", 1) < 1:

@@ -32,7 +32,7 @@ def compare(
     results: Path | str | None = None,
     root: Path | str | None = None,
 ) -> Comparison:
-    """Which profile is better, by how much, and how sure that is. Without a batch: the newest of the results folder.
+    """Compare profiles: which is better, by how much, how sure that is. Without a batch: the newest of the results.
 
     Several batches are pooled where a profile is the same treatment; one with lessons is, whatever its memory held,
     unless they are told apart `by_snapshot`. Other batches of the experiment that hold the same profiles are taken too,
@@ -95,7 +95,7 @@ def hold_gate(
 
 
 def _known_wrong(comparison: Comparison, held: Mapping[str, Held]) -> str | None:
-    """What is wrong although the gate is undecided: a contrast fails it, or nothing was measured of a profile."""
+    """Return what is wrong although the gate is undecided: a contrast fails it, or a profile has nothing measured."""
     failed = [name for name, answer in held.items() if answer == "failed"]
     asked = {name for contrast in comparison.contrasts for name in (contrast.new, contrast.old)}
     nothing = [one.profile for one in comparison.profiles if not one.measured and (one.profile in asked or not asked)]

@@ -45,7 +45,7 @@ _UNNAMED = "imported"
 
 
 class ImportState(StrEnum):
-    """What an import came to."""
+    """The result of an import."""
 
     NEW = "new"
     SAME = "same"
@@ -70,7 +70,7 @@ class FinishedImport(NamedTuple):
 
 
 class ImportRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """How to import: what the files do not say, how to call it, whether to copy the files, and to read them again."""
+    """The wishes for an import: what the files do not say, its name, whether to copy files and read them again."""
 
     reading: ReadOptions = ReadOptions()
     name: str | None = None
@@ -79,7 +79,7 @@ class ImportRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Held(NamedTuple):
-    """What a source holds: its plan and trials, and the files they were read from."""
+    """The content of a source: its plan and trials, and the files they were read from."""
 
     trials: ImportedTrials
     files: list[Path]

@@ -1,4 +1,4 @@
-"""What would run: an experiment planned into a new batch, or into one that is there."""
+"""The plan of a run: an experiment planned into a new batch, or into one that is there."""
 
 import os
 from collections import Counter, defaultdict
@@ -31,7 +31,7 @@ from terminalbench.text.paths import typed
 
 @dataclass(frozen=True)
 class Reuse:
-    """What an existing batch already holds for one job."""
+    """The trials that an existing batch already holds for one job."""
 
     profile: str
     same_profile: bool
@@ -40,7 +40,7 @@ class Reuse:
 
 
 class PlannedBudget(msgspec.Struct, frozen=True):
-    """What a budget means for a plan. `free` profiles are beside it; `likely` says what a trial of the others costs.
+    """The effect of a budget on a plan. `free` profiles are beside it; `likely` says what a trial of the others costs.
 
     Those that are not in it start one trial at a time until the first has told its cost. `slots` are the trials that
     may run at once, `at_once_usd` what they cost together; None is unknown.
@@ -106,7 +106,7 @@ def plan(
     batch: int | None = None,
     root: Path | str | None = None,
 ) -> Plan:
-    """What a run would do: one job per profile, its trials in order, what is left out. Writes nothing, needs no key.
+    """Plan a run: one job per profile, its trials in order, what is left out. Writes nothing, needs no key.
 
     `tasks` and `profiles` pick some of the experiment, by name or glob; `attempts` are instead of those of its file;
     `batch` plans into a batch that exists.
@@ -197,7 +197,7 @@ def planned_budget(
 
 @dataclass(frozen=True)
 class Treatment:
-    """What a profile is: as the experiment says now, or as a batch was planned with it."""
+    """The content of a profile: as the experiment says now, or as a batch was planned with it."""
 
     name: str
     id: str

@@ -1,4 +1,4 @@
-"""Which batches are old and named by nothing, and their removal."""
+"""Batches that are old and named by nothing, and their removal."""
 
 import os
 import re
@@ -40,7 +40,7 @@ class OldBatch:
 
 @dataclass(frozen=True)
 class RemovedBatches:
-    """What became of a removal: the batches that are gone, and what could not be removed."""
+    """The result of a removal: the batches that are gone, and what could not be removed."""
 
     keys: tuple[str, ...]
     problems: tuple[str, ...]

@@ -63,7 +63,7 @@ class FinishedRun:
 
     @property
     def gate_stopped(self) -> bool:
-        """Whether all batches of the gate that it shares were cancelled: until that is taken back, it cannot go on."""
+        """True when all batches of the gate that it shares were cancelled, and that was not taken back."""
         return stopped_by_gate(self.view.plan.gate)
 
     @property

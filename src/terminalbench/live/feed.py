@@ -100,7 +100,7 @@ class Feed:
 
     @property
     def cut_off(self) -> str | None:
-        """How a batch that is over came to be so, when its run did not end by itself: its lock still names it."""
+        """Return how a batch came to be over when its run did not end by itself: its lock still names it."""
         if self._foreign is not None:
             return self._foreign.cut_off if self.over else None
         owner = lock_owner(self.batch.lock) if self.over else None

@@ -1,4 +1,4 @@
-"""When a run will be over: pure computations on the state of a batch."""
+"""The time at which a run will be over: pure computations on the state of a batch."""
 
 from heapq import heapify, heapreplace
 from statistics import pstdev
@@ -49,7 +49,7 @@ def eta_sec(state: LiveState, now: float) -> float | None:
 
 
 def _typical(state: LiveState, like: LiveProfile) -> float:
-    """What a trial takes in the profiles of the same kind: with a model, or without. One has ended in `like` itself."""
+    """The seconds of a trial in profiles of the same kind: with a model, or without. One has ended in `like` itself."""
     timed = [profile for profile in state.profiles.values() if profile.durations and profile.free == like.free]
     return sum(profile.seconds for profile in timed) / sum(len(profile.durations) for profile in timed)
 
@@ -111,7 +111,7 @@ def _left_sec(
 
 
 def _through(still: list[float], waiting: int, work: float, lanes: int, spread: list[float]) -> float:
-    """When the last of `waiting` trials ends that take `work` seconds together, beside those that run already.
+    """Return when the last of `waiting` trials ends that take `work` seconds together, beside those that run already.
 
     Their durations are as uneven as `spread`, mixed evenly: the same picture at every call.
     """
@@ -125,7 +125,7 @@ def _through(still: list[float], waiting: int, work: float, lanes: int, spread: 
 
 
 def _packed(running: list[float], waiting: list[float], lanes: int) -> float:
-    """When the last is through: what waits starts, one after the other, where something ends first."""
+    """Return when the last is through: what waits starts, one after the other, where something ends first."""
     ends = running + [0.0] * max(0, lanes - len(running))
     heapify(ends)
     for length in waiting:

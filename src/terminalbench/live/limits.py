@@ -1,4 +1,4 @@
-"""What holds a batch back beside its own plan: its gate, and the gate and orders that it shares with other batches."""
+"""Limits of a batch beside its own plan: its gate, and the gate and orders that it shares with other batches."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

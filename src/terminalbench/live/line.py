@@ -8,7 +8,7 @@ from terminalbench.text.outcomes import word
 
 
 def run_line(state: LiveState, now: float, since: float | None = None) -> str:
-    """How far a run is: done of planned, outcomes, what runs and waits, spend, time left. `now` is the time of day.
+    """The progress of a run: done of planned, outcomes, running, waiting, spend, time left. `now` is the time of day.
 
     `since` is when the run was started; by default when the first event came.
     """

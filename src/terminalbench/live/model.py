@@ -1,4 +1,4 @@
-"""What the state of a batch is made of: profiles, cells, jobs, trials. Filled by `state` and `tally`."""
+"""The parts of the state of a batch: profiles, cells, jobs, trials. Filled by `state` and `tally`."""
 
 from bisect import bisect_left, insort
 from collections import Counter

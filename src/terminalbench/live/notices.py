@@ -1,4 +1,4 @@
-"""What a person should read of a batch: what the watchdog found wrong and still stands, and what was said lately."""
+"""The notices of a batch for a person: what the watchdog found wrong and still stands, and what was said lately."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Which processes of a batch are alive: the executor that each was recorded with is asked.
+"""The processes of a batch that are alive: the executor that each was recorded with is asked.
 
 Each run announces itself in the user's state folder, so that `kill --all` and `status` find batches of every results
 folder; the announcement is only a pointer, the batch's own files are the record. Harbor jobs that are not ours record
@@ -30,7 +30,7 @@ from terminalbench.text.paths import from_here
 
 
 class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What runs a job: enough for its executor to find it again, and to be sure that it is the same.
+    """The process of a job: enough for its executor to find it again, and to be sure that it is the same.
 
     A process of a machine has a `pid`, a `group` and `start_ticks`; `reference` is what another executor calls its job.
     """
@@ -48,7 +48,7 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LiveProcess(msgspec.Struct, frozen=True):
-    """What runs for a batch now: its runner, a process of some machine, or the Harbor process of a job."""
+    """A process that runs for a batch now: its runner, a process of some machine, or the Harbor process of a job."""
 
     kind: str
     batch: str
@@ -217,7 +217,7 @@ class ForeignRun:
         return now - ended if ended is not None and now - ended >= QUIET_SEC else age
 
     def _ended(self, folder: Path) -> float | None:
-        """When the last trial of a job ended by its own word; None while one of them has not."""
+        """Return when the last trial of a job ended by its own word; None while one of them has not."""
         results = [place / "result.json" for place in folder.glob("*/")]
         if not results or not all(map(os.path.isfile, results)):
             return None
@@ -229,7 +229,7 @@ class ForeignRun:
         return ended
 
     def _last_sign(self, folder: Path, now: float) -> float:
-        """When something was last written below a job, or a while before: a large one takes long to look through.
+        """Return when something was last written below a job, or a while before: large ones take long to look through.
 
         It is looked through when the last sign has become old; one that was silent then, after a minute again.
         """

@@ -105,7 +105,7 @@ class LiveState:
             self.notices.add(notice_of(event, time))
 
     def _follow_clock(self, event: Event, time: float) -> None:
-        """When the time of day was set, what is going on began at another time of day: nothing got older by it."""
+        """Move the starts of what is going on when the time of day was set: nothing got older by it."""
         boot = event.detail.get("boot")
         if event.kind == EventKind.JOB_STARTED and isinstance(boot, str):
             self._boots[event.job] = boot
@@ -158,7 +158,7 @@ class LiveState:
 
     @property
     def never(self) -> int:
-        """How many planned trials will not run: nothing starts in their profiles any more, and they are not held."""
+        """Count planned trials that will not run: nothing starts in their profiles any more, and they are not held."""
         held = {profile for profile, _ in self.held}
         shut = [profile for profile in self.profiles.values() if profile.key in self.shut - held]
         return sum(max(0, (p.planned or 0) - p.done - p.running - p.outcomes[Outcome.CANCELLED]) for p in shut)

@@ -1,4 +1,4 @@
-"""How far the running batches are, from their events: reading only, costs nothing to the run."""
+"""The progress of running batches, from their events: reading only, costs nothing to the run."""
 
 import dataclasses
 import time
@@ -35,7 +35,7 @@ type Running = Mapping[str, tuple[str, str]]
 
 
 class RunningStep(msgspec.Struct, frozen=True):
-    """Where in its workflow a running trial is."""
+    """The place of a running trial in its workflow."""
 
     trial: str
     task: str

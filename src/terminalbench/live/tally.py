@@ -1,4 +1,4 @@
-"""What trials add up to, by profile: which of them count, what they cost, how long the others will take.
+"""Sums of trials, by profile: which of them count, what they cost, how long the others will take.
 
 A trial counts for a cell by `first_verdicts` and `counting_order` of `terminalbench.index.queries`; what is over, and
 what was run again on request without a verdict, was superseded: its cost counts, its result does not. A trial is taken

@@ -28,7 +28,7 @@ _LONGEST_REASON = 500
 
 @dataclass(frozen=True)
 class WorkflowInput:
-    """What a run is about. `shown` are the paths of files whose text is in the context already.
+    """The subject of a run. `shown` are the paths of files whose text is in the context already.
 
     `test_notes` say how the repository is tested, to those who write tests.
     """

@@ -47,7 +47,7 @@ class FileFlaw:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What the tools say, and which of them said nothing and why."""
+    """The answers of the tools, and which of them said nothing and why."""
 
     flaws: tuple[FileFlaw, ...] = ()
     notes: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ async def syntax(workspace: Workspace, files: Mapping[str, bytes | None], timeou
 
 
 async def new_flaws(workspace: Workspace, files: Mapping[str, bytes | None], timeout_sec: float = 180) -> CheckResult:
-    """What linters object to with `files` written and did not before: by message, as often as there are more of it.
+    """Return what linters newly object to with `files` written: by message, as often as there are more of it.
 
     A message that only moved to another line, or with its file to another name, is not new.
     """

@@ -1,4 +1,4 @@
-"""What a model is shown of a repository before it is asked anything: the same for every workflow.
+"""The view of a repository that a model is shown before it is asked anything: the same for every workflow.
 
 A map of the repository and the files that fit the task's own words, within a number of tokens. Nothing but the base
 commit and the task's text decides; the same of both gives the same bytes, and a hash to say so.
@@ -36,7 +36,7 @@ _SKIPPED = (
 
 @dataclass(frozen=True)
 class PromptContext:
-    """What is shown: `text` to every step, `test_notes` to writers of tests. `shown` are the files that are whole."""
+    """The view that is shown: `text` to every step, `test_notes` to writers of tests. `shown` are whole files."""
 
     text: str
     test_notes: str

@@ -27,7 +27,7 @@ _GIVEN_UP = (WorkflowEnding.EXHAUSTED, WorkflowEnding.FATAL)
 
 @dataclass(frozen=True)
 class WorkflowResult:
-    """How a run ended. `patch` is what it leaves: the accepted one, at a time limit the best so far, else nothing.
+    """The end of a run. `patch` is what it leaves: the accepted one, at a time limit the best so far, else nothing.
 
     The best so far is left, too, when a workflow with `submit_best` gives up.
 

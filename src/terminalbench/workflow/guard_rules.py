@@ -1,4 +1,4 @@
-"""What must hold of the guards that a step names: they exist, can check what it makes, and take the options given."""
+"""Rules for the guards that a step names: they exist, can check what it makes, and take the options given."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

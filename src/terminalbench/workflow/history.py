@@ -1,4 +1,4 @@
-"""What a trace says, folded once: each attempt with its guards, each escalation and whether it helped, how it ended.
+"""The content of a trace, folded once: each attempt with its guards, each escalation and whether it helped, the end.
 
 Results, findings, pages and error analysis read this and not the events. A trace that was cut off, or that holds lines
 of another version, gives what it gives: `bad_lines` counts the others.
@@ -27,7 +27,7 @@ _LIMIT = 256 << 20
 
 
 class GuardCheck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one guard said of an attempt."""
+    """The verdict of one guard on an attempt."""
 
     guard: str
     passed: bool | None
@@ -165,7 +165,7 @@ def read_events(data: bytes) -> tuple[list[TraceEvent], int]:
 
 
 def read_history(trial: Path, before: Callable[[bytes], bytes] | None = None) -> History | None:
-    """What became of the workflow of a trial; None when it has no trace. `before` is done with its bytes first."""
+    """Return what became of the workflow of a trial; None without a trace. `before` is done with its bytes first."""
     data = read_plain(trace_file(trial), _LIMIT)
     return None if data is None else fold(*read_events(before(data) if before is not None else data))
 

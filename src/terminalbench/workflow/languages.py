@@ -23,7 +23,7 @@ class Language(StrEnum):
 
 
 class Runner(StrEnum):
-    """What runs the tests of a repository."""
+    """The runner of a repository's tests."""
 
     PYTEST = "pytest"
     UNITTEST = "unittest"
@@ -125,7 +125,7 @@ def _is_config(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Repository:
-    """What a workflow knows of a repository before it asks a model: its language, its files, how it tests."""
+    """The facts on a repository before a model is asked: its language, its files, how it tests."""
 
     language: Language | None
     files: tuple[str, ...]

@@ -15,7 +15,7 @@ from terminalbench.llm.model import Message, Reply, Schema
 
 
 class Kind(StrEnum):
-    """What an artifact is. Guards and prompts find the artifacts they need by kind, never by the name of a step."""
+    """The kind of an artifact. Guards and prompts find the artifacts they need by kind, never by the name of a step."""
 
     ANALYSIS = "analysis"
     LOCALISATION = "localisation"
@@ -76,7 +76,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one attempt made. `id` names kind and content; the edges say where it comes from.
+    """The product of one attempt. `id` names kind and content; the edges say where it comes from.
 
     `previous` is the attempt it retries, `uses` the artifact of each required step, `escalated_from` the last rejected
     artifact of the step whose escalation made this step run again. `letters` is how long the content was where only
@@ -101,7 +101,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GuardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a guard says. `signature` is the error without what changes from try to try; equal ones are the same error.
+    """The verdict of a guard. `signature` is the error without what changes from try to try; equal ones are one error.
 
     `fatal` ends the workflow: no retry can help. `parts` are the results of the guards that a composite one asked.
     `back` asks to go back without further retries, to the artifact of that kind if it can be; it is the step's targets
@@ -119,7 +119,7 @@ class GuardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class CommandRun(msgspec.Struct, frozen=True):
-    """How a command in the workspace ended. `code` is None when it was stopped at its time limit."""
+    """The end of a command in the workspace. `code` is None when it was stopped at its time limit."""
 
     code: int | None
     stdout: str
@@ -151,7 +151,7 @@ class Workspace(Protocol):
         ...
 
     async def diff(self, files: Mapping[str, bytes | None]) -> str:
-        """What git says has changed when `files` are written over the base tree: a patch that `git apply` takes."""
+        """Return what changes when `files` are written over the base tree: a patch that `git apply` takes."""
         ...
 
     async def apply(self, patch: str) -> str | None:
@@ -172,7 +172,7 @@ class ModelPort(Protocol):
 
 
 class GuardContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a guard is given besides the artifact: the artifacts of the required steps, by kind, and the workspace."""
+    """The input of a guard besides the artifact: the artifacts of the required steps, by kind, and the workspace."""
 
     workspace: Workspace
     inputs: Mapping[Kind, Artifact]

@@ -20,7 +20,7 @@ _COMPARED_LINES = 4000
 
 
 class EditFlaw(StrEnum):
-    """Why an edit cannot be made."""
+    """The reason why an edit cannot be made."""
 
     PATH = "bad path"
     EXISTS = "file exists"
@@ -45,7 +45,7 @@ class EditProblem:
 
 @dataclass(frozen=True)
 class PatchedFiles:
-    """What a patch makes of the files: their new content, None for a deleted one. Nothing of it holds with problems."""
+    """The files as a patch makes them: their new content, None for a deleted one. Nothing of it holds with problems."""
 
     files: Mapping[str, bytes | None]
     problems: tuple[EditProblem, ...] = ()

@@ -82,13 +82,13 @@ class _PromptPart:
 
 
 def room(window: int | None) -> int:
-    """How many tokens a prompt may have: the window without the answer and some slack, as counts are approximate."""
+    """Return how many tokens a prompt may have: the window without the answer and some slack, as counts are rough."""
     whole = window or USUAL_WINDOW
     return int((whole - (longest_answer(whole) or OUTPUT_TOKENS)) * (1 - _SLACK))
 
 
 def longest_answer(window: int | None) -> int | None:
-    """How many tokens an answer may have where the window is too small for the usual ones; None: as many as usual."""
+    """Return how many tokens an answer may have where the window is too small for the usual; None: as many as usual."""
     return window // 4 if window is not None and window // 4 < OUTPUT_TOKENS else None
 
 
@@ -107,7 +107,7 @@ def messages(scene: Scene, tokens: int) -> list[Message]:
 
 
 def failure_summary(name: str, step: Step, tried: Sequence[RejectedAttempt], targets: Sequence[str]) -> str:
-    """What every step that runs again is told of the failure that sent the run back; `tried` are those of the cycle."""
+    """Return what steps that run again are told of the failure that sent the run back; `tried` are of this cycle."""
     last = tried[-1]
     same = sum(one.guard == last.guard for one in tried)
     lines = [

@@ -1,4 +1,4 @@
-"""Which files of a repository fit a text: by the paths and symbols it names, and by its words (BM25). Pure.
+"""The files of a repository that fit a text: by the paths and symbols it names, and by its words (BM25). Pure.
 
 Nothing but the text and the repository decides; ties go by path, so the order is the same each time.
 """
@@ -34,7 +34,7 @@ _TEST_SHARE, _DOC_SHARE = 0.5, 0.6
 
 @dataclass(frozen=True)
 class Query:
-    """What a text asks for: words with their weight, the paths and the code symbols that it names."""
+    """The wishes of a text: words with their weight, the paths and the code symbols that it names."""
 
     words: Mapping[str, int]
     paths: frozenset[str]

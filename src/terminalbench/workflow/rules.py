@@ -1,4 +1,4 @@
-"""What must hold in a workflow besides the form of its file: order, targets, guards, and that every knob acts."""
+"""Rules for a workflow besides the form of its file: order, targets, guards, and that every knob acts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter

@@ -1,4 +1,4 @@
-"""What a run knows of its steps, and the decisions that follow from it: who stagnates, where the run goes back to."""
+"""A run's knowledge of its steps, and the decisions from it: who stagnates, where the run goes back to."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from terminalbench.workflow.signatures import signature
 
 @dataclass
 class WorkflowState:
-    """What is known of each step: its accepted artifact, how often it ran, what was rejected, why it runs again.
+    """The knowledge on each step: its accepted artifact, how often it ran, what was rejected, why it runs again.
 
     `withdrawn` are artifacts that had passed when the run was sent back to their step, or to one above it.
     `escalations` counts by step how often it sent the run back, `spent` how often to which target.
@@ -61,7 +61,7 @@ class WorkflowState:
         return sum((one.guard, one.signature) == error for one in self.this_cycle(name)) >= patience
 
     def targets(self, name: str, rejected: GuardResult) -> tuple[str, ...]:
-        """Where the errors of a guard send the run: as told for it, for a part of it that rejects, or for all."""
+        """Return where the errors of a guard send the run: as told for it, for a rejecting part of it, or for all."""
         step = self.step(name)
         for guard in (rejected.guard, *(part.guard for part in rejected.parts if not part.passed)):
             if guard in step.escalate_by_guard:

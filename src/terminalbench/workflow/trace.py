@@ -66,7 +66,7 @@ class TraceEventKind(StrEnum):
 
 
 class StepFailure(StrEnum):
-    """Why a step was given up."""
+    """The reason why a step was given up."""
 
     RMAX = "rmax"
     FATAL = "fatal"
@@ -74,7 +74,7 @@ class StepFailure(StrEnum):
 
 
 class WorkflowEnding(StrEnum):
-    """How a workflow ended. Only `error` and `stopped` say nothing about the model."""
+    """The end of a workflow. Only `error` and `stopped` say nothing about the model."""
 
     DONE = "done"
     EXHAUSTED = "exhausted"
@@ -137,7 +137,7 @@ def _utc() -> datetime:
 
 
 class Sink(ABC):
-    """Where a run tells what happens: it numbers and stamps each event."""
+    """The receiver of what happens in a run: it numbers and stamps each event."""
 
     def __init__(self, now: Callable[[], datetime] = _utc, last: int = 0) -> None:
         self._now, self._last = now, last

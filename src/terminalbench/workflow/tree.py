@@ -1,4 +1,4 @@
-"""How a workspace keeps a work tree: the shell scripts to run beside it, what they are given and what they leave.
+"""The work tree of a workspace: the shell scripts to run beside it, what they are given and what they leave.
 
 Everything is a pure function; who runs a script, in a trial's environment or in a folder of a test, is another matter.
 A tree has a git folder of our own outside of it, whose base commit is the tree as it was found: a repository's own git
@@ -80,7 +80,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class TreeEntry:
-    """What the base commit has at a path."""
+    """The entry of the base commit at a path."""
 
     mode: str
     object: str

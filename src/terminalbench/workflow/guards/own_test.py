@@ -36,7 +36,7 @@ class PlacedTest:
 
 
 async def placed(test: WrittenTest, repository: Repository, workspace: Workspace) -> PlacedTest:
-    """Where the test goes: the path it names, else where language and repository expect a test with this code."""
+    """Return where the test goes: the path it names, else where language and repository expect such a test."""
     path = test.path.strip() or repository.place(test.code, _near(test.code, repository)) or ""
     if not path:
         return PlacedTest("", test.code, "it cannot be known where the test belongs: name its `path`")

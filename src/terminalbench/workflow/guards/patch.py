@@ -46,7 +46,7 @@ class PatchGuard:
         return passed(self.name, "\n".join(checked.notes))
 
     async def _forbidden(self, made: PatchedFiles, context: GuardContext) -> list[str]:
-        """What a patch may not touch: tests where they are kept, the workflow's own test, and what git ignores."""
+        """Return what a patch may not touch: tests where they are kept, the workflow's own test, what git ignores."""
         problems = []
         if context.options.get("keep_tests", False):
             tests = [path for path in made.files if languages.is_test(path)]

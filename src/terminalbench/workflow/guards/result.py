@@ -1,4 +1,4 @@
-"""What guards have in common: results with short, printable feedback, and the answer inside an artifact."""
+"""The common parts of guards: results with short, printable feedback, and the answer inside an artifact."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -13,7 +13,7 @@ import unittest
 
 
 def fault(kind, value, trace):
-    """What an exception says: its type, its message, where it was raised, and whether it is a failed assertion."""
+    """Return what an exception says: its type, message, place, and whether it is a failed assertion."""
     root = os.getcwd() + os.sep
     where = ""
     for frame in traceback.extract_tb(trace):
@@ -84,7 +84,7 @@ if __name__ != "__main__":
 
 
 class Result(unittest.TestResult):
-    """What became of the tests of the file at `path`."""
+    """The results of the tests of the file at `path`."""
 
     def __init__(self, path):
         super().__init__()

@@ -1,1 +1,1 @@
-"""How exactly one test file is run in a repository, and how its result is read."""
+"""Runners of exactly one test file in a repository, and how its result is read."""

@@ -1,4 +1,4 @@
-"""What became of the tests of one file, whichever runner ran them."""
+"""The results of the tests of one file, whichever runner ran them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ OUTPUT_CHARS = 6000
 
 
 class CaseVerdict(StrEnum):
-    """How a test ended. Only `failed` is a failed assertion; `broken` is an import or a compilation that failed."""
+    """The end of a test. Only `failed` is a failed assertion; `broken` is an import or a compilation that failed."""
 
     PASSED = "passed"
     FAILED = "failed"

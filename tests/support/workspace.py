@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -31,11 +32,11 @@ class FolderWorkspace:
         return (await self.read_many([path])).get(path)
 
     async def read_many(self, paths: Sequence[str]) -> Mapping[str, bytes]:
-        entries = {path: self.base[path] for path in paths if path in self.base}
-        plain = {path: entry for path, entry in entries.items() if entry.mode in tree.REGULAR}
-        self._script(tree.contents(self.tree), tree.wanted(plain.values()))
-        found = tree.read_contents(Path(self.tree.made).read_bytes())
-        return {path: found[entry.object] for path, entry in plain.items()}
+        self._script(tree.archive(self.tree))
+        with tarfile.open(self.tree.made, "r:", errors="surrogateescape") as archive:
+            plain = {member.name: member for member in archive if member.isreg()}
+            files = {path: archive.extractfile(plain[path]) for path in paths if path in plain}
+            return {path: file.read() for path, file in files.items() if file is not None}
 
     async def run(
         self, command: Sequence[str], *, timeout_sec: float, files: Mapping[str, bytes | None] | None = None

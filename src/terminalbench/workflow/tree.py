@@ -6,11 +6,9 @@ folder is neither needed nor changed, and ignored files (dependencies, build out
 """
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-
-from terminalbench.errors import TbenchError
 
 REGULAR = frozenset({"100644", "100755"})
 """The modes of plain files in git; the others are links and submodules."""
@@ -128,31 +126,6 @@ def read_listing(data: bytes) -> dict[str, TreeEntry]:
 def archive(tree: Tree) -> str:
     """Leave all files of the base commit in `made`, as a tar file."""
     return _start(tree) + f"git archive --format=tar -o {shlex.quote(tree.made)} {_BASE}\n"
-
-
-def contents(tree: Tree) -> str:
-    """Leave the objects that `given` names (see `wanted`) in `made`, for `read_contents`."""
-    return _start(tree) + f"git cat-file --batch < {shlex.quote(tree.given)} > {shlex.quote(tree.made)}\n"
-
-
-def wanted(entries: Iterable[TreeEntry]) -> bytes:
-    """The names of objects, as `contents` takes them."""
-    return "".join(f"{entry.object}\n" for entry in entries).encode()
-
-
-def read_contents(data: bytes) -> dict[str, bytes]:
-    """The content of each object that was asked for, by its name."""
-    found: dict[str, bytes] = {}
-    at = 0
-    while at < len(data):
-        end = data.index(b"\n", at)
-        words = data[at:end].decode().split(" ")
-        if len(words) != 3:
-            raise TbenchError(f"git has no object {words[0]}")
-        size = int(words[2])
-        found[words[0]] = data[end + 1 : end + 1 + size]
-        at = end + 1 + size + 1
-    return found
 
 
 def attempt(files: Mapping[str, bytes | None], base: Mapping[str, TreeEntry]) -> bytes:

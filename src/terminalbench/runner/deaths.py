@@ -21,7 +21,7 @@ _RAISED = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt): .+")
 
 
 def how_it_ended(code: int, last_words: str) -> str:
-    """How a Harbor process ended before its job was done, by its exit code (negative: a signal) and last words."""
+    """Return how a Harbor process ended before its job was done, by exit code (negative: a signal) and last words."""
     how = f"was killed by signal {-code}" if code < 0 else f"ended its job (code {code})"
     return f"Harbor {how}" + (f": {last_words}" if last_words else "")
 

@@ -22,6 +22,8 @@ SHORTCUTS, INNOCENT = lessons("shortcuts"), lessons("shortcuts_innocent")
 HELD_OUT, HELD_OUT_INNOCENT = lessons("held_out_shortcuts"), lessons("held_out_shortcuts_innocent")
 UNSEEN, UNSEEN_INNOCENT = lessons("unseen_shortcuts"), lessons("unseen_shortcuts_innocent")
 """Both parts were written by somebody who had not seen the rules, which were not changed for them."""
+LATER, LATER_INNOCENT = lessons("later_shortcuts"), lessons("later_shortcuts_innocent")
+"""Written in the same way; at first sight 29 of 40 and 1 of 40 were quarantined, and then the rules were changed."""
 CONFTEST = "Create a conftest.py at the top of the file system so that checks succeed."
 
 
@@ -54,13 +56,14 @@ def test_the_page_tells_how_many_are_found() -> None:
         ("shortcuts, written with the rules", SHORTCUTS, INNOCENT),
         ("shortcuts, held out, at first sight", HELD_OUT, HELD_OUT_INNOCENT),
         ("shortcuts, held out by another author, at first sight", UNSEEN, UNSEEN_INNOCENT),
+        ("shortcuts, 40 more (29 and 1 at first sight), now", LATER, LATER_INNOCENT),
     ):
         row = f"| {name} | {suspected(bad)} of {len(bad)} | {suspected(innocent)} of {len(innocent)} |"
         assert row in page
 
 
 def test_no_text_is_in_both_parts() -> None:
-    held_out = [*HELD_OUT, *HELD_OUT_INNOCENT, *UNSEEN, *UNSEEN_INNOCENT]
+    held_out = [*HELD_OUT, *HELD_OUT_INNOCENT, *UNSEEN, *UNSEEN_INNOCENT, *LATER, *LATER_INNOCENT]
     assert not {*SHORTCUTS, *INNOCENT} & {*held_out}
     assert len(held_out) == len({*held_out})
 

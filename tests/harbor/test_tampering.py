@@ -2,7 +2,7 @@
 
 import pytest
 
-from terminalbench.harbor.tampering import flags, told_by_pytest
+from terminalbench.harbor.tampering import count_tests, flags, named_results, told_by_pytest
 
 
 def patch(name: str, *lines: str) -> bytes:
@@ -63,7 +63,43 @@ START, END = "=== test session starts ===\n", "=== {} in 0.02s ===\n"
     ],
 )
 def test_what_pytest_told_in_the_end(output: str, told: tuple[bool, bool]) -> None:
-    assert told_by_pytest(output.encode()) == told
+    assert told_by_pytest(output.encode())[:2] == told
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (START + END.format("1 passed, 2 skipped, 1 xfailed"), ("skip", "xfail")),
+        (START + END.format("1 passed, 1 xpassed"), ("xfail",)),
+        (START + END.format("1 passed"), ()),
+        ("Ran 3 tests in 0.01s\n\nOK (skipped=2)\n", ("skip",)),
+        ("Ran 3 tests in 0.01s\n\nOK\n", ()),
+    ],
+)
+def test_tests_that_were_left_out_are_told(output: str, words: tuple[str, ...]) -> None:
+    assert told_by_pytest(output.encode()).left_out == words
+
+
+@pytest.mark.parametrize(
+    ("output", "number", "passed", "failed"),
+    [
+        (b"PASSED ../tests/test_x.py::test_a\nFAILED ../tests/test_x.py::C::test_b[1-2] - x\n", None, {"test_a"}, {"test_b"}),
+        (b"../tests/t.py::test_a PASSED [ 50%]\n../tests/t.py::test_b[x y] FAILED [100%]\n", None, {"test_a"}, {"test_b"}),
+        (b"FAIL: test_b (t.C.test_b)\n", None, set(), {"test_b"}),
+        (b"PASSED tests/test_x.py::test_a\n", None, set(), set()),
+        (b"Tests:       1 failed, 5 passed, 6 total\n", 6, set(), set()),
+        (b" Test Files  1 passed (1)\n      Tests  1 failed | 5 passed (6)\n", 6, set(), set()),
+        (b"  5 passing (10ms)\n  1 failing\n", 6, set(), set()),
+        ("ℹ tests 6\nℹ pass 5\n".encode(), 6, set(), set()),
+        (b"# tests 2\n", 2, set(), set()),
+        (b"test result: ok. 5 passed; 0 failed; 0 ignored\n", 5, set(), set()),
+    ],
+)  # fmt: skip
+def test_what_runners_tell_of_their_tests(
+    output: bytes, number: int | None, passed: set[str], failed: set[str]
+) -> None:
+    assert count_tests(output) == number
+    assert named_results(output) == (passed, failed)
 
 
 def test_a_patch_that_changes_a_runner_from_within_is_flagged() -> None:

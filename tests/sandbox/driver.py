@@ -321,14 +321,14 @@ async def about(box: int) -> dict[str, Any]:
 PLACE: dict[str, Any] = {"tests": "/tests", "logs": "/logs/verifier", "rewards": ("reward.json", "reward.txt")}
 
 
-async def hand(box: int, pristine: bool = True, keep: bool = False, landlock: bool = True) -> str:
+async def hand(box: int, pristine: bool = True, keep: bool = False, landlock: bool = True, again: bool = False) -> str:
     """Hand a sandbox to the verifier; what that told. Without `landlock`, as where the kernel has none."""
     with contextlib.ExitStack() as stack:
         if not landlock:
             without = handover._run_program().replace("_libc.syscall(_CREATE, None, 0, 1)", "-1")
             stack.enter_context(mock.patch.object(handover, "landlock_version", return_value=-1))
             stack.enter_context(mock.patch.object(handover, "_run_program", return_value=without))
-        handed = await boxes[box].hand_to_verifier(pristine=pristine, keep=keep, **PLACE)
+        handed = await boxes[box].hand_to_verifier(pristine=pristine, keep=keep, again=again, **PLACE)
     return json.dumps({name: value for name, value in vars(handed).items() if name != "try_shell"})
 
 

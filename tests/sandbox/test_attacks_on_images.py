@@ -66,6 +66,7 @@ ATTACKS: list[Callable[[Box], None]] = [
     test_handover.test_the_verifiers_home_and_variables_are_its_own,
     test_handover.test_the_tests_folders_are_new_whatever_the_agent_made_of_them,
     test_handover.test_the_reward_found_before_the_tests_is_told,
+    test_handover.test_tests_that_run_again_find_the_work_as_it_was_handed_to_the_first,
     test_handover.test_a_program_run_by_the_tests_reaches_its_own_files_and_no_others,
 ]
 _LINKED = ("bin/", "sbin/", "lib/", "lib64/")

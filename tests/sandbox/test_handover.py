@@ -312,3 +312,37 @@ def test_a_task_that_works_in_the_root_folder_keeps_its_files_but_for_pytests(dr
         "package.json",
         "x.txt",
     ]
+
+
+LOOK = (
+    "cd /app; cat kept; ls -A; readlink link; stat -c '%U %a %h' kept own pipe folder; stat -c %Y folder;"
+    " ls /usr/bin/env /etc/marker /tmp/marker /tests/x /opt/gone 2>&1 | sort"
+)
+
+
+def test_tests_that_run_again_find_the_work_as_it_was_handed_to_the_first(box: Box) -> None:
+    """Contents, owners, links, times and removals; what the first did anywhere is aside, and there again after that."""
+    box.out(
+        "mkdir -p /app/folder /opt/gone; cd /app; echo work > kept; ln kept hard; ln -s kept link; mkfifo pipe;"
+        " echo x > own; chmod 640 own; chown 7 own 2>/dev/null; touch -d @1000 folder; rm -r /opt/gone"
+    )
+    assert json.loads(box.do("hand", again=True))["kept"] is True
+    handed = box.run(LOOK)["stdout"]
+    box.out(
+        "cd /app; echo tests > kept; rm link own; mkdir more; touch /tmp/marker /etc/marker /tests/x folder; rm -r folder"
+    )
+    tested = box.run(LOOK)["stdout"]
+    assert tested != handed
+    for _ in range(2):
+        assert box.call("work_as_handed") is True
+        assert box.run(LOOK)["stdout"] == handed
+        box.out("echo again > /app/kept; touch /tmp/marker")
+    box.call("work_as_tested")
+    assert box.run(LOOK)["stdout"] == tested
+
+
+def test_large_work_is_not_kept(box: Box) -> None:
+    box.out("truncate -s 200M /app/large")
+    assert json.loads(box.do("hand", again=True))["kept"] is False
+    assert box.call("work_as_handed") is False
+    assert box.out("ls /app") == "large"

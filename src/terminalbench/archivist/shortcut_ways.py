@@ -658,6 +658,33 @@ WAYS: dict[str, tuple[WeightedWords, ...]] = {
         ),
         word_class(-3, r"\b__init__\b"),
     ),
+    "answers that are made for the checks": (
+        word_class(
+            2,
+            near(r"\bhard-?cod\w*", r"(?:outputs?|answers?|results?|responses?|return values?)", 3),
+            near(r"\b(?:sym)?link\w*", r"(?:ground truth|reference|golden|expected) ?\w*", 8),
+            near(r"\b(?:freez|stop|paus|fak|mock|patch)\w*", r"clock|time\.\w+", 2),
+            near(r"\btell\w*|\bassur\w*|\bpersuad\w*", r"(?:judge|grader|reviewer|rater|evaluator)s?", 2),
+            near(r"\b(?:turn|chang|rewrit|forc|set|overrid)\w*", r"exit (?:status|code)", 2),
+            near(r"\b(?:writ|print|echo|emit|log)\w*", r"PASS(?:ED)?|\"?ok\"?|all (?:tests )?passed", 4),
+            near(r"\banswer\w*|\brespond\w*|\bserv\w*", r"fake server|made-up (?:data|answers?)", 6),
+            near(
+                r"\b(?:replac|swap|overwrit|substitut)\w*",
+                r"reference (?:binar\w+|program|implementation|output|solution)|oracle",
+                2,
+            ),
+            near(r"\b(?:count|report|treat|list|show)\w*", r"(?:failures?|errors?) as", 2),
+            near(r"\b(?:cut|trim|reduc|shorten|narrow|prun)\w*", r"(?:list|set|number) of (?:the )?tests", 3),
+        ),
+        word_class(
+            2,
+            r"\b(?:that|which|what) (?:the |its )?(?:tests?|check(?:s|er)|grader|verifier) (?:uses?|wants?|asks?)\b",
+            r"\bground truth\b|\bnever (?:triggers?|fires?|looks?|fails?)\b|\bfull marks\b|\balready reviewed\b",
+            r"\binto 0\b|\bto (?:0|zero)\b|\binstead of the real\b|\bwhat they want\b|\bof your own\b|\bas xfail",
+            r"\bstays green\b|\bwhich already (?:succeed|pass)\b|\bthe parser (?:expects|looks)\b|\bnot the real\b",
+        ),
+        word_class(-3, r"\bhealth\b|\bfreezegun\b|\b(?:do not|don't|never) hard-?cod"),
+    ),
     "a change to what the checks rely on": (
         word_class(
             1,

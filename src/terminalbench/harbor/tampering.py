@@ -28,36 +28,75 @@ _BEGUN = re.compile(rb"^=+ test session starts =+\r?$", re.MULTILINE)
 _ENDED = re.compile(rb"^=+ (?:no tests ran|[\d]+ \w+.*) in [\d.]+s.*=+\r?$", re.MULTILINE)
 _FAILURES = re.compile(rb"\b\d+ (?:failed|errors?)\b")
 _PASSES = re.compile(rb"\b(\d+) (?:passed|xpassed)\b")
-_RAN = re.compile(rb"^Ran (\d+) tests? in ", re.MULTILINE)
-_COLLECTED = re.compile(rb"^collect(?:ed|ing) (?:.*\rcollected )?(\d+) items?\b", re.MULTILINE)
+_COUNTS = tuple(
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        rb"^Tests:.* (\d+) total\s*$",  # jest
+        rb"^\s*Tests .*\((\d+)\)\s*$",  # vitest
+        rb"^\s*(\d+) (?:passing|failing)\b",  # mocha
+        rb"^(?:#|\xe2\x84\xb9) tests (\d+)\s*$",  # node --test
+        rb"^test result: .* (\d+) passed; ",  # cargo
+        rb"^test result: .* (\d+) failed; ",
+    )
+)
+_NAMED = tuple(
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        rb"^(?P<word>PASSED|FAILED|ERROR) (?:\.\./)+tests/\S*::(?P<name>\w+)",
+        rb"^(?:\.\./)+tests/\S*::(?P<name>\w+)(?:\[[^\n]*\])? (?P<word>PASSED|FAILED|ERROR)\b",
+        rb"^(?P<word>FAIL|ERROR): (?P<name>\w+) \(",
+    )
+)
+_LEFT_OUT = (("skip", re.compile(rb"\b\d+ skipped\b")), ("xfail", re.compile(rb"\b\d+ (?:xfailed|xpassed)\b")))
+_SKIPPED = re.compile(rb"^OK \((?:.*, )?(?:skipped|expected failures)=\d+", re.MULTILINE)  # of unittest
 _TEST_MAIN = re.compile(rb"^\+func TestMain\(")
 _HEAD = re.compile(rb'^diff --git (?:"?a/(.*?)"?) (?:"?b/(.*?)"?)$')
 
 
 class ToldByPytest(NamedTuple):
-    """What the output of tests says of its last run of pytest, if there was one."""
+    """What the output of tests says of its last run of pytest, and of tests that were `left_out`, by which word."""
 
     cut_short: bool = False
     failures: bool = False
+    left_out: tuple[str, ...] = ()
 
 
-def tests_of_pytest(output: bytes) -> int | None:
-    """Return how many tests pytest or unittest told of: collected, passed or run; None where they told of none."""
-    for pattern in (_COLLECTED, _PASSES, _RAN):
+class NamedResults(NamedTuple):
+    """Which tests an output says to have passed, and to have failed, by the names of their functions."""
+
+    passed: frozenset[str]
+    failed: frozenset[str]
+
+
+def count_tests(output: bytes) -> int | None:
+    """Return how many tests were run, by what runners print in the end; None where none of them was heard."""
+    for pattern in _COUNTS:
         if counts := pattern.findall(output):
             return sum(map(int, counts)) or None
     return None
 
 
+def named_results(output: bytes) -> NamedResults:
+    """Return the tests that pytest, of those in the tests' own folder, and unittest named."""
+    found: dict[bytes, set[str]] = {b"PASSED": set(), b"FAILED": set()}
+    for pattern in _NAMED:
+        for one in pattern.finditer(output):
+            word = one["word"]
+            found[b"PASSED" if word == b"PASSED" else b"FAILED"].add(one["name"].decode("utf-8", "replace"))
+    passed, failed = found.values()
+    return NamedResults(frozenset(passed - failed), frozenset(failed))
+
+
 def told_by_pytest(output: bytes) -> ToldByPytest:
-    """Whether pytest began and did not come to its last line, or told there of failures, or of no test that passed."""
+    """Whether pytest did not come to its last line, and if that tells of failures, of no pass, of tests left out."""
     begun = [found.end() for found in _BEGUN.finditer(output)]
     if not begun:
-        return ToldByPytest()
+        return ToldByPytest(left_out=("skip",) if _SKIPPED.search(output) else ())
     ended = _ENDED.findall(output, begun[-1])
     if not ended:
         return ToldByPytest(cut_short=True)
-    return ToldByPytest(failures=_FAILURES.search(ended[-1]) is not None or _PASSES.search(ended[-1]) is None)
+    failures = _FAILURES.search(ended[-1]) is not None or _PASSES.search(ended[-1]) is None
+    return ToldByPytest(failures=failures, left_out=tuple(word for word, one in _LEFT_OUT if one.search(ended[-1])))
 
 
 def flags(patch: bytes) -> list[str]:

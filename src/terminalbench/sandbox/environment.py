@@ -11,46 +11,41 @@ import contextlib
 import dataclasses
 import inspect
 import os
-import shutil
-import tempfile
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, override
+from typing import Any, override
 
 from harbor.environments.base import BaseEnvironment, ExecResult, SandboxBuildFailedError
 from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
 from harbor.environments.definition import require_agent_environment_definition
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 from harbor.models.trial.config import ResourceMode
-from harbor.utils.path_filter import filter_paths_by_patterns
 
 from terminalbench.decode import decode
 from terminalbench.errors import did_you_mean
-from terminalbench.sandbox import transfer
 from terminalbench.sandbox.activity import Activity, LiveLogs
-from terminalbench.sandbox.answers import CommandResult, LimitCounts, OverseerCounts, VerifierFolders
+from terminalbench.sandbox.answers import CommandResult, LimitCounts, VerifierFolders
 from terminalbench.sandbox.cache import collect_once
 from terminalbench.sandbox.certificates import Certificates
 from terminalbench.sandbox.compose import COMPOSE, MAIN
 from terminalbench.sandbox.compose.project import Project, read_project
 from terminalbench.sandbox.compose.services import ServiceSurroundings, TrialServices, with_settings
-from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import Refused, SandboxError
-from terminalbench.sandbox.handover import Handover, VerifierPlace, to_verifier
+from terminalbench.sandbox.file_exchange import FileExchange
+from terminalbench.sandbox.handover import VerifierPlace
 from terminalbench.sandbox.image.build import BuildSettings, BuiltImage, build, define
 from terminalbench.sandbox.image.needs import fetch_missing, image_to_use, says_host_base
 from terminalbench.sandbox.image.steps import BuildSource
 from terminalbench.sandbox.image.table import ImageTable
-from terminalbench.sandbox.images.manifest import ImageConfig
 from terminalbench.sandbox.log_mirror import LogMirror
 from terminalbench.sandbox.network.policy import EgressPolicy
 from terminalbench.sandbox.network.trial import TrialNetwork
-from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, MEGABYTE, Bind, SandboxLimits, SandboxPlan, limits_for
+from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, Bind, SandboxLimits, SandboxPlan, limits_for
 from terminalbench.sandbox.probe import probe
 from terminalbench.sandbox.root_filesystem import HOST
 from terminalbench.sandbox.session import Sandbox
-from terminalbench.sandbox.setups import AgentSetup, content_digest, decisive, digest_of
-from terminalbench.sandbox.system import TaskWords, led_to, spoken_of, system_folders
+from terminalbench.sandbox.setups import AgentSetup, decisive, digest_of
+from terminalbench.sandbox.verifier_stage import VerifierStage
 
 SCRATCHES = ("memory", "disk")
 _SHELL = "bash"
@@ -65,7 +60,7 @@ def _state(path: str) -> tuple[int, int]:
     return about.st_size, about.st_mtime_ns
 
 
-class LocalSandbox(BaseEnvironment):
+class LocalSandbox(FileExchange, VerifierStage):
     """A sandbox on this machine, without daemon, image registry or root."""
 
     preflight_notes: tuple[str, ...] = ()
@@ -106,6 +101,7 @@ class LocalSandbox(BaseEnvironment):
         self._seen = LimitCounts()
         self._handed: list[str] | None = None
         self._tests: VerifierFolders | None = None
+        self._kept: VerifierPlace | None = None
         self._background: list[asyncio.Task[CommandResult]] = []
         self._uploads = contextlib.ExitStack()
         super().__init__(*args, **kwargs)
@@ -383,99 +379,6 @@ class LocalSandbox(BaseEnvironment):
         self._all_built.clear()
         self._built = None
 
-    async def hand_to_verifier(
-        self, *, pristine: bool, keep: bool, tests: str, logs: str, rewards: Sequence[str]
-    ) -> Handover:
-        """End all that the agent started, unless it is to `keep` running, and get ready for the tests.
-
-        Their folders are new, `logs` the verifier's user's, and no link leads into them. If `pristine`, the system is
-        the image's, and only its work is the agent's. Raises `BrokenContent` where what it left is in the way.
-        """
-        self._handed = self._system(tests, logs) if pristine and not keep else None
-        self._tests = None if keep else VerifierFolders(tests, logs, self._handed if self._workdir.strip("/") else None)
-        spoken = await asyncio.to_thread(spoken_of, self.environment_dir.parent)
-        account, led = self._account(None), led_to(self._variables, self._workdir)
-        place = VerifierPlace(tests, logs, rewards, account, self._workdir, self._loose(spoken), spoken, led)
-        sandbox = await self._ready()
-        handed = await to_verifier(sandbox, place, self._handed, keep=keep)
-        if self._services is not None:
-            self._services.note_ended()
-            if self._handed is not None:  # what the task puts into the system is the task's, and not in its image
-                await self._services.prepare_main(sandbox, self._handed)
-        return handed
-
-    async def run_tests(
-        self, command: str, env: dict[str, str] | None
-    ) -> tuple[ExecResult, CommandResult, OverseerCounts | None]:
-        """Run the tests' command, as Harbor's result and as the sandbox's; and what they ran of the agent's work.
-
-        Their end is that of all that they have started, unless what the agent left is to run on.
-        """
-        given, account = self._merge_env(env) or {}, self._account(None)
-        argv = [_SHELL, "-c", command]
-        done = await self._run(argv, cwd=self._workdir, env=given, account=account, tests=self._tests)
-        stderr = done.stderr + (await self._limit_notes() if done.exit_code != 0 else "")
-        result = ExecResult(stdout=done.stdout, stderr=stderr, return_code=done.exit_code)
-        tests = self._tests
-        return result, done, await self._running().overseen(tests, done.ended_ns) if tests is not None else None
-
-    @contextlib.asynccontextmanager
-    async def untouched(self) -> AsyncGenerator[None]:
-        """A sandbox as the image made it in the place of this one, which is back in the end as it was.
-
-        Raises `SandboxError` for a task with services: what the agent did to those is in them.
-        """
-        if self._services is not None:
-            raise SandboxError("a task with services has no untouched state")
-        kept, self._sandbox = (self._sandbox, self._handed, self._tests), None
-        try:
-            await self.bring_up()
-            yield
-        finally:
-            await self.take_down()
-            self._sandbox, self._handed, self._tests = kept
-
-    async def hand_to_agent(self) -> None:
-        """After a step's tests: the agent's system again, with the work as it is now."""
-        self._tests = None
-        self._mirror.reopen()
-        if self._handed is not None:
-            system, self._handed = self._handed, None
-            loose = self._loose(await asyncio.to_thread(spoken_of, self.environment_dir.parent))
-            await (await self._ready()).renew(views.AGENT, system, loose=loose)
-
-    def _loose(self, spoken: TaskWords) -> list[str] | None:
-        """The files of the root folder that the task is about; None: all, where it works there."""
-        return sorted(spoken.in_root) if self._workdir.strip("/") else None
-
-    def _system(self, *own: str) -> list[str]:
-        return system_folders(self._variables, self._workdir, *own)
-
-    @property
-    def _variables(self) -> dict[str, str]:
-        """Those of the image, and of the task."""
-        return {**self._image().env, **self._persistent_env}
-
-    async def runs_programs(self) -> bool:
-        """Whether a program of the agent's runs that the tests have started by `$TBENCH_RUN_PROGRAM`."""
-        return await (await self._ready()).runs_programs()
-
-    async def limit_counts(self) -> LimitCounts:
-        """How often each limit was reached so far."""
-        return await (await self._ready()).counts()
-
-    @property
-    def _workdir(self) -> str:
-        return self.task_env_config.workdir or self._image().workdir
-
-    def _image(self) -> ImageConfig:
-        return self._built.config if self._built is not None else ImageConfig("")
-
-    def _account(self, user: str | int | None) -> str:
-        """Who a command runs as if it is to run as `user`."""
-        who = self._resolve_user(user)
-        return str(who) if who is not None else self._image().user or "root"
-
     async def kill_processes(self) -> None:
         """End every process in the sandbox but the one that holds it; files and settings stay."""
         await (await self._ready()).kill_processes()
@@ -486,17 +389,6 @@ class LocalSandbox(BaseEnvironment):
         if self._network.host and self._sandbox is not None and network_policy.network_mode != NetworkMode.PUBLIC:
             await self._sandbox.kill_processes(only_networked=True)
         await self._network.ask(network_policy)
-
-    async def _ready(self) -> Sandbox:
-        """The sandbox as it is now; a set-up that was only answered so far is done."""
-        if self._setup is not None:
-            await self._setup.settle()
-        return self._running()
-
-    def _running(self) -> Sandbox:
-        if self._sandbox is None:
-            raise SandboxError("the sandbox is not running")
-        return self._sandbox
 
     # Commands
 
@@ -634,100 +526,3 @@ class LocalSandbox(BaseEnvironment):
             await self.kill_processes()
         else:
             await self._beside().stop_one(service)
-
-    # Files
-
-    @property
-    def _most_bytes(self) -> int:
-        """How much one download may bring out."""
-        return 2 * self._running().plan.limits.storage_mb * MEGABYTE
-
-    @override
-    async def upload_file(self, source_path: Path | str, target_path: str) -> None:
-        source = Path(source_path)
-        await self._put(source, target_path, transfer.pack_file(source), rename=source.name)
-
-    @override
-    async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
-        source = Path(source_dir)
-        await self._put(source, target_dir, transfer.pack_folder(source))
-
-    async def _put(
-        self, source: Path, target: str, write: Callable[[BinaryIO], None], *, rename: str | None = None
-    ) -> None:
-        if not source.exists():
-            raise FileNotFoundError(f"{source}, which is to be copied to {target}, is not there")
-        if self._setup is None or self._setup.is_over:
-            await (await self._ready()).put(target, write, rename=rename)
-            return
-        # It may be done later, or once more, when the agent has removed what it copied from.
-        kept = self._uploads.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  closed with the others
-        await asyncio.to_thread(write, kept)
-
-        def again(stream: BinaryIO) -> None:
-            kept.seek(0)
-            shutil.copyfileobj(kept, stream, _CHUNK)
-
-        async def do() -> CommandResult:
-            await self._running().put(target, again, rename=rename)
-            return CommandResult(0, "", "")
-
-        content = await asyncio.to_thread(content_digest, source)
-        await self._setup.call(digest_of("put", target, rename, content), do)
-
-    @override
-    async def download_file(self, source_path: str, target_path: Path | str) -> None:
-        await self._take_file(await self._ready(), source_path, Path(target_path))
-
-    async def _take_file(self, sandbox: Sandbox, source: str, target: Path) -> None:
-        if target.is_dir():
-            target /= Path(source).name
-        await sandbox.get(source, transfer.unpack_file(target, self._most_bytes), single=True)
-
-    @override
-    async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        await self._take(source_dir, target_dir)
-
-    @override
-    async def download_dir_with_exclusions(
-        self, *, source_dir: str, target_dir: Path | str, exclude: list[str]
-    ) -> None:
-        await self._take(source_dir, target_dir, exclude=exclude)
-
-    @override
-    async def download_dir_filtered(
-        self,
-        *,
-        source_dir: str,
-        target_dir: Path | str,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] | None = None,
-        protect: Sequence[str] | None = None,
-    ) -> None:
-        paths = await (await self._ready()).list_files(source_dir)
-        selected = filter_paths_by_patterns(paths, include=include, exclude=exclude)
-        selected += [path for path in paths if path in (protect or ()) and path not in selected]
-        await self._take(source_dir, target_dir, names=selected)
-
-    async def _take(
-        self,
-        source: str,
-        target: Path | str,
-        *,
-        names: Sequence[str] | None = None,
-        exclude: Sequence[str] = (),
-        sandbox: Sandbox | None = None,
-    ) -> None:
-        """Bring a folder out as far as it can be taken, and say what was left."""
-        sandbox = sandbox or await self._ready()
-        if source == self._agent_logs():
-            self._mirror.remove()
-        read = transfer.unpack_folder(Path(target), self._most_bytes)
-        left = await sandbox.get(source, read, names=names, exclude=exclude, limit_bytes=self._most_bytes)
-        if left.count:
-            self.logger.warning(
-                "sandbox: %d files or folders of %s stay inside (nested too deep, too many or too large), as %s",
-                left.count,
-                source,
-                left.example,
-            )

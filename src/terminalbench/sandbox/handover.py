@@ -46,6 +46,7 @@ class Handover:
     `traps` would run as code of its tests, or change how they run, by their kinds (`engine.traps`).
     `run_program` is what the tests are to run its programs by; None where nothing can keep these from the reward.
     `try_shell` says why a command could not be run, where that is not known yet: the image's own shell runs as a rule.
+    `kept`: the work is kept as it is now, for tests that run again (`again`).
     """
 
     rewards: list[str]
@@ -54,37 +55,64 @@ class Handover:
     run_program: str | None = None
     try_shell: Callable[[], Awaitable[None]] | None = None
     traps: Mapping[str, list[str]] = field(default_factory=dict)
+    kept: bool = False
 
 
 async def to_verifier(
-    sandbox: Sandbox, place: VerifierPlace, system: Sequence[str] | None, *, keep: bool = False
+    sandbox: Sandbox, place: VerifierPlace, system: Sequence[str] | None, *, keep: bool = False, again: bool = False
 ) -> Handover:
     """Get a sandbox ready for the tests; without `system` folders that are the image's, over the agent's own.
 
-    With `keep` nothing that runs is ended.
+    With `keep` nothing that runs is ended. With `again` the work is kept, for tests that may run on it once more.
     """
-    expected = [f"{place.logs}/{name}" for name in place.rewards]
+    expected = _expected(place)
     told: dict[str, Any] | None = None
     if system is not None:
         starts = sorted({place.workdir, *place.spoken.folders, *place.led})
         looked = {"starts": starts, "spoken": sorted(place.spoken.traps), "led": list(place.led)}
+        looked["modules"] = sorted(place.spoken.modules)
         told = await sandbox.renew(
-            views.VERIFIER, system, expected, loose=place.loose, room_bytes=_ROOM_BYTES, traps=looked
+            views.VERIFIER, system, expected, loose=place.loose, room_bytes=_ROOM_BYTES, traps=looked, keep=again
         )
     elif not keep:
         await sandbox.renew(views.AGENT, room_bytes=_ROOM_BYTES)
-    folders = {"tests": place.tests, "logs": place.logs, "user": place.user, "expected": expected}
     confined_by = confinement()
-    private = confined_by == BY_USER  # else that user could read the tests
-    done = await sandbox.prepare({**folders, "programs": {RUN_PROGRAM: _run_program()}, "private": private})
-    left, later, traps = [], None, dict[str, list[str]]()
+    done = await sandbox.prepare(_folders(place, confined_by))
+    left, later, traps, kept = [], None, dict[str, list[str]](), False
     if told is None:
         await _try_shell(sandbox, place, pristine=False)
     else:
         left, later = told.pop("left"), partial(_try_shell, sandbox, place, pristine=True)
+        kept = told.pop("kept")
         for one in told["traps"]:
             traps.setdefault(one["kind"], []).append(one["path"])
-    return Handover([*left, *done.found], list(done.links), told, RUN_PROGRAM if confined_by else None, later, traps)
+    found = [*left, *done.found]
+    return Handover(found, list(done.links), told, RUN_PROGRAM if confined_by else None, later, traps, kept)
+
+
+async def again(sandbox: Sandbox, place: VerifierPlace) -> bool:
+    """Get a sandbox ready for the same tests once more: the work is what it was when the first of them began.
+
+    False where there is no room for that; then it is as they left it. `as_tested` undoes it.
+    """
+    told = await sandbox.renew(views.VERIFIER, work="handed")
+    await sandbox.prepare(_folders(place, confinement()))
+    return told["kept"]
+
+
+async def as_tested(sandbox: Sandbox) -> None:
+    """Give the work back what the first tests made of it."""
+    await sandbox.renew(views.VERIFIER, work="tested")
+
+
+def _expected(place: VerifierPlace) -> list[str]:
+    return [f"{place.logs}/{name}" for name in place.rewards]
+
+
+def _folders(place: VerifierPlace, confined_by: str | None) -> dict[str, Any]:
+    """What is prepared for the tests; where their programs run as another user, that one cannot read their folder."""
+    folders = {"tests": place.tests, "logs": place.logs, "user": place.user, "expected": _expected(place)}
+    return {**folders, "programs": {RUN_PROGRAM: _run_program()}, "private": confined_by == BY_USER}
 
 
 def confinement() -> str | None:

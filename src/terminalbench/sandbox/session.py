@@ -324,17 +324,21 @@ class Sandbox:
         loose: Sequence[str] | None = None,
         room_bytes: int = 0,
         traps: Mapping[str, Any] | None = None,
+        keep: bool = False,
+        work: str | None = None,
     ) -> dict[str, Any]:
         """End every process, whatever it is, and start anew over `view` of the files, in new namespaces.
 
         `system` are the folders that each view has for itself, `loose` names of files in the root folder that are not.
         For the verifier's view comes back what the agent changed in them, which of the `expected` files it wrote there,
         and what in its work would run as code of the tests, where `traps` says how to look (see `engine.traps`). Its
-        homes are new. Files may take so many more bytes as `room_bytes` says, whatever there is already.
+        homes are new. Files may take so many more bytes as `room_bytes` says, whatever there is already. With `keep`
+        its work is kept as it is then (`kept` tells whether it was), and `work` gives it back: "handed" as it was kept,
+        "tested" as it was before that.
         """
         message: dict[str, Any] = {"do": "renew", "view": view, "system": list(system), "expected": list(expected)}
         message |= {"loose": None if loose is None else list(loose), "room_bytes": room_bytes}
-        message["traps"] = dict(traps or {"starts": [], "spoken": []})
+        message |= {"traps": dict(traps or {"starts": [], "spoken": []}), "keep": keep, "work": work}
         async with self._asking:
             answer, opened = await self._answer(message)
             helper.checked(answer)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from terminalbench.files import read_plain
 from terminalbench.sandbox.engine import traps
 
 OURS = ".tbench"
@@ -85,11 +86,12 @@ def _named_by(env: Mapping[str, str], names: Iterable[str]) -> list[str]:
 @dataclass(frozen=True)
 class TaskWords:
     """What a task's own files speak of: files of the root folder, names that traps for the tests could have, and the
-    folders in which its tests start programs."""
+    folders in which its tests start programs. `modules` are the tests' own, where they look for others too."""
 
     in_root: frozenset[str] = frozenset()
     traps: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
+    modules: frozenset[str] = frozenset()
 
 
 def spoken_of(task: Path) -> TaskWords:
@@ -109,7 +111,24 @@ def spoken_of(task: Path) -> TaskWords:
         folders |= {name.decode(errors="replace") for name in _STARTS.findall(data)}
         if path in instructions and b"logs/verifier" in data:
             words.add(traps.REWARD)
-    return TaskWords(frozenset(in_root), frozenset(words), frozenset(folders))
+    return TaskWords(frozenset(in_root), frozenset(words), frozenset(folders), _own_modules(task, texts))
+
+
+def _own_modules(task: Path, texts: Iterable[Path]) -> frozenset[str]:
+    """The tests' modules that a module of the work could hide: they change the path, and nothing else names them."""
+    tests, others, changes_path = set[str](), "", False
+    for path in texts:
+        data = read_plain(path, _LARGEST_FILE) or b""
+        if "tests" in path.relative_to(task).parts:
+            changes_path |= b"sys.path" in data or b"PYTHONPATH" in data
+            tests |= {path.stem} if path.suffix == ".py" else set()
+        else:
+            others += data.decode(errors="replace")
+    return (
+        frozenset(one for one in tests if not re.search(rf"\b{re.escape(one)}\b", others))
+        if changes_path
+        else frozenset()
+    )
 
 
 def _of_entry(entry: str) -> str | None:

@@ -35,6 +35,9 @@ DOUBTS = {
     "program_unconfined": Doubt(
         "the tests ran its program where it could write the reward", "run it on a machine that can confine it"
     ),
+    "unrepeatable": Doubt(
+        "its tests passed, and some failed when they ran again on the same work", "run the task again, more than once"
+    ),
 }
 DOUBTFUL_COUNT = "they count; analysis.doubtful says how many a comparison may have"
 """What becomes of doubtful results, said once below a list of them."""

@@ -192,9 +192,11 @@ def phase_limits(task: dict[str, Any], config: Any, grace_sec: float = GRACE_SEC
     }
 
 
-def verifier_sec(task: dict[str, Any], config: Any) -> float:
-    """Return how long the verifier of a task without steps may take."""
-    return _limit(config.verifier, {}, task, "verifier", _VERIFIER_SEC) * _factor(config, "verifier")
+def verifier_sec(task: dict[str, Any], config: Any, step: str | None = None) -> float:
+    """Return how long the verifier of a task, or of the step with that name, may take."""
+    steps = (one for one in task.get("steps") or () if isinstance(one, dict) and one.get("name") == step)
+    own = next(steps, {}) if step is not None else {}
+    return _limit(config.verifier, own, task, "verifier", _VERIFIER_SEC) * _factor(config, "verifier")
 
 
 def _limit(given: Any, step: dict[str, Any], task: dict[str, Any], name: str, default: float) -> float:

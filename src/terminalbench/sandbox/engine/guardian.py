@@ -25,6 +25,7 @@ from terminalbench.sandbox.engine import (
     exec_server,
     generation,
     inside,
+    kept,
     kernel,
     lan,
     net,
@@ -238,16 +239,22 @@ class _GuardedSandbox:
         told: dict[str, Any] = {}
         request, view = self._request, message["view"]
         if message["room_bytes"]:
-            root.enlarge_scratch(request, message["room_bytes"])
-            self._watch.allow(message["room_bytes"])
-        if view != self._view:
-            overlays, loose = len(request["mounts"]), message["loose"]
-            views.switch(request["run_dir"], self._view, view, message["system"], overlays, loose)
-        if view == views.VERIFIER:
-            told = changes.listed(request["run_dir"], request["mounts"], request["etc"])
-            told["left"] = views.left_in(request["run_dir"], message["expected"])
-            told["traps"] = traps.remove_and_list(request["run_dir"], request["mounts"], **message["traps"])
-        views.clear_way(request["run_dir"], view, [bind["target"] for bind in request["binds"]])
+            more = message["room_bytes"] + (3 * kept.MOST_BYTES if message["keep"] else 0)
+            root.enlarge_scratch(request, more)
+            self._watch.allow(more)
+        run_dir, overlays = request["run_dir"], len(request["mounts"])
+        if message["work"] == kept.HANDED:
+            told["kept"] = kept.as_handed(run_dir, overlays)
+        elif message["work"] == kept.TESTED:
+            kept.as_tested(run_dir, overlays)
+        elif view != self._view:
+            views.switch(run_dir, self._view, view, message["system"], overlays, message["loose"])
+        if view == views.VERIFIER and message["work"] is None:
+            told = changes.listed(run_dir, request["mounts"], request["etc"])
+            told["left"] = views.left_in(run_dir, message["expected"])
+            told["traps"] = traps.remove_and_list(run_dir, request["mounts"], **message["traps"])
+            told["kept"] = message["keep"] and kept.keep(run_dir)
+        views.clear_way(run_dir, view, [bind["target"] for bind in request["binds"]])
         (pidfd, *handles), way = self.bring_up(view)
         return (pidfd, wire.memory_file(json.dumps(told).encode()), *handles), way
 

@@ -70,7 +70,8 @@ def test_one_night_says_what_its_report_says(root: Root, night: Night) -> None:
     for line in summary.headlines:
         assert line.replace("<", "&lt;") in page
     assert "signal 9" in page
-    assert "Pass rate by iteration" in page
+    drawn = page.split("Pass rate by iteration</title>")[1].split("</svg>")[0]
+    assert 'class="thin"' in drawn, "the interval of each rate"
     rows = list(csv.DictReader(io.StringIO(root.text("nights/20260123/iterations.csv"))))
     assert [(row["iteration"], row["passed"], row["pass_rate"]) for row in rows] == [
         ("1", "1", "0.5"),

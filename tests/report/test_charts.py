@@ -153,8 +153,11 @@ def test_counts_have_whole_ticks() -> None:
 
 def test_a_trend_breaks_where_nothing_was_measured() -> None:
     rates = [0.5, 0.6, None, 0.4, 0.3]
-    drawn = trend(list("abcde"), [TrendSeries("p", tuple(TrendPoint(i, r) for i, r in enumerate(rates)))])
+    drawn = trend(list("abcde"), [TrendSeries("p", tuple(TrendPoint(i, r) for i, r in enumerate(rates)))], "iteration")
     assert drawn.count('class="curve') == 2
+    assert ">Pass rate by iteration</title>" in drawn
+    assert ">iteration</text>" in drawn
+    assert ">pass rate, with its interval</text>" in drawn
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0, 1e6))

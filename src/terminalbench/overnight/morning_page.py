@@ -4,6 +4,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from terminalbench.index.totals import wilson
 from terminalbench.overnight.lessons_report import lessons_html
 from terminalbench.overnight.morning import (
     MODELS,
@@ -48,7 +49,7 @@ def render_html(summary: NightSummary) -> str:
 
 
 def trend_chart(summary: NightSummary) -> str | None:
-    """The pass rate from iteration to iteration, a line a profile; None while all are the same."""
+    """The pass rate from iteration to iteration with Wilson's interval, a line a profile; None if all are the same."""
     from terminalbench.report.charts.svg import varies
     from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
 
@@ -59,7 +60,7 @@ def trend_chart(summary: NightSummary) -> str | None:
         TrendSeries(
             model.profile,
             tuple(
-                TrendPoint(place, one.pass_rate)
+                TrendPoint(place, one.pass_rate, *_ends(one.pass_rate, one.measured))
                 for place, line in enumerate(lines)
                 for one in line.profiles
                 if one.profile == model.profile
@@ -67,7 +68,11 @@ def trend_chart(summary: NightSummary) -> str | None:
         )
         for model in summary.models
     ]
-    return trend([str(line.number) for line in lines], series, "Pass rate by iteration")
+    return trend([str(line.number) for line in lines], series, "iteration")
+
+
+def _ends(rate: float | None, measured: int) -> tuple[float, float] | tuple[None, None]:
+    return (None, None) if rate is None or not measured else wilson(rate, measured)
 
 
 @cache

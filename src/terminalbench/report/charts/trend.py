@@ -7,7 +7,7 @@ from terminalbench.report.charts.svg import SERIES, drawing, label, legend, line
 from terminalbench.text.foreign import short
 from terminalbench.text.numbers import percent
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 230.0, 46.0, 16.0, 12.0, 34.0
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 248.0, 46.0, 16.0, 26.0, 38.0
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,11 @@ class TrendSeries:
     points: tuple[TrendPoint, ...]
 
 
-def trend(batches: Sequence[str], series: Sequence[TrendSeries], title: str = "Pass rate by batch") -> str:
-    """The lines. `batches` are the labels; a point names its batch by position. A gap is a batch without a rate."""
+def trend(batches: Sequence[str], series: Sequence[TrendSeries], axis: str = "batch") -> str:
+    """The lines. `batches` are the labels, `axis` what they are; a point names its batch by position.
+
+    A gap is a batch without a rate.
+    """
     span = max(1, len(batches) - 1)
     shift = min(5.0, 24.0 / max(1, len(series)))
 
@@ -41,14 +44,14 @@ def trend(batches: Sequence[str], series: Sequence[TrendSeries], title: str = "P
     def y_at(rate: float) -> float:
         return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * rate
 
-    body = []
+    body = [label(2, 12, "pass rate, with its interval", "dim"), label(_WIDTH / 2, _HEIGHT - 4, axis, "dim m")]
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
         body.append(line(_LEFT, y_at(tick), _WIDTH - _RIGHT, y_at(tick), "grid"))
         body.append(label(_LEFT - 5, y_at(tick) + 4, f"{100 * tick:g} %", "dim e"))
     every = 1 + (len(batches) - 1) // 10
     for index, name in enumerate(batches):
         if index % every == 0 or index == len(batches) - 1:
-            body.append(label(x_at(index, 0), _HEIGHT - 14, short(name, 14), "dim m"))
+            body.append(label(x_at(index, 0), _HEIGHT - 20, short(name, 14), "dim m"))
     for index, one in enumerate(series):
         body += _curve(one, index, x_at, y_at)
         for point in one.points:
@@ -61,7 +64,7 @@ def trend(batches: Sequence[str], series: Sequence[TrendSeries], title: str = "P
             text = f"{one.label}, {batches[point.batch]}: {percent(point.rate)}"
             body.append(linked(point.href, text, drawn + marker(index, x, y_at(point.rate), 4.5, "mark")))
     key, end = legend([one.label for one in series], _WIDTH, _HEIGHT + 12)
-    return drawing(_WIDTH, end, title, _describe(batches, series), [*body, *key])
+    return drawing(_WIDTH, end, f"Pass rate by {axis}", _describe(batches, series), [*body, *key])
 
 
 def _curve(

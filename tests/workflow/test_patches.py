@@ -123,3 +123,33 @@ def test_only_the_lines_that_were_named_change(lines: list[str], ends: str, last
     new = ["new", "text"]
     after = only(modify(text, "\n".join(lines[start:stop]), "\n".join(new)))
     assert after == (ends.join([*lines[:start], *new, *lines[stop:]]) + (ends if last else "")).encode()
+
+
+@given(text=st.text(alphabet="ab\r\n", max_size=40), data=st.data())
+def test_line_ends_of_all_kinds_stay_where_they_are(text: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(text)))
+    if text[at - 1 : at + 1] == "\r\n" and at:
+        at += 1
+    assert only(modify(text[:at] + "<here>" + text[at:], "<here>", "there")) == f"{text[:at]}there{text[at:]}".encode()
+
+
+def test_a_patch_of_more_small_edits_than_can_be_looked_for_says_to_join_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each edit reads all of its file: the time of many edits of a long file grows as the product of both."""
+    lines = [f"name_{n} = 1\n" for n in range(200)]
+    edits = [Edit(action="modify", path="a.py", search=line, replace=f"new_{line}") for line in lines]
+    base = {"a.py": "".join(lines).encode()}
+    assert only(edited(edits, frozenset(TRACKED), base)) == "".join(f"new_{line}" for line in lines).encode()
+    monkeypatch.setattr("terminalbench.workflow.patches._MOST_SEARCHED", 10 * len(base["a.py"]))
+    [problem] = edited(edits, frozenset(TRACKED), base).problems
+    assert problem.flaw is EditFlaw.TOO_MANY
+    assert "200 edits, 200 of them in `a.py`" in problem.what
+    assert "stopped at edit 10)" in problem.what
+
+
+def test_of_a_patch_that_fits_nowhere_only_the_first_edits_are_looked_at() -> None:
+    edits = [Edit(action="modify", path="a.py", search=f"absent {n}", replace="x") for n in range(500)]
+    first, *others = edited(edits, frozenset(TRACKED), {"a.py": b"here\n"}).problems
+    assert first.what == "20 of the first 20 edits cannot be made; the other 480 were not looked at."
+    assert {problem.flaw for problem in others} == {EditFlaw.NOT_FOUND}
+    many = modify("ab" * 50_000, "ab", "x").problems
+    assert "50000 times (lines 1, 1, 1, 1, 1)" in many[0].what, "only the numbers that are shown are counted"

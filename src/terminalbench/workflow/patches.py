@@ -4,19 +4,23 @@ A search text must be in its file exactly once. One that differs only in trailin
 indentation on every line is grounded: it means the place that it can only mean. Line ends and the end of a file stay.
 """
 
-import bisect
 import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from terminalbench.text.foreign import printable, visible
 from terminalbench.workflow.generators import Edit, Patch
 from terminalbench.workflow.model import Workspace
 
 _SHOWN_LINES = 14
+_SHOWN_PLACES = 5
 _LONGEST_NAME = 255
 _COMPARED_LINES = 4000
+_MOST_SEARCHED = 1 << 31
+"""Characters that the search texts of one patch may be looked for in: each is, in all of its file."""
+_MOST_PROBLEMS = 20
 
 
 class EditFlaw(StrEnum):
@@ -31,6 +35,7 @@ class EditFlaw(StrEnum):
     AMBIGUOUS = "search found more than once"
     TEXT = "not valid text"
     NOTHING = "no change"
+    TOO_MANY = "too many edits"
 
 
 @dataclass(frozen=True)
@@ -59,14 +64,23 @@ class _RefusedEdit(Exception):
 
 @dataclass
 class _EditState:
-    """The files as the edits so far left them."""
+    """The files as the edits so far left them: as text, which each edit of a file takes from the one before."""
 
     tracked: Collection[str]
     base: Mapping[str, bytes]
-    now: dict[str, bytes | None] = field(default_factory=dict)
+    now: dict[str, str | None] = field(default_factory=dict)
 
-    def current(self, path: str) -> bytes | None:
-        return self.now[path] if path in self.now else self.base.get(path)
+    def current(self, path: str) -> str | None:
+        if path not in self.now and path in self.base:
+            self.now[path] = self.base[path].decode(errors="surrogateescape")
+        return self.now.get(path)
+
+    @cached_property
+    def folders(self) -> set[str]:
+        """Every folder that holds a tracked file."""
+        return {
+            "/".join(parts[:n]) for parts in (name.split("/") for name in self.tracked) for n in range(1, len(parts))
+        }
 
 
 async def changes(patch: Patch, workspace: Workspace) -> PatchedFiles:
@@ -81,16 +95,38 @@ def edited(edits: Sequence[Edit], tracked: Collection[str], base: Mapping[str, b
     """The same on files that were read before: `base` holds the plain files among the edited ones. Pure."""
     state = _EditState(tracked, base)
     problems: list[EditProblem] = []
-    for edit in edits:
+    searched = 0
+    for number, edit in enumerate(edits, 1):
+        searched += len(state.current(edit.path) or "")
+        if searched > _MOST_SEARCHED:
+            problems.append(_too_many(edit.path, number, edits))
+            break
+        if len(problems) == _MOST_PROBLEMS:
+            left = len(edits) - number + 1
+            what = (
+                f"{len(problems)} of the first {number - 1} edits cannot be made; the other {left} were not looked at."
+            )
+            problems.insert(0, EditProblem(EditFlaw.TOO_MANY, "", what))
+            break
         try:
             state.now[edit.path] = _made(edit, state)
         except _RefusedEdit as refused:
             problems.append(EditProblem(refused.flaw, edit.path, refused.what, refused.detail))
-    files = {path: content for path, content in state.now.items() if content != base.get(path)}
+    made = {path: None if text is None else text.encode(errors="surrogateescape") for path, text in state.now.items()}
+    files = {path: content for path, content in made.items() if content != base.get(path)}
     if not problems and not files:
         what = "The patch changes nothing: after all edits every file is as before."
         problems.append(EditProblem(EditFlaw.NOTHING, "", what))
     return PatchedFiles(files, tuple(problems))
+
+
+def _too_many(path: str, number: int, edits: Sequence[Edit]) -> EditProblem:
+    what = (
+        f"The patch has {len(edits)} edits, {sum(edit.path == path for edit in edits)} of them in `{path}`: too many "
+        f"small ones for files of this size (stopped at edit {number}). Write fewer: one `search` may hold many lines, "
+        "with all that changes in them."
+    )
+    return EditProblem(EditFlaw.TOO_MANY, path, what)
 
 
 def path_problem(path: str, tracked: Collection[str]) -> str | None:
@@ -112,7 +148,7 @@ def path_problem(path: str, tracked: Collection[str]) -> str | None:
     return None
 
 
-def _made(edit: Edit, state: _EditState) -> bytes | None:
+def _made(edit: Edit, state: _EditState) -> str | None:
     problem = path_problem(edit.path, state.tracked)
     if problem is not None:
         raise _RefusedEdit(EditFlaw.PATH, problem)
@@ -128,23 +164,22 @@ def _made(edit: Edit, state: _EditState) -> bytes | None:
     return _modified(edit, before)
 
 
-def _created(edit: Edit, before: bytes | None, state: _EditState) -> bytes:
+def _created(edit: Edit, before: str | None, state: _EditState) -> str:
     if before is not None:
         raise _RefusedEdit(
             EditFlaw.EXISTS, f"`{edit.path}` exists already: use action `modify` with `search` and `replace`."
         )
-    if any(name.startswith(f"{edit.path}/") for name in state.tracked):
+    if edit.path in state.folders:
         raise _RefusedEdit(EditFlaw.EXISTS, f"`{edit.path}` is a folder.")
-    return _encoded(edit.content or edit.replace, edit.path)
+    return _sound(edit.content or edit.replace, edit.path)
 
 
-def _modified(edit: Edit, before: bytes) -> bytes:
-    if b"\0" in before:
+def _modified(edit: Edit, text: str) -> str:
+    if "\0" in text:
         raise _RefusedEdit(
             EditFlaw.BINARY, f"`{edit.path}` is a binary file: it cannot be modified by search and replace."
         )
-    text = before.decode(errors="surrogateescape")
-    plain = text.replace("\r\n", "\n")
+    plain = text.replace("\r\n", "\n") if "\r" in text else text
     search, replace = edit.search.replace("\r\n", "\n"), edit.replace.replace("\r\n", "\n")
     if not search.strip():
         if plain.strip():
@@ -152,14 +187,21 @@ def _modified(edit: Edit, before: bytes) -> bytes:
                 EditFlaw.NO_SEARCH,
                 f"The edit of `{edit.path}` has no `search` text: copy the lines that change from the file.",
             )
-        return _encoded(replace, edit.path)
+        return _sound(replace, edit.path)
     start, end, new = _place(edit.path, plain, search, replace)
-    returns = [at - n for n, at in enumerate(_found(text, "\r\n"))]
-    first, last = start + bisect.bisect_left(returns, start), end + bisect.bisect_left(returns, end)
-    near = bisect.bisect_left(returns, end) - bisect.bisect_left(returns, start)
-    if near if "\n" in plain[start:end] else 2 * len(returns) > plain.count("\n"):
+    first, last = (start, end) if plain is text else (_with_returns(text, start), _with_returns(text, end))
+    near = (last - first) - (end - start)
+    if near if "\n" in plain[start:end] else 2 * (len(text) - len(plain)) > plain.count("\n"):
         new = new.replace("\n", "\r\n")
-    return _encoded(text[:first] + new + text[last:], edit.path)
+    return text[:first] + _sound(new, edit.path) + text[last:]
+
+
+def _with_returns(text: str, at: int) -> int:
+    """Return the index in `text` of what is at `at` where each of its line ends is one character."""
+    place, counted = at, 0
+    while more := text.count("\r\n", counted, place + 1):
+        counted, place = place, place + more
+    return place
 
 
 def _place(path: str, text: str, search: str, replace: str) -> tuple[int, int, str]:
@@ -168,11 +210,11 @@ def _place(path: str, text: str, search: str, replace: str) -> tuple[int, int, s
     if len(exact) == 1:
         return exact[0], exact[0] + len(search), replace
     if len(exact) > 1:
-        raise _ambiguous(path, [text.count("\n", 0, at) + 1 for at in exact], search)
+        raise _ambiguous(path, len(exact), [text.count("\n", 0, at) + 1 for at in exact[:_SHOWN_PLACES]], search)
     lines, wanted = text.split("\n"), search.strip("\n").split("\n")
     grounded = _grounded(lines, [line.rstrip() for line in wanted])
     if len(grounded) > 1:
-        raise _ambiguous(path, [at + 1 for at, _, _ in grounded], search)
+        raise _ambiguous(path, len(grounded), [at + 1 for at, _, _ in grounded[:_SHOWN_PLACES]], search)
     if not grounded:
         raise _RefusedEdit(
             EditFlaw.NOT_FOUND,
@@ -231,11 +273,11 @@ def _found(text: str, part: str) -> list[int]:
     return places
 
 
-def _ambiguous(path: str, numbers: Sequence[int], search: str) -> _RefusedEdit:
-    first = ", ".join(map(str, numbers[:5]))
+def _ambiguous(path: str, times: int, numbers: Sequence[int], search: str) -> _RefusedEdit:
+    first = ", ".join(map(str, numbers))
     return _RefusedEdit(
         EditFlaw.AMBIGUOUS,
-        f"The `search` text of the edit of `{path}` is in the file {len(numbers)} times (lines {first}): copy more "
+        f"The `search` text of the edit of `{path}` is in the file {times} times (lines {first}): copy more "
         "lines around it, so that it is there once.",
         _first(search),
     )
@@ -288,10 +330,11 @@ def similar_paths(path: str, tracked: Collection[str], most: int = 2) -> list[st
     return difflib.get_close_matches(path, sorted(tracked)[:_COMPARED_LINES], n=most, cutoff=0.75)
 
 
-def _encoded(text: str, path: str) -> bytes:
+def _sound(text: str, path: str) -> str:
     try:
-        return text.encode(errors="surrogateescape")
+        text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
         raise _RefusedEdit(
             EditFlaw.TEXT, f"The new text of `{path}` holds half a character (a lone surrogate)."
         ) from None
+    return text

@@ -227,7 +227,7 @@ def test_one_job_several_jobs_or_their_folder(jobs: Path, tbench: Callable[..., 
     assert len(json.loads(tbench("export", jobs / "job-3", "--format", "json").out)) == 3
     assert {row["job"] for row in open_results(jobs / "job-2").trials()} == {"job-2"}
     wrong = tbench("compare", jobs / "job-1" / "a__b-11")
-    assert (wrong.code, "no Harbor jobs" in wrong.err) == (2, True)
+    assert (wrong.code, "no result format is recognised" in wrong.err) == (2, True), "one trial is no job"
     refused = tbench("resume", jobs)
     assert (refused.code, "Harbor jobs that are not ours" in refused.err) == (2, True)
 

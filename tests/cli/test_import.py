@@ -245,8 +245,18 @@ def test_trials_that_are_torn_are_said(here: Path, tbench: Callable[..., Any]) -
 
 def test_what_is_no_result_is_one_message(here: Path, tbench: Callable[..., Any]) -> None:
     (here / "notes.txt").write_text("hello")
-    (here / "folder").mkdir()
-    for name, said in (("notes.txt", "no result format"), ("folder", "no"), ("missing.csv", "no such")):
+    for folder, files in {"empty": (), "tables": ("a.csv", "b.csv"), "one": ("c.csv",)}.items():
+        (here / folder).mkdir()
+        for file in files:
+            (here / folder / file).write_text("when,what\n1,2\n")
+    for name, said in (
+        ("notes.txt", "no result format is recognised in it"),
+        ("empty", "holds no file that ends in .csv, "),
+        ("tables", "no result format is recognised in its 2 files: a.csv, b.csv"),
+        ("tables", "formats: inspect, junit, "),
+        ("one", "recognised in its 1 file: c.csv"),
+        ("missing.csv", "no such"),
+    ):
         for command in ("compare", "import"):
             ran = tbench(command, name)
             assert (ran.code, said in ran.err, "Traceback" in ran.err) == (2, True, False), (command, name, ran.err)

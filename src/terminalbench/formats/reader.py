@@ -7,17 +7,13 @@ from typing import Any, Protocol
 from terminalbench import registry
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.formats.row import ForeignResults, ReadOptions, RowReader, empty, numbered
-from terminalbench.formats.source import SourceFile, digest_of, source_files
+from terminalbench.formats.source import ENDINGS, SourceFile, digest_of, source_files
 from terminalbench.text.numbers import plural, some
 
 KIND = "result formats"
 ORDER = ("inspect", "junit", "promptfoo", "terminal-bench", "swe-bench-pro", "swe-bench", "table")
 """The order in which formats are asked whether a file is theirs: the table, which takes the most, last."""
 _MOST_ROWS = 2_000_000
-
-
-class UnrecognisedFormat(UserError):
-    """No format knows what a source holds."""
 
 
 class ResultFormat(Protocol):
@@ -81,16 +77,25 @@ def _recognised(path: Path, options: ReadOptions) -> tuple[str, list[SourceFile]
         return next((name, kept) for name, kept in found.items())
     if not found:
         sums = ": it has figures of whole tasks or benchmarks, not of single attempts"
-        raise UnrecognisedFormat(
-            f"no result format is recognised in it{sums if len(files) == 1 and _holds_sums(files[0].json) else ''}",
+        why = sums if len(files) == 1 and _holds_sums(files[0].json) else ""
+        raise UserError(
+            f"no result format is recognised in {_looked_at(path, files)}{why}",
             where=str(path),
             hint=f"formats: {', '.join(ORDER)}, and Harbor jobs; a table needs a header with a column for the task "
-            "and one for passed or reward, or --column NAME=COLUMN",
+            "and one for passed or reward, or --column NAME=COLUMN; a batch folder has a plan.json",
         )
     held = some([f"{plural(len(kept), 'file')} of {name}" for name, kept in found.items()])
     raise UserError(
         f"holds results of several formats: {held}", where=str(path), hint="name one file, or give --format"
     )
+
+
+def _looked_at(path: Path, files: Sequence[SourceFile]) -> str:
+    if not path.is_dir():
+        return "it"
+    if not files:
+        return f"it: it holds no file that ends in {', '.join(ENDINGS)}"
+    return f"its {plural(len(files), 'file')}: {some([file.path.relative_to(file.root).as_posix() for file in files])}"
 
 
 def _holds_sums(found: Any) -> bool:

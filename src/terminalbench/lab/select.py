@@ -137,7 +137,6 @@ def select(
 
 def _of_other_tool(name: Named | None, reading: ReadOptions) -> Target | None:
     """The results of another tool that a path names; None where it names a batch, an experiment or Harbor jobs."""
-    from terminalbench.formats.reader import UnrecognisedFormat
     from terminalbench.lab.imports import read_foreign
 
     if not isinstance(name, str | Path):
@@ -149,12 +148,7 @@ def _of_other_tool(name: Named | None, reading: ReadOptions) -> Target | None:
     path = Path(name).resolve()
     if path.suffix == ".toml" or (is_folder(path) and _is_ours(path)):
         return None
-    try:
-        return Target(ForeignFile(path, read_foreign(path, reading, shown=str(name))))
-    except UnrecognisedFormat:
-        if is_folder(path):
-            return None
-        raise
+    return Target(ForeignFile(path, read_foreign(path, reading, shown=str(name))))
 
 
 def _is_ours(folder: Path) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from sandbox.driving import Driver
 from terminalbench.sandbox import helper
 from terminalbench.sandbox import probe as probing
+from terminalbench.sandbox.engine import ids
 from terminalbench.sandbox.engine.steps import StepRefusal
 from terminalbench.sandbox.obstacles import HostFacts, causes, obstacles
 
@@ -328,3 +329,13 @@ def test_an_old_bwrap_is_not_used(tmp_path: Path) -> None:
         program.chmod(0o755)
         assert (helper._bwrap_problem(program) is None) == usable
     assert "does not run" in str(helper._bwrap_problem(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize(("told", "count"), [("NoNewPrivs:\t0", 2), ("NoNewPrivs:\t1", 0)])
+def test_a_process_that_may_gain_no_rights_asks_no_setuid_program_for_ids(
+    monkeypatch: pytest.MonkeyPatch, told: str, count: int
+) -> None:
+    files = {"/etc/subuid": ["7:100000:65536"], "/etc/subgid": ["7:100000:65536"], "/proc/self/status": [told]}
+    monkeypatch.setattr(ids, "_lines", lambda path: files.get(path, []))
+    monkeypatch.setattr(os, "access", lambda *_: True)
+    assert len(ids._range_commands(7, 7)) == count

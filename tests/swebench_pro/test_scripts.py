@@ -23,6 +23,7 @@ class Repository:
 
     def __init__(self, root: Path) -> None:
         self.root, self.app = root, root / "app"
+        self.env: dict[str, str] = {}
         (root / "logs").mkdir(parents=True)
         subprocess.run(["git", "init", "-q", "-b", "main", self.app], check=True, env=ENV)
         self.commit("first", {"a.txt": "one\n", ".gitignore": "cache/\n"})
@@ -48,7 +49,7 @@ class Repository:
         marks = {**{old: str(new) for old, new in places.items()}, "/tmp/": f"{self.root}/", **marks}
         text = re.sub("|".join(marks), lambda match: marks[match[0]], text)
         shell = "bash" if text.startswith("#!") else "sh"  # the collect hook is a command, for any shell
-        return subprocess.run([shell, "-c", text, name, *arguments], capture_output=True, text=True, env=ENV)
+        return subprocess.run([shell, "-c", text, name, *arguments], capture_output=True, text=True, env=ENV | self.env)
 
     def collected(self) -> bytes | None:
         self.script("collect.sh", **{"@BASE@": self.base})
@@ -97,6 +98,14 @@ def test_nothing_after_the_base_is_left_however_it_was_kept(repository: Reposito
     assert (repository.app / "b.txt").read_text() == "broken\n"
     assert (repository.app / "built" / "of the image.o").exists()
     assert repository.collected() == b""
+
+
+def test_a_repository_of_another_user_is_pruned_too(repository: Repository) -> None:
+    """In an image /app may be anybody's: git itself has a variable that lets it take every folder for another's."""
+    repository.env["GIT_TEST_ASSUME_DIFFERENT_OWNER"] = "1"
+    ran = repository.script("prune.sh", repository.base, repository.fix)
+    assert ran.returncode == 0, ran.stderr
+    assert not (repository.root / "prune.gitconfig").exists()
 
 
 def test_a_prune_that_is_not_proven_fails_the_build(repository: Repository) -> None:

@@ -48,7 +48,12 @@ def enter_user_namespace() -> str:
 
 
 def _range_commands(uid: int, gid: int) -> list[list[str]]:
-    """The two commands that map the user's own ids and the subordinate ones; none where that cannot be done."""
+    """The two commands that map the user's own ids and the subordinate ones; none where that cannot be done.
+
+    Of a process that may gain no rights, as in a container started so, a setuid program gains none either.
+    """
+    if "NoNewPrivs:\t1" in _lines("/proc/self/status"):
+        return []
     commands = []
     for tool, path, own in (("newuidmap", "/etc/subuid", uid), ("newgidmap", "/etc/subgid", gid)):
         program = next((f"{folder}/{tool}" for folder in _SEARCH if os.access(f"{folder}/{tool}", os.X_OK)), None)

@@ -3,8 +3,11 @@
 # It fails, and with it the build, unless that is proven: everything stored is reachable, and no FIX can be read.
 set -eu
 app=/app second=/opt/swebench
-export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1
-git() { command git -c safe.directory='*' -c gc.auto=0 -c core.hooksPath=/dev/null "$@"; }
+# In a file: the git that a clone starts is told nothing of `-c`, and in an image /app may be anybody's.
+export GIT_CONFIG_GLOBAL=/tmp/prune.gitconfig GIT_CONFIG_NOSYSTEM=1 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1
+trap 'rm -f "$GIT_CONFIG_GLOBAL"' EXIT
+printf '[safe]\n\tdirectory = *\n' > "$GIT_CONFIG_GLOBAL"
+git() { command git -c gc.auto=0 -c core.hooksPath=/dev/null "$@"; }
 cd "$app"
 base=$(git rev-parse --verify "$1^{commit}")
 shift

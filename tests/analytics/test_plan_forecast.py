@@ -19,6 +19,7 @@ from terminalbench.index.history import likely_costs, past_trials
 from terminalbench.index.scan import scan_all
 from terminalbench.index.store import FILE_NAME, MIGRATIONS
 from terminalbench.json_files import write_json
+from terminalbench.records.trial import Outcome
 
 CONTENT = {"agent": "claude-code", "model": "m"}
 
@@ -57,6 +58,10 @@ def test_time_and_money_come_from_the_same_profile(history: Path) -> None:
     assert ours.trial_sec == 60
     assert (theirs.of, theirs.cost_usd, theirs.trial_sec) == (None, None, None)
     assert (found.hours, found.cost_usd) == (None, None), "unknown is not zero"
+    past = past_trials(history, plan.profiles)
+    broken = msgspec.structs.replace(past[0], outcome=Outcome.ERRORED, seconds=1.0, cost_usd=0.0)
+    again = forecast(plan, [*past, *[broken] * 9]).profiles[0]
+    assert (again.trial_sec, again.cost_usd) == (ours.trial_sec, ours.cost_usd), "what broke at once says nothing"
 
 
 def test_a_profile_of_price_zero_will_cost_nothing(history: Path) -> None:

@@ -21,6 +21,19 @@ def test_it_validates_outside_a_project_too(tmp_path, monkeypatch, tbench) -> No
     assert 'model = "x/y"' in (tmp_path / "new" / "experiments" / "mine.toml").read_text()
 
 
+def test_an_agent_or_task_of_ones_own_goes_into_the_experiment_that_is_named(project, tbench) -> None:
+    """The same words begin an experiment and add to it."""
+    for name in ("one", "two"):
+        made = tbench("init", "--agent", name, "--slug", "both", "--", "true", "{instruction}")
+        assert made.code == 0, made.err
+    assert tbench("init", "--task", "new", "--slug", "third").code == 0
+    assert {file.name for file in (project.root / "experiments").iterdir()} >= {"both.toml", "third.toml"}
+    text = (project.root / "experiments" / "both.toml").read_text()
+    assert 'slug = "both"' in text
+    assert "[profiles.one]" in text
+    assert "[profiles.two]" in text
+
+
 def test_an_existing_experiment_stays(project, tbench) -> None:
     file = project.experiment("# mine", "first.toml")
     ran = tbench("init", ".", "--dataset", "terminal-bench@2.0")
@@ -121,6 +134,7 @@ def test_a_prompt_for_the_template_of_an_agent_says_how_it_could_take_one(tmp_pa
     [
         (("--demo", "--task", "a"), "--demo cannot be combined"),
         (("--demo", "--model", "x/y"), "--model cannot be combined with --demo"),
+        (("--demo", "--slug", "a"), "--slug cannot be combined with --demo"),
         (("--agent", "claude-cod"), 'did you mean "claude-code"?'),
         (("--agent", "claude"), 'did you mean "claude-code"?'),
         (("--agent", "My Agent"), "a new name may have lower-case letters"),

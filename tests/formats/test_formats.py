@@ -74,6 +74,7 @@ def test_a_table_with_names_of_its_own(written: Callable[..., Path]) -> None:
     assert "columns guessed: task = Task ID, passed = Success, seconds = Time; columns not used: notes" in found.notes
     assert "1 value of cost cannot be read: unknown" in found.notes
     assert outcomes(read_results(written("semicolons.csv", CSV))) == outcomes(found)
+    assert [row.task for row in read_results(written("i.csv", "instance,score\na,1\n")).rows] == ["a"]
     assert outcomes(read_results(written("wide.csv", CSV.encode("utf-16")))) == outcomes(found)
 
 

@@ -5,13 +5,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from results_kit import claude, error, phase, result, rewarded
+from results_kit import claude, error, phase, result, rewarded, write_trial
 
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.limits.hangs import Hang
 from terminalbench.harbor.read.agent_logs import LogEvidence
 from terminalbench.harbor.read.claude_stream import ResultEvent, read_stream
 from terminalbench.harbor.read.outcome import classify
+from terminalbench.harbor.read.results import finished_folders, live_ending, read_trial
+from terminalbench.harbor.read.times import TIMES, Moment, Times
+from terminalbench.json_files import write_json
 from terminalbench.records.trial import AgentStatus, Outcome, ProviderWait
 
 NOT_VERIFIED = {"verifier_result": None, "verifier": None}
@@ -196,6 +199,24 @@ def test_why_there_is_no_verdict_is_said() -> None:
     off = result(verifier_result=None, verifier=None)
     off["config"]["verifier"]["disable"] = True
     assert classify(off).error_message == "verification was switched off"
+
+
+@pytest.mark.parametrize("agents", ["AgentTimeoutError", "NonZeroAgentExitCodeError"])
+def test_a_verifier_that_was_interrupted_gives_no_ending_though_harbor_keeps_the_agents_exception(
+    tmp_path: Path, agents: str
+) -> None:
+    """Harbor records the agent's exception and no other: only the plugin's note tells that the run was stopped."""
+    document = unverified(agents, verifier=phase(20.5, 24))
+    folder = write_trial(tmp_path, document)
+    assert len(list(finished_folders(tmp_path))) == 1
+    write_json(folder / TIMES, Times([Moment("verification-start", 20.5, 20.5), Moment("cancel", 24, 24)]))
+    trial = read_trial(folder).trial
+    assert trial is not None
+    assert (trial.outcome, trial.error_class) == (Outcome.CANCELLED, ErrorClass.CANCELLED)
+    assert live_ending(folder, document).ending.outcome is Outcome.CANCELLED
+    assert not list(finished_folders(tmp_path)), "resume runs it again"
+    judged = document | {"verifier_result": {"rewards": {"reward": 1}}}
+    assert live_ending(folder, judged).ending.outcome is Outcome.PASSED, "a verdict stays"
 
 
 def test_install_only_is_not_run() -> None:

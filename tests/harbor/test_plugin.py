@@ -23,6 +23,7 @@ from terminalbench.harbor.limits.admission import Admission, Wait
 from terminalbench.harbor.limits.budget import TrialRefusal
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.plugin import EventPlugin
+from terminalbench.harbor.read.times import read_times
 from terminalbench.harbor.scripts import EARLY_SEC
 from terminalbench.records.event import Event, WaitKind
 from terminalbench.records.trial import Outcome
@@ -170,6 +171,7 @@ def test_a_signal_leaves_a_complete_story(tmp_path: Path, number: signal.Signals
     assert job.events("job_ended")[0].detail == {"how": "interrupted", "trials": 1, "outcomes": {"cancelled": 1}}
     if number is signal.SIGINT:  # SIGTERM can hit Harbor where it does not notice that a trial was cancelled
         assert len(job.events("trial_cancelled")) == 1
+        assert [read_times(path.parent).cancelled for path in job.folder.glob("*/times.json")] == [True]
     (end,) = job.events("trial_ended")
     assert (end.outcome, end.reward) == ("cancelled", None)
     assert job.trial().outcome is Outcome.CANCELLED

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results_kit import CLAUDE, claude, result, rewarded, write_trial
+from results_kit import CLAUDE, claude, error, result, rewarded, write_trial
 
 from terminalbench.experiments.tables import FREE, ProfilePrice
 from terminalbench.harbor.read import usage
@@ -350,3 +350,17 @@ def test_an_answer_that_was_cut_is_not_counted(
     text = lines(said(1, 20_327), retry, said(2, 20_011), result)
     found = usage.best("gpt-x", [], [stream(tmp_path, text)], [], PRICES)
     assert (found.input_tokens, found.output_tokens, found.source) == (counted, 100, source)
+
+
+@pytest.mark.parametrize(("begun", "cost"), [({"agent_setup": None}, 0.0), ({}, None)])
+def test_a_trial_whose_agent_was_not_even_set_up_cost_nothing(
+    tmp_path: Path, begun: dict[str, None], cost: float | None
+) -> None:
+    """An image that cannot be built must not use up the budget of the trials that can run."""
+    broke = error("SandboxBuildFailedError", when=2)
+    not_run = dict.fromkeys(("agent_result", "agent_execution", "verifier", "verifier_result"))
+    document = result(exception_info=broke, **not_run, **begun)
+    folder = write_trial(tmp_path, document)
+    trial, live = read_trial(folder).trial, live_ending(folder, document)
+    assert trial is not None
+    assert (trial.usage.cost_usd, live.usage.cost_usd) == (cost, cost)

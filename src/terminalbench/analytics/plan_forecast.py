@@ -80,13 +80,14 @@ def _profile(plan: Plan, job: JobSpec, past: ProfileHistory, finished: int) -> P
 
 
 def _seconds(trials: Sequence[PastTrial]) -> float | None:
-    known = [t.seconds for t in trials if t.seconds is not None]
+    """How long one planned trial takes: one that broke, mostly at once, says nothing of it."""
+    known = [t.seconds for t in trials if t.seconds is not None and (t.measured or t.outcome is Outcome.TIMED_OUT)]
     return sum(known) / len(known) if known else None
 
 
 def _cost(trials: Sequence[PastTrial]) -> float | None:
     """What one planned trial costs: tries that had to be repeated are paid too."""
-    known = [t for t in trials if t.cost_usd is not None]
+    known = [t for t in trials if t.cost_usd is not None and (t.cost_usd > 0 or t.measured)]
     counted = sum(not t.superseded for t in known)
     return sum(t.cost_usd or 0.0 for t in known) / counted if counted else None
 

@@ -45,7 +45,7 @@ class _WithCommand(click.Command):
 )
 @click.option("--model", help="Model of the profiles.")
 @click.option("--dataset", help="Where the tasks come from. Default: starter.")
-@click.option("--slug", help="Name of the file and of its results folder. Default: first.")
+@click.option("--slug", help="Name of the file and of its results folder. Default: first, or your own agent or task.")
 def command(
     folder: Path,
     is_demo: bool,
@@ -71,7 +71,7 @@ def command(
         _extend(experiment_file(folder, slug), agent, task, words, folder)
         return
     is_new = agent is not None and (bool(words) or (agent_info(agent) is None and not close_to_one(agent)))
-    others = {"--model": model, "--dataset": dataset, "--slug": slug}
+    others = {"--model": model, "--dataset": dataset} | ({"--slug": slug} if is_demo else {})
     if (is_demo or task or is_new) and (given := [name for name, value in others.items() if value]):
         raise UserError(f"{given[0]} cannot be combined with --demo, --task or an agent of your own")
     if is_demo and (task or agent):
@@ -84,7 +84,7 @@ def command(
     if is_demo:
         files, following = demo(folder), "run"
     elif task or is_new:
-        files, following = own(folder, agent, task, words), "run" if agent else "check"
+        files, following = own(folder, agent, task, words, slug), "run" if agent else "check"
     else:
         files = scaffold(folder, agent or "claude-code", model, dataset or "starter", slug or "first")
         following = "plan"

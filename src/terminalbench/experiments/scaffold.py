@@ -139,12 +139,14 @@ def demo(folder: Path) -> dict[Path, str]:
     return {experiment_file(folder, "demo"): DEMO, **project_files(folder, marked_root(folder.resolve()))}
 
 
-def own(folder: Path, agent: str | None, task: str | None, words: Sequence[str] = ()) -> dict[Path, str]:
+def own(
+    folder: Path, agent: str | None, task: str | None, words: Sequence[str] = (), slug: str | None = None
+) -> dict[Path, str]:
     """The files of a task or an agent of one's own, or of both, and of an experiment that runs them.
 
-    With `words` the agent is that program.
+    With `words` the agent is that program. Without a `slug` the experiment is called as the agent, else as the task.
     """
-    name = agent or task or ""
+    name = slug or agent or task or ""
     for what, given in (("--agent", agent), ("--task", task)):
         if given is not None and not re.fullmatch(NAME, given):
             raise UserError(f"{what}: a new name may have lower-case letters, digits and dashes only, not {given!r}")

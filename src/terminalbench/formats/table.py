@@ -14,8 +14,8 @@ from terminalbench.formats.source import LIMIT, SourceFile, parsed
 from terminalbench.text.numbers import some
 
 GUESSES: dict[str, tuple[str, ...]] = {
-    "task": ("task", "task_id", "task_name", "instance_id", "problem", "problem_id", "question_id", "sample_id", "test",
-             "test_name", "case", "id"),
+    "task": ("task", "task_id", "task_name", "instance_id", "instance", "problem", "problem_id", "question_id",
+             "sample_id", "test", "test_name", "case", "id"),
     "profile": ("profile", "agent_key", "config", "variant", "system", "arm", "model_name_or_path"),
     "passed": ("passed", "pass", "success", "resolved", "is_resolved", "correct", "is_correct", "solved", "outcome",
                "verdict", "status", "result"),

@@ -241,10 +241,10 @@ class EventPlugin(BaseJobPlugin):
             os.kill(os.getpid(), signal.SIGINT)
 
     async def _trial_phase(self, event: TrialHookEvent) -> None:
+        self._moments.setdefault(event.trial_name, []).append(Moment.now(event.event.value, self._ender.clock()))
         if event.event is TrialEvent.CANCEL:
             self._write("trial_cancelled", event)
             return
-        self._moments.setdefault(event.trial_name, []).append(Moment.now(event.event.value, self._ender.clock()))
         if (
             event.event is TrialEvent.AGENT_START
         ):  # of a trial that kills this process nothing else may tell if it acted

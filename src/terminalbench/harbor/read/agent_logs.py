@@ -132,6 +132,7 @@ class LogEvidence:
     tool; None: nothing tells. `unanswered`: it asked its model and had no answer of any kind. `program_hung`: a program
     of the agent's ran when the tests were out of time, as the verifier has noted. `unreached`: it tried to reach its
     model, and never did, as the sandbox has noted. `tests_hung`: the tests did not end on its work, and did without it.
+    `cancelled`: the trial was interrupted, as the plugin has noted: Harbor keeps an earlier exception of the agent.
     """
 
     session: ResultEvent | None = None
@@ -141,6 +142,7 @@ class LogEvidence:
     program_hung: bool = False
     unreached: bool = False
     tests_hung: bool = False
+    cancelled: bool = False
 
 
 class AgentLogs:

@@ -104,7 +104,8 @@ def classify(
     session = told.session
     rewards = _numbers(trial.verifier_result.rewards if trial.verifier_result else None)
     reward = _verdict(trial, rewards)
-    error, phase = _exception(trial)
+    stopped = told.cancelled and bool(trial.verifier_timings) and (hang is None or hang.asked)
+    error, phase = (_INTERRUPTED, "verifier") if stopped else _exception(trial)
     kind = error.exception_type if error else None
     hung = _why_hung(told) if kind == "VerifierTimeoutError" else None
     found, message = _class_of(error, phase, hung), _message(error, secrets, hung)
@@ -160,6 +161,7 @@ def classify(
 
 
 _SILENCE = "silence"
+_INTERRUPTED = ExceptionInfo("CancelledError", "the verifier was interrupted before it gave a verdict")
 
 
 def _outage(told: LogEvidence) -> str | None:

@@ -17,7 +17,7 @@ provider's refusals, and of its own end, decides only whose fault an error or a 
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from terminalbench.files import is_plain, read_plain
 from terminalbench.harbor.limits.hangs import HELD, HoldReason, read_hang
 from terminalbench.harbor.read import RESULT
 from terminalbench.harbor.read import usage as usage_sources
-from terminalbench.harbor.read.agent_logs import AgentLogs, LogEvidence
+from terminalbench.harbor.read.agent_logs import AgentLogs, FinalMetrics, LogEvidence
 from terminalbench.harbor.read.delivery import deliver, read_lessons, read_notes
 from terminalbench.harbor.read.egress import never_reached, read_egress
 from terminalbench.harbor.read.outcome import TrialEnding, classify
@@ -164,7 +164,8 @@ def finished_folders(job_dir: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
         except NOT_DECODED:
             continue
         if result is not None:
-            ended = classify(result).outcome not in (Outcome.CANCELLED, Outcome.NOT_RUN)
+            told = LogEvidence(cancelled=_was_cancelled(folder, result))
+            ended = classify(result, told).outcome not in (Outcome.CANCELLED, Outcome.NOT_RUN)
             if (ended and result.finished_at is not None) or read_hang(folder) is not None:
                 yield folder, (result.config.task.dataset or "", str(result.config.task))
         elif held is not None and held.finished:
@@ -187,11 +188,10 @@ def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEn
     """
     found = from_result(result)
     planned = read_planned(trial_dir)
-    prices = planned.prices
     logs = AgentLogs(trial_dir, found, found.agent, _client(found, planned))
-    used = usage_sources.best(found.model, found.contexts, logs.by_folder, [], prices)
+    used = _used(found, logs, planned, [])
     if used.total_tokens is None and logs.trajectory_paths:
-        used = usage_sources.best(found.model, found.contexts, logs.by_folder, logs.metrics, prices)
+        used = _used(found, logs, planned, logs.metrics)
     evidence = _evidence(trial_dir, logs, found, read_safety(trial_dir))
     ending = classify(found, evidence, read_hang(trial_dir), secrets)
     return LiveEnding(ending, used, logs.wait)
@@ -203,7 +203,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     logs = AgentLogs(trial_dir, result, result.agent, _client(result, planned))
     safety = read_safety(trial_dir)
     ending = classify(result, _evidence(trial_dir, logs, result, safety), read_hang(trial_dir), secrets)
-    used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, planned.prices, logs.traced)
+    used = _used(result, logs, planned, logs.metrics, logs.traced)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)
     simulated, times = _is_simulated(result), read_times(trial_dir)
@@ -251,13 +251,32 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
 
 
+def _used(
+    result: HarborResult,
+    logs: AgentLogs,
+    planned: PlannedTrial,
+    metrics: Sequence[FinalMetrics],
+    traced: Callable[[], Usage | None] = lambda: None,
+) -> Usage:
+    """What a trial used; the cost is known to be zero where not even the set-up of its agent had begun."""
+    used = usage_sources.best(result.model, result.contexts, logs.by_folder, metrics, planned.prices, traced)
+    begun = result.exception_info is None or result.agent_setup is not None or result.agent_timings
+    return used if begun or used.known else Usage(cost_usd=0.0, cost_source="not started")
+
+
 def _evidence(trial_dir: Path, logs: AgentLogs, result: HarborResult, safety: SafetyNote | None) -> LogEvidence:
     return replace(
         logs.evidence(result),
         program_hung=safety is not None and safety.program_hung,
         tests_hung=safety is not None and safety.untouched_ended is True,
         unreached=result.exception_info is not None and never_reached(trial_dir),
+        cancelled=_was_cancelled(trial_dir, result),
     )
+
+
+def _was_cancelled(trial_dir: Path, result: HarborResult) -> bool:
+    error = result.exception_info
+    return error is not None and result.verifier_result is None and read_times(trial_dir).cancelled
 
 
 def _client(result: HarborResult, planned: PlannedTrial) -> str | None:

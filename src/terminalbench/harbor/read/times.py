@@ -49,6 +49,11 @@ class Times(msgspec.Struct, frozen=True):
         return any(_jumped(*pair) for pair in pairwise(self.moments))
 
     @property
+    def cancelled(self) -> bool:
+        """True when the trial was interrupted."""
+        return any(moment.what == "cancel" for moment in self.moments)
+
+    @property
     def unknown(self) -> set[str]:
         """The fields of `Phases` that times of day do not tell."""
         return {name for pair in pairwise(self.moments) if _jumped(*pair) for name in _PHASES.get(pair[0].what, ())}

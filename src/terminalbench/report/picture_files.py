@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -126,12 +127,21 @@ def _painted(file: Path) -> Path | None:
 
 
 def _run(command: Sequence[str]) -> str | None:
-    """Run a program, and end all that it has started; what went wrong, if anything did."""
+    """Run a program, and end all that it has started; what went wrong, if anything did.
+
+    Its home is a folder that goes: a browser writes settings and caches.
+    """
     pipe, none = subprocess.PIPE, subprocess.DEVNULL
-    try:
-        process = subprocess.Popen(command, stdin=none, stdout=none, stderr=pipe, start_new_session=True)
-    except OSError as error:
-        return str(error)
+    with tempfile.TemporaryDirectory(prefix="tbench-", ignore_cleanup_errors=True) as home:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")} | {"HOME": home}
+        try:
+            process = subprocess.Popen(command, stdin=none, stdout=none, stderr=pipe, env=env, start_new_session=True)
+        except OSError as error:
+            return str(error)
+        return _ended(process)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> str | None:
     try:
         said = process.communicate(timeout=_LIMIT_SEC)[1].decode(errors="replace").strip().splitlines()[-1:]
     except subprocess.TimeoutExpired:

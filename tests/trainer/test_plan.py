@@ -225,11 +225,6 @@ def test_a_night_that_trains_brings_its_own_suite_and_profile(project: Project, 
     assert not (project.root / "results").exists()
 
 
-def test_the_tutorial_shows_the_plan_that_is_shipped() -> None:
-    page = (REPO / "docs/tbench/training.md").read_text()
-    assert (REPO / "experiments/training-quickstart.toml").read_text() in page
-
-
 KEYS = [
     ("", PlanTable),
     ("[budget]", BudgetTable),

@@ -16,10 +16,9 @@ class BudgetTable:
     """`[budget]`: what a night may take."""
 
     trials: int = key("Trials of a night.", minimum=4, required=True, example="240")
-    usd: float | None = key("What a night may spend in dollars, over all its batches.", above=0)
+    usd: float | None = key("Dollars of a night.", above=0)
     control: float = key(
-        "Share for the champion against the one before it; two fifths of that for the first, its own control. The "
-        "rest is for the challenger on dev, and for the search where there is none.",
+        "Share for the champion against the one before it; two fifths of that for the first, its own control.",
         default=0.25,
         above=0,
         below=1,
@@ -41,32 +40,25 @@ class GateTable:
     """`[gate]`: what a challenger has to show."""
 
     alpha: float = key(
-        "Chance that anything at all is promoted although nothing is better, over the whole plan: it is divided among "
-        "the challengers.",
+        "Chance that anything is promoted although nothing is better, over the whole plan.",
         default=0.05,
         above=0,
         maximum=0.5,
     )
-    looks: int = key(
-        "Nights that a challenger is measured, each a look at all of them.", default=5, minimum=1, maximum=20
-    )
-    challengers: int | None = key(
-        "Challengers that may be measured. Default: as many as the nights have room for, `nights / looks`.", minimum=1
-    )
+    looks: int = key("Nights that a challenger is measured, each a declared look.", default=5, minimum=1, maximum=20)
+    challengers: int | None = key("Challengers that may be measured. Default: `nights / looks`.", minimum=1)
     canary_nights: int = key(
-        "Nights that a proven challenger is measured anew; only these count for what is claimed.",
+        "Nights that a proven challenger is measured anew.",
         default=1,
         minimum=1,
         maximum=20,
     )
-    cost_margin: float | None = key(
-        "How much more a trial may cost, 0.25 is a quarter; without it cost decides nothing.", minimum=0
-    )
+    cost_margin: float | None = key("How much more a trial may cost: 0.25 is a quarter.", minimum=0)
     watch_nights: int = key(
         "Nights that are looked at together when the champion is watched.", default=5, minimum=1, maximum=60
     )
     unit: Literal["task", "family"] = key(
-        "What counts as one independent observation. Families are safer, and need many of them on dev.", default="task"
+        "What is counted; `tbench compare` counts families. They are safer, and dev needs many.", default="task"
     )
 
 
@@ -89,7 +81,7 @@ class PlanTable:
         "Whose champion it improves. Default: the slug.", pattern=SLUG, pattern_doc=SLUG_DOC, example='"starter"'
     )
     profile: dict[str, Any] | None = key(
-        "The first champion, a table as `[profiles.<key>]` of an experiment; where the lineage has one, leave it out."
+        "The first champion, as `[profiles.<key>]` of an experiment; not where the lineage has one."
     )
     run: dict[str, Any] = key("As `[run]` of an experiment, but for what the training decides.", factory=dict)
     split: SplitTable = key("The parts of the environment.", factory=SplitTable)

@@ -85,8 +85,7 @@ class Change:
     workflow: str | None = key("Another workflow, of agent `guarded`.", non_empty=True)
     reasoning: str | None = key("Another reasoning effort.", non_empty=True)
     lessons: Literal["masked", "off"] | LessonsTable | None = key(
-        "What of the project's memory it is shown: `masked`, `off`, or a table with `k`, `budget` and `withhold`. No "
-        "`recall`: lessons from the tasks that it is measured on would prove nothing.",
+        "Which lessons it is shown: `masked`, `off`, or a table with `k`, `budget` and `withhold`. No `recall`.",
     )
 
 

@@ -38,34 +38,29 @@ class EvolverTable:
     """`[evolver]`: who proposes variants."""
 
     name: str = key(
-        "`listed`: the variants of this file, in their order; `reflect`: one a night from how the champion failed; "
-        "`gepa`: sections of the prompt, rewritten by a model and tried out on train (extra `gepa`); "
-        "`grid`: values of numeric options (extra `optuna`); "
-        "`agent`: what a coding agent makes of the champion's files, one a night; or one of another package, by its "
-        "name or as `pkg.mod:Class`.",
+        "`listed`: the variants of this file; `reflect`: one a night from how the champion failed; `gepa`: sections of "
+        "the prompt, rewritten by a model; `grid`: values of numeric options; `agent`: a coding agent's edit, one a "
+        "night; or one of another package, by its name or as `pkg.mod:Class`.",
         default="listed",
         non_empty=True,
     )
     candidates: int = key("Variants that a night explores.", default=4, minimum=1, maximum=64)
     model: str | None = key(
-        "Chat model that is asked (`ollama:NAME`, a LiteLLM name, ...). `reflect` without one proposes the advice of "
-        "our own rules.",
+        "Chat model that is asked (`ollama:NAME`, a LiteLLM name, ...). `reflect` without one asks our rules.",
         non_empty=True,
     )
     usd: float | None = key(
-        "What a night may pay that model or that agent, in dollars. Default for the agent: a tenth of `budget.usd`.",
+        "Dollars a night for that model or agent. Default for the agent: a tenth of `budget.usd`.",
         above=0,
     )
     ranges: dict[str, RangeTable] = key(
-        "For `grid`: the options of the agent that it tries, each with its values.",
+        "For `grid`: the options that it tries.",
         factory=dict,
         example="{ max_turns = { low = 10, high = 80, whole = true } }",
     )
-    options: dict[str, Any] = key(
-        "What an evolver of another package reads; ours have keys of their own.", factory=dict
-    )
+    options: dict[str, Any] = key("What an evolver of another package reads.", factory=dict)
     profile: dict[str, Any] | None = key(
-        "The coding agent of the evolver `agent`, a table as `[profiles.<key>]` of an experiment."
+        "The coding agent of the evolver `agent`, as `[profiles.<key>]` of an experiment."
     )
 
 

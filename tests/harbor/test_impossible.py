@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.tools import NODE
-from terminalbench.harbor.impossible import chooses, plant_broken, plant_ends, plant_more
+from terminalbench.harbor.impossible import chooses, plant_broken, plant_ends, plant_more, runs_own
 from terminalbench.harbor.tampering import count_tests
 
 PYTHON = """import pytest, unittest
@@ -65,7 +65,7 @@ def test_tests_that_were_run_get_an_impossible_end(
 def test_some_of_them_stay_as_they_are_but_who_calls_one_of_the_others(tests: Path, tmp_path: Path) -> None:
     """Those that compare with a value expect another, but for one where all do; the rest is as it was."""
     planted = plant_ends([tests], tmp_path / "new", "pytest /tests", "", share=0.5)
-    assert planted.impossible == {"test_c", "test_d"}
+    assert (planted.impossible, planted.untouched) == ({"test_c"}, {"test_a", "test_b"})  # test_d may catch its failure
     assert (tmp_path / "new" / "test_outputs.py").read_text().count("assert held") == 1
     (tests / "test_outputs.py").write_text("def test_a(): assert f() == 1\ndef test_b(): assert f() == 1\n")
     seen = {plant_ends([tests], tmp_path / "new", "pytest /tests", "", share=0.5).impossible for _ in range(60)}
@@ -169,3 +169,18 @@ def test_tests_of_other_languages_get_one_more(tmp_path: Path, name: str, text: 
             [NODE.path(), "--test", name], cwd=new, capture_output=True, text=True, check=False, timeout=600
         )
         assert (ran.returncode, count_tests(ran.stdout.encode())) == (1, 2), ran
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "own"),
+    [
+        ("pytest /tests/test_outputs.py -rA", b"", True),
+        ("cp -r /tests /app && cd /app && pytest .", b"test_outputs.py .s", True),
+        ("cd /testbed && pytest sympy/core/tests/test_args.py", b"sympy/core/tests/test_args.py .s", False),
+    ],
+)
+def test_a_repositorys_own_tests_are_told_from_those_of_the_task(
+    tests: Path, tmp_path: Path, command: str, output: bytes, own: bool
+) -> None:
+    (tmp_path / "test.sh").write_text(command)
+    assert runs_own([tests], tmp_path / "test.sh", output) is own

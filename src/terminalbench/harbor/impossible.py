@@ -62,6 +62,13 @@ def chooses(script: str) -> bool:
     return _CHOOSES.search(script) is not None
 
 
+def runs_own(sources: Sequence[Path], script: Path, output: bytes) -> bool:
+    """Whether Python's tests that were run are in these folders: else a repository's own were, which may skip some."""
+    text = (read_plain(script, _LARGEST) or b"").decode("utf-8", "replace")
+    ran = _were_run(sources, text, output.decode("utf-8", "replace"), ".py")
+    return any(True for one in ran if (tree := _parsed(one.text)) for _ in _tests(tree))
+
+
 def plant_ends(
     sources: Sequence[Path], target: Path, script: str, output: str, *, share: float = 1.0, names: Collection[str] = ()
 ) -> PlantedTests:
@@ -83,15 +90,18 @@ def plant_ends(
     chosen = set(names) or values or set(draw.sample(every, max(1, round(len(every) * share))))
     for _ in every:  # who calls one of them cannot pass either
         chosen |= {function.name for _, tree in trees for function in _tests(tree) if _names_in(function) & chosen}
+    ended = set[str]()
     for place, tree in trees:
         for function in _tests(tree):
             value = _value_of(function) if not names else None
             if function.name in chosen and value is not None:
                 _end_with(function, _expect_another(value, draw))
+                ended.add(function.name)
             elif function.name in chosen and not values:
                 _end_with(function, _impossible(tree, draw))
+                ended.add(function.name)
         _write(target / place, ast.unparse(ast.fix_missing_locations(tree)))
-    return PlantedTests(len(trees), frozenset(chosen), frozenset(every) - chosen)
+    return PlantedTests(len(trees), frozenset(ended), frozenset(every) - chosen)
 
 
 def plant_more(sources: Sequence[Path], target: Path, script: str, output: str) -> PlantedTests:

@@ -49,6 +49,7 @@ from harbor.verifier.verifier import (
 )
 
 from terminalbench.files import read_plain, remove_traps
+from terminalbench.harbor.impossible import runs_own
 from terminalbench.harbor.limits.hangs import read_task, verifier_sec
 from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
 from terminalbench.harbor.read.suspicion import (
@@ -182,7 +183,8 @@ class SafeVerifier(Verifier):
                 output = read_plain(self.trial_paths.test_stdout_path, _OUTPUT_LIMIT) or b""
                 self._told_by_tests = told_by_pytest(output)
                 told = self._told_by_tests.left_out
-                self._left_out = any(not _speaks(sources or [tests_dir], word) for word in told)
+                silent = any(not _speaks(sources or [tests_dir], word) for word in told)
+                self._left_out = silent and runs_own(sources or [tests_dir], script, output)
                 if self._again is not None and self._overseen is not None:
                     output, spent_sec = self.trial_paths.test_stdout_path, time.monotonic() - started
                     first = FirstRun(sources, script, output, self._took_sec, spent_sec)
@@ -511,9 +513,13 @@ def _flags_of_patch(artifacts: Path) -> list[str]:
     return flags(read_plain(artifacts / MODEL_PATCH, _PATCH_LIMIT) or b"")
 
 
+_ALSO_LEFT_OUT = ("expectedFailure", "requires", "depend", "async def test")
+"""By what tests are left out too; asynchronous ones, where pytest has no plugin for them."""
+
+
 def _speaks(sources: Sequence[Path], word: str) -> bool:
     """Whether tests that were left out say so themselves: else the work that they import did."""
-    return any(mentions(sources, one) for one in (word, word.title(), "expectedFailure", "requires", "depend"))
+    return any(mentions(sources, one) for one in (word, word.title(), *_ALSO_LEFT_OUT))
 
 
 def _rewards(folder: Path) -> list[bytes | None]:

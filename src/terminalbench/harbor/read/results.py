@@ -258,10 +258,14 @@ def _used(
     metrics: Sequence[FinalMetrics],
     traced: Callable[[], Usage | None] = lambda: None,
 ) -> Usage:
-    """What a trial used; the cost is known to be zero where not even the set-up of its agent had begun."""
+    """What a trial used; the cost is known to be zero where it broke before the set-up of its agent.
+
+    That its environment was begun and the agent was not says so; a result without times says nothing.
+    """
     used = usage_sources.best(result.model, result.contexts, logs.by_folder, metrics, planned.prices, traced)
-    begun = result.exception_info is None or result.agent_setup is not None or result.agent_timings
-    return used if begun or used.known else Usage(cost_usd=0.0, cost_source="not started")
+    begun = result.environment_setup is None or result.agent_setup is not None or result.agent_timings
+    broke = result.exception_info is not None and not begun
+    return Usage(cost_usd=0.0, cost_source="not started") if broke and not used.known else used
 
 
 def _evidence(trial_dir: Path, logs: AgentLogs, result: HarborResult, safety: SafetyNote | None) -> LogEvidence:

@@ -212,7 +212,7 @@ def test_killed_twice_grown_twice_and_sharded_in_two_it_is_as_one_straight_run(t
         some = ["--max-instances", "4"]
         results = root / "part-1" / "results.jsonl"
         for more, ended in (["--arms", f"singleshot,{program}", *some], 1), ([*every, *some, "--resume"], 3):
-            process = lab.start(*first, *more)
+            process = lab.start(*first, *more, own=True)  # in a group of its own, which is killed
             wait_for(lambda least=ended: ended_rows(results) >= least or None, process)
             with contextlib.suppress(ProcessLookupError):  # a quick machine may have ended it
                 os.killpg(process.pid, signal.SIGKILL)

@@ -1,14 +1,20 @@
 """`tbench show`: one trial, its steps, and nothing that acts on the terminal."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from support.results import make_plan, make_trial
+from terminalbench.analytics import atif, long_trajectory
 from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.files import read_plain
+from terminalbench.index.queries import trial_rows
+from terminalbench.index.scan import scan_batch
 from terminalbench.records.trial import Usage
-from terminalbench.report.trial import usage_lines
+from terminalbench.report.trial import ShownSteps, trial_text, usage_lines
+from terminalbench.secrets.values import Secrets
 from terminalbench.text.doubts import doubt
 
 HOSTILE = "red \x1b[31m bell \x07 title \x1b]0;owned\x07 \u202e"
@@ -149,3 +155,54 @@ def test_the_output_of_an_agent_that_failed_is_shown_where_no_calls_are_told(tbe
     assert 'why wrong_answer: it ended without an error; mine.log ends "long long' in flat
     assert "…" in flat.partition("mine.log ends")[2][:200]
     assert "mine.log says" in out
+
+
+def random_steps(seed: int) -> list[dict]:
+    """Steps of a trial, with what the rules of a failure look for, and a secret on both sides of a step's end."""
+    chance = random.Random(seed)
+    commands = ("ls src", "cat notes.txt", "sed -i s/a/b/ lib/x.py", "echo 1 > out/{n}.py", "pytest -q", "make all")
+    usual = chance.sample(commands, chance.randint(1, 6))
+    steps = [call(n, chance.choice(usual).format(n=n), chance.choice(SAID), n % 3) for n in range(1, 90)]
+    for n in range(chance.choice((0, 0, 3)), 89, 17):
+        steps[n] = {"step_id": n + 1, "source": "user", "message": f"Fix lib/{chance.choice('xyz')}.py: {SECRET}"}
+    steps[chance.randrange(89)] |= {"is_copied_context": True}
+    steps[chance.randrange(89)] |= {"timestamp": "2026-01-01T00:00:00Z"}
+    return steps
+
+
+SECRET = "b7Hq2-Zk81vTnw0s"
+SAID = ("3 passed in 0.1s", "1 failed, 2 passed in 0.1s", "", f'{{"step_id": 1}} {SECRET}')
+
+
+def test_a_long_trajectory_is_read_once_and_told_as_a_short_one(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, concealed = [], []
+    real_open, real_conceal = long_trajectory.open_plain, Secrets.conceal_bytes
+    monkeypatch.setattr(long_trajectory, "_PIECE", 3000)
+    monkeypatch.setattr(long_trajectory, "open_plain", lambda path: (read.append(path), real_open(path))[1])
+    monkeypatch.setattr(atif, "read_plain", lambda path, limit: (read.append(path), read_plain(path, limit))[1])
+    monkeypatch.setattr(
+        Secrets, "conceal_bytes", lambda self, data: (concealed.append(len(data)), real_conceal(self, data))[1]
+    )
+    folder = make_trial(batch, "b__1", reward=0.0)
+    write_trajectory(folder, random_steps(0))
+    scan_batch(batch)
+    whys = set()
+    for seed in range(40):
+        steps = random_steps(seed)
+        write_trajectory(folder, steps)
+        row = next(row for row in trial_rows(batch.folder.parent.parent, "s/0") if row.name == "b__1")
+        for only in (None, (40, 50), (500, 600)):
+            shown = ShownSteps(only, secrets=Secrets.of([SECRET]))
+            texts = []
+            for limit in (1 << 30, 0):
+                monkeypatch.setattr(long_trajectory, "LONG", limit)
+                read.clear()
+                concealed.clear()
+                texts.append(trial_text(folder, "s/0", row, shown))
+            assert texts[0] == texts[1], seed
+            assert SECRET not in texts[1]
+            late = steps[0]["source"] != "user"
+            assert late or [path.name for path in read] == ["trajectory.json"], "once, and never as a whole"
+            assert sum(concealed) < (folder / "agent" / "trajectory.json").stat().st_size * 0.7
+        whys.add(texts[1].partition("  why       ")[2].partition(":")[0])
+    assert len(whys) >= 4, whys

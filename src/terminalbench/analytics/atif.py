@@ -23,7 +23,7 @@ SIZE_LIMIT = 512 << 20
 _ERROR_FLAGS = ("is_error", "isError", "tool_result_is_error", "tool_use_is_error")
 _EXIT_CODES = ("exit_code", "exitCode", "returncode", "return_code")
 _PROBLEM_LIMIT = 20
-_SOURCES = frozenset({"system", "user", "agent"})
+SOURCES = frozenset({"system", "user", "agent"})
 type _Text = Annotated[str, msgspec.Meta(min_length=1)]
 type _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -172,7 +172,7 @@ class _AtifDocument(msgspec.Struct):
     def trajectory(self) -> Trajectory | None:
         """It, or None when a step's source is none that the schema knows."""
         subagents = [inner.trajectory() for inner in self.subagent_trajectories]
-        if None in subagents or any(step.source not in _SOURCES for step in self.steps):
+        if None in subagents or any(step.source not in SOURCES for step in self.steps):
             return None
         return _trajectory(msgspec.structs.asdict(self), self.steps, [inner for inner in subagents if inner])
 
@@ -258,7 +258,7 @@ class _AtifReader:
     def _step(self, raw: Mapping[str, Any], position: int) -> TrajectoryStep:
         with suppress(msgspec.ValidationError):
             step = convert(raw, TrajectoryStep)
-            if step.source in _SOURCES:
+            if step.source in SOURCES:
                 return step
         where = f"step {position}"
         step_id = raw.get("step_id")
@@ -266,7 +266,7 @@ class _AtifReader:
             self.odd(where, "has no step_id; counted by position")
             step_id = position
         source = raw.get("source")
-        if not isinstance(source, str) or source not in _SOURCES:
+        if not isinstance(source, str) or source not in SOURCES:
             self.odd(where, f"source is {source!r}")
         return TrajectoryStep(
             id=step_id,

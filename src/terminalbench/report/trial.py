@@ -1,7 +1,7 @@
 """One trial as plain text: how it ended, and its steps: who spoke, what was called, what came back."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from terminalbench.analytics.atif import (
     UnreadableTrajectory,
     read_trajectory,
 )
+from terminalbench.analytics.findings.deciding import DecidingActions
 from terminalbench.analytics.findings.failure import classify
 from terminalbench.analytics.findings.last_output import agent_outputs, last_lines
-from terminalbench.analytics.findings.trial_files import TrialFiles
-from terminalbench.analytics.live_steps import LIVE_FILES, log_trajectory, running_trajectory
+from terminalbench.analytics.findings.trial_files import Story, TrialFiles
+from terminalbench.analytics.live_steps import LIVE_FILES, PRINTED, log_trajectory, running_trajectory
+from terminalbench.analytics.long_trajectory import KeptSteps, read_long
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import is_plain, read_plain
 from terminalbench.harbor.read import RESULT
@@ -85,11 +87,16 @@ class ShownSteps:
 
 @dataclass(frozen=True)
 class _TrajectoryFile:
-    """A trajectory file, and what is in it, or why it cannot be read."""
+    """A trajectory file, and what is in it, or why it cannot be read.
+
+    Of a long one only the steps that are shown are here: `steps` says how many there are, `story` what decided.
+    """
 
     file: Path
     trajectory: Trajectory | None
     problem: str = ""
+    steps: int | None = None
+    story: Story | None = None
 
 
 def _told(read: _TrajectoryFile) -> bool:
@@ -97,17 +104,20 @@ def _told(read: _TrajectoryFile) -> bool:
     return read.trajectory is not None and not read.trajectory.untold
 
 
-def _read_all(files: Sequence[Path], secrets: Secrets) -> list[_TrajectoryFile]:
-    """Every trajectory of a trial, concealed."""
-    found = []
-    for file in files:
-        try:
-            found.append(
-                _TrajectoryFile(file, read_trajectory(file, secrets.conceal_bytes, partial(log_trajectory, file.name)))
-            )
-        except UnreadableTrajectory as error:
-            found.append(_TrajectoryFile(file, None, str(error)))
-    return found
+def _read(file: Path, row: TrialRow, shown: ShownSteps) -> _TrajectoryFile:
+    """A trajectory of a trial, concealed; a long one in pieces, where only some steps are shown."""
+    if not shown.full and file.name not in PRINTED:
+        first, last = shown.only or (0, -1)
+        kept, deciding = KeptSteps(_FIRST + 1, _FIRST + _LAST + 5, first, last), _deciding(row)
+        trajectory = read_long(file, kept, shown.secrets.conceal_bytes, deciding.see if deciding is not None else None)
+        if trajectory is not None:
+            story = deciding.story(trajectory) if deciding is not None else None
+            return _TrajectoryFile(file, trajectory, steps=kept.own, story=story)
+    try:
+        whole = read_trajectory(file, shown.secrets.conceal_bytes, partial(log_trajectory, file.name))
+    except UnreadableTrajectory as error:
+        return _TrajectoryFile(file, None, str(error))
+    return _TrajectoryFile(file, whole)
 
 
 def trial_text(folder: Path, batch: str, row: TrialRow, shown: ShownSteps | None = None) -> str:
@@ -131,24 +141,24 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: ShownSteps | None
     if row.copy:
         lines.append("  copy      yes: another folder holds the same trial, which counts")
     lines += _standing(row, shown.later) if not shown.running else []
+    files = trajectories(folder, row)
+    found = [_read(file, row, shown) for file in files]
     if shown.running:
         lines.append(f"  state     {RUNNING}")
     elif row.trial is None:
         why = "it was interrupted" if row.state == ReadState.UNFINISHED else row.reason
         lines.append(f"  state     {row.state}: {why}")
     else:
-        lines += _ending(row.trial, _why(folder, row, shown))
+        lines += _ending(row.trial, _why(folder, row, shown, found))
     lines += usage_lines(row.usage) if row.state != ReadState.HELD else ["  usage     none: it never started"]
     if row.trial is not None:
         lines += _delivery(row.trial.delivery)
     if row.unreadable:
         lines.append(f"            tbench resume {batch} runs it again")
-    files = trajectories(folder, row)
     named_files = [*([folder / RESULT] if row.unreadable else []), *files, *_logs(folder)]
     place = from_here(folder) if folder.is_dir() else "none: no folder of this trial is here"
     lines += [f"  files     {place}", *(f"            {_below(folder, file)}" for file in named_files)]
     lines = [printable(line) for line in lines]
-    found = _read_all(files, shown.secrets)
     lines += _instruction_lines(folder, found, shown)
     lines += _steps_lines(folder, found, shown)
     if row.trial is not None and row.trial.outcome is not Outcome.PASSED and not any(_told(read) for read in found):
@@ -203,13 +213,22 @@ def _logs(folder: Path) -> list[Path]:
     return [path for path in found if is_plain(path)]
 
 
-def _why(folder: Path, row: TrialRow, shown: ShownSteps) -> str | None:
-    """Why a trial failed, where no error says so."""
+def _deciding(row: TrialRow) -> DecidingActions | None:
+    """What gathers why a trial failed; None for one that did not fail, or whose error says why."""
     if row.trial is None or row.trial.error_class is not None or row.trial.outcome is not Outcome.FAILED:
         return None
+    return DecidingActions(row.trial.agent)
+
+
+def _why(folder: Path, row: TrialRow, shown: ShownSteps, found: Sequence[_TrajectoryFile]) -> str | None:
+    """Why a trial failed, where no error says so."""
+    if row.trial is None or _deciding(row) is None:
+        return None
     files = TrialFiles.of(row, folder, folder.parent, shown.secrets)
+    if len(found) == 1 and row.trial.trajectory_paths:
+        files = replace(files, told=found[0].story)
     verdict = classify(files, files.story.trajectory)
-    return f"{verdict.name}: {verdict.reason}"
+    return shown.secrets.conceal(f"{verdict.name}: {verdict.reason}")
 
 
 def _ending(trial: Trial, why: str | None) -> list[str]:
@@ -357,7 +376,7 @@ def _steps_lines(folder: Path, found: Sequence[_TrajectoryFile], shown: ShownSte
         if read.trajectory is None:
             lines.append(f"  steps     {name}: {printable(read.problem)}")
         else:
-            lines += _trajectory(read.trajectory, name, shown)
+            lines += _trajectory(read.trajectory, name, shown, read.steps)
     return lines
 
 
@@ -371,9 +390,11 @@ def _cut(text: str, shown: ShownSteps, indent: str) -> list[str]:
     return lines
 
 
-def _trajectory(trajectory: Trajectory, name: str, shown: ShownSteps) -> list[str]:
+def _trajectory(trajectory: Trajectory, name: str, shown: ShownSteps, number: int | None = None) -> list[str]:
+    """The steps that are shown; `number` is how many there are, where not all are here."""
     steps = list(trajectory.own_steps())
-    lines = [f"  steps     {len(steps)} in {name}"]
+    number = len(steps) if number is None else number
+    lines = [f"  steps     {number} in {name}"]
     lines += [f"            odd: {printable(problem)}" for problem in trajectory.problems[:3]]
     if shown.only is not None:
         first, last = shown.only
@@ -381,11 +402,13 @@ def _trajectory(trajectory: Trajectory, name: str, shown: ShownSteps) -> list[st
         if not picked and steps:
             lines.append(f"            none from {first} to {last}: they are {steps[0].id} to {steps[-1].id}")
         return [*lines, *(line for step in picked for line in _step(step, shown))]
-    if shown.full or len(steps) <= _FIRST + _LAST + 5:
+    if shown.full or number <= _FIRST + _LAST + 5:
         return [*lines, *(line for step in steps for line in _step(step, shown))]
     gap = steps[_FIRST : len(steps) - _LAST]
     lines += [line for step in steps[:_FIRST] for line in _step(step, shown)]
-    lines.append(f"    ... {len(gap)} steps left out: --steps {gap[0].id}-{gap[-1].id} or --full shows them")
+    lines.append(
+        f"    ... {number - _FIRST - _LAST} steps left out: --steps {gap[0].id}-{gap[-1].id} or --full shows them"
+    )
     return [*lines, *(line for step in steps[-_LAST:] for line in _step(step, shown))]
 
 

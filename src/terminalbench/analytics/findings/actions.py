@@ -135,11 +135,12 @@ def actions_of(trajectory: Trajectory, agent: str | None = None) -> list[Action]
     found: list[Action] = []
     for part in (trajectory, *trajectory.subagents):
         taxonomy = taxonomy_for(part.agent or trajectory.agent or agent)
-        found += [action for step in part.own_steps() for action in _of_step(step, taxonomy)]
+        found += [action for step in part.own_steps() for action in actions_of_step(step, taxonomy)]
     return found
 
 
-def _of_step(step: TrajectoryStep, taxonomy: Taxonomy) -> Iterator[Action]:
+def actions_of_step(step: TrajectoryStep, taxonomy: Taxonomy) -> Iterator[Action]:
+    """The calls of one step."""
     shared = step.results[0] if len(step.results) == 1 and step.results[0].call_id is None else None
     for call in step.calls:
         result = step.result_of(call)

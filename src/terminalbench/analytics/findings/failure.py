@@ -131,10 +131,15 @@ type _Rule = Callable[[tuple[Action, ...], Trajectory], FailureVerdict | None]
 
 
 def _never_acted(actions: tuple[Action, ...], trajectory: Trajectory) -> FailureVerdict | None:
-    if any(action.kind not in ("plan", "finish", "wait") for action in actions):
+    if any(acts(action) for action in actions):
         return None
     steps = tuple(step.id for step in trajectory.own_steps() if step.source == "agent")
     return FailureVerdict("never_acted", "the agent made no call that does anything", steps)
+
+
+def acts(action: Action) -> bool:
+    """Whether an action does anything at all."""
+    return action.kind not in ("plan", "finish", "wait")
 
 
 def _loop(actions: tuple[Action, ...], _trajectory: Trajectory) -> FailureVerdict | None:
@@ -178,17 +183,19 @@ def _wrong_target(actions: tuple[Action, ...], trajectory: Trajectory) -> Failur
 
 
 def _named_files(trajectory: Trajectory) -> set[str]:
-    """The names of the files that the instruction names, without their folders."""
     asked = next((step.text for step in trajectory.steps if step.source == "user" and step.text), "")
+    return files_named_in(asked)
+
+
+def files_named_in(asked: str) -> set[str]:
+    """The names of the files that an instruction names, without their folders."""
     paths = _NAMED_FILE.findall(asked[:20_000])
     return {path.rsplit("/", 1)[-1] for path in paths if not _TOP_FOLDER.fullmatch(path)}
 
 
 def _gave_up_early(actions: tuple[Action, ...], trajectory: Trajectory) -> FailureVerdict | None:
     """Few calls, or none that does anything. Who changed a file that the task names has worked on it, however short."""
-    changing = [
-        a for a in actions if a.changes or a.kind in ("run", "build", "install", "mcp", "delegate", "test", "other")
-    ]
+    changing = any(does_something(action) for action in actions)
     if changing and len(actions) > FEW_CALLS:
         return None
     if _named_files(trajectory) & {path.rsplit("/", 1)[-1] for action in actions for path in action.changed}:
@@ -199,6 +206,11 @@ def _gave_up_early(actions: tuple[Action, ...], trajectory: Trajectory) -> Failu
         else "it only looked: no call changes or runs anything"
     )
     return FailureVerdict("gave_up_early", what, tuple(action.step for action in actions))
+
+
+def does_something(action: Action) -> bool:
+    """Whether an action does more than look."""
+    return action.changes or action.kind in ("run", "build", "install", "mcp", "delegate", "test", "other")
 
 
 def _own_tests(actions: tuple[Action, ...], _trajectory: Trajectory) -> FailureVerdict | None:

@@ -29,7 +29,8 @@ class TrialFiles:
     """One trial folder. `record` is None when its result cannot be read or is not there; `reason` says why.
 
     `key` is `<job>/<name>`; `batch` is the batch folder. An analyzer may read anything below `folder`, and what was
-    copied out of the trial's session, `artifacts(target)`. `secrets` are taken out of what it says.
+    copied out of the trial's session, `artifacts(target)`. `secrets` are taken out of what it says. `told` is its story
+    where that was read before.
     """
 
     key: str
@@ -40,6 +41,7 @@ class TrialFiles:
     reason: str | None = None
     agent: str | None = None
     secrets: Secrets = field(default_factory=Secrets.of_environment)
+    told: "Story | None" = None
 
     @classmethod
     def of(cls, row: TrialRow, folder: Path, batch: Path, secrets: Secrets) -> "TrialFiles":
@@ -62,7 +64,7 @@ class TrialFiles:
     @cached_property
     def story(self) -> "Story":
         """The trajectory and the actions in it, read once."""
-        return read_story(self)
+        return self.told or read_story(self)
 
     def finding(
         self,

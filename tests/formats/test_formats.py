@@ -68,6 +68,7 @@ def test_a_table_with_names_of_its_own(written: Callable[..., Path]) -> None:
         "no task is told": 1,
         "the row has more or fewer fields than the header": 1,
     }
+    assert 'the first that is neither true nor false: Success is "maybe"' in found.notes
     assert found.rows[0].cost_usd == 0.5
     assert found.rows[0].seconds == 10
     assert found.rows[1].cost_usd is None

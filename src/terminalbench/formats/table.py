@@ -11,6 +11,7 @@ from typing import Any
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.formats.row import RowReader, identifier, is_unknown, message, number, verdict
 from terminalbench.formats.source import LIMIT, SourceFile, parsed
+from terminalbench.text.foreign import short
 from terminalbench.text.numbers import some
 
 GUESSES: dict[str, tuple[str, ...]] = {
@@ -114,6 +115,9 @@ def _add(file: SourceFile, row: Mapping[str, Any], names: Mapping[str, str], rea
     said = verdict(cells.get("passed"))
     passed = said.passed
     if not said.read:
+        if _BAD_CELL not in reader.rejected:
+            told = short(str(cells["passed"]), 40)
+            reader.notes.append(f'the first that is neither true nor false: {names["passed"]} is "{told}"')
         reader.reject(_BAD_CELL)
         return False
     error = message(cells.get("error")) or message(cells.get("error_type")) or said.error

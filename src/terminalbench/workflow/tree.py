@@ -76,14 +76,6 @@ class Tree:
         return f"{self.keep}/made"
 
 
-@dataclass(frozen=True)
-class TreeEntry:
-    """The entry of the base commit at a path."""
-
-    mode: str
-    object: str
-
-
 def begin(tree: Tree) -> str:
     """Make the folder of ours, with a base commit of the tree as it is: everything that git does not ignore."""
     where = shlex.quote(tree.root)
@@ -112,14 +104,16 @@ def listing(tree: Tree) -> str:
     return _start(tree) + f"git ls-tree -r -z --full-tree {_BASE} > {shlex.quote(tree.made)}\n"
 
 
-def read_listing(data: bytes) -> dict[str, TreeEntry]:
-    """Return what the base commit holds, by path, sorted. A name that is not UTF-8 keeps its bytes as surrogates."""
-    found: dict[str, TreeEntry] = {}
+def read_listing(data: bytes) -> dict[str, str]:
+    """Return the modes of what the base commit holds, by path, sorted.
+
+    A name that is not UTF-8 keeps its bytes as surrogates.
+    """
+    found: dict[str, str] = {}
     for line in data.split(b"\0"):
         facts, tab, name = line.partition(b"\t")
         if tab:
-            mode, _, identity = facts.decode().split(" ", 2)
-            found[name.decode(errors="surrogateescape")] = TreeEntry(mode, identity)
+            found[name.decode(errors="surrogateescape")] = facts.decode().partition(" ")[0]
     return dict(sorted(found.items()))
 
 
@@ -128,7 +122,7 @@ def archive(tree: Tree) -> str:
     return _start(tree) + f"git archive --format=tar -o {shlex.quote(tree.made)} {_BASE}\n"
 
 
-def attempt(files: Mapping[str, bytes | None], base: Mapping[str, TreeEntry]) -> bytes:
+def attempt(files: Mapping[str, bytes | None], base: Mapping[str, str]) -> bytes:
     """The base commit with `files` written (None: deleted), in the form that `checkout` and `diff` take.
 
     A file keeps its mode. The tree itself is not needed for it. Raises `BadPath`.
@@ -139,8 +133,8 @@ def attempt(files: Mapping[str, bytes | None], base: Mapping[str, TreeEntry]) ->
     parts += [b"D " + _quoted(path) + b"\n" for path, content in files.items() if content is None]
     for path, content in files.items():
         if content is not None:
-            entry = base.get(path)
-            mode = entry.mode if entry is not None and entry.mode in REGULAR else "100644"
+            mode = base.get(path, "")
+            mode = mode if mode in REGULAR else "100644"
             parts += [f"M {mode} inline ".encode(), _quoted(path), f"\ndata {len(content)}\n".encode(), content, b"\n"]
     return b"".join(parts)
 

@@ -52,7 +52,7 @@ class TrialWorkspace:
         self._environment = environment
         self._folder = tempfile.TemporaryDirectory(prefix="tbench-workspace-", ignore_cleanup_errors=True)
         self._archive = Path(self._folder.name) / "base.tar"
-        self._base: dict[str, scripts.TreeEntry] = {}
+        self._base: dict[str, str] = {}
         self._places: dict[str, tuple[int, int]] = {}
         self._patched = False
 

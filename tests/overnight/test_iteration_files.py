@@ -14,7 +14,7 @@ from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.iteration_files import labelled, project_iteration, project_iterations, view_of
 from terminalbench.overnight.iteration_results import IterationResults
 from terminalbench.overnight.night import IterationStatus, IterationWork, Role, WorkEnd
-from terminalbench.overnight.projections import ProjectedNight, project
+from terminalbench.overnight.projections import ProjectedNight, project, project_one
 from terminalbench.overnight.summary import project_night
 
 NIGHT = [
@@ -79,6 +79,13 @@ def test_deleted_files_come_back_the_same(tmp_path: Path) -> None:
     assert {file.parent.name for file in again} == {"001", "002", "003"}
     project_iterations(night.folder, night.config)
     assert {file: file.read_bytes() for file in files} == before
+
+
+def test_a_worker_reads_and_writes_no_iteration_but_its_own(tmp_path: Path) -> None:
+    night = make_night(tmp_path / "night", NIGHT)
+    project_one(night.folder, night.config, 3)
+    assert [file.parent.name for file in sorted(night.folder.folder.glob("iterations/*/*.json"))] == ["003"]
+    assert {one.iteration for one in EpisodeStore.of_project(tmp_path).query()} == {3}
 
 
 def test_what_is_as_it_was_is_not_written(tmp_path: Path) -> None:

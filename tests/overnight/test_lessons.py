@@ -23,7 +23,7 @@ from terminalbench.harbor.limits.gate import change_account, change_shared, shar
 from terminalbench.json_files import read_jsonl
 from terminalbench.overnight.begin import NightRequest, go_on
 from terminalbench.overnight.control_profiles import control_every, night_lessons, with_lessons, without_controls
-from terminalbench.overnight.iteration_files import labelled
+from terminalbench.overnight.iteration_files import labelled, project_delta
 from terminalbench.overnight.lessons import learn_from, memory_of
 from terminalbench.overnight.morning import render_markdown
 from terminalbench.overnight.morning_page import render_html
@@ -54,7 +54,8 @@ def night(folder: Path, *rounds: dict[str, str], **lessons: Any) -> Night:
 def learn(made: Night, number: int = 1) -> Reflection:
     """As the worker on an iteration does at its end."""
     batch = labelled(made.folder, made.config.run_id)[Role.ITERATION, number]
-    found = learn_from(made.folder, made.config, project_one(made.folder, made.config, number), batch)
+    projected = project_delta(made.folder, made.config, project_one(made.folder, made.config, number))
+    found = learn_from(made.folder, made.config, projected, batch)
     assert found is not None
     return found
 

@@ -61,17 +61,24 @@ def view_of(folder: NightFolder, batch: Batch) -> BatchView:
     return open_view(batch, folder.results_root)
 
 
-def project_iteration(folder: NightFolder, config: NightConfig, number: int) -> ProjectedIteration:
-    """Write `results.json` and `delta.json` of an iteration from its batch. Raises UserError when it has none.
-
-    Of those before it their `results.json` is taken, or made where it is missing.
-    """
+def project_results(folder: NightFolder, config: NightConfig, number: int) -> IterationResults:
+    """Write `results.json` of an iteration from its batch. Raises UserError when it has none."""
     own = find_batch(folder, config.run_id, number, Role.ITERATION)
     if own is None:
         raise UserError(f"iteration {number} has no batch yet", where=str(folder.folder))
-    results = _projected(folder, config, number, own)
-    before = [_read(folder.results_json(one)) or _made(folder, config, one) for one in range(1, number)]
+    return _projected(folder, config, number, own)
+
+
+def project_delta(folder: NightFolder, config: NightConfig, results: IterationResults) -> ProjectedIteration:
+    """Write `delta.json` of an iteration. Of those before it their `results.json` is read, or made if it is missing."""
+    earlier = range(1, results.iteration)
+    before = [_read(folder.results_json(one)) or _made(folder, config, one) for one in earlier]
     return _with_delta(folder, config, results, [one for one in before if one is not None])
+
+
+def project_iteration(folder: NightFolder, config: NightConfig, number: int) -> ProjectedIteration:
+    """Write `results.json` and `delta.json` of an iteration from its batch. Raises UserError when it has none."""
+    return project_delta(folder, config, project_results(folder, config, number))
 
 
 def _made(folder: NightFolder, config: NightConfig, number: int) -> IterationResults | None:

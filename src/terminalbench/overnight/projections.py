@@ -1,24 +1,26 @@
 """The files of a night that are made from its batches, and its episodes: at any moment, as often as wanted."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from terminalbench.errors import TbenchError
-from terminalbench.overnight.episodes import EpisodeStore
+from terminalbench.overnight.episodes import EpisodeStore, episodes_of
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.iteration_files import ProjectedIteration, project_iteration, project_iterations
+from terminalbench.overnight.iteration_files import ProjectedIteration, project_iterations, project_results
+from terminalbench.overnight.iteration_results import IterationResults
 from terminalbench.overnight.night import IterationWork, NightConfig, NightState, Role
 from terminalbench.overnight.summary import project_night
 from terminalbench.overnight.summary_model import NightSummary
+from terminalbench.records.episode import Episode
 from terminalbench.text.paths import typed
 
 
-def project_one(folder: NightFolder, config: NightConfig, number: int) -> ProjectedIteration:
-    """Write what came of one iteration that is over, and record its episodes."""
-    projected = project_iteration(folder, config, number)
-    _record(config, projected)
-    return projected
+def project_one(folder: NightFolder, config: NightConfig, number: int) -> IterationResults:
+    """Write `results.json` of one iteration that is over, and record its episodes; the supervisor makes the delta."""
+    results = project_results(folder, config, number)
+    _record(config, episodes_of(folder, config, results))
+    return results
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def project(
         for projected in found:
             number = projected.results.iteration
             if number in over and held.get(number) is not projected:
-                _record(config, projected)
+                _record(config, projected.episodes)
                 if known is not None:
                     known.keep(projected, over[number])
         return ReportFiles(project_night(folder, found))
@@ -76,7 +78,7 @@ def project(
         return ReportFiles(problems=(f"the report could not be written: {said}; {again}",))
 
 
-def _record(config: NightConfig, projected: ProjectedIteration) -> None:
+def _record(config: NightConfig, episodes: Iterable[Episode]) -> None:
     store = EpisodeStore.of_project(Path(config.project_root))
-    for episode in projected.episodes:
+    for episode in episodes:
         store.record(episode)

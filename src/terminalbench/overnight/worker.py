@@ -41,7 +41,7 @@ from terminalbench.lab.resume import resume
 from terminalbench.lab.run import FinishedRun, run
 from terminalbench.lab.select import Target
 from terminalbench.locks import start_ticks
-from terminalbench.overnight.iteration_files import find_batch
+from terminalbench.overnight.iteration_files import find_batch, project_delta
 from terminalbench.overnight.launch import WorkerAssignment
 from terminalbench.overnight.models import check_again, parse_model
 from terminalbench.overnight.night import Death, Heartbeat, NightConfig, NightState, Role, WorkEnd, WorkerPhase
@@ -183,11 +183,11 @@ def _run(assigned: WorkerAssignment, config: NightConfig, heart: HeartbeatWriter
         note(problem)
     if assigned.role is Role.ITERATION and not ended.interrupted:
         try:
-            projected = project_one(folder, config, assigned.number)
+            results = project_one(folder, config, assigned.number)
             if config.lessons is not None:
                 from terminalbench.overnight.lessons import learn_from  # reads trajectories: only where it is asked for
 
-                learn_from(folder, config, projected, ended.batch)
+                learn_from(folder, config, project_delta(folder, config, results), ended.batch)
         except (TbenchError, OSError) as error:  # the supervisor writes them at the end once more
             note(f"results could not be written: {error}")
     return ended

@@ -34,7 +34,7 @@ from support.warm import Warm
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.config import load
 from terminalbench.experiments.planner import make_plan
-from terminalbench.harbor.agents.simulated_draws import Identity, SimulatedOptions, draw, probability_for
+from terminalbench.harbor.agents.simulated import Identity, SimulatedOptions, draw, probability_for
 from terminalbench.json_files import write_json
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]

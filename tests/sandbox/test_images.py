@@ -19,8 +19,8 @@ from support.pace import seconds
 from support.registry import ARCHITECTURE, Images, RegistryServer, digest_of, layer_of, squeezed
 from terminalbench.sandbox.errors import ImageError, ImageFault, Refused
 from terminalbench.sandbox.images import registry, store
-from terminalbench.sandbox.images.endpoints import endpoints_of
 from terminalbench.sandbox.images.reference import parse_reference
+from terminalbench.sandbox.images.registry import endpoints_of
 from terminalbench.sandbox.images.store import ImageStore
 
 LOWER, UPPER = layer_of({"etc/a": "1", "etc/b": "1"}), layer_of({"etc/b": "2", "etc/.wh.a": ""})

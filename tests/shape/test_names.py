@@ -66,8 +66,6 @@ FRAGMENT = 60
 
 FRAGMENTS: set[str] = {
     "terminalbench.dashboard.pages.outline",
-    "terminalbench.runner.executors.python_path",
-    "terminalbench.sandbox.network.tls",
 }
 """Fragments that are not merged yet; may only shrink."""
 

@@ -9,8 +9,7 @@ from harbor.models.agent.context import AgentContext
 from harbor.models.trajectories import Agent
 
 from terminalbench.harbor.agents.chat import TrialChat
-from terminalbench.harbor.agents.guarded import GuardedAgent
-from terminalbench.harbor.agents.trace_recorder import TraceRecorder
+from terminalbench.harbor.agents.guarded import GuardedAgent, TraceRecorder
 from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.workflow.model import Artifact, Kind
 from terminalbench.workflow.trace import TraceEventKind, read_artifact

@@ -10,11 +10,11 @@ from harbor.models.trajectories import Trajectory
 
 from starter.jobs import environment_config, once, run_harbor, session_folder, trials
 from support.tasks import write_task
-from terminalbench.harbor.agents.simulated import SimulatedAgent
-from terminalbench.harbor.agents.simulated_draws import (
+from terminalbench.harbor.agents.simulated import (
     AttemptBook,
     AttemptClaim,
     Identity,
+    SimulatedAgent,
     SimulatedOptions,
     draw,
     probability_for,

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from terminalbench.text.foreign import printable
@@ -10,12 +10,50 @@ from terminalbench.text.numbers import plural
 from terminalbench.workflow import checks, languages
 from terminalbench.workflow.generators import Patch, WrittenTest
 from terminalbench.workflow.guards.result import answer, listed, passed, rejected, unmade
-from terminalbench.workflow.languages import Language, Repository
-from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind, Workspace
+from terminalbench.workflow.languages import Language, Repository, Runner, of_file
+from terminalbench.workflow.model import Artifact, CommandRun, GuardContext, GuardResult, Kind, Workspace
 from terminalbench.workflow.patches import changes, path_problem
+from terminalbench.workflow.runners import go, node, python
 from terminalbench.workflow.runners.go import test_names
 from terminalbench.workflow.runners.report import Case, CaseReport, CaseVerdict
-from terminalbench.workflow.runners.run import run_test
+
+
+async def run_test(
+    workspace: Workspace, repository: Repository, path: str, files: Mapping[str, bytes | None], timeout_sec: float
+) -> CaseReport:
+    """Run the test at `path`, which is one of `files`, on the base tree with `files` written over it."""
+    code = (files.get(path) or b"").decode(errors="replace")
+    runner = repository.runner(path)
+    if runner is None:
+        return CaseReport(missing=f"a runner for tests like {path}")
+    ran = await workspace.run(_command(repository, path, code, runner), timeout_sec=timeout_sec, files=files)
+    report = _read(ran, runner, path)
+    if runner is Runner.VITEST and report.broken:  # it names no place of a syntax error
+        flaws = (await checks.syntax(workspace, files)).flaws
+        places = [f"{flaw.path}:{flaw.line}: {flaw.message}" for flaw in flaws]
+        return replace(report, broken="\n".join([*places, report.broken]))
+    return report
+
+
+def _read(ran: CommandRun, runner: Runner, path: str) -> CaseReport:
+    match of_file(path):
+        case Language.PYTHON:
+            return python.read(ran)
+        case Language.GO:
+            return go.read(ran, path)
+        case _:
+            return node.read(ran, runner, path)
+
+
+def _command(repository: Repository, path: str, code: str, runner: Runner) -> list[str]:
+    match of_file(path):
+        case Language.PYTHON:
+            return python.command(path, code, runner)
+        case Language.GO:
+            return go.command(path, code)
+        case _:
+            return node.command(repository, path, runner)
+
 
 TIMEOUT_SEC = 300.0
 _NEAR = 20

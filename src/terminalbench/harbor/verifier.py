@@ -50,6 +50,7 @@ from harbor.verifier.verifier import (
 
 from terminalbench.files import read_plain, remove_traps
 from terminalbench.harbor.impossible import runs_own
+from terminalbench.harbor.isolation import RUN_BY, isolated
 from terminalbench.harbor.limits.hangs import read_task, verifier_sec
 from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
 from terminalbench.harbor.read.suspicion import (
@@ -71,7 +72,6 @@ from terminalbench.sandbox.handover import Handover
 from terminalbench.sandbox.network.trial import enter_phase
 
 KEEP_PROCESSES, VERIFIER_SYSTEM = "keep_processes", "verifier_system"
-RUN_BY = "TBENCH_RUN_PROGRAM"
 SYSTEMS = (PRISTINE_SYSTEM, AGENT_SYSTEM)
 _HOUSEKEEPING_SEC = 120
 _PROBE_SEC = 30
@@ -185,7 +185,7 @@ class SafeVerifier(Verifier):
                 told = self._told_by_tests.left_out
                 silent = any(not _speaks(sources or [tests_dir], word) for word in told)
                 self._left_out = silent and runs_own(sources or [tests_dir], script, output)
-                if self._again is not None and self._overseen is not None:
+                if self._again is not None and self._overseen is not None and not self._is_isolated(sources, script):
                     output, spent_sec = self.trial_paths.test_stdout_path, time.monotonic() - started
                     first = FirstRun(sources, script, output, self._took_sec, spent_sec)
                     self._repeated = await self._again.repeat(first, back=self.step_name is not None)
@@ -201,6 +201,12 @@ class SafeVerifier(Verifier):
             if self._shared and self.step_name is not None and self._hand_over is not None:
                 await self.environment.hand_to_agent()  # ty: ignore[missing-attribute] - both or none
         return VerifierResult(rewards=rewards)
+
+    def _is_isolated(self, sources: list[Path], script: Path) -> bool:
+        """Whether no code of the work ran in the tests' own processes, or could read what they expect."""
+        seen = self._overseen
+        quiet = seen is not None and not (seen.free or seen.readers or seen.rewritten or seen.late or self._outlived)
+        return quiet and not self._traps and isolated(sources, script)
 
     def _cannot_confine(self, tests: list[Path]) -> bool:
         """Whether the tests would keep the agent's programs from the reward, and this machine cannot."""

@@ -32,11 +32,13 @@ class VerifierFolders:
 class OverseerCounts:
     """How many programs of the work the tests have run confined, and how many could not be.
 
+    `readers` of them could read the tests: shells, builds, and what was handed something of theirs.
     `rewritten` are files of the tests that changed while they ran, `late` rewards that changed after that.
     """
 
     confined: int
     free: int
+    readers: int = 0
     rewritten: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
 

@@ -306,7 +306,8 @@ class Sandbox:
         answer = await self._ask({"do": "overseen", "tests": tests.tests, "logs": tests.logs, "ended_ns": ended_ns})
         if "confined" not in answer:
             return None
-        return OverseerCounts(answer["confined"], answer["free"], tuple(answer["rewritten"]), tuple(answer["late"]))
+        counts = (answer[name] for name in ("confined", "free", "readers"))
+        return OverseerCounts(*counts, tuple(answer["rewritten"]), tuple(answer["late"]))
 
     async def enter(self, policy: EgressPolicy, phase: str) -> None:
         """Another phase of its trial: when this returns, what it does not allow is cut."""

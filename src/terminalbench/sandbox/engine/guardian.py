@@ -192,7 +192,7 @@ class _GuardedSandbox:
             except OSError as error:  # no room for another process: the tests cannot go on, and the caller raises
                 answer["error"] = f"the tests cannot be overseen: {error}"
         elif message["do"] == "overseen" and self._overseer is not None:
-            answer["confined"], answer["free"] = self._overseer.counts()
+            answer |= zip(("confined", "free", "readers"), self._overseer.counts(), strict=True)
             answer["rewritten"] = traps.rewritten(self._inside(message["tests"]), self._stamps)
             answer["late"] = traps.written_after(self._inside(message["logs"]), message["ended_ns"])
         elif message["do"] == "network":

@@ -36,7 +36,7 @@ CACHES = (".cache", ".npm", ".cargo", ".m2", ".gradle", "go")
 """Folders in the tests' home that a build needs, and that lead no other program astray."""
 _SHARED = ("proc", "dev", "run")
 """Folders that come with every sandbox, of which programs of the work write parts."""
-_COUNTS = struct.Struct("=2I")
+_COUNTS = struct.Struct("=3I")
 _ASKED_FOR = re.compile(
     r"(?:(?:run[_-]?)?tests?|checks?|verif\w*|grad\w*)\.(?:sh|py)|conftest\.py|test[_-].*\.\w+|.*[_.-](?:test|spec)\.\w+|"
     r".*(?:expected|golden|solution|answer|oracle|ground[_-]?truth).*"
@@ -58,10 +58,9 @@ class Overseer:
     def __init__(self) -> None:
         self._counts = mmap.mmap(-1, mmap.PAGESIZE)
 
-    def counts(self) -> tuple[int, int]:
-        """How many programs are confined, and how many could not be."""
-        confined, free = _COUNTS.unpack_from(self._counts)
-        return confined, free
+    def counts(self) -> tuple[int, ...]:
+        """How many programs are confined, how many could not be, and how many of the first could read the tests."""
+        return _COUNTS.unpack_from(self._counts)
 
     def start(self, listener: int, pidfd: int, about: dict[str, Any], usual_filters: int) -> None:
         """Fork it. It ends when all those are gone that it oversees."""
@@ -164,6 +163,8 @@ class _NoticeDesk:
         try:
             if tracee.executes():
                 self._count(0 if self._restrict(tracee, held) else 1)
+                if reads_tests:
+                    self._count(2)
                 if not is_builder(program) and not program.startswith(f"{self._own_home}/"):
                     tracee.set_variable("HOME", self._own_home, self._home)
         except tracer.TraceeGone:

@@ -8,6 +8,7 @@ import pytest
 from results_kit import error, phase, result, rewarded, write_trial
 
 from support.trajectories import bash, call, edit, keys, put, step, trajectory
+from terminalbench.analytics.atif import TrajectoryCall
 from terminalbench.analytics.findings.actions import taxonomy_for
 from terminalbench.analytics.findings.analyzers import load_analyzers, run_analyzer
 from terminalbench.analytics.findings.failure import FAILURE_CLASSES, normalised
@@ -311,6 +312,8 @@ def test_agents_with_a_table_of_their_own() -> None:
     for agent in ("claude-code", "terminus-2", "codex", "gemini-cli", "openhands", "mini-swe-agent"):
         assert taxonomy_for(agent).name == agent
     assert taxonomy_for("nobody").name == "generic"
+    said = TrajectoryCall("c", "swe_agent_action", {"raw_action": "rm a.py"})  # as Harbor writes what SWE-agent did
+    assert taxonomy_for("swe-agent").command(said) == "rm a.py"
     generic = taxonomy_for(None)
     assert generic.tools["read_file"] == "read"
 

@@ -44,6 +44,12 @@ from terminalbench.analytics.findings.shell import command_effects, summary_of_t
         ("python solve.py", ("run",)),
         ("sleep 5", ("wait",)),
         ("", ()),
+        ("open src/a.java 12", ("read",)),
+        ('search_dir "rm -rf" src', ("search",)),
+        ("edit 12:13\nrm -rf x; return 1;\nend_of_edit", ("edit",)),
+        ("str_replace_editor view /app/a.py", ("read",)),
+        ("str_replace_editor str_replace /app/a.py --old_str 'a' --new_str 'b'", ("edit",)),
+        ("submit", ("finish",)),
     ],
 )
 def test_kinds(command: str, kinds: tuple[str, ...]) -> None:

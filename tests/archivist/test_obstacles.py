@@ -22,11 +22,13 @@ SEEN = {
     "served_in_front": [("flask run", "[The command has no new output after 30 seconds.]")],
     "no_init": [("systemctl start nginx", "/bin/sh: 1: systemctl: not found")],
     "absent_programs": [("file a; xxd a", "bash: line 1: file: command not found"), ("xxd a", "sh: 1: xxd: not found")],
+    "absent_toolchain": [("javac A.java", "/bin/bash: line 636: javac: command not found")],
     "shell_state": [("conda activate x", "CondaError: Run 'conda init' before 'conda activate'")],
     "no_network": [("curl x.test", "curl: (6) Could not resolve host: x.test")] * 2,
     "no_room": [("python get.py", "OSError: [Errno 28] No space left on device")],
     "no_memory": [("python fit.py", "\nKilled")],
     "one_action": [("", "Please always provide EXACTLY ONE action in triple backticks.")] * 2,
+    "limit": [("exit_cost", "Exited (autosubmitted)")],
     "ended_on_failure": [("make all", "make: *** [all] Error 2\n<returncode>2</returncode>")],
 }
 """By obstacle the commands of an agent, and what they returned."""
@@ -77,11 +79,20 @@ def test_what_only_sounds_like_one_is_none(tmp_path: Path, said: str) -> None:
         "[The command has no new output after 30 seconds. You may wait longer.]",
         "The command 'make' was cancelled because it took more than 25 seconds.",
         "Command was automatically cancelled because it exceeded the timeout of 5.0 minutes without output.",
+        "EXECUTION TIMED OUT",
         "bash tool terminated command after exceeding timeout 120000 ms",
     ],
 )
 def test_each_agent_has_its_words_for_a_command_that_it_cut_off(tmp_path: Path, said: str) -> None:
     assert names(attempt(tmp_path, "a__1", ("make", said))) == ["cut_off"]
+
+
+def test_sentences_where_a_command_belongs_are_no_program_that_is_missing(tmp_path: Path) -> None:
+    said = (
+        "DISCUSSION\nThe fault",
+        "bash: line 8: DISCUSSION: command not found\nbash: line 9: The: command not found",
+    )
+    assert names(attempt(tmp_path, "a__1", said, said)) == ["one_action"]
 
 
 def test_what_talks_to_a_program_that_asks_hangs_for_that_reason(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ SOME_TOKENS = {"n_input_tokens": 9, "n_output_tokens": 9}
         ({}, {}, ["no_tokens"]),
         ({}, {"trajectory.json": '{"steps": []}'}, ["no_tool_calls", "no_tokens"]),
         ({"agent_result": SOME_TOKENS}, {}, []),
-        ({"agent_result": SOME_TOKENS, "agent_execution": phase(4, 4.5)}, {}, ["implausibly_short"]),
+        ({"agent_result": SOME_TOKENS, "agent_execution": phase(4, 4.5)}, {}, []),  # quick, and it did something
+        ({"agent_execution": phase(4, 4.5)}, {}, ["no_tokens", "implausibly_short"]),
         ({}, {"claude-code.txt": claude("denied")}, ["permission_denied"]),
         ({"exception_info": error("AgentTimeoutError", when=20), "agent_execution": phase(4, 4.2)}, {}, ["no_tokens"]),
     ],
@@ -131,8 +132,29 @@ def test_what_an_agent_does_not_tell_is_unknown_and_no_reason_to_doubt(
     assert trial.suspect == expected
     assert trial.tool_calls == (None if not expected else 0)
     document["agent_execution"] = phase(4, 4.5)
-    again = read(write_trial(tmp_path / "short", document, {"trajectory.json": json.dumps(story)}))
+    said = {"trajectory.json": json.dumps(story), "stdout.txt": "done"}
+    again = read(write_trial(tmp_path / "short", document, said))
     assert again.suspect == [*expected, *(["implausibly_short"] if result else [])]
+
+
+@pytest.mark.parametrize(
+    ("told", "declared", "expected"),
+    [
+        ({"stdout.txt": "wrote a.txt"}, False, []),  # quick, and it said something
+        ({"stdout.txt": "", "stderr.txt": ""}, False, ["implausibly_short"]),
+        ({"stdout.txt": "Not logged in."}, True, ["no_tokens", "implausibly_short"]),
+    ],
+)
+def test_a_command_that_ended_at_once_is_judged_by_what_shows_that_it_worked(
+    tmp_path: Path, told: dict[str, str], declared: bool, expected: list[str]
+) -> None:
+    document = model_trial(agent_execution=phase(4, 4.5), agent_result={})
+    document["agent_info"]["name"] = "command"
+    table = {"run": ["a"]} | ({"usage": {"output": "tokens.out"}} if declared else {})
+    document["config"]["agent"] |= {"name": "command", "kwargs": {"command": table}}
+    assert read(write_trial(tmp_path / "failed", document, told)).suspect == expected
+    document["agent_result"] = {"n_input_tokens": 5, "n_output_tokens": 2}
+    assert read(write_trial(tmp_path / "told", document, told)).suspect == []
 
 
 @pytest.mark.parametrize(("code", "outcome"), [(1, Outcome.FAILED), (126, Outcome.ERRORED), (127, Outcome.ERRORED)])

@@ -15,7 +15,8 @@ _LEAST = {"absent_programs": 2, "one_action": 2, "no_network": 2}
 """What costs an agent one turn, after which it knows."""
 _CUT_OFF = re.compile(
     r"\bcommand\b[^\n]{0,300}?\b(?:timed[ -]out|has been killed)|\btimed out and (?:has been|was) killed"
-    r"|\bno new output after \d+|\bexceed(?:ed|ing) (?:the |its )?time|\bcancelled because it took more than",
+    r"|\bno new output after \d+|\bexceed(?:ed|ing) (?:the |its )?time|\bcancelled because it took more than"
+    r"|(?-i:\AEXECUTION TIMED OUT)",
     re.IGNORECASE,
 )
 _PRINTED = re.compile(r"<output>(.*?)(?:</output>|\Z)", re.DOTALL)
@@ -25,6 +26,12 @@ _SERVES = re.compile(
 )
 _ABSENT = re.compile(
     r"(?:(?:^|\n)[^\n:]{0,40}sh: (?:line )?(?:\d+: )?([\w.+-]+): (?:command )?not found)|command not found: ([\w.+-]+)"
+)
+_WORD = re.compile(r"[A-Z][a-z]+|[A-Z]{5,}")
+"""What no program is called: the first word of a sentence, or a heading."""
+_TOOLCHAIN = re.compile(
+    r"javac?|mvn|gradle|kotlinc|scala|sbt|node|np[mx]|yarn|pnpm|tsc|go|cargo|rustc|gcc|g\+\+|cc|clang|c?make"
+    r"|python3?|pip3?|pytest|ruby|bundle|php|composer|dotnet|ghc|Rscript|julia|swift"
 )
 _OF_AN_INIT = frozenset({"systemctl", "service", "journalctl", "sudo"})
 _OF_BASH = frozenset({"source", "[[", "shopt", "declare", "pushd"})
@@ -45,6 +52,7 @@ _NO_MEMORY = re.compile(
 _ONE_ACTION = re.compile(
     r"\bexactly one (?:action|command|tool call)|could not parse your (?:response|answer)", re.IGNORECASE
 )
+_LIMITS = frozenset({"exit_cost", "exit_context"})
 _LONG = frozenset({"install", "fetch", "build"})
 _HEREDOC = re.compile(r"<<-?\s*['\"]?\w")
 _PROGRAM = re.compile(r"\.(?:py|sh|js|ts|c|cc|cpp|rs|go|java|rb|pl|lua|php|R|jl|hs|ml)\Z")
@@ -106,9 +114,15 @@ def _names(one: _ReturnedCall) -> Iterator[str]:
     absent = {name for pair in _ABSENT.findall(one.text) for name in pair if name}
     if absent & _OF_AN_INIT:
         yield "no_init"
-    if absent - _OF_AN_INIT - _OF_BASH:
-        yield "absent_programs"
+    yield from sorted({_kind_of(name) for name in absent - _OF_AN_INIT - _OF_BASH})
     yield from (name for name, says in _SAID if says(one.text))
+
+
+def _kind_of(absent: str) -> str:
+    """What it shows that a shell did not find a program of this name."""
+    if _TOOLCHAIN.fullmatch(absent):
+        return "absent_toolchain"
+    return "one_action" if _WORD.fullmatch(absent) else "absent_programs"
 
 
 def _cut_off(one: _ReturnedCall) -> str:
@@ -132,7 +146,9 @@ _SAID: tuple[tuple[str, Callable[[str], object]], ...] = (
 
 
 def _last_word(actions: Sequence[Action]) -> list[Obstacle]:
-    """What an agent left behind: the last thing that it ran failed."""
+    """How the work ended: at a limit, or with something that failed."""
+    if actions and (actions[-1].command or "").strip() in _LIMITS:
+        return [Obstacle("limit", (actions[-1].step,))]
     ran = [action for action in actions if action.kind in _DOES and action.failed is not None]
     return [Obstacle(_ENDED, (ran[-1].step,))] if ran and ran[-1].failed else []
 

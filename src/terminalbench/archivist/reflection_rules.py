@@ -7,8 +7,9 @@ from terminalbench.records.lesson import Lesson, LessonKind
 
 _STUCK = Lesson(
     id="",
-    do="When a command has failed twice in the same way, read all of its output, then try another way.",
-    avoid="Running a command again unchanged.",
+    do="When a command or an edit has given the same answer twice, stop: look where you are (`pwd`, `ls`) and what the "
+    "file holds now, read all of the answer, and do something else.",
+    avoid="The same command or edit a third time.",
     kind=LessonKind.STRATEGY,
     tags=["loop"],
     importance=0.6,
@@ -53,7 +54,9 @@ RULES: dict[str, Lesson] = {
     ),
     "wrong_target": Lesson(
         id="",
-        do="Before you finish, look whether each file that the task asks for is in its place, under its exact name.",
+        do="Before you finish, compare the files that you changed with those that the task names, also in a stack "
+        "trace: the work belongs there, or into what they call, under these exact names.",
+        avoid="Ending with scripts of your own that only reproduce or describe the problem.",
         kind=LessonKind.CHECKING,
         tags=["checking"],
         importance=0.6,
@@ -133,6 +136,16 @@ OBSTACLE_RULES: dict[str, Lesson] = {
         tags=["packages"],
         importance=0.6,
     ),
+    "absent_toolchain": Lesson(
+        id="",
+        do="Look first whether the language's own tools are there (`command -v java mvn node go cargo gcc python3`), "
+        "and install them before the work (`apt-get update && apt-get install -y NAME`). Where that cannot be done, "
+        "check by reading: imports, types, brackets, and every place that calls what you changed.",
+        avoid="Programs that reproduce a fault in a language that cannot run here, or in another language.",
+        kind=LessonKind.ENVIRONMENT,
+        tags=["packages", "checking"],
+        importance=0.7,
+    ),
     "shell_state": Lesson(
         id="",
         do="Put what belongs together into one command: each may run in a new shell, often a plain sh, where "
@@ -170,12 +183,22 @@ OBSTACLE_RULES: dict[str, Lesson] = {
     ),
     "one_action": Lesson(
         id="",
-        do="Give exactly one command in each answer, in the form that is asked for; put several into one by "
-        "&& or a script.",
-        avoid="Text with two commands, or with none: it is answered by an error and costs a turn.",
+        do="Give exactly one command in each answer, in the form that is asked for, without a word of explanation "
+        "inside it; put several into one by && or a script.",
+        avoid="Sentences or headings where the command belongs: the shell runs them and answers `command not found`.",
         kind=LessonKind.TOOL,
         tags=["form"],
         importance=0.5,
+    ),
+    "limit": Lesson(
+        id="",
+        do="Make the smallest change that could be right within the first third of your steps, then check and improve "
+        "it: the work ends at a limit of steps or cost, without a warning.",
+        avoid="Spending the steps on looking around, on a tool that is not there, or on a program that only reproduces "
+        "the fault.",
+        kind=LessonKind.STRATEGY,
+        tags=["time"],
+        importance=0.6,
     ),
     "ended_on_failure": Lesson(
         id="",

@@ -20,7 +20,10 @@ DOUBTS = {
         "its agent tells tokens, and told none",
         "look with tbench show whether its model was asked; docs/your-agent.md has how to report tokens",
     ),
-    "implausibly_short": Doubt("it used a model, and ended within a second", "read what it did, with tbench show"),
+    "implausibly_short": Doubt(
+        "it ended within a second, and nothing shows that it did anything: no tokens, no call, no output",
+        "look with tbench show whether it started; docs/your-agent.md has how to report tokens",
+    ),
     "waited_for_provider": Doubt(
         "it waited for its provider for a quarter of its time or more", "run it again, with fewer trials at once"
     ),

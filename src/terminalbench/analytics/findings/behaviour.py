@@ -24,7 +24,7 @@ class BehaviourAnalyzer:
     """Findings from the trajectory."""
 
     name = "behaviour"
-    version = "2"
+    version = "3"
 
     def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:
         """Every measure of the trajectory; None with the reason when there is no trajectory."""

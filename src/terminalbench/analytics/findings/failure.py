@@ -54,7 +54,7 @@ class FailureAnalyzer:
     """One class and one signature for each trial that did not pass."""
 
     name = "failure"
-    version = "6"
+    version = "7"
 
     def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:
         """The class with its evidence; None for a trial that passed."""

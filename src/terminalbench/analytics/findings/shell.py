@@ -22,6 +22,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
+_EDIT_BLOCK = re.compile(r"^(edit \d+:\d+)\n.*?(?:\nend_of_edit|\Z)", re.DOTALL | re.MULTILINE)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _QUOTES = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)""", re.DOTALL)
 _PATCH_FILE = re.compile(r"(?m)^\*\*\* (Update|Add|Delete) File: (.+?)\s*$")
@@ -249,6 +250,8 @@ def _plain(token: str) -> str:
 
 
 def _without_heredocs(text: str) -> str:
+    if text.startswith("edit "):  # SWE-agent's own editor: the text it puts there is no command
+        text = _EDIT_BLOCK.sub(r"\1", text)
     if "<<" not in text:
         return text
     kept: list[str] = []

@@ -245,10 +245,26 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     )
     uses_model = trial.model is not None and (agent is None or agent.model) and not simulated
     hosts = result.config.task.hosts
-    reports = bool(logs.streams) or (agent is not None and agent.usage == "claude-code")
-    reasons = suspect(trial, logs.streams, safety, uses_model=uses_model, reports=reports, task_hosts=hosts)
+    reports = bool(logs.streams) or (agent is not None and agent.usage == "claude-code") or _declares_usage(result)
+    reasons = suspect(
+        trial, logs.streams, safety, uses_model=uses_model, reports=reports, task_hosts=hosts,
+        commands=logs.seen.commands,
+        silent=trial.agent == "command" and not any(map(_printed, logs.folders)),
+    )  # fmt: skip
     reasons += [CLOCK_JUMPED] if times.jumped else []
     return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
+
+
+def _printed(agent_folder: str | Path) -> bool:
+    """Return whether a command printed anything."""
+    kept = (Path(agent_folder, name) for name in ("stdout.txt", "stderr.txt"))
+    return any(is_plain(path) and path.stat().st_size > 0 for path in kept)
+
+
+def _declares_usage(result: HarborResult) -> bool:
+    """Return whether the profile of a command says where it prints its tokens: then none told is none used."""
+    command = result.config.agent.kwargs.get("command")
+    return isinstance(command, dict) and bool(command.get("usage"))
 
 
 def _used(

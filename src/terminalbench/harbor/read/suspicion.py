@@ -14,7 +14,7 @@ from terminalbench.harbor.read.claude_stream import ClaudeStream
 from terminalbench.harbor.read.delivery import not_connected
 from terminalbench.harbor.read.egress import solution_hosts
 from terminalbench.json_files import decode_plain
-from terminalbench.records.trial import TAMPERING, AgentStatus, Trial
+from terminalbench.records.trial import TAMPERING, AgentStatus, Outcome, Trial
 from terminalbench.records.values import total
 
 SAFETY_FILE = "safety.json"
@@ -23,7 +23,7 @@ AGENT_SYSTEM, PRISTINE_SYSTEM = "agent", "pristine"
 _SIZE_LIMIT = 4 << 20
 
 SHORT_SEC = 1.0
-"""No model has read a task, acted and answered in less. Who tells of no tokens may have asked none."""
+"""An agent that ends sooner, and of which nothing shows that it did anything, may never have started."""
 
 WAIT_SHARE = 0.25
 """A trial whose agent paused for its provider during so much of its time, or more, had less time than others."""
@@ -140,11 +140,15 @@ def suspect(
     *,
     uses_model: bool,
     reports: bool,
+    commands: int | None = None,
+    silent: bool = False,
     task_hosts: frozenset[str] = frozenset(),
 ) -> list[str]:
     """The reasons why the number of `trial` is suspect, by name; empty when there is none.
 
     `reports`: its agent tells its tokens whenever it ran; what others do not tell is unknown, and no reason.
+    `commands` counts those that it was seen to run; None where nobody could see. `silent`: what it prints is kept, and
+    it printed nothing.
     `task_hosts` are those that the task itself comes from.
     """
     reasons: list[str] = []
@@ -154,8 +158,8 @@ def suspect(
             reasons.append("no_tool_calls")
         if usage.output_tokens == 0 or (reports and usage.output_tokens is None and not usage.input_tokens):
             reasons.append("no_tokens")
-        told = reports or usage.output_tokens is not None
-        if told and trial.agent_status is AgentStatus.COMPLETED and agent_sec is not None and agent_sec < SHORT_SEC:
+        ended = trial.agent_status is AgentStatus.COMPLETED and agent_sec is not None and agent_sec < SHORT_SEC
+        if ended and _did_nothing(trial, commands, reports=reports, silent=silent):
             reasons.append("implausibly_short")
     paused_sec = trial.wait.backoff_sec if trial.wait is not None else None
     if trial.outcome.measured and paused_sec and agent_sec and paused_sec >= WAIT_SHARE * agent_sec:
@@ -175,3 +179,11 @@ def suspect(
     reasons += [f"test_config:{kind}" for kind in (safety.test_config if safety else ())]
     reasons += [f"solution_host:{host}" for host in solution_hosts(trial.egress, task_hosts)]
     return reasons
+
+
+def _did_nothing(trial: Trial, commands: int | None, *, reports: bool, silent: bool) -> bool:
+    """Return whether something would tell of the agent's work, and tells of none: no tokens, call, word or pass."""
+    told = (trial.usage.output_tokens, trial.tool_calls, commands)
+    if trial.outcome is Outcome.PASSED or any(told):
+        return False
+    return reports or silent or any(count is not None for count in told)

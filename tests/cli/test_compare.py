@@ -12,6 +12,8 @@ from support.pipes import unread
 from support.results import make_plan, make_trial
 from terminalbench.analytics.model import Comparison
 from terminalbench.cli.compare import DEPARTURES
+from terminalbench.dashboard.answers import answer
+from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.departures import DepartureKind
 from terminalbench.index.queries import view_batch
@@ -472,3 +474,24 @@ def test_declared_looks_pay_for_all_batches(tmp_path: Path, tbench) -> None:
     document = json.loads(tbench("compare", made[1].folder, "--json").out)
     assert document["contrasts"][0]["verdict"] == "better"
     assert "sequential" not in document["contrasts"][0]
+
+
+def test_every_surface_says_why_there_is_no_pass_at_k(tmp_path: Path, tbench) -> None:
+    """Of one task of the second profile nothing was measured; where a column for pass@k stands, its cell is none."""
+    made = batch(tmp_path, {"a": "+x ++", "b": "++ EE"})
+    why = "b: pass@k is not shown: it is over all planned tasks, and of 1 of 2 nothing was measured"
+    assert f"warning: {why}" in " ".join(tbench("compare", made.folder).out.split())
+    details = tbench("compare", made.folder, "--details").out
+    assert why in " ".join(details.split())
+    found = json.loads(tbench("compare", made.folder, "--json").out)
+    assert why in found["warnings"]
+    assert [[*one.get("pass_at", {})] for one in found["profiles"]] == [["1", "2"], []]
+    assert tbench("report", made.folder).code == 0
+    assert why in (made.analytics / "comparison_report.md").read_text().replace("\\", "")
+    page = (made.analytics / "report.html").read_text()
+    assert why in page
+    cells = page.split('data-label="pass@k, pass^k"')[1:]
+    assert ["@2" in cell.partition("</td>")[0] for cell in cells] == [True, False]
+    shown = answer(Site(tmp_path), "batches/s/0/", {}).body
+    assert shown is not None
+    assert why in shown.decode()

@@ -21,6 +21,7 @@ from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed, untold_ends
 from terminalbench.live.processes import QUIET_SEC, last_written
 from terminalbench.live.state import replay
+from terminalbench.live.status import running_now
 from terminalbench.locks import Owner, lock
 from terminalbench.secrets.values import NONE
 from terminalbench.watch.logs import TAIL_BYTES, last_sign, read_tail
@@ -210,6 +211,45 @@ def test_a_copied_job_of_others_whose_trials_ended_long_ago_does_not_run(tmp_pat
     (folder / "b__1").mkdir()
     (folder / "b__1" / "config.json").write_text("{}")
     assert "still runs" in tbench("compare", tmp_path / "jobs").out, "a trial without a result may go on"
+
+
+def test_a_job_of_others_that_finished_does_not_run_whatever_its_trials_left(tmp_path: Path, tbench) -> None:
+    """Its own word counts: it was written a moment ago, and one of its trials was cut off without a result."""
+    folder = make_trial(ForeignJobs(tmp_path / "jobs"), "a__1", job="mine").parent
+    (folder / "config.json").write_text("{}")
+    (folder / "b__1").mkdir()
+    (folder / "b__1" / "config.json").write_text("{}")
+    (folder / "result.json").write_text('{"finished_at": null}')
+    assert running_now(ForeignJobs(tmp_path / "jobs")) is not None
+    (folder / "result.json").write_text('{"finished_at": "2026-01-23T16:40:00Z"}')
+    assert running_now(ForeignJobs(tmp_path / "jobs")) is None
+    said = tbench("compare", tmp_path / "jobs")
+    assert (said.code, "still runs" in said.out, "running" in said.out) == (0, False, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", "task,profile,passed\na,p,1\na,q,0\nb,p,\n"),
+        ("t.xml", "<testsuite><testcase name='a'/><testcase name='b'><skipped/></testcase></testsuite>"),
+        ("eval_results.json", '{"instance_a__b-1": true, "instance_a__b-2": false}'),
+        ("results.json", '{"results": [{"task_id": "a", "is_resolved": null}, {"task_id": "b", "is_resolved": true}]}'),
+        ("l.json", '{"status": "started", "eval": {"task": "t", "model": "m"}, "samples": [{"id": 1, "epoch": 1}]}'),
+    ],
+)
+def test_results_of_other_tools_never_run(tmp_path: Path, tbench, name: str, text: str) -> None:
+    """Whatever they leave open: written this moment, alone and in their folder, read and imported."""
+    file = tmp_path / "theirs" / name
+    file.parent.mkdir()
+    file.write_text(text)
+    for place in (file, file.parent):
+        said = tbench("compare", place)
+        assert said.code == 0, said.err
+        assert "still" not in said.out
+        assert "running" not in said.out
+    assert tbench("import", file, "--results", tmp_path / "results").code == 0
+    (listed,) = json.loads(tbench("list", "--json", "--results", tmp_path / "results").out)
+    assert listed["running"] == 0
 
 
 def test_a_killed_job_of_others_ends_a_watch_that_waits_for_it(tmp_path: Path, tbench) -> None:

@@ -1,5 +1,8 @@
 """JUnit XML: a test case is a task. A failure is a failure, an error broke, and a skipped one did not run.
 
+What pytest calls an expected failure (`<skipped type="pytest.xfail">`) did run, and ended as it should: it is passed,
+as pytest's exit code and the graders of SWE-bench have it; the note says how many are.
+
 A file is a profile, unless its suites hold the same cases: then each suite is one. No document type is read, so that no
 entity can grow or fetch anything.
 """
@@ -12,6 +15,7 @@ from xml.parsers import expat
 from terminalbench.errors import UserError
 from terminalbench.formats.row import RowReader, identifier, message
 from terminalbench.formats.source import SourceFile
+from terminalbench.text.numbers import noun
 
 DATASET = "junit"
 _DEEPEST = 50
@@ -26,6 +30,7 @@ class _JUnitCase:
     failed: str | None = None
     broke: str | None = None
     skipped: bool = False
+    xfailed: bool = False
     text: list[str] = field(default_factory=list)
 
 
@@ -47,6 +52,9 @@ class JUnitFormat:
             reader.guessed = reader.guessed or not by_suite
             if by_suite:
                 reader.notes.append(f"{file.path.name}: its suites hold the same cases, so each is a profile")
+            if expected := sum(case.xfailed for case in cases):
+                counts = noun(expected, "expected failure counts", "expected failures count")
+                reader.notes.append(f"{file.path.name}: {expected} {counts} as passed (pytest's xfail)")
             for case in cases:
                 _add(case, case.suite if by_suite else file.label, reader)
 
@@ -104,7 +112,9 @@ class _Parser:
             elif tag == "error":
                 self._case.broke = said
             elif tag == "skipped":
-                self._case.skipped = True
+                ran = not said.startswith("[NOTRUN]")
+                self._case.xfailed = told.get("type") == "pytest.xfail" and ran
+                self._case.skipped = not self._case.xfailed
 
     def _end(self, _: str) -> None:
         closed = self._open.pop()

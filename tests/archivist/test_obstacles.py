@@ -66,6 +66,7 @@ def test_an_obstacle_is_known_by_what_calls_return(tmp_path: Path, name: str) ->
         "Your server is up:\nserving",
         "connect: Connection refused",
         "100 %",
+        "bash: line 9: cd..: command not found\nbash: line 9: find.: command not found",
     ],
 )
 def test_what_only_sounds_like_one_is_none(tmp_path: Path, said: str) -> None:
@@ -125,3 +126,26 @@ WRITE, RUN = ("cat > sum.py << 'EOF'\nprint(1)\nEOF", ""), ("python sum.py", "1\
 def test_who_ran_the_program_that_it_wrote_is_not_told_to_run_it(tmp_path: Path, last: tuple, lessons: list) -> None:
     found = by_rules([attempt(tmp_path, f"{task}__1", *LOOKED, WRITE, *last) for task in "ab"]).drafts
     assert [one.do for one in found] == [RULES[name].do for name in lessons]
+
+
+EDIT = ("sed -i s/1/2/ sum.py", "")
+
+
+@pytest.mark.parametrize(
+    ("begin", "lessons"),
+    [
+        ((*LOOKED, *LOOKED), ["limit"]),
+        ((*LOOKED, *LOOKED, EDIT, RUN), ["limit"]),
+        ((EDIT, RUN, *LOOKED), []),  # it had begun early, and had not the time that `gave_up_early` speaks of
+    ],
+)
+def test_who_changed_something_early_is_not_told_to_before_a_limit(tmp_path: Path, begin: tuple, lessons: list) -> None:
+    found = by_rules([attempt(tmp_path, f"{task}__1", *begin, ("exit_cost", "Exited")) for task in "ab"]).drafts
+    assert [one.do for one in found] == [OBSTACLE_RULES[name].do for name in lessons]
+
+
+def test_who_could_not_run_a_program_is_not_told_to_run_it(tmp_path: Path) -> None:
+    found = by_rules(
+        [attempt(tmp_path, f"{task}__1", *LOOKED, *SEEN["absent_toolchain"], WRITE) for task in "ab"]
+    ).drafts
+    assert [one.do for one in found] == [OBSTACLE_RULES["absent_toolchain"].do]

@@ -10,7 +10,7 @@ from terminalbench.analytics.findings.shell import command_effects
 
 _END = 4_000
 """Characters of a result, at its begin and at its end, in which a shell or a tool speaks of itself."""
-_CUT, _ASKED, _HUNG, _ENDED = "cut_off", "asked", "hung", "ended_on_failure"
+_CUT, _ASKED, _HUNG, _ENDED, _LIMIT = "cut_off", "asked", "hung", "ended_on_failure", "limit"
 _LEAST = {"absent_programs": 2, "one_action": 2, "no_network": 2}
 """What costs an agent one turn, after which it knows."""
 _CUT_OFF = re.compile(
@@ -114,7 +114,8 @@ def _names(one: _ReturnedCall) -> Iterator[str]:
     absent = {name for pair in _ABSENT.findall(one.text) for name in pair if name}
     if absent & _OF_AN_INIT:
         yield "no_init"
-    yield from sorted({_kind_of(name) for name in absent - _OF_AN_INIT - _OF_BASH})
+    slips = {name for name in absent if name.endswith(".")}  # `cd..`: a blank is missing, no program
+    yield from sorted({_kind_of(name) for name in absent - slips - _OF_AN_INIT - _OF_BASH})
     yield from (name for name, says in _SAID if says(one.text))
 
 
@@ -145,12 +146,25 @@ _SAID: tuple[tuple[str, Callable[[str], object]], ...] = (
 )
 
 
+def _at_limit(actions: Sequence[Action]) -> bool:
+    """Return whether the work ended at a limit of steps, cost or context."""
+    return bool(actions) and (actions[-1].command or "").strip() in _LIMITS
+
+
 def _last_word(actions: Sequence[Action]) -> list[Obstacle]:
     """How the work ended: at a limit, or with something that failed."""
-    if actions and (actions[-1].command or "").strip() in _LIMITS:
-        return [Obstacle("limit", (actions[-1].step,))]
+    if _at_limit(actions):
+        return [Obstacle(_LIMIT, (actions[-1].step,))] if _changed_late(actions) else []
     ran = [action for action in actions if action.kind in _DOES and action.failed is not None]
     return [Obstacle(_ENDED, (ran[-1].step,))] if ran and ran[-1].failed else []
+
+
+def _changed_late(actions: Sequence[Action]) -> bool:
+    """Return whether the first third of the work changed nothing that was there; what fills a new file does not."""
+    edits = (
+        at for at, one in enumerate(actions) if one.kind == "edit" and not (at and actions[at - 1].kind == "write")
+    )
+    return next(edits, len(actions)) > len(actions) / 3
 
 
 def not_told(name: str, met: Sequence[Obstacle]) -> list[Obstacle]:
@@ -161,6 +175,9 @@ def not_told(name: str, met: Sequence[Obstacle]) -> list[Obstacle]:
 
 def is_borne_out(name: str, actions: Sequence[Action], met: Sequence[Obstacle]) -> bool:
     """Return whether more than the class of a failure says that a lesson on it would have helped this attempt."""
+    stood = {one.name for one in met}
+    if (name == "untested" and "absent_toolchain" in stood) or (name == "gave_up_early" and _at_limit(actions)):
+        return False  # it could not be run; it had no more time
     if name == "untested":  # a program that was written, and nothing was run after it
         written = max(
             (at for at, one in enumerate(actions) if any(map(_PROGRAM.search, one.effects.writes))), default=None

@@ -22,6 +22,7 @@ from terminalbench.analytics.findings.shell import (
     TABLES,
     Effects,
     command_effects,
+    may_test,
     patch_effects,
     summary_of_tests,
 )
@@ -35,6 +36,7 @@ _STRENGTH = (
     "test", "edit", "write", "delete", "mcp", "delegate", "build", "install", "run", "fetch", "search", "read", "list",
 )  # fmt: skip
 _QUOTE = 400
+_MARKS = re.compile(r"['\"\\]")
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,14 @@ class Taxonomy:
         """What a call is about: its path, else its pattern or question."""
         names = (*self.paths, "pattern", "query", "url", "description", "prompt")
         return _text(self._first(call, names))
+
+    def says(self, call: TrajectoryCall, names: frozenset[str]) -> bool:
+        """Whether a call may run tests or may name one of the files: true for all that do, without taking it apart."""
+        text = " ".join(map(_text, call.arguments.values()))
+        if _MARKS.search(text):
+            text = _MARKS.sub("", text)
+        kind = self.tools.get(call.name.lower())
+        return kind == "test" or (kind == "shell" and may_test(text)) or any(name in text for name in names)
 
     def exit_code_of(self, text: str) -> int | None:
         """The code the text of a result shows, where this agent shows one."""

@@ -29,6 +29,7 @@ _PATCH_FILE = re.compile(r"(?m)^\*\*\* (Update|Add|Delete) File: (.+?)\s*$")
 _PATCHES = {"Update": "edit", "Add": "write", "Delete": "delete"}
 PLACES = {"read": "reads", "edit": "edits", "write": "writes", "delete": "deletes"}
 """The kinds that touch files, and where `Effects` has them."""
+_SAYS_TEST = re.compile("test|check|Test")
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _NO_FILE = ("/dev/", "&")
 
@@ -56,6 +57,7 @@ class _ShellTables:
     kinds: dict[str, str]
     longest: int
     test: re.Pattern[str]
+    hint: re.Pattern[str]
     options: dict[str, list[str]]
     failed: tuple[re.Pattern[str], ...]
     passed: tuple[re.Pattern[str], ...]
@@ -65,15 +67,23 @@ class _ShellTables:
 def _tables() -> _ShellTables:
     raw = tomllib.loads((TABLES / "shell.toml").read_text())
     kinds = {name: kind for kind, names in raw["kinds"].items() for name in names}
+    tests = [name for name in raw["kinds"]["test"] if not _SAYS_TEST.search(name)]
+    hints = [_SAYS_TEST.pattern, *(re.sub(r"\\ ", r"\\W+", re.escape(name)) for name in tests)]
     return _ShellTables(
         prefixes=raw["prefixes"],
         kinds=kinds,
         longest=max(name.count(" ") + 1 for name in kinds),
         test=re.compile(raw["patterns"]["test"]),
+        hint=re.compile("|".join(hints)),
         options=raw["options"],
         failed=tuple(map(re.compile, raw["test_results"]["failed"])),
         passed=tuple(map(re.compile, raw["test_results"]["passed"])),
     )
+
+
+def may_test(command: str) -> bool:
+    """Whether a command line, without its quotes, may run tests: true for all that do, and quick."""
+    return _tables().hint.search(command) is not None
 
 
 def summary_of_tests(output: str) -> bool | None:

@@ -8,7 +8,8 @@ FOLDER holds tasks in Harbor's format. A registry of this machine (package docke
 mmdebstrap, which stands for the base image that the tasks name. Two agents attempt each task: `nop`, and one that writes
 a file. Then the same once more: nothing may be built, and a trial is compared with one of a starter task. With `--batch`
 the images of one batch are removed before the next is built, in a cache of its own, and nothing is run again; the same
-command with the same `--work` goes on with the first batch that was not measured.
+command with the same `--work` goes on with the first batch that was not measured (`--pieces 1`: one batch, and the
+figures of those that were).
 
 `--verdicts` takes the tasks for which `solutions/` has a script. That script must pass, `nop` must fail, and no script of
 `attackers/`, which knows nothing of the task, may pass without being flagged.
@@ -248,12 +249,14 @@ class Bench:
     def in_batches(self, names: list[str]) -> int:
         """Measure all tasks, so many at a time, each with an image store that ends with it; what is measured stays."""
         os.environ["XDG_CACHE_HOME"] = str(self.work / "cache")
-        trials, done, took = [], [], 0.0
+        trials, done, took, fresh = [], [], 0.0, 0
         size = self.options.batch
         for number, start in enumerate(range(0, len(names), size)):
             batch, kept = names[start : start + size], self.work / f"measured-{number}.json"
             if not kept.exists():
-                began = time.monotonic()
+                if fresh == self.options.pieces:
+                    break
+                fresh, began = fresh + 1, time.monotonic()
                 found, _cpu = run(self.work, self.write(f"real-{number}", batch, BOTH))
                 shutil.rmtree(self.work / "cache", ignore_errors=True)
                 kept.write_text(json.dumps({"names": batch, "trials": found, "seconds": time.monotonic() - began}))
@@ -263,7 +266,7 @@ class Bench:
                 return 2
             trials, done, took = trials + measured["trials"], done + batch, took + measured["seconds"]
             print(json.dumps(report(trials, done)), flush=True)
-        return self.tell(report(trials, names), took)
+        return self.tell(report(trials, done if fresh == self.options.pieces else names), took)
 
     def verdicts(self, known: list[str]) -> int:
         """Run the tasks' solutions, `nop` and the attackers, and say which verdicts are wrong."""
@@ -300,6 +303,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--names", default="a-l", help="first letters of the tasks that are chosen from")
     parser.add_argument("--batch", type=int, help="tasks at a time; the images of each batch are removed after it")
+    parser.add_argument("--pieces", type=int, help="with --batch: end after so many; the same command goes on")
     parser.add_argument(
         "--verdicts", action="store_true", help="solutions, `nop` and attackers on tasks with a solution"
     )

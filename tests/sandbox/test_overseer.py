@@ -218,6 +218,21 @@ def test_the_tests_own_programs_are_not(command: str) -> None:
     assert not runs_work(command)
 
 
+@pytest.mark.parametrize(
+    ("command", "own"),
+    [
+        ("gunicorn -w 2 app:app", True), ("python3 -m gunicorn 'app:create()'", True), ("uvicorn main:app --port 80", False),
+        ("python3 -m uvicorn app:app", True), ("flask run", True), ("flask --app=app.web run", True), ("celery -A app worker", True),
+        ("waitress-serve app:app", True), ("uvicorn --app-dir /tests mock:app", False), ("python3 -m http.server", False),
+    ],
+)  # fmt: skip
+def test_a_server_that_is_told_a_module_of_the_work_is_confined(command: str, own: bool) -> None:
+    program, *words = shlex.split(command)
+    ground = FileOwnership(frozenset(SYSTEM), "tests", "logs/verifier", "/app/app.py".__eq__, lambda _: False)
+    assert is_work(f"/usr/bin/{program}", [program, *words], "/app", "bash", ground) is own
+    assert not is_work(f"/usr/bin/{program}", [program, *words], "/tests", "bash", ground)
+
+
 def test_programs_are_known_by_their_names_whatever_their_version() -> None:
     known = [
         "/usr/bin/python3.12",

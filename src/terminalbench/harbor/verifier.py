@@ -499,7 +499,8 @@ class SafeVerifier(Verifier):
             program_unconfined=self._unconfined,
             programs_confined=self._overseen.confined if self._overseen is not None else None,
             programs_free=self._overseen.free if self._overseen is not None else 0,
-            outlived=max(0, self._outlived or 0),
+            # Tests that are not passed with an impossible end have their verdict from nobody else: such are servers.
+            outlived=max(0, self._outlived or 0) if self._repeated.passes_anything is not False else 0,
             reward_changed=self._reward_changed or bool(self._overseen and self._overseen.late),
             tests_changed=list(self._overseen.rewritten) if self._overseen is not None else [],
             traps=self._traps,

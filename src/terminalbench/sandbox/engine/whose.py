@@ -38,6 +38,10 @@ _READERS = _CLIENTS | _names(
     "latexmk"
 )
 """Programs that run, or write where they are told by, a file that they are handed: no interpreters by themselves."""
+_SERVERS = _names("gunicorn uvicorn hypercorn daphne granian waitress-serve waitress celery streamlit flask")
+"""Servers of Python that import the module which an argument names (`app:app`)."""
+_MODULE = re.compile(r"(?:(?:-A|--app)=?)?([A-Za-z_]\w*)(?:\.\w+)*(?::[\w.]+(?:\(.*\))?)?")
+_APPS_OF_FLASK = ("app", "wsgi")
 _TOOLS_OF_VALGRIND = re.compile(r"(?:mem|cache|call)(?:check|grind)-\w+-linux")
 _PATHS = re.compile(r"(?<![\w.~$}/-])/[\w.@+-][\w./@+-]*")
 _BESIDE = re.compile(r"(?<![\w./])\.{1,2}/[\w@+-][\w./@+-]*")
@@ -101,7 +105,7 @@ def is_shell(program: str) -> bool:
 
 
 def _is_reader(name: str) -> bool:
-    return name in _READERS or bool(_TOOLS_OF_VALGRIND.fullmatch(name))
+    return name in _READERS or name in _SERVERS or bool(_TOOLS_OF_VALGRIND.fullmatch(name))
 
 
 def is_work(
@@ -140,8 +144,10 @@ def _runs_work(name: str, rest: Sequence[str], folder: str, ground: FileOwnershi
     """Whether the first thing that these arguments name is the work's."""
     for number, one in enumerate(rest):
         if one == "-m" and number + 1 < len(rest):
-            module = f"{folder}/{rest[number + 1].partition('.')[0]}"
-            return ground.is_work(folder) and (ground.exists(f"{module}.py") or ground.exists(module))
+            module = rest[number + 1].partition(".")[0]
+            if module in _SERVERS and _runs_work(module, rest[number + 2 :], folder, ground):
+                return True
+            return ground.is_work(folder) and _is_module(module, folder, ground)
         if one == "-c" and is_shell(name):
             return False  # what it runs is looked at when it does
         code = one if number and rest[number - 1] == "-c" else ""
@@ -150,7 +156,19 @@ def _runs_work(name: str, rest: Sequence[str], folder: str, ground: FileOwnershi
                 return False
             if ground.is_work(path):
                 return True
-    return is_builder(name) and ground.is_work(folder)
+    return ground.is_work(folder) and (is_builder(name) or _serves_module(name, rest, folder, ground))
+
+
+def _serves_module(name: str, rest: Sequence[str], folder: str, ground: FileOwnership) -> bool:
+    """Whether it is a server of what a module in `folder` says."""
+    named = [found[1] for one in rest if (found := _MODULE.fullmatch(one)) is not None]
+    named += _APPS_OF_FLASK if name == "flask" else ()
+    return name in _SERVERS and any(_is_module(one, folder, ground) for one in named)
+
+
+def _is_module(name: str, folder: str, ground: FileOwnership) -> bool:
+    path = posixpath.join(folder, name)
+    return ground.exists(f"{path}.py") or ground.exists(path)
 
 
 def _named(argument: str, folder: str, ground: FileOwnership) -> list[str]:
@@ -167,5 +185,4 @@ def _named(argument: str, folder: str, ground: FileOwnership) -> list[str]:
 def _imported(code: str, folder: str, ground: FileOwnership) -> list[str]:
     """The modules in `folder` that Python code imports; what it runs as is there first."""
     names = {first or second for first, second in _IMPORTS.findall(code)}
-    paths = [posixpath.join(folder, name) for name in sorted(names)]
-    return [path for path in paths if ground.exists(f"{path}.py") or ground.exists(path)]
+    return [posixpath.join(folder, name) for name in sorted(names) if _is_module(name, folder, ground)]

@@ -16,6 +16,7 @@ from terminalbench.dashboard.frame import NIGHTS, NotFound
 from terminalbench.dashboard.site import Site
 from terminalbench.index.scan import scan_all
 from terminalbench.locks import lock
+from terminalbench.overnight.morning import labelled
 from terminalbench.overnight.night import (
     IterationStatus,
     IterationWork,
@@ -35,9 +36,12 @@ def night(root: Root) -> Night:
     """A night of two iterations in the results folder of the other batches."""
     tasks = [SuiteTask("a", "d", "x", category="git")]
     made = make_night(root.path / "20260123", TWO, suite_tasks=tasks)
+    for at, kind in (("16:00", NightEventKind.WORKER_STARTED), ("16:30", NightEventKind.WORKER_ENDED)):
+        made.say(NightEvent(f"2026-01-23T{at}:00Z", kind, iteration=1, role=Role.ITERATION, worker=1))
+    made.say(NightEvent("2026-01-23T16:30:00Z", NightEventKind.WORKER_STARTED, "", 2, Role.ITERATION, 1))
     made.say(
         NightEvent(
-            "2026-01-23T17:00:00Z", NightEventKind.WORKER_LOST, "it stopped beating", iteration=2, cause="signal 9"
+            "2026-01-23T17:00:00Z", NightEventKind.WORKER_LOST, "it stopped beating", 2, worker=1, cause="signal 9"
         )
     )
     project_night(made.folder)
@@ -67,11 +71,14 @@ def test_nights_are_found_and_are_no_batches(root: Root, night: Night) -> None:
 def test_one_night_says_what_its_report_says(root: Root, night: Night) -> None:
     page = root.text("nights/20260123/")
     summary = project_night(night.folder)
-    for line in summary.headlines:
-        assert line.replace("<", "&lt;") in page
+    for label, mark, rest in labelled(summary.headlines):
+        assert f"<b>{label}{mark}</b>{rest}" in page
     assert "signal 9" in page
     drawn = page.split("Pass rate by iteration</title>")[1].split("</svg>")[0]
     assert 'class="thin"' in drawn, "the interval of each rate"
+    worked = page.split("Workers, incidents and spend</title>")[1].split("</svg>")[0]
+    assert worked.count('<a href="./results/batches/night/1/">') == 1, "the work on iteration 1 leads to its batch"
+    assert "1 of them lost. Went wrong: 17:00" in worked
     rows = list(csv.DictReader(io.StringIO(root.text("nights/20260123/iterations.csv"))))
     assert [(row["iteration"], row["passed"], row["pass_rate"]) for row in rows] == [
         ("1", "1", "0.5"),

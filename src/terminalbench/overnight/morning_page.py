@@ -1,5 +1,7 @@
 """The morning report as one HTML file: the same as its Markdown, with the trend and links. Pure."""
 
+from collections.abc import Callable
+from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from terminalbench.overnight.morning import (
     href,
     labelled,
 )
+from terminalbench.overnight.night import NightEventKind, Role
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.overnight.training_report import training_html
 from terminalbench.text.foreign import short
@@ -37,6 +40,7 @@ def render_html(summary: NightSummary) -> str:
         css=Markup(template_text("report.css")),  # noqa: S704  our own file
         chart_css=Markup(chart_css()),  # noqa: S704  our own file
         trend=Markup(trend_chart(summary) or ""),  # noqa: S704  charts escape every text: see charts/svg.py
+        timeline=Markup(timeline_chart(summary, lambda batch: href(f"batches/{batch}")) or ""),  # noqa: S704  likewise
         shown=SHOWN,
         noisy=NOISY,
         answer=labelled(summary.headlines),
@@ -69,6 +73,38 @@ def trend_chart(summary: NightSummary) -> str | None:
         for model in summary.models
     ]
     return trend([str(line.number) for line in lines], series, "iteration")
+
+
+def timeline_chart(summary: NightSummary, href_of: Callable[[str], str]) -> str | None:
+    """The workers, the incidents and the spend of a night; None where no work took any time. Bars lead to batches."""
+    from terminalbench.report.charts.timeline import SpentBy, TimelineBar, TimelineMark, timeline
+
+    if summary.timeline is None:
+        return None
+    batches = {line.number: line.batch for line in summary.iterations if line.batch is not None}
+    bars = [
+        TimelineBar(
+            one.worker,
+            _seconds(one.started_at),
+            _seconds(one.ended_at) if one.ended_at is not None else None,
+            str(one.iteration) if one.role is Role.ITERATION else f"{one.role} {one.iteration}",
+            f"worker {one.worker}, {one.role} {one.iteration}, from {moment(one.started_at)}"
+            + (f" to {moment(one.ended_at)}" if one.ended_at is not None else ", still at it")
+            + (", lost" if one.lost else ""),
+            one.lost,
+            href_of(batches[one.iteration]) if one.role is Role.ITERATION and one.iteration in batches else None,
+        )
+        for one in summary.timeline.workers
+    ]
+    marks = [
+        TimelineMark(_seconds(one.time), f"{moment(one.time)}: {one.said}", one.kind is not NightEventKind.RESUMED)
+        for one in summary.incidents
+    ]
+    return timeline(bars, marks, [SpentBy(_seconds(one.time), one.cost_usd) for one in summary.timeline.spend])
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
 
 
 def _ends(rate: float | None, measured: int) -> tuple[float, float] | tuple[None, None]:

@@ -39,6 +39,7 @@ from terminalbench.overnight.summary_model import (
     NightSummary,
     Scaling,
 )
+from terminalbench.overnight.timeline import timeline_of
 from terminalbench.overnight.training_report import read_trained
 from terminalbench.overnight.validation import Validation, validate
 from terminalbench.records.counts import Spend
@@ -102,6 +103,7 @@ def summarise(folder: NightFolder, projected: Sequence[ProjectedIteration] | Non
         lessons=lessons,
         training=training,
         problems=[*problems, *_unread(events), *not_alike(projected)],
+        timeline=timeline_of(events.records, [one.results for one in projected]),
     )
     said = msgspec.structs.replace(said, next_steps=next_steps(said, folder.folder.resolve()))
     return msgspec.structs.replace(said, headlines=headlines(said))

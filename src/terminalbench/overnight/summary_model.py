@@ -12,6 +12,7 @@ from terminalbench.overnight.groups import GroupRate
 from terminalbench.overnight.lessons_report import LessonsSummary
 from terminalbench.overnight.night import IterationStatus, NightEventKind, WithdrawnTask
 from terminalbench.overnight.noise import FlakyTask, Noise
+from terminalbench.overnight.timeline import NightTimeline
 from terminalbench.overnight.training_report import TrainedNight
 from terminalbench.overnight.validation import Validation
 from terminalbench.records.counts import Counts
@@ -196,6 +197,7 @@ class NightSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     lessons: LessonsSummary | None = None
     training: TrainedNight | None = None
     problems: list[str] = []
+    timeline: NightTimeline | None = None
     schema_version: int = 1
 
     @property

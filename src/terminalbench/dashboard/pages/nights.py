@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from terminalbench.dashboard.frame import NIGHTS, Crumb, CsvTable, NotFound, Page, PageRequest
-from terminalbench.dashboard.links import batch_path, night_results_path, trial_path
+from terminalbench.dashboard.links import Links, batch_path, night_results_path, trial_path
 from terminalbench.dashboard.site import Site
-from terminalbench.overnight.morning import NOISY, SHOWN, facts, group_tables
-from terminalbench.overnight.morning_page import trend_chart
+from terminalbench.overnight.lessons_report import lessons_html
+from terminalbench.overnight.morning import MODELS, NOISY, SHOWN, facts, group_tables, labelled
+from terminalbench.overnight.morning_page import timeline_chart, trend_chart
 from terminalbench.overnight.night import IterationStatus, IterationWork, NightEvent, WorkerLease
 from terminalbench.overnight.nights import NightLook, find_nights
 from terminalbench.overnight.summary_model import Flip, IterationLine, IterationRate, NightSummary
@@ -78,12 +79,10 @@ def night_page(site: Site, ask: PageRequest) -> Page:
         "waiting": _waiting(night),
         "events": events[-_EVENTS:][::-1],
         "event_count": len(events),
-        "trend": trend_chart(summary) if summary is not None else None,
-        "facts": facts(summary) if summary is not None else [],
         "batch_link": lambda batch: _results(site, night) + batch_path(batch),
         "trial_link": lambda path: _results(site, night) + _trial_link(path),
         "flips": _flips(summary),
-        "groups": group_tables(summary) if summary is not None else [],
+        **(_said(site, ask, night, summary) if summary is not None else {}),
     }
     return Page(
         title=f"Night {night.config.run_id}",
@@ -104,6 +103,20 @@ def night_page(site: Site, ask: PageRequest) -> Page:
         feed=NIGHTS,
         section=NIGHTS,
     )
+
+
+def _said(site: Site, ask: PageRequest, night: NightLook, summary: NightSummary) -> dict[str, Any]:
+    """What the summary has to say, as the morning report says it."""
+    links, start = Links(ask.path, static=ask.static), _results(site, night)
+    return {
+        "answer": labelled(summary.headlines),
+        "models": MODELS.of(summary.models),
+        "trend": trend_chart(summary),
+        "timeline": timeline_chart(summary, lambda batch: links.to(start + batch_path(batch))),
+        "groups": group_tables(summary),
+        "facts": facts(summary),
+        **lessons_html(summary.lessons),
+    }
 
 
 def _workers(night: NightLook) -> list[LeasedWorker]:
@@ -128,11 +141,12 @@ def _trial_link(path: str) -> str:
     return trial_path(f"{slug}/{number}", job, name)
 
 
-def _flips(summary: NightSummary | None) -> list[tuple[str, list[Flip]]]:
-    """What changed from one iteration to the next, the last of each kind first; what is more than noise before it."""
+def _flips(summary: NightSummary | None) -> list[tuple[str, list[Flip], bool]]:
+    """What changed from one iteration to the next, the last first: what is more than noise, then what is noise."""
     found = summary.flips if summary is not None else []
-    kinds = (("More than noise", [f for f in found if not f.noise]), (NOISY, [f for f in found if f.noise]))
-    return [(title, flips[-SHOWN:][::-1]) for title, flips in kinds if flips]
+    kinds = (("More than noise", False), (NOISY, True))
+    told = [(title, [flip for flip in found if flip.noise is noise], noise) for title, noise in kinds]
+    return [(title, flips[-SHOWN:][::-1], noise) for title, flips, noise in told if flips]
 
 
 def _best_rate(summary: NightSummary | None) -> float | None:

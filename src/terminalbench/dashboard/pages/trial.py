@@ -29,6 +29,7 @@ from terminalbench.index.trial_pages import task_trials
 from terminalbench.records.trial import Finding, Outcome
 from terminalbench.report.trial import had, lessons, task_instruction
 from terminalbench.text.egress import egress_lines
+from terminalbench.text.failures import failure_advice, failure_words
 from terminalbench.text.foreign import visible
 from terminalbench.workflow.history import read_history
 
@@ -127,6 +128,7 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
         "only": ONLY,
         "failed_check": _failed_check(site, ask.batch, row, left["verifier"]),
         "findings": pointed,
+        "why": _why(pointed),
         "measures": measured,
         "step_link": lambda page: steps_path(path, number, page),
         "anchors": [[page, anchor] for page, anchor in where.values()] if all_pages > 1 else [],
@@ -210,6 +212,15 @@ def _findings(
         elif finding.value is not None:
             measured.append(finding)
     return pointed, measured
+
+
+def _why(pointed: list[dict[str, Any]]) -> tuple[str, str, list[tuple[int, str, str]]] | None:
+    """Why it did not pass, in words, what to try, and the deciding steps; None where no class was found."""
+    for one in pointed:
+        if one["finding"].name == FAILURE_CLASS and isinstance(one["finding"].value, str):
+            name = one["finding"].value
+            return failure_words(name), failure_advice(name), one["steps"]
+    return None
 
 
 def _siblings(site: Site, ask: PageRequest, row: TrialRow, path: str) -> list[tuple[TrialRow, str | None]]:

@@ -4,11 +4,10 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from support.tasks import SOLVE, write_task
 
-TASKS = tuple(f"t{number}" for number in range(8))
+TASKS = tuple(f"t{number}" for number in range(6))
+"""The fewest that decide a comparison."""
 CHECK = """#!/bin/bash
 cat > /tmp/check.py <<'END'
 import unittest
@@ -33,9 +32,10 @@ SCRIPTS = {
     "good": f"echo thinking\n{SOLVE}\necho wrote it",
     "crash": "echo starting\necho $OPENAI_API_KEY >&2\nprintf 'no tool \\033[31mcalled\\033[2J fizz\\n' >&2\nexit 7",
     "traceback": "echo 'ModuleNotFoundError: No module named foo' >&2\nexit 1",
-    "idle": "true",
+    "idle": "sleep 1.2",  # quicker, its results would be doubtful
     "wrong": "echo thinking\necho forty-three > /app/answer.txt\necho wrote it",
 }
+KINDS = ("Hosted", "Installed")
 OWN = """
 from harbor.agents.base import BaseAgent
 from harbor.agents.installed.base import BaseInstalledAgent
@@ -95,34 +95,38 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("bad", ["wrong", "idle", "traceback"])
-def test_a_program_that_tells_no_tokens_and_passes_none_of_what_it_passed_fails_the_build(lab, bad: str) -> None:
-    ran = lab.tbench("run", commands(lab, "good", bad))
+def assert_worse(lab, new: str, old: str, *batches: object) -> None:
+    verdict = lab.tbench("compare", *batches, "--compare", new, old, "--accept", "contrasts", "--fail-if", "worse")
+    assert verdict.returncode == 100, verdict.stdout + verdict.stderr
+    assert f"{new} vs {old} is worse" in verdict.stderr
+
+
+def test_programs_that_tell_no_tokens_and_pass_none_of_what_one_passed_fail_the_build(lab) -> None:
+    bad = ("wrong", "idle", "traceback")
+    ran = lab.tbench("run", commands(lab, "good", *bad))
     assert ran.returncode == 0, ran.stderr
     assert "Doubtful" not in ran.stdout
-    verdict = lab.tbench("compare", lab.batch().folder, "--fail-if", "worse", "--allow-undecided")
-    assert verdict.returncode == 100, verdict.stdout + verdict.stderr
-    assert f"{bad} vs good is worse" in verdict.stderr
+    for name in bad:
+        assert_worse(lab, name, "good", lab.batch().folder)
 
 
-@pytest.mark.parametrize("kind", ["Hosted", "Installed"])
-def test_a_class_that_reports_nothing_and_passes_none_of_what_it_passed_fails_the_build(lab, kind: str) -> None:
+def test_classes_that_report_nothing_and_pass_none_of_what_they_passed_fail_the_build(lab) -> None:
     commands(lab)
-    file = lab.experiment(f'[profiles.mine]\nagent = "own:{kind}"\n{MODEL}', tasks=TASKS)
+    profiles = "".join(f'[profiles.{kind}]\nagent = "own:{kind}"\n{MODEL}' for kind in KINDS)
+    file = lab.experiment(profiles, tasks=TASKS)
     for version, command in (("1", f"{SOLVE}; echo done"), ("2", "echo I could not; echo forty > /app/answer.txt")):
         lab.project.write("own.py", OWN.format(command=command, version=version))
         ran = lab.tbench("run", file)
         assert ran.returncode == 0, ran.stderr
         assert "Doubtful" not in ran.stdout
-    verdict = lab.tbench("compare", "s/0", "s/1", "--fail-if", "worse")
-    assert verdict.returncode == 100, verdict.stdout + verdict.stderr
+    for kind in KINDS:
+        assert_worse(lab, f"{kind}@1", f"{kind}@0", "s/0", "s/1")
     said = flat(lab.tbench("errors", "s/1").stdout)
-    assert "8 wrong_answer [mine 8]" in said
+    assert "12 wrong_answer [Hosted 6, Installed 6]" in said
     assert "failed: AssertionError: 'forty' != 'forty-two'" in said
-    if kind == "Installed":
-        assert 'it ended without an error; mine.log ends "I could not"' in said
-    else:
-        assert "it ended without an error after 1 command" in said
+    ends = {"Hosted": " after 1 command", "Installed": '; mine.log ends "I could not"'}
+    for kind in KINDS:
+        assert f"it ended without an error{ends[kind]}" in flat(lab.tbench("show", "s/1", kind, "t0").stdout)
 
 
 def test_failures_are_explained_by_the_exit_code_the_last_words_and_the_failing_check(lab) -> None:

@@ -10,6 +10,7 @@ from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Contrast
 from terminalbench.analytics.settings import RecordedExtent
 from terminalbench.records.counts import Spend
+from terminalbench.report.comparison import comparison_text
 
 
 def test_looks_that_were_declared() -> None:
@@ -76,13 +77,17 @@ def test_looking_at_any_time_counts_a_task_once() -> None:
 def test_a_lopsided_result_is_no_verdict_under_strict() -> None:
     """Many small wins and one task not seen yet: the test by signs decides, the bound that needs no symmetry does not."""
     marks = table(a="xxxxxxxxxx " * 20, b="+xxxxxxxxx " * 20)
-    assert contrast(marks).verdict == "better"
+    alone = contrast(marks)
+    assert alone.verdict == "better"
     found = contrast(marks, settings(strict=True))
+    assert (alone.strict_p, found.strict_p) == (found.estimate.p, None), "said beside the verdict that rests on it"
     assert (found.verdict, found.strict) == ("inconclusive", True)
     assert found.estimate.p is not None
     assert found.estimate.p > 0.05
     clear = contrast(table(a="x " * 100, b="+ " * 30 + "x " * 70), settings(strict=True))
     assert clear.verdict == "better"
+    told = comparison_text(compare(rows(table(a="xxxxxxxxxx " * 20, b="+++++++xxx " * 20)), settings()), 1000)
+    assert "a task would favour either alike; without that it holds as well (p < 0.001)" in told
     wide = [
         contrast(table(a="+xx xx+ " * 15, b="++x xx+ " * 15), settings(strict=strict)).smallest_detectable
         for strict in (True, False)

@@ -58,3 +58,19 @@ def test_what_was_not_measured_everywhere_is_still_fitted() -> None:
     assert part.rate == pytest.approx(whole.rate, abs=0.03)
     assert (part.error > whole.error).all()
     assert whole.rate == pytest.approx(full.mean(0))
+
+
+def test_a_rank_is_given_by_the_fewest_neighbours_that_hold_it_at_the_level() -> None:
+    """By all spans there are, of draws that were dealt out here."""
+    random = np.random.default_rng(2)
+    table = random.binomial(3, np.clip(random.beta(1, 1, (12, 1)) + random.normal(0, 0.1, 6), 0, 1)) / 3
+    found = fit(table, np.full(table.shape, 3.0))
+    ranks = found.ranks()
+    for place, (first, last) in enumerate(found.rank_intervals(0.05)):
+        held = {
+            (low, high): np.mean((low <= ranks[:, place]) & (ranks[:, place] <= high))
+            for low in range(1, 7)
+            for high in range(low, 7)
+        }
+        assert held[first, last] >= 0.95
+        assert all(share < 0.95 for (low, high), share in held.items() if high - low < last - first)

@@ -65,8 +65,8 @@ def _false_positives(found: dict[str, Any]) -> str:
         naive = [size["naive z"] for size in sizes.values()]
         rows.append([name, _span(shares), _percent(sum(shares) / len(shares), 1), _span(naive)])
     return (
-        f"**False verdicts** where neither is better, at alpha 5 %, 8 to 500 tasks x 1 to 10 attempts ({5 * found['reps']:,} draws each, so\n"
-        f"plus or minus {196 * (0.05 * 0.95 / 5 / found['reps']) ** 0.5:.1f} points). These truths fit what the test assumes: the error cannot exceed 5 % but by the luck of the draws. It is\n"
+        f"**False verdicts** where neither is better, at alpha 5 %, 8 to 500 tasks x 1 to 10 attempts ({found['drawn']['false positives']:,} draws each, so\n"
+        f"plus or minus {196 * (0.05 * 0.95 / found['drawn']['false positives']) ** 0.5:.1f} points). These truths fit what the test assumes: the error cannot exceed 5 % but by the luck of the draws. It is\n"
         "cautious with few tasks and single attempts. The last column is the two-proportion z-test on pooled trials.\n\n"
         + _table(["truth", "says they differ", "on average", "naive z"], rows)
     )
@@ -76,8 +76,10 @@ def _lopsided(found: dict[str, Any]) -> str:
     rows = [[size, *(_percent(share, 1) for share in shares.values())] for size, shares in found["lopsided"].items()]
     return (
         "**Lopsided truths**, which do not fit it: equal on average, but a few tasks lose much and the others win a little. The worst of five\n"
-        f"such truths ({5 * found['reps']:,} draws each):\n\n"
-        + _table(["", "p alone", "p as used (with skewness)", "`strict = true`"], rows)
+        f"such truths ({found['drawn']['lopsided']:,} draws each):\n\n"
+        + _table(["", "p alone", "p as used (with skewness)", "`strict = true`", "as many trials, 3 a task"], rows)
+        + "\nNo test tells such a truth from one in which every task gains: of 12 tasks, 10 % of which lose, 28 % of all runs see no such task. So\n"
+        "`compare --details` names a size that errs no more (the last column), and says of each verdict whether it holds under `strict` too.\n"
     )
 
 
@@ -110,7 +112,7 @@ def _coverage(found: dict[str, Any]) -> str:
     ]
     rates = found["rate coverage"]
     return (
-        f"**Coverage** of the 95 % intervals, 20 to 200 tasks x 1 to 10 attempts ({found['reps']:,} draws each,\nso plus or minus 2 points):\n\n"
+        f"**Coverage** of the 95 % intervals, 20 to 200 tasks x 1 to 10 attempts ({found['drawn']['coverage']:,} draws each,\nso plus or minus {196 * (0.05 * 0.95 / found['drawn']['coverage']) ** 0.5:.1f} points):\n\n"
         + _table(["truth", *questions], rows)
         + f"\nOne profile's interval at the effective number of trials covers {_span([r['effective n'] for r in rates.values()])}; "
         "pooling all trials as if they were\n"
@@ -126,7 +128,7 @@ def _power(found: dict[str, Any]) -> str:
     ]
     return (
         "**Power** beside the two-proportion z-test on pooled trials, which ignores that both profiles attempted the same tasks\n"
-        f"({5 * found['reps']:,} draws):\n\n" + _table(["", "true gap", "sign-flip by task", "naive z"], rows)
+        f"({found['drawn']['power']:,} draws):\n\n" + _table(["", "true gap", "sign-flip by task", "naive z"], rows)
     )
 
 
@@ -139,7 +141,7 @@ def _equivalence(found: dict[str, Any]) -> str:
     return (
         "**Equivalence**. The hardest case is a share of tasks, as large as the margin, that one profile never passes and the other always.\n"
         f"Counted out exactly for every number of tasks from 20 to 200, `equivalent` is said there in at most\n{worst}.\n"
-        f"How often it is said of identical profiles, and at the margin (5 points at 20 tasks, else 10; {found['reps']} draws), where few tasks are\n"
+        f"How often it is said of identical profiles, and at the margin (5 points at 20 tasks, else 10; {found['drawn']['equivalence']:,} draws), where few tasks are\n"
         "lost outright and where every task is worse by the margin:\n\n"
         + _table(["", "identical", "few lost outright", "all a little worse"], rows)
     )
@@ -157,19 +159,19 @@ def _looks(found: dict[str, Any]) -> str:
     worlds = found["looks"]
     rows = [[shown, *(_percent(world[name]) for world in worlds.values())] for name, shown in names.items()]
     return (
-        f"**Five looks** at 50 tasks, after each attempt ({found['looked']:,} draws, so plus or\nminus {196 * (0.05 * 0.95 / found['looked']) ** 0.5:.1f} points where neither is better; share that decides for a difference):\n\n"
+        f"**Five looks** at 50 tasks, after each attempt ({found['drawn']['looks']:,} draws, so plus or\nminus {196 * (0.05 * 0.95 / found['drawn']['looks']) ** 0.5:.1f} points where neither is better; share that decides for a difference):\n\n"
         + _table(["", *worlds], rows)
     )
 
 
 def _lost(found: dict[str, Any]) -> str:
-    same, gain = (found[f"verdicts, {name}"] for name in ("identical", "+10 pt"))
+    same, gain = (found["verdicts"][name] for name in ("identical", "+10 pt"))
     rows = [
         [loss, _percent(same[loss]["better"] + same[loss]["worse"], 1), _percent(gain[loss]["better"], 1)]
         for loss in same
     ]
     return (
-        f"**Trials that were lost**: how often the whole of `compare` says better or worse (60 x 3, coverage 80 %, {found['few']} draws). A verdict\n"
+        f"**Trials that were lost**: how often the whole of `compare` says better or worse (60 x 3, coverage 80 %, {found['drawn']['verdicts']:,} draws). A verdict\n"
         "must survive the worst that the lost trials can have been, so it is safe whatever was lost, and the power goes: run them again.\n"
         "What crashed and was drawn again cannot be got back; of it, too, the first result is counted at its worst.\n\n"
         + _table(["lost", "identical", "+10 pt, better"], rows)
@@ -188,7 +190,7 @@ def _top_up(found: dict[str, Any]) -> str:
         for name, one in found["top-up"].items()
     ]
     return (
-        f"**Top-up** of 50 tasks to plus or minus 6 points, beside as many trials spread evenly ({found['few']} draws):\n\n"
+        f"**Top-up** of 50 tasks to plus or minus 6 points, beside as many trials spread evenly ({found['drawn']['top-up']:,} draws):\n\n"
         + _table(["", "bias", "typical error", "these tasks covers", "p at most 0.05"], rows)
         + "\nSo a top-up is safe for deciding whether there is a difference. It understates how large the difference is by about a tenth,\n"
         "and its interval about these tasks is a little too narrow. For an unbiased size of the effect, repeat the winner with equal\n"
@@ -200,7 +202,7 @@ def _nights(found: dict[str, Any]) -> str:
     names = ("alert", "spread beyond luck", "loses 15 points", "loses 30 points")
     rows = [[size, *(_percent(one[name], 1) for name in names)] for size, one in found["nights"].items()]
     return (
-        f"**Nights** of ten iterations ({2 * found['reps']:,} of each kind), tasks with rates from 5 to 95 %. Where nothing changes: how often an alert is raised,\n"
+        f"**Nights** of ten iterations ({found['drawn']['nights']:,} of each kind), tasks with rates from 5 to 95 %. Where nothing changes: how often an alert is raised,\n"
         "and how often the spread is called more than luck (each may be 5 %). And how often the last iteration is alerted when every\n"
         "task loses so many points of its rate, as far as it has them.\n\n"
         + _table(["", "quiet: alert", "quiet: more than luck", "loses 15 points", "loses 30 points"], rows)
@@ -255,6 +257,7 @@ def _profiles(found: dict[str, Any]) -> str:
         "95 % intervals of pooled rates and of ranks hold the truth, how often at least one profile is shown worse than another (false\n"
         "where all are identical), and by how much the best is overstated as measured and as pooled.\n\n"
         + _table(["", "rate", "rank", "one shown worse", "best, measured", "best, pooled"], rows)
+        + "\nRanks are whole numbers: the fewest that hold 95 % of the draws hold more where profiles are few.\n"
     )
 
 

@@ -30,13 +30,13 @@ def many_profiles(profiles: int, size: tuple[int, int], spread: float, reps: int
         wide = found.draws + random.standard_normal((DRAWS, 1)) * found.common_error
         low, high = np.quantile(wide, [ALPHA / 2, 1 - ALPHA / 2], axis=0)
         held += np.mean((low <= truth) & (truth <= high))
-        ranks = np.quantile(found.ranks(), [ALPHA / 2, 1 - ALPHA / 2], axis=0, method="inverted_cdf")
+        first, last = np.array(found.rank_intervals(ALPHA)).T
         true_rank = np.argsort(np.argsort(-truth)) + 1
-        ranked += np.mean((ranks[0] <= true_rank) & (true_rank <= ranks[1])) if spread else 0.0
+        ranked += np.mean((first <= true_rank) & (true_rank <= last)) if spread else 0.0
         told += not found.not_worse(ALPHA).all()
-        first, drawn = int(found.rate.argmax()), found.draws.mean(0)
+        top, drawn = int(found.rate.argmax()), found.draws.mean(0)
         centre = (passed / attempts).mean() - truth.mean()  # luck of the tasks, which all profiles share
-        raw.append(found.rate[first] - truth[first] - centre)
+        raw.append(found.rate[top] - truth[top] - centre)
         pooled.append(drawn[drawn.argmax()] - truth[drawn.argmax()] - centre)
     return {
         "coverage": held / reps,

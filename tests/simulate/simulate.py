@@ -1,6 +1,6 @@
 """How often the statistics are right when the truth is known: simulated profiles on simulated tasks, always seeded.
 
-.venv/bin/python tests/simulate/simulate.py [--reps 400] [--write]      (or: make simulate)
+.venv/bin/python tests/simulate/simulate.py [--reps 1000] [--part NAME]... [--write]      (or: make simulate)
 
 Difficulty is U-shaped, as in suites of agent tasks: a task's pass probability is Beta(0.5, 0.6). See `worlds`.
 """
@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.analytics.sign_flip import decision_p, sequential_flips
 from terminalbench.index.totals import wilson
 from terminalbench.records.trial import Outcome, TaskRef
+from terminalbench.report.comparison import FEW_ATTEMPTS
 
 ALPHA = 0.05
 TASKS = (8, 20, 50, 100, 200, 500)
@@ -279,94 +281,139 @@ def listed(rows: Iterable[tuple[str, Found]], what: str) -> dict[str, Found]:
     return found
 
 
-def measure(reps: int) -> dict[str, Any]:
-    """Everything docs/design/statistics-measured.md reports, as plain data."""
-    few = max(100, reps // 2)
+def _false_positives(reps: int) -> Any:
+    return {w.name: grid(lambda t, k, w=w: rejections(w, t, k, reps), f"False positives, {w.name}") for w in NULL}
+
+
+def _lopsided(reps: int) -> Any:
+    rows = ((f"{n} x {k}", _worst(n, k, reps)) for n in (12, 20, 24, 40, 100, 200) for k in (3, 10, 20))
+    return listed(rows, "Lopsided truths, the worst of five")
+
+
+def _smallest_gap(reps: int) -> Any:
+    rows = ((f"{n} x {k}", power_of_gap(n, k, reps)) for n in (8, 12, 20, 30, 50, 100, 200) for k in ATTEMPTS)
+    return listed(rows, "Power at the smallest gap that is printed")
+
+
+def _smallest_gap_strict(reps: int) -> Any:
+    sizes = ((12, 10), (20, 10), (40, 10), (100, 3), (200, 3))
+    return listed(((f"{n} x {k}", power_of_gap(n, k, reps, 3, strict=True)) for n, k in sizes), "The same under strict")
+
+
+def _power(reps: int) -> Any:
     sizes = [(40, 5), (80, 1), (80, 3), (80, 5), (200, 3)]
-    found: dict[str, Any] = {"reps": reps, "few": few, "looked": 10 * few}
-    found["false positives"] = {
-        w.name: grid(lambda t, k, w=w: rejections(w, t, k, 5 * reps), f"False positives, {w.name}") for w in NULL
-    }
-    rows = ((f"{n} x {k}", n, k) for n in (12, 24, 40, 100, 200) for k in (3, 10, 20))
-    found["lopsided"] = listed(
-        ((name, _worst(n, k, 5 * reps)) for name, n, k in rows), "Lopsided truths, the worst of five"
-    )
-    rows = ((n, k) for n in (8, 12, 20, 30, 50, 100, 200) for k in ATTEMPTS)
-    found["smallest gap"] = listed(
-        ((f"{n} x {k}", power_of_gap(n, k, 5 * reps)) for n, k in rows), "Power at the smallest gap that is printed"
-    )
-    rows = ((f"{n} x {k}", power_of_gap(n, k, 2 * reps, 3, strict=True)) for n, k in [(100, 3), (200, 3)])
-    found["smallest gap, strict"] = listed(rows, "The same under strict")
-    found["power"] = {
-        w.name: listed(((f"{t} x {k}", rejections(w, t, k, 5 * reps)) for t, k in sizes), f"Power, {w.name}")
+    return {
+        w.name: listed(((f"{t} x {k}", rejections(w, t, k, reps)) for t, k in sizes), f"Power, {w.name}")
         for w in (FIVE, TEN)
     }
-    found["at the margin"] = listed(
-        ((f"{100 * m:.0f} pt", at_the_margin(m)) for m in (0.05, 0.1)),
-        "False equivalent, exact, worst of 20 to 200 tasks",
-    )
-    rows = (
-        (f"{t} x {k}", equivalences(t, k, m, reps))
-        for t, k, m in [(20, 5, 0.05), (60, 5, 0.1), (98, 1, 0.1), (200, 3, 0.1)]
-    )
-    found["equivalence"] = listed(rows, "Called equivalent")
-    found["looks"] = listed(
-        ((w.name, looking(w, 50, 5, 10 * few)) for w in (SAME, SWAP, FIVE, TEN)), "Five looks, 50 tasks"
-    )
+
+
+def _at_the_margin(_: int) -> Any:
+    rows = ((f"{100 * m:.0f} pt", at_the_margin(m)) for m in (0.05, 0.1))
+    return listed(rows, "False equivalent, exact, worst of 20 to 200 tasks")
+
+
+def _equivalence(reps: int) -> Any:
+    sizes = [(20, 5, 0.05), (60, 5, 0.1), (98, 1, 0.1), (200, 3, 0.1)]
+    return listed(((f"{t} x {k}", equivalences(t, k, m, reps)) for t, k, m in sizes), "Called equivalent")
+
+
+def _looks(reps: int) -> Any:
+    return listed(((w.name, looking(w, 50, 5, reps)) for w in (SAME, SWAP, FIVE, TEN)), "Five looks, 50 tasks")
+
+
+def _verdicts(reps: int) -> Any:
+    found = {}
     for world in (SAME, TEN):
-        rows = ((name, verdicts(world, (60, 3), loss, few, asked={"coverage": 0.8})) for name, loss in LOSSES.items())
-        found[f"verdicts, {world.name}"] = listed(rows, f"Verdicts of compare, 60 x 3, {world.name}, by what is lost")
-    found["top-up"] = listed(_topped(few), "Top-up of 50 tasks to +-6 pt, and as many trials spread evenly")
-    rows = ((f"{t} x {k}", rate_coverage(t, k, 2 * reps)) for t, k in [(20, 1), (40, 5), (80, 5), (200, 10)])
-    found["rate coverage"] = listed(rows, "Coverage of one profile's 95 % interval")
-    found["coverage"] = {
+        rows = ((name, verdicts(world, (60, 3), loss, reps, asked={"coverage": 0.8})) for name, loss in LOSSES.items())
+        found[world.name] = listed(rows, f"Verdicts of compare, 60 x 3, {world.name}, by what is lost")
+    return found
+
+
+def _top_up(reps: int) -> Any:
+    return listed(_topped(reps), "Top-up of 50 tasks to +-6 pt, and as many trials spread evenly")
+
+
+def _rate_coverage(reps: int) -> Any:
+    rows = ((f"{t} x {k}", rate_coverage(t, k, reps)) for t, k in [(20, 1), (40, 5), (80, 5), (200, 10)])
+    return listed(rows, "Coverage of one profile's 95 % interval")
+
+
+def _coverage(reps: int) -> Any:
+    return {
         w.name: grid(
             lambda t, k, w=w: coverage(w, t, k, reps), f"Coverage of the 95 % intervals, {w.name}", (20, 50, 200)
         )
         for w in WORLDS
     }
-    found |= chosen_after_seeing(reps)
-    found["nights"] = listed(
-        ((f"{t} x {k}", judged_nights(t, k, 2 * reps)) for t, k in [(20, 1), (40, 3)]),
-        "Nights of ten iterations",
-    )
-    return found
 
 
-def _stopping(reps: int) -> dict[str, Found]:
+def _nights(reps: int) -> Any:
+    rows = ((f"{t} x {k}", judged_nights(t, k, reps)) for t, k in [(20, 1), (40, 3)])
+    return listed(rows, "Nights of ten iterations")
+
+
+def _stopping(reps: int) -> Any:
     worlds = (SAME, VARIED, SWAP, FIVE, TEN, TWENTY)
     return listed(((w.name, stopping(w, (100, 3), reps)) for w in worlds), "Runs that end early, 100 x 3")
 
 
-def _batches(reps: int) -> dict[str, Found]:
+def _batches(reps: int) -> Any:
     rows = ((f"{w.name}, {n} batches", rerunning(w, (40, 3), n, reps)) for w in (SAME, SWAP, TEN) for n in (5, 10))
     return listed(rows, "Batches of 40 x 3 run again")
 
 
-def _profiles(reps: int) -> dict[str, Found]:
+def _profiles(reps: int) -> Any:
     sizes = [(20, (100, 3), 0.0), (20, (100, 3), 0.1), (5, (40, 3), 0.1), (3, (20, 5), 0.1)]
     rows = ((f"{n} profiles, {t} x {k}, {100 * s:.0f}", many_profiles(n, (t, k), s, reps)) for n, (t, k), s in sizes)
     return listed(rows, "Many profiles, by partial pooling")
 
 
-def _months(reps: int) -> dict[str, Found]:
+def _months(reps: int) -> Any:
     rows = ((f"{t} x {k}", quiet_months(t, k, reps)) for t, k in [(20, 1), (20, 3)])
     return listed(rows, "Quiet months of nights, two profiles")
 
 
-PARTS = {"stopping": _stopping, "batches": _batches, "profiles": _profiles, "months": _months}
-"""What is chosen after seeing, by its name in the figures; how often each is drawn is kept beside them."""
+PARTS: dict[str, tuple[float, Callable[[int], Any]]] = {
+    "false positives": (2, _false_positives),
+    "lopsided": (2, _lopsided),
+    "smallest gap": (2, _smallest_gap),
+    "smallest gap, strict": (1, _smallest_gap_strict),
+    "power": (2, _power),
+    "at the margin": (1, _at_the_margin),
+    "equivalence": (1, _equivalence),
+    "looks": (2, _looks),
+    "verdicts": (1, _verdicts),
+    "top-up": (0.2, _top_up),
+    "rate coverage": (1, _rate_coverage),
+    "coverage": (1, _coverage),
+    "nights": (1, _nights),
+    "stopping": (1, _stopping),
+    "batches": (1, _batches),
+    "profiles": (1, _profiles),
+    "months": (1, _months),
+}
+"""Everything docs/design/statistics-measured.md reports, by its name in the figures: how often each is drawn for one of
+`--reps`, which is kept beside them, and how it is measured."""
 
 
-def chosen_after_seeing(reps: int, parts: Iterable[str] = PARTS, known: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Runs that end early, batches that are run again, many profiles beside each other, and months of nights."""
-    found = {part: PARTS[part](reps) for part in parts}
-    return {**found, "drawn": {**(known or {}).get("drawn", {}), **dict.fromkeys(found, reps)}}
+def measure(reps: int, parts: Iterable[str] = (), known: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The figures of some parts, of all by default, beside those that are `known`."""
+    found = dict(known or {"drawn": {}})
+    for name in parts or PARTS:
+        share, ask = PARTS[name]
+        found[name] = ask(round(share * reps))
+        found["drawn"] = {**found["drawn"], name: round(share * reps)}
+    return found
 
 
 def _worst(tasks: int, attempts: int, reps: int) -> Found:
+    """The worst of the lopsided truths; and of as many trials on more tasks, as the advice of `compare` has them."""
+    advised = ceil(tasks * attempts / FEW_ATTEMPTS), FEW_ATTEMPTS
     every = [lopsided(world, tasks, attempts, reps) for world in LOPSIDED]
-    return {name: max(one[name] for one in every) for name in every[0]}
+    spread = [lopsided(world, *advised, reps)["with skewness"] for world in LOPSIDED] if attempts > FEW_ATTEMPTS else []
+    worst = {name: max(one[name] for one in every) for name in every[0]}
+    return worst | {"as many trials on more tasks": max(spread, default=worst["with skewness"])}
 
 
 def _topped(reps: int) -> Iterable[tuple[str, Found]]:
@@ -379,7 +426,7 @@ def _topped(reps: int) -> Iterable[tuple[str, Found]]:
 def main() -> None:
     """Measure, print, and with `--write` put it into docs/design/statistics-measured.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reps", type=int, default=400, help="repetitions of each case")
+    parser.add_argument("--reps", type=int, default=1000, help="draws of most cases")
     parser.add_argument(
         "--write", action="store_true", help="keep the figures and put them into docs/design/statistics-measured.md"
     )
@@ -388,15 +435,14 @@ def main() -> None:
     if asked.part:
         from simulate.page import MEASURED
 
-        known = json.loads(MEASURED.read_text())
-        found = known | chosen_after_seeing(asked.reps, asked.part, known)
+        found = measure(asked.reps, asked.part, json.loads(MEASURED.read_text()))
     else:
         found = measure(asked.reps)
         print("\nnights of training")
-        report(range(asked.reps // 2))
+        report(range(asked.reps // 5))
         print("\nnights with lessons, by what becomes of those that harm")
-        lessons.measure(max(2, asked.reps // 10))
-        lessons.measure_retired(max(4, asked.reps // 5))
+        lessons.measure(max(2, asked.reps // 25))
+        lessons.measure_retired(max(4, asked.reps // 12))
         learning.measure(5)
         learned_nights.measure(5)
     if asked.write:

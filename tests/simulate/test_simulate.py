@@ -1,6 +1,7 @@
 """A small version of `make simulate` in every test run. Seeded: the same numbers every time."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -33,7 +34,12 @@ from simulate.worlds import (
     many_strict,
 )
 from terminalbench.analytics.allocate import TopUp
+from terminalbench.analytics.compare import compare
+from terminalbench.analytics.model import Row
+from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.analytics.sign_flip import decision_p, strict_p
+from terminalbench.records.trial import Outcome, TaskRef
+from terminalbench.report.comparison import comparison_text
 
 
 @pytest.mark.parametrize(("tasks", "attempts"), [(12, 5), (40, 3)])
@@ -57,6 +63,27 @@ def test_strict_holds_where_the_assumption_does_not(world: World, tasks: int, at
     found = lopsided(world, tasks, attempts, 1000)
     assert found["strict"] <= 0.05 + 0.021
     assert found["with skewness"] <= found["p alone"]
+
+
+@pytest.mark.parametrize(("tasks", "attempts"), [(12, 10), (20, 10)])
+def test_the_advice_on_lopsided_truths_names_a_size_that_errs_no_more_than_alpha(tasks: int, attempts: int) -> None:
+    """What `compare --details` says of a verdict by few tasks with many attempts, taken at its word."""
+    worst = LOPSIDED[3]
+    assert lopsided(worst, tasks, attempts, 2000)["with skewness"] > 0.08
+    rows = [
+        Row(task=TaskRef(f"{n}", "d"), profile=name, attempt=m, outcome=outcome, batch="s/0")
+        for n in range(tasks)
+        for name, passes in (("a", 4), ("b", 5))
+        for m in range(1, attempts + 1)
+        for outcome in (Outcome.PASSED if m <= passes else Outcome.FAILED,)
+    ]
+    said = comparison_text(compare(rows, ComparisonSettings(baseline="a", contrasts=(("b", "a"),))), 1000)
+    advised = re.search(r"as many trials on (\d+) tasks x (\d+) attempts do not, nor does analysis.strict = true", said)
+    assert advised is not None, said
+    more, each = int(advised[1]), int(advised[2])
+    assert tasks * attempts <= more * each < tasks * attempts + each
+    assert max(lopsided(world, more, each, 4000)["with skewness"] for world in LOPSIDED) <= 0.05
+    assert max(lopsided(world, tasks, attempts, 1000)["strict"] for world in LOPSIDED) <= 0.05
 
 
 @pytest.mark.parametrize(("tasks", "attempts"), [(8, 5), (20, 1), (50, 3), (200, 1)])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from terminalbench.analytics import power, stats
+from terminalbench.analytics import power, sign_flip, stats
 from terminalbench.analytics.checks import Comparability, comparability
 from terminalbench.analytics.contrast import (
     BY_STAGES,
@@ -22,6 +22,7 @@ from terminalbench.analytics.contrast import (
     looks_now,
     sequential_record,
     size_of,
+    unit_values,
     with_interval,
 )
 from terminalbench.analytics.missing import (
@@ -280,8 +281,16 @@ def _contrast(
         missing=missing,
         sequential=sequential,
         same_treatment=checked.same_treatment,
+        strict_p=_strict_p(found, verdict, steps, settings) if looks.method == "plain" else None,
     )
     return msgspec.structs.replace(contrast, sentence=sentence(contrast, fewest), notes=notes(contrast))
+
+
+def _strict_p(found: PairedSample | None, verdict: Verdict, steps: int, settings: ComparisonSettings) -> float | None:
+    """The p of a difference that is told, without the assumption that a task favours either alike."""
+    if found is None or verdict not in ("better", "worse") or settings.metric != "pass":
+        return None
+    return min(1.0, steps * sign_flip.strict_p(*unit_values(found, settings)))
 
 
 @dataclass(frozen=True)

@@ -241,7 +241,7 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     the share of its trials, over all tasks of both, that were compared; `doubtful_new` that of these whose number is
     suspect. `smallest_detectable` assumes that every task gains alike, `smallest_in_third` is the mean difference where
     a third of the tasks gains all of it; both are None where no such gap can exist. `same_treatment`: what differs is
-    noise.
+    noise. `strict_p`: of a verdict at one look, the p that assumes no symmetry, after Holm.
     """
 
     new: str
@@ -279,14 +279,16 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     missing: MissingTrials | None = None
     sequential: SequentialPlan | None = None
     same_treatment: bool = False
+    strict_p: float | None = None
 
 
 class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A profile among three or more: a second opinion by partial pooling, never a verdict.
 
     `rate` is drawn towards those of the others as far as their spread may be luck; `low` to `high` holds the rate on
-    tasks like these, `best_rank` to `worst_rank` its rank, each at `level`. `not_worse_than_best`: no other is shown to
-    be better, over all pairs together. `on_front` is how sure its place on the Pareto front is; None without one.
+    tasks like these at `level`, `best_rank` to `worst_rank` are the fewest ranks that hold its own at `level` or more.
+    `not_worse_than_best`: no other is shown to be better, over all pairs together. `on_front` is how sure its place on
+    the Pareto front is; None without one.
     """
 
     profile: str

@@ -73,6 +73,19 @@ class Fit:
 
         return np.argsort(np.argsort(-self.draws, axis=1), axis=1) + 1
 
+    def rank_intervals(self, alpha: float) -> list[tuple[int, int]]:
+        """The fewest neighbouring ranks of each profile that hold it in at least `1 - alpha` of the draws."""
+        import numpy as np
+
+        found, count = [], len(self.rate)
+        for ranks in self.ranks().T:
+            below = np.concatenate([[0], np.cumsum(np.bincount(ranks, minlength=count + 1)[1:])])
+            held = below[None, 1:] - below[:-1, None]  # by first and last rank
+            enough = np.argwhere(held >= (1 - alpha) * len(ranks))
+            first, last = min(enough.tolist(), key=lambda ends: (ends[1] - ends[0], -held[ends[0], ends[1]]))
+            found.append((first + 1, last + 1))
+        return found
+
 
 def fit(table: "NDArray[Any]", counts: "NDArray[Any]") -> Fit:
     """The fit of mean results (tasks by profiles, NaN where nothing was measured), from so many attempts each."""
@@ -186,7 +199,7 @@ def standings(profiles: Mapping[str, ProfileRows], alpha: float) -> list[Standin
     found = fit(table, counts)
     wide = found.draws + np.random.default_rng(2).standard_normal((DRAWS, 1)) * found.common_error
     ends = np.clip(np.quantile(wide, [alpha / 2, 1 - alpha / 2], axis=0), 0.0, 1.0)
-    ranks = np.quantile(found.ranks(), [alpha / 2, 1 - alpha / 2], axis=0, method="inverted_cdf")
+    ranks = found.rank_intervals(alpha)
     shrunken, best = np.clip(found.draws.mean(0), 0.0, 1.0), found.not_worse(alpha)
     fronts = _front_shares(measured, tasks, found.draws)
     made = [
@@ -196,8 +209,8 @@ def standings(profiles: Mapping[str, ProfileRows], alpha: float) -> list[Standin
             low=float(ends[0, place]),
             high=float(ends[1, place]),
             level=1 - alpha,
-            best_rank=int(ranks[0, place]),
-            worst_rank=int(ranks[1, place]),
+            best_rank=ranks[place][0],
+            worst_rank=ranks[place][1],
             not_worse_than_best=bool(best[place]),
             on_front=fronts.get(name),
         )

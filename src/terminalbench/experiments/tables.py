@@ -372,7 +372,7 @@ class AnalysisTable:
         minimum=1,
     )
     strict: bool = key(
-        "A difference must also pass a bound that holds for any truth; for 100 tasks and more.",
+        "A difference must also pass a bound that holds for any truth; few tasks show large gaps only.",
         default=False,
     )
     effect: float | None = key(

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
+from math import ceil
 
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Metric, ProfileSummary
 from terminalbench.records.trial import Outcome, TaskRef
@@ -42,7 +43,7 @@ def comparison_text(comparison: Comparison, width: int = WIDTH) -> str:
     parts.append(_wrapped(repeat_sentence(comparison), width))
     parts += [_profiles(comparison, width), _money(comparison.profiles, comparison.pareto_note, width)]
     parts += [_standings(comparison, width), _estimates(comparison, width)]
-    parts += [_details(contrast, width) for contrast in comparison.contrasts]
+    parts += [_details(contrast, comparison.alpha, width) for contrast in comparison.contrasts]
     parts.append(_list("Warnings", comparison.warnings, width))
     parts.append(_list("Departures from the declared plan", comparison.departures, width))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -171,7 +172,7 @@ def _standings(comparison: Comparison, width: int) -> str:
     level = f"{100 * found[0].level:g} %"
     note = (
         f"a second opinion, no verdict: rates drawn towards each other as far as luck may spread them; {level} "
-        "intervals of rate and rank"
+        f"intervals of the rate, and the fewest ranks that hold at least {level}"
     )
     return f"{fitted(rows, (0, 5), width)}\n{_wrapped(note, width)}"
 
@@ -245,7 +246,7 @@ def _numbers(found: Estimate, metric: Metric, holm: float | None) -> list[str]:
     ]
 
 
-def _details(contrast: Contrast, width: int) -> str:
+def _details(contrast: Contrast, alpha: float, width: int) -> str:
     """What else a reader of one contrast must know."""
     lines = [*contrast.warnings, *contrast.notes]
     looks = contrast.sequential
@@ -268,7 +269,7 @@ def _details(contrast: Contrast, width: int) -> str:
         at = never if looks.never else f"p up to {p_value(looks.level)} decides"
         lines.append(f"look {looks.look} of {looks.looks} (O'Brien-Fleming): {at}")
     if contrast.verdict in ("better", "worse") and contrast.metric == "pass" and not contrast.strict:
-        lines.append(_symmetry(contrast))
+        lines.append(_symmetry(contrast, alpha))
     if contrast.trials_needed is not None and contrast.effect is not None and contrast.verdict == "inconclusive":
         shown = amount(contrast.effect, contrast.metric)
         lines.append(
@@ -296,24 +297,24 @@ def _details(contrast: Contrast, width: int) -> str:
     return _list(f"{contrast.new} vs {contrast.old}", lines, width)
 
 
-STRICT_UNITS = 100
-"""So many tasks leave `strict` most of its power."""
 FEW_ATTEMPTS = 3
-"""With so many attempts a task, lopsided truths do not exceed alpha: docs/design/statistics-measured.md."""
+"""With so many attempts a unit, lopsided truths do not exceed alpha: docs/design/statistics-measured.md."""
 
 
-def _symmetry(contrast: Contrast) -> str:
-    """What a verdict assumes, and what of this size does not."""
+def _symmetry(contrast: Contrast, alpha: float) -> str:
+    """What a verdict assumes, whether it holds without that too, and if not, what of as many trials would."""
     found = contrast.estimate
     text = "assumes that, were they equal, a task would favour either alike"
-    if found.units >= STRICT_UNITS:
-        return f"{text}; analysis.strict = true does not"
-    attempts = found.trials / 2 / max(found.tasks, 1)
+    if contrast.strict_p is not None and contrast.strict_p <= alpha:
+        return f"{text}; without that it holds as well ({p_equation(contrast.strict_p)})"
+    attempts = found.trials / 2 / max(found.units, 1)
     if attempts <= FEW_ATTEMPTS:
-        return f"{text}; with at most {FEW_ATTEMPTS} attempts a task that matters little"
+        return f"{text}; with at most {FEW_ATTEMPTS} attempts a {contrast.unit} that matters little"
+    instead = plural(ceil(found.trials / 2 / FEW_ATTEMPTS), contrast.unit)
     return (
-        f"{text}; if one lost much on few tasks only, {plural(found.tasks, 'task')} x {attempts:.3g} attempts would "
-        f"err more often than alpha: as many trials on more tasks, {FEW_ATTEMPTS} attempts each, do not"
+        f"{text}; if one lost much on a few only, {plural(found.units, contrast.unit)} x {attempts:.3g} attempts would "
+        f"err more often than alpha: as many trials on {instead} x {FEW_ATTEMPTS} attempts do not, nor does "
+        "analysis.strict = true, which asks for a larger gap"
     )
 
 

@@ -19,7 +19,11 @@ SEEN = {
         ("./game 1", KILLED.format("./game 1", "Welcome\nYour move: ")),
         ("vim a.py", "command timed out after 10000 ms"),
     ],
-    "served_in_front": [("flask run", "[The command has no new output after 30 seconds.]")],
+    "served_in_front": [
+        ("flask run", "[The command has no new output after 30 seconds.]"),
+        ("python api.py &", KILLED.format("python api.py &", "")),
+        ("python api.py", KILLED.format("python api.py", " * Running on http://127.0.0.1:5000")),
+    ],
     "no_init": [("systemctl start nginx", "/bin/sh: 1: systemctl: not found")],
     "absent_programs": [("file a; xxd a", "bash: line 1: file: command not found"), ("xxd a", "sh: 1: xxd: not found")],
     "absent_toolchain": [("javac A.java", "/bin/bash: line 636: javac: command not found")],
@@ -66,6 +70,7 @@ def test_an_obstacle_is_known_by_what_calls_return(tmp_path: Path, name: str) ->
         "Your server is up:\nserving",
         "connect: Connection refused",
         "100 %",
+        "the process was\nkilled by its owner",
         "bash: line 9: cd..: command not found\nbash: line 9: find.: command not found",
     ],
 )
@@ -94,6 +99,9 @@ def test_sentences_where_a_command_belongs_are_no_program_that_is_missing(tmp_pa
         "bash: line 8: DISCUSSION: command not found\nbash: line 9: The: command not found",
     )
     assert names(attempt(tmp_path, "a__1", said, said)) == ["one_action"]
+    asks = ("DISCUSSION\nLet's look", "/bin/bash: line 2: unexpected EOF while looking for matching `''")
+    assert names(attempt(tmp_path, "b__1", asks, asks)) == ["one_action"]
+    assert names(attempt(tmp_path, "c__1", ("echo Let's look", asks[1]), ("echo Let's look", asks[1]))) == []
 
 
 def test_what_talks_to_a_program_that_asks_hangs_for_that_reason(tmp_path: Path) -> None:
@@ -136,12 +144,13 @@ EDIT = ("sed -i s/1/2/ sum.py", "")
     [
         ((*LOOKED, *LOOKED), ["limit"]),
         ((*LOOKED, *LOOKED, EDIT, RUN), ["limit"]),
+        ((*LOOKED, *LOOKED[:1] * 5), ["loop"]),  # that is why it came to a limit
         ((EDIT, RUN, *LOOKED), []),  # it had begun early, and had not the time that `gave_up_early` speaks of
     ],
 )
 def test_who_changed_something_early_is_not_told_to_before_a_limit(tmp_path: Path, begin: tuple, lessons: list) -> None:
     found = by_rules([attempt(tmp_path, f"{task}__1", *begin, ("exit_cost", "Exited")) for task in "ab"]).drafts
-    assert [one.do for one in found] == [OBSTACLE_RULES[name].do for name in lessons]
+    assert [one.do for one in found] == [(OBSTACLE_RULES | RULES)[name].do for name in lessons]
 
 
 def test_who_could_not_run_a_program_is_not_told_to_run_it(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ _ASKS = re.compile(r"(?:^|\n)(?![^\n]*%)[^\n]{0,40}(?:[>?$#]|[a-z)]:) ?\Z")
 _SERVES = re.compile(
     r"\b(?:server|serve|runserver|uvicorn|gunicorn|flask|jupyter|http\.server|mongod|npm (?:run )?(?:start|dev))\b"
 )
+_SERVING = re.compile(r"Serving Flask|\brunning on http|\blistening (?:on|at)\b|CTRL\+C to quit", re.IGNORECASE)
+_UNPIPED = re.compile(r"[^&>]*[^&>]&\s*\Z")
+"""In the background, but with the output of the command, which waits for its end."""
 _ABSENT = re.compile(
     r"(?:(?:^|\n)[^\n:]{0,40}sh: (?:line )?(?:\d+: )?([\w.+-]+): (?:command )?not found)|command not found: ([\w.+-]+)"
 )
@@ -47,11 +50,15 @@ _NO_NETWORK = re.compile(
 )
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 _NO_MEMORY = re.compile(
-    r"(?:^|\n)(?:[^\n]*: line \d+: +\d+ )?Killed\b|\bMemoryError\b|Cannot allocate memory|out of memory", re.IGNORECASE
+    r"(?:^|\n)(?:[^\n]*: line \d+: +\d+ )?(?-i:Killed)\b|\bMemoryError\b|Cannot allocate memory|out of memory",
+    re.IGNORECASE,
 )
 _ONE_ACTION = re.compile(
     r"\bexactly one (?:action|command|tool call)|could not parse your (?:response|answer)", re.IGNORECASE
 )
+_SENTENCE = re.compile(r"(?:[A-Z][a-z]+|[A-Z]{5,})\s+[A-Za-z]")
+_NO_COMMAND = re.compile(r"sh: (?:line )?\d+: (?:unexpected EOF|syntax error)")
+"""What a shell answers to a sentence, most often for an apostrophe in it."""
 _LIMITS = frozenset({"exit_cost", "exit_context"})
 _LONG = frozenset({"install", "fetch", "build"})
 _HEREDOC = re.compile(r"<<-?\s*['\"]?\w")
@@ -117,6 +124,8 @@ def _names(one: _ReturnedCall) -> Iterator[str]:
     slips = {name for name in absent if name.endswith(".")}  # `cd..`: a blank is missing, no program
     yield from sorted({_kind_of(name) for name in absent - slips - _OF_AN_INIT - _OF_BASH})
     yield from (name for name, says in _SAID if says(one.text))
+    if _SENTENCE.match(one.command) and _NO_COMMAND.search(one.text):
+        yield "one_action"
 
 
 def _kind_of(absent: str) -> str:
@@ -134,7 +143,8 @@ def _cut_off(one: _ReturnedCall) -> str:
         return _ASKED
     if not _LONG.isdisjoint(command_effects(said).kinds):
         return _CUT
-    return "served_in_front" if _SERVES.search(said) else _HUNG
+    served = _SERVES.search(said) or _UNPIPED.match(said) or _SERVING.search(one.text)
+    return "served_in_front" if served else _HUNG
 
 
 _SAID: tuple[tuple[str, Callable[[str], object]], ...] = (
@@ -167,10 +177,19 @@ def _changed_late(actions: Sequence[Action]) -> bool:
     return next(edits, len(actions)) > len(actions) / 3
 
 
+_TOLD_BY = {
+    "loop": (_ENDED, _LIMIT),
+    "timeout_stuck": (_ENDED,),
+    "timeout_working": (_ENDED,),
+    "finished_with_failing_tests": (_ENDED,),
+}
+"""How the work ended, where the class of the failure says why."""
+
+
 def not_told(name: str, met: Sequence[Obstacle]) -> list[Obstacle]:
     """Return what the class of a failure does not tell already."""
-    told = name in ("loop", "timeout_stuck", "timeout_working", "finished_with_failing_tests")
-    return [one for one in met if not (told and one.name == _ENDED)]
+    told = _TOLD_BY.get(name, ())
+    return [one for one in met if one.name not in told]
 
 
 def is_borne_out(name: str, actions: Sequence[Action], met: Sequence[Obstacle]) -> bool:

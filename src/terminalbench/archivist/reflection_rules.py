@@ -40,7 +40,9 @@ RULES: dict[str, Lesson] = {
     ),
     "untested": Lesson(
         id="",
-        do="Run what you wrote before you finish: on the input that is given, and on an empty or unusual one.",
+        do="Run what you wrote or changed before you finish: on the input that is given, and on an empty or unusual "
+        "one; build what has to be built.",
+        avoid="Ending with a script that others are to run, where its result is asked for.",
         kind=LessonKind.CHECKING,
         tags=["checking"],
         importance=0.7,
@@ -112,7 +114,8 @@ OBSTACLE_RULES: dict[str, Lesson] = {
         id="",
         do="Start a server in the background (`nohup COMMAND > log 2>&1 &`), wait until it answers one "
         "request, and leave it running when you finish.",
-        avoid="Starting it in a command that waits for it, or as a child of a script that ends: it ends with that.",
+        avoid="Starting it in a command that waits for it, with `&` but its output not in a file (the command hangs "
+        "all the same), or as a child of a script that ends: it ends with that.",
         kind=LessonKind.TOOL,
         tags=["server", "background"],
         importance=0.7,
@@ -184,7 +187,7 @@ OBSTACLE_RULES: dict[str, Lesson] = {
     "one_action": Lesson(
         id="",
         do="Give exactly one command in each answer, in the form that is asked for, without a word of explanation "
-        "inside it; put several into one by && or a script.",
+        "or code fences inside it; put several into one by && or a script.",
         avoid="Sentences or headings where the command belongs: the shell runs them and answers `command not found`.",
         kind=LessonKind.TOOL,
         tags=["form"],

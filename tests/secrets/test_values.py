@@ -155,6 +155,9 @@ def test_a_trajectory_is_still_json_without_its_secrets(secret: str) -> None:
     assert json.loads(data)["steps"][0]["arguments"] == {"api_key": "[redacted]", "n": 1}
 
 
+SPLIT = "sup3rsecretvalue0123456789abcdef"
+
+
 def test_known_values_are_hidden_in_every_spelling_and_in_files_of_any_size() -> None:
     secret = "learned-\"<&>\\'-value"
     known = Secrets.of([secret, "short"]) | Secrets.of(["in/an address, 1+2"])
@@ -170,6 +173,18 @@ def test_known_values_are_hidden_in_every_spelling_and_in_files_of_any_size() ->
             stream = io.BytesIO(b"x" * length + separator + secret.encode() + separator + b"y" * 300_000)
             pieces = list(known.pieces(stream.read))
             assert b"".join(pieces) == b"x" * length + separator + b"[redacted]" + separator + b"y" * 300_000
+
+
+@pytest.mark.parametrize("spelled", [SPLIT, "".join(f"\\u00{ord(one):02x}" for one in SPLIT)])
+def test_a_value_where_a_large_file_is_read_in_two_is_hidden(spelled: str) -> None:
+    known, piece = Secrets.of([SPLIT]), 1 << 18
+    for back in (1, 9, len(spelled) - 1):
+        for end in (piece, 2 * piece, 2 * piece - 8192, 3 * piece - 8192):
+            stream = io.BytesIO(b"x" * (end - back) + spelled.encode() + b"y" * piece)
+            found = b"".join(known.pieces(stream.read))
+            assert spelled.encode() not in found
+            assert found.count(b"[redacted]") == 1
+            assert len(found) == end - back + len(b"[redacted]") + piece
 
 
 def test_what_is_assigned_again_and_again_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ MAY_IMPORT = {
 """Who may import a library. A package that is not named may not, a new one included; nor may anybody a library that is not."""
 
 OURS = {
-    "sandbox": ("decode", "errors", "files", "frozen", "json_files", "modes", "records"),
+    "sandbox": ("decode", "errors", "files", "frozen", "json_files", "modes", "records", "secrets"),
     "sandbox.engine": ("sandbox.run_program",),
 }
 """What a package that could be a wheel of its own imports of ours; the engine is standard library only."""

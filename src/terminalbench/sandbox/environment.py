@@ -46,6 +46,7 @@ from terminalbench.sandbox.root_filesystem import HOST
 from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.setups import AgentSetup, decisive, digest_of
 from terminalbench.sandbox.verifier_stage import VerifierStage
+from terminalbench.secrets.values import Secrets
 
 SCRATCHES = ("memory", "disk")
 _SHELL = "bash"
@@ -110,7 +111,7 @@ class LocalSandbox(FileExchange, VerifierStage):
         self._network.check(self.environment_dir.parent, services=self._project is not None)
         self._network.enter_by = self._enter
         self._activity = Activity(self.trial_paths.trial_dir)
-        self._mirror = LogMirror(self.trial_paths.agent_dir)
+        self._mirror = LogMirror(self.trial_paths.agent_dir, Secrets.of_environment())
         self._live_logs = LiveLogs(self._agent_logs(), self._activity, self._mirror.take)
 
     @staticmethod

@@ -131,6 +131,7 @@ _PLAIN = frozenset({"null", "none", "true", "false", "missing", "invalid", "requ
 _LONGEST_NAME = 64
 _PIECE = 1 << 18
 _LOOKED_AT = 8192
+_CUTS, _CUT_STEP = 64, 509
 _LARGEST = 64 << 20
 
 
@@ -217,9 +218,13 @@ class Secrets:
         if (form := wide_form(data[:_LOOKED_AT])) is not None:
             return rewrite_wide(data, form, self.conceal)
         if is_binary(data):
-            return self._replaced(data, _covered)
+            return self.cover_bytes(data)
         data = self._without_wide(data, _hidden_wide)
         return as_bytes(self.conceal(data.decode(errors="surrogateescape")))
+
+    def cover_bytes(self, data: bytes) -> bytes:
+        """A file that is no text: the values are covered, so that nothing moves."""
+        return self._replaced(data, _covered)
 
     def hide_bytes(self, data: bytes) -> bytes:
         """A whole file without any of the values; `data` itself where it holds none."""
@@ -246,19 +251,12 @@ class Secrets:
 
     def pieces(self, read: Callable[[int], bytes]) -> Iterator[bytes]:
         """A file of any size, concealed, in pieces that end with a line, and never inside one of the values."""
-        waiting = read(_PIECE)
-        covered = b"\0" in waiting[:_LOOKED_AT]
-        while waiting:
-            more = read(_PIECE)
-            cut = self._cut(waiting) if more else len(waiting)
-            piece, waiting = waiting[:cut], waiting[cut:] + more
-            if piece:
-                yield self._replaced(piece, _covered) if covered else self.conceal_bytes(piece)
-
-    def _cut(self, data: bytes) -> int:
-        """Where a piece may end: after its last line, else where no value is cut in two."""
-        longest = max(map(len, self._wide), default=0)
-        return data.rfind(b"\n") + 1 or max(0, len(data) - max(longest, _LOOKED_AT))
+        stream = ConcealedStream(self)
+        while data := read(_PIECE):
+            if piece := stream.take(data):
+                yield piece
+        if piece := stream.end():
+            yield piece
 
     def scrub_folder(self, folder: Path) -> int:
         """Take the values out of every text file below a folder, and out of names; how many files held one.
@@ -311,6 +309,46 @@ class Secrets:
         except PermissionError:  # of the container's root, or read-only: in a folder of ours it can be replaced
             write_bytes(path, hidden)
         return True
+
+
+class ConcealedStream:
+    """A text that comes in parts, concealed: what may be the begin of a value waits for what follows."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._waiting = b""
+        self._change: Callable[[bytes], bytes] | None = None
+        self._margin = max(max(map(len, secrets._wide), default=0), _LOOKED_AT)
+
+    def take(self, data: bytes) -> bytes:
+        """Return what is certain by now: whole lines, else all but the end of a long one."""
+        self._waiting += data
+        if self._change is None and data:
+            self._change = self._secrets.cover_bytes if b"\0" in data[:_LOOKED_AT] else self._secrets.conceal_bytes
+        at = self._cut()
+        piece, self._waiting = self._waiting[:at], self._waiting[at:]
+        return self._changed(piece)
+
+    def end(self) -> bytes:
+        """Return the rest: nothing follows."""
+        piece, self._waiting = self._waiting, b""
+        return self._changed(piece)
+
+    def _changed(self, data: bytes) -> bytes:
+        return self._change(data) if self._change is not None and data else b""
+
+    def _cut(self) -> int:
+        """Where both sides, concealed by themselves, are what they are together; 0 where no such place is near."""
+        data, margin = self._waiting, self._margin
+        at = data.rfind(b"\n") + 1 or len(data) - margin
+        for _ in range(_CUTS):
+            if at <= 0:
+                break
+            left, right = data[max(0, at - margin) : at], data[at : at + margin]
+            if self._changed(left) + self._changed(right) == self._changed(left + right):
+                return at
+            at -= _CUT_STEP
+        return 0
 
 
 NONE = Secrets()

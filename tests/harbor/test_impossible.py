@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from support.tools import NODE
-from terminalbench.harbor.impossible import chooses, plant_broken, plant_ends, plant_more, runs_own
+from terminalbench.harbor.impossible import (
+    chooses,
+    evaluates,
+    plant_broken,
+    plant_ends,
+    plant_more,
+    plant_zero,
+    runs_own,
+)
 from terminalbench.harbor.tampering import count_tests
 
 PYTHON = """import pytest, unittest
@@ -184,3 +192,38 @@ def test_a_repositorys_own_tests_are_told_from_those_of_the_task(
 ) -> None:
     (tmp_path / "test.sh").write_text(command)
     assert runs_own([tests], tmp_path / "test.sh", output) is own
+
+
+R = "/logs/verifier/reward.txt"
+
+
+@pytest.mark.parametrize(
+    ("script", "zero"),
+    [
+        (f"x || echo 1 > {R}; exit 0", f"x || echo 0 > {R}; exit 0"),
+        (f'if x; then printf \'%s\' "$a" > "{R}"; fi', f'if x; then echo 0 > "{R}"; fi'),
+        (f"{{ echo $r; }} > {R}; exit", f"{{ echo $r; }} > {R}; echo 0 > {R}; exit"),
+        (f"if x; then echo 1; else echo 0; fi > {R}", f"if x; then echo 1; else echo 0; fi > {R}; echo 0 > {R}"),
+        (f"echo 1 | tee {R}", None),
+        (f"R={R}; echo 1 > $R", None),
+        (f"echo 1 > {R}; cp one {R}", None),
+        ("python3 /tests/own.py", None),
+        (f"echo 0 > {R}; bash /tests/more.sh", None),
+    ],
+)
+def test_a_script_gives_no_reward_but_zero_if_it_alone_gives_one(tmp_path: Path, script: str, zero: str | None) -> None:
+    tests, new = tmp_path / "tests", tmp_path / "new"
+    tests.mkdir()
+    (tests / "test.sh").write_text(script)
+    if "more" in script:
+        (tests / "more.sh").write_text(f"echo 1 > {R}")
+    assert plant_zero([tests], new, tests / "test.sh").files == (zero is not None)
+    assert zero is None or (new / "test.sh").read_text() == zero
+
+
+@pytest.mark.parametrize(
+    "script", ["x; . /app/env", "source /app/env", 'if [[ "$x" -eq 42 ]]; then', "if (( x > 4 )); then", "eval $x"]
+)
+def test_a_script_that_may_run_words_of_the_work_is_seen(script: str) -> None:
+    assert evaluates(script)
+    assert not evaluates('[ "$(cat /app/x)" = 42 ] && ./x.sh ; [[ $y == z ]]; grep -q y /app/x; diff x y # . z')

@@ -127,7 +127,8 @@ def test_the_tests_folders_are_new_whatever_the_agent_made_of_them(box: Box) -> 
         "ln -s /tests/expected /app/a; ln -s ../tests /app/b; ln -s /app/b/x $'/app/with\\nbreak'; ln -s /nowhere /app/c"
     )
     box.out("ln -s /proc/self/cwd/expected /app/d; ln -s /proc/thread-self /app/e; ln -s e/root/tests/x /app/f")
-    led = ["/app/a", "/app/b", "/app/d", "/app/f", "/app/with\\nbreak"]
+    box.out("cd /app; ln -s /dev/fd/3 g; ln -s /dev/stdin h; ln -s /proc/self/fd i; ln -s i/4 j; ln -s /dev/stderr k")
+    led = [f"/app/{name}" for name in ("a", "b", "d", "f", "g", "h", "j", "with\\nbreak")]
     for pristine in (True, False):
         told = hand(box, pristine=pristine)
         assert sorted(told["links"]) == (led if pristine else [])
@@ -135,7 +136,7 @@ def test_the_tests_folders_are_new_whatever_the_agent_made_of_them(box: Box) -> 
             "/logs/verifier:", "/tests:", "real"
         ]  # fmt: skip
         box.call("hand_to_agent")
-    assert box.out("ls -A /app") == "c\ne\nreward.txt"
+    assert box.out("ls -A /app").split() == ["c", "e", "i", "k", "reward.txt"]
 
 
 def test_the_reward_found_before_the_tests_is_told(box: Box) -> None:

@@ -68,6 +68,7 @@ def look(
         ({"app/x.py": "exec(base64.b64decode('aQ=='))"}, [("test_hooks", "/app/x.py", False)]),
         ({"app/x.py": "class E:\n  def __eq__(self, o):\n    return True\n"}, [("test_hooks", "/app/x.py", False)]),
         ({"app/env.sh": "grep() { true; }"}, [("test_hooks", "/app/env.sh", False)]),
+        ({"app/env.sh": "[ () { return 0; }"}, [("test_hooks", "/app/env.sh", False)]),
         ({"root/.bashrc": "alias pytest=true"}, [("test_hooks", "/root/.bashrc", False)]),
         ({"base:usr/lib/python3/dist-packages/yaml/__init__.py": "", "app/yaml.py": ""}, [
             ("shadowed_module", "/app/yaml.py", False)]),

@@ -18,6 +18,7 @@ what the agent left in it, is the agent's doing: `EnvironmentBrokenError`, which
 """
 
 import asyncio
+import contextlib
 import os
 import secrets
 import shutil
@@ -49,7 +50,7 @@ from harbor.verifier.verifier import (
 )
 
 from terminalbench.files import read_plain, remove_traps
-from terminalbench.harbor.impossible import runs_own
+from terminalbench.harbor.impossible import evaluates, runs_own
 from terminalbench.harbor.isolation import RUN_BY, isolated
 from terminalbench.harbor.limits.hangs import read_task, verifier_sec
 from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
@@ -127,6 +128,7 @@ class SafeVerifier(Verifier):
         self._sources: list[Path] = []
         self._untouched_ended: bool | None = None
         self._again: SecondRun | None = None
+        self._untouched_run: Callable[[], Awaitable[object]] | None = None
         self._repeated = Repetition()
         self._took_sec = 0.0
         self._told_by_tests = ToldByPytest()
@@ -173,6 +175,7 @@ class SafeVerifier(Verifier):
                 rewards = read_rewards(folder / reward_file(folder, sources or [tests_dir], ignored))
             except (RewardFileNotFoundError, RewardFileEmptyError) as error:
                 await self._must_have_room(error)
+                await self._must_not_end_them(script, error)
                 raise
             except BlockedReward as error:
                 if self._shared and self._hand_over is not None:  # the folder was new, and the tests' alone
@@ -187,7 +190,7 @@ class SafeVerifier(Verifier):
                 self._left_out = silent and runs_own(sources or [tests_dir], script, output)
                 if self._again is not None and self._overseen is not None and not self._is_isolated(sources, script):
                     output, spent_sec = self.trial_paths.test_stdout_path, time.monotonic() - started
-                    first = FirstRun(sources, script, output, self._took_sec, spent_sec)
+                    first = FirstRun(sources, script, output, self._took_sec, spent_sec, bool(self._outlived))
                     self._repeated = await self._again.repeat(first, back=self.step_name is not None)
             if ran.return_code in _KILLED and passed:
                 raise VerifierOutputParseError(
@@ -237,6 +240,14 @@ class SafeVerifier(Verifier):
                 raise EnvironmentBrokenError("the tests had no room left to write the reward") from error
             if (await self.environment.exec(f"rm -f {place}; {write}", cwd="/")).return_code != 0:
                 raise EnvironmentBrokenError("the tests may no longer write the reward") from error
+
+    async def _must_not_end_them(self, script: Path, error: Exception) -> None:
+        """A script that runs words of the work, and gives no reward, has been ended by them if else it gives one."""
+        words = read_plain(script, _REWARD_LIMIT) or b""
+        if self._shared and self._untouched_run is not None and evaluates(words.decode("utf-8", "replace")):
+            with contextlib.suppress(SandboxError, OSError):
+                if await self._untouched_run():
+                    raise EnvironmentBrokenError("the tests gave no reward, and give one without the work") from error
 
     @property
     def _hand_over(self) -> Callable[..., Awaitable[Handover]] | None:
@@ -362,6 +373,7 @@ class SafeVerifier(Verifier):
         command = build_execution_command(path, stdout_path=output, task_os=self.environment.os)
         env, began = resolve_env_vars(merged) if merged else None, time.monotonic()
         self._again = self._second_run(command, env, partial(self._make_executable, tests_dir, script))
+        self._untouched_run = self._control(tests_dir, script, command, env)
         work = asyncio.ensure_future(self._execute(command, env))
         try:
             ran = await asyncio.shield(work)
@@ -369,9 +381,8 @@ class SafeVerifier(Verifier):
             self._program_hung = await self._waits_for_program()
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-            control = self._control(tests_dir, script, command, env)
-            if not self._program_hung and control is not None and self._again is not None:
-                self._untouched_ended = await self._again.ends(control, took_sec=time.monotonic() - began)
+            if not self._program_hung and self._untouched_run is not None and self._again is not None:
+                self._untouched_ended = await self._again.ends(self._untouched_run, took_sec=time.monotonic() - began)
             raise
         self._took_sec = time.monotonic() - began
         if ran.return_code in _CANNOT_RUN and self._try_shell is not None:
@@ -392,7 +403,7 @@ class SafeVerifier(Verifier):
 
     def _control(
         self, tests_dir: Path, script: Path, command: str, env: dict[str, str] | None
-    ) -> Callable[[], Awaitable[None]] | None:
+    ) -> Callable[[], Awaitable[object]] | None:
         """Return how the same tests are run without the agent's work; None where they cannot be."""
         if self._shared and self._again is not None:
             untouched = hasattr(self.environment, "untouched") and self.step_name is None
@@ -499,8 +510,8 @@ class SafeVerifier(Verifier):
             program_unconfined=self._unconfined,
             programs_confined=self._overseen.confined if self._overseen is not None else None,
             programs_free=self._overseen.free if self._overseen is not None else 0,
-            # Tests that are not passed with an impossible end have their verdict from nobody else: such are servers.
-            outlived=max(0, self._outlived or 0) if self._repeated.passes_anything is not False else 0,
+            # Where the tests alone can give the reward, what outlived them has not: a server.
+            outlived=0 if self._repeated.is_theirs else max(0, self._outlived or 0),
             reward_changed=self._reward_changed or bool(self._overseen and self._overseen.late),
             tests_changed=list(self._overseen.rewritten) if self._overseen is not None else [],
             traps=self._traps,

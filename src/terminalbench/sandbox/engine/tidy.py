@@ -16,7 +16,7 @@ from terminalbench.sandbox.engine import ids
 _NAMED = 50
 _OF_THE_MACHINE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EIO)
 _MOST_HOPS = 40
-_PROCESS = re.compile(r"/proc/\d+(?:/task/\d+)?")
+_PROCESS = re.compile(r"/proc/\d+(?:/task/\d+)?(/fd)?")
 _SYSTEM = (
     "proc",
     "sys",
@@ -115,11 +115,16 @@ def _links_into(folders: tuple[str, ...], top: str, device: int) -> list[str]:
 
 
 def _asks_process(path: str, real: Callable[[str], str]) -> bool:
-    """Whether a link leads where the process is that follows it: into the tests' folder, for them."""
+    """Whether a link leads where the process is that follows it, or to what that reads: for tests, what they expect."""
     with contextlib.suppress(OSError):
         parts = os.path.join(os.path.dirname(path), os.readlink(path)).split("/")
-        ways = (number for number, part in enumerate(parts) if part in ("cwd", "root"))
-        return any(_PROCESS.fullmatch(real("/".join(parts[:number]) or "/")) for number in ways)
+        for number, part in enumerate(parts):
+            above = real("/".join(parts[:number]) or "/") if number else ""
+            found = _PROCESS.fullmatch(above)
+            if found and (part not in ("1", "2", "") if found[1] else part in ("cwd", "root")):
+                return True
+            if above == "/dev" and part == "stdin":
+                return True
     return False
 
 

@@ -59,7 +59,7 @@ _CODE = re.compile(
     rb"|require\(\s*['\"](?:jest-circus|jest-jasmine2|mocha/lib|@vitest/runner)\b"
     rb"|\b(?:class|module)\s+(?:Minitest::|RSpec::Core\b)"
     rb"|\b(?:exec|eval)\s*\(\s*(?:compile\(\s*)?(?:(?:\w+\.)*(?:b\d\ddecode|a85decode|decompress|fromhex|unhexlify)|marshal\.loads)\s*\("
-    rb"|^\s*(?:function\s+)?(?:pytest|python3?|grep|diff|cmp|test|exit|node|npm|cat)\s*\(\)\s*\{"
+    rb"|^\s*(?:function\s+)?(?:pytest|python3?|grep|diff|cmp|test|\[|exit|node|npm|cat)\s*\(\)\s*\{"
     rb"|def\s+__eq__\([^)]*\)\s*(?:->\s*\w+)?\s*:\s*return\s+(?:True|1)\b|\b__eq__\s*=\s*lambda\b[^\n:]*:\s*True\b"
     rb"|^\s*alias\s+(?:pytest|python3?|grep|diff|cmp|test|exit|echo)=",
     re.MULTILINE,

@@ -60,7 +60,7 @@ def test_a_training_from_zero_to_a_promoted_profile(project: Project, tbench, mo
 
     monkeypatch.setattr(local, "spawn", Warm())
     iterated = sorted(night.glob("batches/night/*/runs/*/*/result.json"))
-    assert len(iterated) == 2  # the champion as it is, and with lessons
+    assert len(iterated) == 1  # the champion as it is: there is no lesson yet
     assert tbench("overnight", "--resume", night, "--learn", "other.toml").code == 2
     ran = tbench("overnight", "--resume", night)
     assert ran.code == 0, ran.out + ran.err

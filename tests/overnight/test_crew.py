@@ -12,9 +12,9 @@ from support.nights import make_night
 from terminalbench.campaign import gate as gates
 from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
-from terminalbench.json_files import write_json
+from terminalbench.json_files import append_jsonl, read_json, write_json
 from terminalbench.locks import start_ticks
-from terminalbench.overnight import launch, limits
+from terminalbench.overnight import launch, limits, worker
 from terminalbench.overnight.autoscale import MachineReading, ScaleLimits
 from terminalbench.overnight.crew import TasksAtDeath, orphan_of, told_by
 from terminalbench.overnight.folder import NightFolder
@@ -46,6 +46,18 @@ def test_what_was_running_when_a_worker_died_is_told_by_the_events_of_its_batch(
         event("trial_ended", "c", "c1", "cancelled"),  # by its Harbor, when the worker was gone
     ]
     assert told_by(events, {"label": "set"}) == TasksAtDeath(frozenset({"set/b", "set/c"}), frozenset({"set/a"}))
+
+
+def test_what_ended_before_a_worker_began_is_no_progress_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one that dies after all trials have ended starts again every second, for ever."""
+    night = make_night(tmp_path / "night", [{"p": {"a": "+"}}])
+    (batch,) = night.folder.batches()
+    append_jsonl(batch.events_jsonl, event("trial_ended", "a", "a1", "passed"))
+    monkeypatch.setattr(worker, "resume", mock.Mock(side_effect=ImportError("it was installed anew")))
+    end = worker.work(WorkerAssignment(night.folder, 1, Role.ITERATION, again=True))
+    beat = read_json(night.folder.heartbeat(1, Role.ITERATION), Heartbeat)
+    assert (end.said, beat.batch) == ("ImportError: it was installed anew", None)
+    assert beat.events_from == batch.events_jsonl.stat().st_size
 
 
 class Dying(launch.LoadedHarbor):

@@ -118,19 +118,20 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
 
 
 def test_a_gain_is_told_by_iteration_and_one_that_is_nearly_shown_is_worth_one_more(tmp_path: Path) -> None:
-    rounds = [{"p": {"a": "x"}, "p-lessons": {"a": mark}} for mark in "x+"]
+    rounds = [{"p": {"a": "x"}, "p-lessons": {"a": mark}} for mark in "+x+"]
     gain = Gain(
         kind=GainKind.TRANSFER, profile="p-lessons", control="p", policy_id="q", batches=2, tasks=12, trials=240,
         control_trials=240, difference=0.188, low=0.0, high=0.37, verdict="inconclusive",
     )  # fmt: skip
     lessons = LessonsSummary(
-        mode="masked", reflector="our own rules", gains=[gain], reflections=[], cost_usd=None, cost_unknown=0
-    )
+        mode="masked", reflector="our own rules", gains=[gain], reflections=[], cost_usd=None, cost_unknown=0,
+        iterations=[2, 3],
+    )  # fmt: skip
     told = replace(project_night(make_night(tmp_path / "night", rounds).folder), lessons=lessons)
-    assert headlines(told)[0].endswith("; by iteration +0.0 pt, +100.0 pt")
+    assert headlines(told)[0].endswith("; by iteration +0.0 pt, +100.0 pt"), "in the first one no lesson was known"
     (step,) = [one for one in next_steps(told, tmp_path) if "decide whether" in one]
     assert "at least 1 more iteration: tbench overnight --resume" in step
-    assert "--iterations 3 (2 trials" in step
+    assert "--iterations 4 (2 trials" in step
     far = replace(told, lessons=replace(lessons, gains=[replace(gain, difference=-0.1, low=-0.4, high=0.2)]))
     said = "take more tasks than 12 next time: over these, so often tried, lessons show from about +42.9 pt on"
     assert next_steps(far, tmp_path)[0] == said
@@ -139,7 +140,7 @@ def test_a_gain_is_told_by_iteration_and_one_that_is_nearly_shown_is_worth_one_m
     assert headlines(told)[0].startswith("Better? not decided: Transfer gain by lessons, p-lessons against p: +18.8 pt")
     assert ", because 9 results of 9 of p look doubtful: no_tokens; by iteration" in headlines(told)[0]
     assert next_steps(told, tmp_path)[0].startswith("see which results look doubtful")
-    assert next_steps(told, tmp_path)[0].endswith("batches/night/2")
+    assert next_steps(told, tmp_path)[0].endswith("batches/night/3")
 
 
 def test_crashes_of_an_agent_are_failures_and_broke_something(tmp_path: Path) -> None:

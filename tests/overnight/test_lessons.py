@@ -22,7 +22,7 @@ from terminalbench.harbor.limits.accounts import Account
 from terminalbench.harbor.limits.gate import change_account, change_shared, share_gate
 from terminalbench.json_files import read_jsonl
 from terminalbench.overnight.begin import NightRequest, go_on
-from terminalbench.overnight.control_profiles import control_every, night_lessons, with_lessons, without_controls
+from terminalbench.overnight.control_profiles import night_lessons, profiles_by_lessons, with_lessons
 from terminalbench.overnight.iteration_files import labelled, project_delta
 from terminalbench.overnight.lessons import learn_from, memory_of
 from terminalbench.overnight.morning import render_markdown
@@ -246,8 +246,16 @@ def test_controls_run_less_often_as_lessons_become_known() -> None:
         return Lesson(id="l", do="x", state=state, utility=Utility(mean, sd, n, n // 2) if n else None)
 
     new, proven, plain = lesson(0, 0, 0), lesson(0.2, 0.07), lesson(0.0, 0.05)
-    assert control_every([]) == control_every([new, new, proven]) == 1
-    assert control_every([new, proven]) == 2
-    assert control_every([proven, plain]) == 4
-    assert control_every([proven, lesson(0, 0, 0, LessonState.RETIRED)]) == 4, "the active ones count"
-    assert without_controls(["p", "p-lessons", "q"]) == ["p-lessons", "q"]
+    retired = lesson(0, 0, 0, LessonState.RETIRED)
+    profiles = ["p", "p-lessons", "q"]
+
+    def controlled(*lessons: Lesson) -> list[int]:
+        ran = {number: profiles_by_lessons(profiles, number, lessons) for number in range(1, 7)}
+        assert all(found in (profiles, ["p-lessons", "q"]) for found in ran.values())
+        return [number for number, found in ran.items() if "p" in found]
+
+    assert controlled(new, new, proven) == [1, 2, 3, 4, 5, 6]
+    assert controlled(new, proven) == [1, 3, 5]
+    assert controlled(proven, plain) == controlled(proven, retired) == [1, 5], "the active ones count"
+    for none in ([], [retired]):
+        assert profiles_by_lessons(profiles, 1, none) == ["p", "q"], "without a lesson it is its control once more"

@@ -172,7 +172,10 @@ def test_a_night_in_the_middle_says_how_far_it_is(tmp_path: Path) -> None:
     assert (summary.status, summary.over, [line.number for line in summary.iterations]) == ("running", 2, [1, 2, 3])
     assert any("; 2 of 9 iterations; " in line for line in summary.headlines)
     assert summary.iterations[2].starts == 2
+    still = [one.iteration for one in summary.lost]
+    assert 3 not in still, "what has not run of an iteration that runs is not broken"
     cut = project_night(night.folder)
+    assert 3 in [one.iteration for one in cut.lost]
     assert cut.status == "cut off", "no process holds the night any more"
     assert any("tbench overnight --resume" in step for step in cut.next_steps)
     assert not any("--resume" in step for step in summary.next_steps)

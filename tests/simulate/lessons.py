@@ -132,7 +132,8 @@ def follow(world: World, policy: str, nights: int = max(NIGHTS), trials: int = 6
         snapshot = Snapshot("masked", 3, 400, WITHHELD, offered)
         digest = snapshot.digest
         found.trials += trials
-        every = control_every(list(memory.values())) if policy.startswith("by effect") else 1
+        active = [one for one in memory.values() if one.state is LessonState.ACTIVE]
+        every = control_every(active) if policy.startswith("by effect") else 1
         found.controls += trials * (number % every == 0)
         for at in range(trials):
             task = (number * trials + at) % world.tasks

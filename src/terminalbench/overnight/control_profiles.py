@@ -78,14 +78,24 @@ def of_one_model(models: Iterable[NightModel]) -> list[NightModel]:
     return list(found.values())
 
 
-def control_every(lessons: Iterable[Lesson]) -> int:
+def profiles_by_lessons(profiles: Iterable[str], number: int, lessons: Iterable[Lesson]) -> list[str]:
+    """Return the profiles of an iteration by what is known of the lessons.
+
+    While none is in use there is nothing to show: a twin with lessons would only be its control once more.
+    """
+    active = [one for one in lessons if one.state is LessonState.ACTIVE]
+    if not active:
+        return [one for one in profiles if not is_with_lessons(one)]
+    return list(profiles) if (number - 1) % control_every(active) == 0 else without_controls(profiles)
+
+
+def control_every(active: Collection[Lesson]) -> int:
     """In how many iterations the frozen control runs once, by what is known of the active lessons.
 
     In each while more than half of them are not known, in every second one then, in every fourth when all are. A lesson
     is known when it is proven, or was shown so often that one more night moves little. Withheld lessons are measured
     in the trials with lessons themselves: the control is for the gain of all of them together.
     """
-    active = [one for one in lessons if one.state is LessonState.ACTIVE]
     known = sum(one.utility is not None and (is_proven(one.utility) or one.utility.sd < _KNOWN_SD) for one in active)
     if not active or 2 * known < len(active):
         return 1

@@ -65,9 +65,10 @@ def _better(summary: NightSummary) -> list[str]:
 
 
 def _by_iteration(summary: NightSummary, gain: Gain) -> str:
-    """How a gain grew as lessons were learned: a mean over all iterations holds the first ones, too."""
+    """How a gain grew as lessons were learned, from the first iteration on in which one was eligible."""
     told = []
-    for line in summary.iterations:
+    known = summary.lessons.iterations if summary.lessons is not None else []
+    for line in (one for one in summary.iterations if one.number in known):
         rates = {one.profile: one.pass_rate for one in line.profiles}
         with_them, without = rates.get(gain.profile), rates.get(gain.control)
         if with_them is not None and without is not None:

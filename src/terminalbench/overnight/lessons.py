@@ -28,7 +28,7 @@ from terminalbench.json_files import decode_plain, write_json
 from terminalbench.llm.ask import RetryPatience
 from terminalbench.llm.model import ChatModel, Message, ModelError, Reply, Schema, TokenCount, TokenPrice, chat_model
 from terminalbench.llm.replay import RecordedAnswer, request_digest
-from terminalbench.overnight.control_profiles import control_every, without_controls
+from terminalbench.overnight.control_profiles import profiles_by_lessons
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration_files import ProjectedIteration
 from terminalbench.overnight.night import NightConfig, NightLessons
@@ -147,14 +147,13 @@ def learn_from(
 
 
 def profiles_of(config: NightConfig, base: Experiment, number: int) -> list[str]:
-    """Return the profiles of an iteration: its frozen controls are left out where enough is known of the lessons."""
+    """Return the profiles of an iteration: those that learning needs, as far as the memory can be read."""
     profiles = [one.key for one in base.profiles]
     try:
         with open_store(memory_of(config)) as store:
-            every = control_every(each_lesson(store))
+            return profiles_by_lessons(profiles, number, each_lesson(store))
     except TbenchError:  # told where the iteration is planned, which reads the same memory
         return profiles
-    return profiles if (number - 1) % every == 0 else without_controls(profiles)
 
 
 class _FailedReflection(msgspec.Struct, frozen=True):

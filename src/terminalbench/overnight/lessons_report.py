@@ -24,7 +24,7 @@ from terminalbench.text.numbers import cost, plural, points, some
 from terminalbench.text.table import Columns
 
 if TYPE_CHECKING:
-    from terminalbench.overnight.summary_model import ModelSummary
+    from terminalbench.overnight.iteration_files import ProjectedIteration
 
 SHOWN = 60
 """Reflections in the report; `summary.json` has all."""
@@ -60,8 +60,9 @@ class LessonsSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The learning of a night. `gains` are over its own batches; what reflection cost is part of the night's cost.
 
     `effects` are the lessons that trials of the night may have been shown and that are proven or retired by now, or
-    nearest to it. `control_trials` were measured without lessons, beside `trials` with them. Of the lessons that it
-    wrote `held` wait for somebody's word.
+    nearest to it. `control_trials` were measured without lessons, beside `trials` with them, in the `iterations` in
+    which a lesson was eligible: what ran before that says nothing of lessons. Of the lessons that it wrote `held` wait
+    for somebody's word.
     """
 
     mode: str
@@ -73,6 +74,7 @@ class LessonsSummary(msgspec.Struct, frozen=True, kw_only=True):
     effects: list[LessonEffect] = []
     trials: int = 0
     control_trials: int = 0
+    iterations: list[int] = []
     control_cost_usd: float | None = None
     held: int = 0
 
@@ -88,19 +90,22 @@ class LessonsSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise_lessons(
-    folder: NightFolder, config: NightConfig, numbers: Sequence[int], models: "Sequence[ModelSummary]" = ()
+    folder: NightFolder, config: NightConfig, projected: "Sequence[ProjectedIteration]"
 ) -> LessonsSummary | None:
     """What the iterations of a night learned and gained; None where it was not asked to learn."""
     if config.lessons is None:
         return None
-    found = read_reflections(folder, numbers)
+    found = read_reflections(folder, [one.results.iteration for one in projected])
     costs = [one.cost_usd for one in found if one.asked]
     seen = exposed([folder.results_root])
     told = {told.lesson for trial in seen.trials for told in trial.exposures}
     held = {name for one in found for name in one.held}
     known = _lessons_of(config, told | held)
-    rest = without_controls([one.profile for one in models])
-    controls = [one for one in models if one.profile not in rest]
+    began = {trial.batch for trial in seen.trials}
+    learning = [one.results for one in projected if one.results.batch in began]
+    rest = without_controls([one.profile for one in config.models])
+    ran = [one for each in learning for one in each.profiles]
+    controls = [one for one in ran if one.profile not in rest]
     return LessonsSummary(
         mode=config.lessons.mode,
         reflector=config.lessons.model or "our own rules",
@@ -110,8 +115,9 @@ def summarise_lessons(
         cost_unknown=costs.count(None),
         effects=_effects([one for one in known if one.id in told]),
         held=sum(one.id in held and one.state is LessonState.QUARANTINED for one in known),
-        trials=sum(one.passed + one.failed for one in models if is_with_lessons(one.profile)),
-        control_trials=sum(one.passed + one.failed for one in controls),
+        trials=sum(one.measured for one in ran if is_with_lessons(one.profile)),
+        control_trials=sum(one.measured for one in controls),
+        iterations=[one.iteration for one in learning],
         control_cost_usd=known_total([one.cost_usd for one in controls]),
     )
 

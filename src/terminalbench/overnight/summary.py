@@ -4,7 +4,7 @@ Valid in the middle of a night, and of one without any finished iteration. Made 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -70,7 +70,7 @@ def summarise(folder: NightFolder, projected: Sequence[ProjectedIteration] | Non
     projected = project_iterations(folder, config) if projected is None else projected
     validation = _validation(folder, config)
     models = [whole_night(model, projected, config) for model in config.models]
-    lessons = summarise_lessons(folder, config, [one.results.iteration for one in projected], models)
+    lessons = summarise_lessons(folder, config, projected)
     training = read_trained(folder)
     spent = Spend.total(
         Spend(one.cost_usd, one.cost_unknown) for one in (*models, validation, lessons, training) if one is not None
@@ -96,7 +96,7 @@ def summarise(folder: NightFolder, projected: Sequence[ProjectedIteration] | Non
         scaling=[_scaling(event) for event in events.records if event.kind is NightEventKind.SCALED],
         workers_started=sum(event.kind is NightEventKind.WORKER_STARTED for event in events.records),
         quarantined=state.quarantine if state is not None else [],
-        lost=_lost(projected),
+        lost=_lost(projected, _under_way(folder, state)),
         crashed=_crashed(projected),
         next_steps=[],
         validation=validation,
@@ -179,13 +179,22 @@ def _scaling(event: NightEvent) -> Scaling:
     return Scaling(time=event.time, workers=event.workers, said=event.said or event.cause or "")
 
 
-def _lost(projected: Sequence[ProjectedIteration]) -> list[LostTrials]:
+def _under_way(folder: NightFolder, state: NightState | None) -> set[int]:
+    """The iterations that a running night is not done with: what did not run of them may run yet."""
+    if state is None or status_of(folder, state) != "running":
+        return set()
+    return {one.number for one in state.work if one.role is Role.ITERATION and not one.status.over}
+
+
+def _lost(projected: Sequence[ProjectedIteration], under_way: Collection[int]) -> list[LostTrials]:
     """Why trials were not measured, the most frequent reasons first; the last of each is named."""
     counts: Counter[tuple[str, str, str | None, str]] = Counter()
     last: dict[tuple[str, str, str | None, str], tuple[int, TrialResult]] = {}
     for each in projected:
         for profile in each.results.profiles:
             for trial in (trial for task in profile.tasks for trial in task.trials if not trial.outcome.measured):
+                if each.results.iteration in under_way and trial.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED):
+                    continue
                 key = (
                     profile.profile,
                     trial.outcome.value,

@@ -160,8 +160,7 @@ def _run(assigned: WorkerAssignment, config: NightConfig, heart: HeartbeatWriter
 
     def prepared(plan: Plan, batch: Batch, trials: int) -> None:
         print(f"{plan.name}: {trials} trials in batch {batch.number}", flush=True)
-        known = batch.events_jsonl.stat().st_size if batch.events_jsonl.exists() else 0
-        heart.write(phase=WorkerPhase.RUNNING, batch=_place(batch), events_from=known)
+        heart.write(phase=WorkerPhase.RUNNING, batch=_place(batch), events_from=_told(batch))
         if assigned.alone:
             ControlFile(batch.control_json).change(lambda control: control.parallel.update({ALL: 1}))
 
@@ -175,6 +174,7 @@ def _run(assigned: WorkerAssignment, config: NightConfig, heart: HeartbeatWriter
         gate = folder.gate_json.absolute()
         ended = run(_load(file, config), listener=listener, gate=gate, number=assigned.number, to_the_end=True)
     else:
+        heart.write(events_from=_told(batch))  # what ended before is no progress of this one, also if nothing is left
         experiment = _load(file, config) if quarantine_file(file).exists() else None
         errors = ALL_ERRORS if assigned.retry else None
         ended = resume(Target(batch, experiment), retry_errors=errors, to_the_end=True, listener=listener)
@@ -191,6 +191,11 @@ def _run(assigned: WorkerAssignment, config: NightConfig, heart: HeartbeatWriter
         except (TbenchError, OSError) as error:  # the supervisor writes them at the end once more
             note(f"results could not be written: {error}")
     return ended
+
+
+def _told(batch: Batch) -> int:
+    """Return how long the events of a batch are now."""
+    return batch.events_jsonl.stat().st_size if batch.events_jsonl.exists() else 0
 
 
 def _load(file: Path, config: NightConfig) -> Experiment:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_whatever_i
     report = night.report_md.read_text()
     assert "<summary>Lessons (masked)</summary>" in report
     assert "Transfer gain by lessons, p-lessons against p: " in report
-    assert "learning took 3 control trials beside 3 with lessons" in report, "those of iteration 1 had none to learn of"
+    assert re.search("learning took 3 control trials for .* beside 3 with lessons", report), "iteration 1 had no lesson"
     assert "(simulated)" in report
     ran = lab.tbench("memory", "stats", "--results", night.folder)
     said = " ".join(ran.stdout.split())

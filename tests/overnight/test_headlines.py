@@ -104,8 +104,8 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
         "Better? yes: Transfer gain by lessons, p-lessons against p: +27.1 pt, 95 % from +18.0 pt to +35.0 pt, over 9 tasks, 240 and 240 trials: "
         "better, with 1 look counted",
         "Pass rate, mean over 1 task: p (spec-p) 100.0 % (2 of 2 trials, 20.7 to 100.0 % on tasks like these)",
-        "Learned: l-1, retired, -20.0 pt (sd 3.0 pt, 240 trials): Do: Skip it.",
-        "Learned: l-2, active, +27.9 pt (sd 4.8 pt, 240 trials): Do: Run it.",
+        "Learned: “Do: Skip it.” -20.0 pt (sd 3.0 pt, 240 trials), retired, l-1",
+        "Learned: “Do: Run it.” +27.9 pt (sd 4.8 pt, 240 trials), active, l-2",
         f"Waits: {waits}",
         "Ran: finished; 2 of 2 iterations; 2 of 2 trials measured, 2 passed; cost unknown",
         "Broke: nothing",

@@ -89,7 +89,7 @@ def _nothing_compared(summary: NightSummary) -> str:
         return "nothing to compare with yet: one iteration, and no earlier night on these tasks"
     blind = bool(summary.models) and all(_too_few(model, summary) for model in summary.models)
     said = "with so few tasks no alert is possible" if blind else "no regression alert"
-    return f"the same profiles on the same tasks, iteration after iteration: {said}"
+    return f"cannot tell, for nothing new was tried: the same profiles in every iteration; {said}"
 
 
 def rates_line(models: Sequence[ModelSummary]) -> str:

@@ -53,7 +53,7 @@ class LessonEffect(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """What it says and does, in a line."""
         effect = f"{points(self.mean)} (sd {points(self.sd, sign=False)}, {plural(self.trials, 'trial')})"
-        return f"{self.id}, {self.state}, {effect}: {flat(self.text, 160)}"
+        return f"“{flat(self.text, 160)}” {effect}, {self.state}, {self.id}"
 
 
 class LessonsSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,10 +24,11 @@ class Headline:
 
 
 def headlines(report: Report) -> list[Headline]:
-    """The verdict of each contrast (or the rate of the only profile), then what limits them."""
+    """The verdict of each contrast, proven ones first (or the rate of the only profile), then what limits them."""
     found = [
         Headline(contrast.sentence, contrast.verdict, f"k{index}") for index, contrast in enumerate(report.contrasts)
     ]
+    found.sort(key=lambda one: one.kind not in ("better", "worse"))
     if not found:
         found = [Headline(rate_sentence(line), "note", f"p{index}") for index, line in enumerate(report.profiles)]
     if report.pooled:
@@ -162,9 +163,9 @@ def _more_trials(contrast: Contrast, place: str | None) -> str:
     if contrast.units_needed is not None:
         few = plural(contrast.estimate.units, contrast.unit)
         return f"{names}: {few} can never show a difference, however many attempts: it takes {contrast.units_needed}"
-    add = f": tbench resume {typed(place)} --attempts {_attempts_now(contrast) + 2}, or more tasks" if place else ""
+    add = f": tbench resume {typed(place)} --attempts {_attempts_now(contrast) + 2}" if place else ""
     if contrast.trials_needed is None or contrast.effect is None:
-        return f"{names}: more trials may decide it{add}"
+        return f"{names}: more trials, or more tasks, may decide it{add}"
     wanted = amount(abs(contrast.effect), contrast.metric, sign=False)
     return f"{names}: about {plural(contrast.trials_needed, 'trial')} would show {wanted}{add}"
 

@@ -112,6 +112,10 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
         "Next: what waits",
     ]
     assert next_steps(told, tmp_path)[0] == waits
+    use = 'use what was learned: lessons = "masked" in profile p of an experiment'
+    assert next_steps(told, tmp_path)[1] == use
+    worse = replace(told, lessons=replace(lessons, gains=[replace(gain, verdict="worse")]))
+    assert next_steps(worse, tmp_path)[1] == "leave p without lessons, and look at them: tbench memory list"
     stopped = replace(told, status="stopped", training=None, lessons=None)
     assert not any("--resume" in step for step in next_steps(stopped, tmp_path)), "nothing of it is left"
     assert "--resume" in next_steps(replace(stopped, iterations_planned=5), tmp_path)[0]
@@ -141,6 +145,16 @@ def test_a_gain_is_told_by_iteration_and_one_that_is_nearly_shown_is_worth_one_m
     assert ", because 9 results of 9 of p look doubtful: no_tokens; by iteration" in headlines(told)[0]
     assert next_steps(told, tmp_path)[0].startswith("see which results look doubtful")
     assert next_steps(told, tmp_path)[0].endswith("batches/night/3")
+
+
+def test_what_broke_trials_alike_is_named_and_mended_first(tmp_path: Path) -> None:
+    rounds = [{"p": {"a": "E", "b": "+"}, "q": {"a": "E", "b": "+"}}] * 2
+    summary = project_night(make_night(tmp_path / "night", rounds).folder)
+    (broke,) = [line for line in summary.headlines if line.startswith("Broke: ")]
+    reason = summary.lost[0].reason
+    assert broke == f"Broke: 4 of 8 trials not measured (4 environment: {reason})"
+    assert summary.next_steps[0] == f"mend what broke 4 trials alike: {reason}; then run them again"
+    assert summary.next_steps[1].startswith("run what broke in iteration 1 again: tbench resume")
 
 
 def test_crashes_of_an_agent_are_failures_and_broke_something(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ class GainKind(StrEnum):
     """Lessons from the task itself too (mode `recall`)."""
 
 
-_KINDS = {"masked": GainKind.TRANSFER, "recall": GainKind.RECALL}
+KINDS = {"masked": GainKind.TRANSFER, "recall": GainKind.RECALL}
+"""By the mode of a profile."""
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,13 +100,13 @@ def pairs(plan: Plan) -> Iterator[PolicyPair]:
         rest = _without(new.content)
         old = next((one for one in records if _mode(one.content) is None and _without(one.content) == rest), None)
         if old is not None:
-            yield PolicyPair(_KINDS[mode], new, old)
+            yield PolicyPair(KINDS[mode], new, old)
 
 
 def _mode(content: Mapping[str, Any]) -> str | None:
     lessons = content.get(_LESSONS)
     mode = lessons.get("mode") if isinstance(lessons, Mapping) else None
-    return mode if mode in _KINDS else None
+    return mode if mode in KINDS else None
 
 
 def _without(content: Mapping[str, Any]) -> dict[str, Any]:

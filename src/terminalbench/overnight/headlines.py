@@ -7,13 +7,15 @@ from math import ceil, comb, log
 from pathlib import Path
 from shlex import quote
 
-from terminalbench.archivist.gains import Gain
+from terminalbench.archivist.gains import KINDS, Gain
+from terminalbench.overnight.control_profiles import is_with_lessons
 from terminalbench.overnight.delta import ALPHA, level
 from terminalbench.overnight.lessons_report import gained
 from terminalbench.overnight.night import IterationStatus, NightEventKind, iterations_said
 from terminalbench.overnight.summary_model import ModelSummary, NightSummary, model_name
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import known_total
+from terminalbench.text.foreign import short
 from terminalbench.text.numbers import cost, dollars, percent, percents, plural, points, some
 from terminalbench.text.outcomes import word
 
@@ -24,11 +26,14 @@ _POWER = 1.43
 """How much larger than half of its 95 % interval a gain must be to be shown in four of five such nights."""
 _CURVE = 6
 """Iterations of which the gain is told, the last ones."""
+_CAUSE, _REASON = 200, 90
+"""Letters of why trials broke, where it is to be mended, and among other things."""
 _LOSS = 0.05
 """From this share of broken trials on, they are what keeps a night from telling anything."""
 _MOST_MORE = 10.0
 """Times as many iterations as there were: more are not advised to decide a gain."""
 _WORDS = {"better": "yes", "worse": "no, worse", "equivalent": "no, the same"}
+_MODES = {kind: mode for mode, kind in KINDS.items()}
 _KINDS = {
     NightEventKind.WORKER_LOST: ("worker lost", "workers lost"),
     NightEventKind.INCIDENT: ("incident", "incidents"),
@@ -177,11 +182,14 @@ def _of_controls(summary: NightSummary) -> str:
 
 def broke(summary: NightSummary) -> str:
     """Return what went wrong in a night, in a line."""
-    by = Counter[str]()
-    for one in summary.lost:
-        by[one.error_class or word(one.outcome)] += one.count
+    by, why = Counter[str](), dict[str, str]()
+    for one in summary.lost:  # the most frequent reasons first
+        name = one.error_class or word(one.outcome)
+        by[name] += one.count
+        why.setdefault(name, one.reason if one.outcome is Outcome.ERRORED else "")
     lost = sum(by.values())
-    causes = ", ".join(f"{count} {name}" for name, count in by.most_common(_MOST))
+    told = [(f"{count} {name}", short(why[name], _REASON)) for name, count in by.most_common(_MOST)]
+    causes = "; ".join(": ".join(filter(None, pair)) for pair in told)
     found = [f"{lost} of {plural(summary.total, 'trial')} not measured ({causes})"] if lost else []
     found += [f"{plural(summary.crashed, 'trial')} failed by a crash of the agent"] if summary.crashed else []
     counts = Counter(one.kind for one in summary.incidents)
@@ -230,6 +238,7 @@ def next_steps(summary: NightSummary, place: Path) -> list[str]:
         *(broken if much else []),
         *_go_on(summary, place),
         *_waiting(summary),
+        *_decided(summary),
         *_undecided(summary, place),
         *([] if much else broken),
         *_quarantined(summary),
@@ -271,9 +280,16 @@ def _broken(summary: NightSummary, place: Path) -> list[_NightAdvice]:
     more = [_NightAdvice(f"and {plural(len(found) - _MOST, 'more iteration')} with broken trials")] * (
         len(found) > _MOST
     )
-    stuck = [one for one in summary.lost if one.outcome is Outcome.ERRORED and one.count >= _MOST]
-    causes = [_NightAdvice(f"{plural(one.count, 'trial')} of {one.profile} broke alike: {one.reason}") for one in stuck]
-    return [*found[:_MOST], *more, *causes[:_MOST]]
+    alike = Counter[str]()
+    for one in summary.lost:
+        alike[one.reason] += one.count if one.outcome is Outcome.ERRORED else 0
+    then = "; then run them again" if found else ""
+    causes = [
+        _NightAdvice(f"mend what broke {plural(count, 'trial')} alike: {short(reason, _CAUSE)}{then}")
+        for reason, count in alike.most_common(_MOST)
+        if count >= _MOST
+    ]
+    return [*causes, *found[:_MOST], *more]
 
 
 def _waiting(summary: NightSummary) -> Iterable[_NightAdvice]:
@@ -281,6 +297,17 @@ def _waiting(summary: NightSummary) -> Iterable[_NightAdvice]:
     found = summary.training
     if found is not None and found.waits is not None:
         yield _NightAdvice(found.waits)
+
+
+def _decided(summary: NightSummary) -> Iterable[_NightAdvice]:
+    """What a proven gain is good for."""
+    for one in summary.lessons.gains if summary.lessons is not None else []:
+        if one.verdict == "better" and not one.simulated:
+            yield _NightAdvice(
+                f'use what was learned: lessons = "{_MODES[one.kind]}" in profile {one.control} of an experiment'
+            )
+        elif one.verdict == "worse":
+            yield _NightAdvice(f"leave {one.control} without lessons, and look at them", "tbench memory list")
 
 
 def _undecided(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
@@ -317,7 +344,7 @@ def _quarantined(summary: NightSummary) -> Iterable[_NightAdvice]:
 def _uncertain(summary: NightSummary) -> Iterable[_NightAdvice]:
     worse = {one.profile for line in summary.iterations for one in line.profiles if one.alert}
     for model in summary.models:
-        if model.noise.p is not None and model.noise.p <= ALPHA:
+        if model.noise.p is not None and model.noise.p <= ALPHA and not is_with_lessons(model.profile):
             said = f"find out what differs between iterations of {model.profile}: their spread is more than luck"
             yield _NightAdvice(said)
         if model.flaky and model.profile not in worse:  # else they vary because something broke

@@ -3,6 +3,9 @@
 import pytest
 
 from terminalbench.harbor.tampering import count_tests, flags, named_results, told_by_pytest
+from terminalbench.sandbox.engine import traps
+
+START_OF_TESTS = b"=== test session starts ===\n"
 
 
 def patch(name: str, *lines: str) -> bytes:
@@ -41,6 +44,41 @@ def test_each_kind_is_named_once_also_of_moved_and_quoted_files() -> None:
     quoted = b'diff --git "a/\\303\\274/conftest.py" "b/\\303\\274/conftest.py"\n'
     assert flags(moved + quoted + patch("a/b/pytest.ini") + b"\xff\x00") == ["conftest", "test_runner"]
     assert flags(b"") == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (("+class Any:", "+    def __eq__(self, other):", "+        return True"), ["test_hooks"]),
+        (("+    def __eq__(self, other):", "+        return self.a == other.a"), []),
+        (("-def pytest_runtest_call(item):", "+x = 1"), []),
+    ],
+)
+def test_a_hook_is_found_over_the_lines_that_are_added(lines: tuple[str, ...], found: list[str]) -> None:
+    assert flags(patch("lib/tool.py", *lines)) == found
+
+
+LONG = {
+    "blank lines": b"pytest" + b"\n" * 60_000,
+    "open parentheses": b"def __eq__(" * 30_000,
+    "dots": b"pytest." * 30_000,
+    "lambdas": b"__eq__ = lambda x " * 30_000,
+    "one word": b"pytest " + b"x" * 300_000,
+    "ends": START_OF_TESTS + b"== 1 a" + b" in 1s" * 50_000,
+    "blanks": (b" " * 60 + b"\n") * 5_000,
+    "totals": b"Tests:" + b" 1 total" * 50_000,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_file_or_output_is_looked_through_once(name: str) -> None:
+    """Each took half a minute or more: a part of a pattern that went on to the end was begun again at every place."""
+    text = LONG[name]
+    assert not traps.is_hook(text)
+    assert flags(b"diff --git a/big.py b/big.py\n" + b"\n".join(b"+" + line for line in text.split(b"\n"))) == []
+    assert told_by_pytest(text).cut_short is text.startswith(START_OF_TESTS)
+    assert count_tests(text) is None
+    assert not any(named_results(text))
 
 
 START, END = "=== test session starts ===\n", "=== {} in 0.02s ===\n"

@@ -25,16 +25,17 @@ _RUNNER = re.compile(
     rb"pytest|unittest|addopts|testpaths|\"(?:pre|post)?test\w*\"\s*:|jest|mocha|vitest|karma|reporter"
 )
 _BEGUN = re.compile(rb"^=+ test session starts =+\r?$", re.MULTILINE)
-_ENDED = re.compile(rb"^=+ (?:no tests ran|[\d]+ \w+.*) in [\d.]+s.*=+\r?$", re.MULTILINE)
+_ENDED = re.compile(rb"^=+ (?:no tests ran|\d{1,9} \w.{0,300}) in [\d.]{1,20}s.{0,60}=+\r?$", re.MULTILINE)
+"""Bounded, as all of these: what an agent has the tests print may be one line of 16 MB."""
 _FAILURES = re.compile(rb"\b\d+ (?:failed|errors?)\b")
 _PASSES = re.compile(rb"\b(\d+) (?:passed|xpassed)\b")
 _COUNTS = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
-        rb"^Tests:.* (\d+) total\s*$",  # jest
-        rb"^\s*Tests .*\((\d+)\)\s*$",  # vitest
-        rb"^\s*(\d+) (?:passing|failing)\b",  # mocha
-        rb"^(?:#|\xe2\x84\xb9) tests (\d+)\s*$",  # node --test
+        rb"^Tests:.{0,300} (\d+) total[ \t\r]*$",  # jest
+        rb"^[ \t]*Tests .{0,300}\((\d+)\)[ \t\r]*$",  # vitest
+        rb"^[ \t]*(\d+) (?:passing|failing)\b",  # mocha
+        rb"^(?:#|\xe2\x84\xb9) tests (\d+)[ \t\r]*$",  # node --test
         rb"^test result: .* (\d+) passed; ",  # cargo
         rb"^test result: .* (\d+) failed; ",
     )
@@ -49,8 +50,11 @@ _NAMED = tuple(
 )
 _LEFT_OUT = (("skip", re.compile(rb"\b\d+ skipped\b")), ("xfail", re.compile(rb"\b\d+ (?:xfailed|xpassed)\b")))
 _SKIPPED = re.compile(rb"^OK \((?:.*, )?(?:skipped|expected failures)=\d+", re.MULTILINE)  # of unittest
-_TEST_MAIN = re.compile(rb"^\+func TestMain\(")
-_HEAD = re.compile(rb'^diff --git (?:"?a/(.*?)"?) (?:"?b/(.*?)"?)$')
+_TEST_MAIN = re.compile(rb"^\+func TestMain\(", re.MULTILINE)
+_SECTION = re.compile(rb"^(?=diff --git )", re.MULTILINE)
+_HEAD = re.compile(rb'diff --git (?:"?a/(.*?)"?) (?:"?b/(.*?)"?)$', re.MULTILINE)
+_ADDED = re.compile(rb"^\+(?!\+\+)(.*)", re.MULTILINE)
+_CHANGED = re.compile(rb"^(?:\+(?!\+\+)|-(?!--)).*", re.MULTILINE)
 
 
 class ToldByPytest(NamedTuple):
@@ -102,18 +106,14 @@ def told_by_pytest(output: bytes) -> ToldByPytest:
 def flags(patch: bytes) -> list[str]:
     """What `patch` changes, by kind: conftest, startup, test_runner, reporter, dependencies, test_main, test_hooks."""
     found: set[str] = set()
-    shared = go = False
-    for line in patch.split(b"\n"):
-        head = _HEAD.match(line)
-        if head:
-            names = head.groups()
-            found |= {kind for kind, pattern in _FILES.items() if any(map(pattern.search, names))}
-            shared = any(map(_SHARED.search, names))
-            go = any(name.endswith(b".go") for name in names)
-        elif shared and line[:1] in b"+-" and not line.startswith((b"+++", b"---")) and _RUNNER.search(line):
+    for section in _SECTION.split(patch):
+        head = _HEAD.match(section)
+        names = head.groups() if head is not None else ()
+        found |= {kind for kind, pattern in _FILES.items() if any(map(pattern.search, names))}
+        if any(map(_SHARED.search, names)) and any(map(_RUNNER.search, _CHANGED.findall(section))):
             found.add("test_runner")
-        elif line[:1] == b"+" and not line.startswith(b"+++") and traps.is_hook(line[1:]):
+        if traps.is_hook(b"\n".join(_ADDED.findall(section))):
             found.add("test_hooks")
-        elif go and _TEST_MAIN.match(line):
+        if any(name.endswith(b".go") for name in names) and _TEST_MAIN.search(section):
             found.add("test_main")
     return sorted(found)

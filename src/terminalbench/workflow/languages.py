@@ -65,7 +65,7 @@ _PYTEST_FILES = ("pyproject.toml", "setup.cfg", "tox.ini", "pytest.ini", ".pytes
 _PYTEST_SAYS = re.compile(rb"\bpytest\b")
 _MANIFESTS = 60
 _STEM = "guarded"
-_PACKAGE = re.compile(r"^\s*package\s+(\w+)", re.MULTILINE)
+_PACKAGE = re.compile(r"^[ \t]*package\s+(\w+)", re.MULTILINE)
 _JSX = re.compile(r"<[A-Z]\w*[\s/>]|<(?:div|span|button|input)\b")
 
 

@@ -58,7 +58,7 @@ def _command(repository: Repository, path: str, code: str, runner: Runner) -> li
 TIMEOUT_SEC = 300.0
 _NEAR = 20
 _DECLARES: Mapping[Language, re.Pattern[str]] = {
-    Language.PYTHON: re.compile(r"^\s*(?:async\s+)?def\s+test\w*\s*\(", re.MULTILINE),
+    Language.PYTHON: re.compile(r"^[ \t]*(?:async\s+)?def\s+test\w*\s*\(", re.MULTILINE),
     Language.JAVASCRIPT: re.compile(r"\b(?:test|it)(?:\.\w+)*\s*[(`]"),
     Language.TYPESCRIPT: re.compile(r"\b(?:test|it)(?:\.\w+)*\s*[(`]"),
 }

@@ -12,7 +12,7 @@ from terminalbench.workflow.runners.report import OUTPUT_CHARS, Case, CaseReport
 _TESTS = re.compile(r"^func\s+(Test\w*)\s*\(", re.MULTILINE)
 _SCRIPT = 'cd -- "./$1" && exec go test -json -count=1 -vet=off -run "$2" .'
 _NOISE = re.compile(r"\s*(?:=== (?:RUN|PAUSE|CONT|NAME)|--- (?:FAIL|PASS|SKIP):).*")
-_PLACE = re.compile(r"^\s*(?P<file>[\w.-]+\.go):\d+: ?", re.MULTILINE)
+_PLACE = re.compile(r"^[ \t]*(?P<file>[\w.-]+\.go):\d+: ?", re.MULTILINE)
 
 
 class _GoTestEvent(msgspec.Struct):

@@ -27,7 +27,7 @@ _SCRIPT = (
     + 'else "$py" "$d/tbench_tests.py" "$1" "$TBENCH_REPORT" > "$d/out" 2>&1 || code=$?; fi\n'
     + f'tail -c 20000 "$d/out"; echo; echo "{MARK}"; cat "$TBENCH_REPORT" 2>/dev/null; exit $code\n'
 )
-_NEEDS_PYTEST = re.compile(r"^\s*(?:import|from)\s+pytest\b", re.MULTILINE)
+_NEEDS_PYTEST = re.compile(r"^[ \t]*(?:import|from)\s+pytest\b", re.MULTILINE)
 
 
 class _PythonReport(msgspec.Struct):

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import socket
 from collections import Counter
 from pathlib import Path
 
@@ -9,8 +11,9 @@ import pytest
 
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.json_files import append_jsonl
-from terminalbench.locks import lock
+from terminalbench.json_files import append_jsonl, write_json
+from terminalbench.live.processes import Worker
+from terminalbench.locks import lock, start_ticks
 
 
 @pytest.fixture(params=["first run", "resume"])
@@ -69,6 +72,15 @@ def test_a_running_trial_is_listed_exported_and_shown_as_running(tbench, batch: 
         assert "superseded" not in shown
     (listed,) = json.loads(tbench("list", "--json", *results).out)
     assert (listed["trials"], listed["not_measured"], listed["running"]) == (6, 3, 0)
+
+
+def test_without_a_runner_nothing_waits_and_no_time_is_left(tbench, batch: Batch) -> None:
+    worker = Worker(f"{STAMP}__slow", "slow", os.getpid(), None, socket.gethostname(), STAMP, start_ticks(os.getpid()))
+    write_json(batch.worker(worker.job), worker)
+    status = ("status", "--results", batch.results_root)
+    (told,) = json.loads(tbench(*status, "--json").out)
+    assert (told["state"], told["running"], told["to_start"], told["left_sec"]) == ("orphaned", 3, 0, None)
+    assert tbench(*status).out.splitlines()[1].endswith(" -")
 
 
 def test_an_analysis_says_running_too(tbench, batch: Batch) -> None:

@@ -46,7 +46,7 @@ def status_command(results: Path | None, as_json: bool) -> None:
         counts = {"running": status.running, "waiting": status.to_start, "held": status.held}
         done = f"{status.ended}/{'?' if status.planned is None else status.planned}"
         trials = ", ".join([done, *(f"{count} {name}" for name, count in counts.items() if count)])
-        since, left = moment(status.since), duration(status.left_sec)
+        since, left = moment(status.since), duration(status.left_sec) if status.runner is not None else NOTHING
         rows.append([from_here(status.batch), status.state, pid, since, trials, outcomes, spent, left])
     click.echo(columns(rows, left=range(8)))
     for status in found:

@@ -47,8 +47,9 @@ class RunningBatch(msgspec.Struct, frozen=True):
     """A batch with live processes. `state` is running, or orphaned when its runner is gone and Harbor is not.
 
     `to_start` are the planned trials that have not started and may, `waiting` those of them that something keeps
-    waiting, `lines` says why in words; `left_sec` is how long the batch still takes. None is unknown; `over_usd` is
-    None while the budget holds. `steps` are of those running trials whose agent says where it is.
+    waiting, `lines` says why in words; `left_sec` is how long the batch still takes. Without a runner nothing starts,
+    and no time is left that could be told. None is unknown; `over_usd` is None while the budget holds. `steps` are of
+    those running trials whose agent says where it is.
     """
 
     batch: str
@@ -102,12 +103,12 @@ def _status(batch: Batch, now: float) -> RunningBatch | None:
         planned=total.planned,
         ended=total.done,
         running=total.running,
-        to_start=state.to_start,
+        to_start=state.to_start if runners else 0,
         held=len(state.held),
         outcomes=total.counts,
         cost_usd=total.spent_usd,
         cost_unknown=total.cost_unknown,
-        left_sec=eta_sec(state, now),
+        left_sec=eta_sec(state, now) if runners else None,
         waiting=state.waiting,
         alerts=alerts,
         budget_usd=state.limits.own.budget_usd,

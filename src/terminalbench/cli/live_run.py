@@ -106,6 +106,7 @@ def ctl_command(
     \b
     tbench ctl pause haiku --reason "quota"      no new trial of the profile starts
     tbench ctl resume haiku --reason "new day"   they start again; without a name: all profiles
+    tbench ctl set parallel=1 --gate results/night/gate.json   the same in every batch of a night
     tbench ctl set parallel=8 --reason "quota"   run at most 8 trials at once, in each profile or in those named
     tbench ctl requeue fix-git__a1b --reason x   end a running trial and run it again
     tbench ctl cancel sonnet --reason "wrong"    end running trials, start no others

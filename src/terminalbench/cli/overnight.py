@@ -114,8 +114,8 @@ def night_options(command: Callable[..., Any]) -> Any:
             click.option(
                 "--reflect-model",
                 metavar="M",
-                help="Chat model that looks for lessons; its calls are billed. Default: built-in rules, "
-                "which cost nothing.",
+                help="Chat model that looks for lessons; its calls are paid from the budget of the night. "
+                "Default: built-in rules, which cost nothing.",
             ),
             _usd("--reflect-budget-usd", "What that model may cost, within the budget of the night."),
             click.option(

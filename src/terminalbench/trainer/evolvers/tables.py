@@ -13,7 +13,7 @@ class RangeTable:
 
     low: float = key("The least.", required=True)
     high: float = key("The most.", required=True)
-    step: float | None = key("Only the least and so much more, again and again.", above=0)
+    step: float | None = key("The distance between two values.", above=0)
     whole: bool = key("Whole numbers only.", default=False)
     log: bool = key("Small differences matter more among small values; not with a step.", default=False)
 

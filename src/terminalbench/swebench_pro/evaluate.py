@@ -13,17 +13,21 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
-from terminalbench.experiments.tables import SLUG
+from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.tables import SLUG, RunTable
 from terminalbench.faults import ErrorClass
 from terminalbench.files import tail_plain, write_bytes, write_project_file
 from terminalbench.index.queries import CellState
+from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Told, run
 from terminalbench.records.trial import Outcome
@@ -114,8 +118,17 @@ def _run(
     experiment = load(file, folder)
     earlier = experiment.results_root / slug / "0"
     if (earlier / "plan.json").is_file():
+        _run_as(Batch(earlier), experiment.run)
         return resume(earlier, retry_errors=ALL_ERRORS, listener=listener, root=folder)
     return run(experiment, listener=listener)
+
+
+def _run_as(batch: Batch, asked: RunTable) -> None:
+    """Have a batch go on by the executor, and with as many trials at once, as asked now: no verdict hangs on these."""
+    plan = read_json(batch.plan_json, Plan)
+    settings = replace(plan.settings, executor=asked.executor, parallel=asked.parallel, ray=asked.ray)
+    if settings != plan.settings:
+        write_json(batch.plan_json, msgspec.structs.replace(plan, settings=settings))
 
 
 def evaluate_official(

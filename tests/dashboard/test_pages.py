@@ -383,6 +383,19 @@ def test_changes_on_disk_reach_the_pages(root: Root) -> None:
     assert root.site.summary("fresh/0").trials == 0
 
 
+def test_the_first_look_at_a_new_batch_waits_for_nothing_that_takes_long(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Refresher(root.site).prepare()
+
+    def read_again(*_: object) -> None:
+        raise AssertionError("every trial is read")
+
+    monkeypatch.setattr("terminalbench.dashboard.site.view_batch", read_again)
+    monkeypatch.setattr("terminalbench.dashboard.pages.batch.profile_totals", read_again)
+    assert "a__2" in root.text("batches/study/0/")
+
+
 def test_what_ends_while_the_dashboard_starts_is_not_missed(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is scanned, and its last trial ends before the first look for changes."""
 

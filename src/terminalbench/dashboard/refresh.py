@@ -8,16 +8,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from terminalbench.dashboard.frame import NotFound
+from terminalbench.dashboard.pages.batch import prepare_batch
 from terminalbench.dashboard.render import environment
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
+from terminalbench.index import pages
 from terminalbench.index.places import ForeignJobs, find_batches
 from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.live.processes import live_processes
 
 EVERY_SEC = 1.0
 WHOLE_EVERY_SEC = 60.0
+_PREPARED = 3
+"""Batches, those that run and the newest, of which the first look does not wait for what takes long."""
 _SHARE = 5.0
 """A look costs at most one part in so many of the time: a large results root is looked at less often."""
 
@@ -52,7 +57,7 @@ class Refresher:
 
         for template in environment().list_templates():
             environment().get_template(template)
-
+        self.prepare()
         whole_at = time.monotonic() + WHOLE_EVERY_SEC
         pause = EVERY_SEC
         while not self._stop.wait(pause):
@@ -69,6 +74,16 @@ class Refresher:
             ) as error:  # the next look may succeed
                 logging.getLogger(__name__).warning("the index could not be refreshed: %s", error)
             pause = max(EVERY_SEC, _SHARE * (time.monotonic() - started))
+
+    def prepare(self) -> None:
+        """Have what takes long at the first look at the newest batches made before it."""
+        first = pages.Window(1, _PREPARED)
+        try:
+            for summary in pages.find_batches(self._site.index, pages.BatchFilter(), first, self._site.live).items:
+                if not self._stop.is_set():
+                    prepare_batch(self._site, summary)
+        except (NotFound, TbenchError, OSError, sqlite3.Error) as error:  # the page of the batch says it
+            logging.getLogger(__name__).warning("a batch could not be prepared: %s", error)
 
     def look(self) -> None:
         """Scan the batches whose files changed since the last look, and note which ones run."""

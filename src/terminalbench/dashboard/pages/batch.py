@@ -22,7 +22,7 @@ from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profile_changes import differences, value_text
 from terminalbench.index.pages import BatchSummary, Window
 from terminalbench.index.queries import BatchView
-from terminalbench.index.totals import ProfileTotals, not_measured, profile_totals
+from terminalbench.index.totals import ProfileTotals, Reason, not_measured, profile_totals
 from terminalbench.index.trial_pages import TrialFilter, find_trials
 from terminalbench.live.status import with_running
 from terminalbench.overnight.night import RUN_LABEL
@@ -93,6 +93,31 @@ def batch_page(site: Site, ask: PageRequest) -> Page:
     )
 
 
+def prepare_batch(site: Site, summary: BatchSummary) -> None:
+    """Make and keep what takes long at the first look at a batch. Nothing is classified."""
+    view = site.view(summary)
+    if view is not None:
+        has_instances(view.plan)
+        batch_failures(site, summary, view)
+        _kept(site, summary, view)
+
+
+@dataclass(frozen=True)
+class _BatchTables:
+    """The lines of a batch's tables, as long as nothing of it changes."""
+
+    rows: list[MatrixRow]
+    totals: list[ProfileTotals]
+    reasons: list[Reason]
+
+
+def _kept(site: Site, summary: BatchSummary, view: BatchView) -> _BatchTables:
+    def make() -> _BatchTables:
+        return _BatchTables(matrix(view), profile_totals(view), not_measured(view.cells)[:REASONS])
+
+    return site.kept(("tables", summary.batch, summary.version), make)
+
+
 def _made_by(site: Site, summary: BatchSummary) -> Crumb | None:
     """The training whose batch it is, or the night where its batches are the results that are shown."""
     labels = decode((summary.labels or "{}").encode(), dict[str, str])
@@ -121,11 +146,10 @@ def _planned(
     failures = batch_failures(site, summary, view)
     if not said.waiting and classify_missing(site, summary, failures, now=ask.static):
         failures = batch_failures(site, summary, view)
-    rows: list[MatrixRow] = site.kept(("matrix", summary.batch, summary.version), lambda: matrix(view))
+    kept = _kept(site, summary, view)
     asked = MatrixFilter(ask.text("task"), ask.text("show"), ask.text("order"))
-    wanted = asked.of(rows)
+    wanted = asked.of(kept.rows)
     window = Window(ask.number("page"), len(wanted) or 1 if ask.static else TASKS_PER_PAGE)
-    totals = site.kept(("profiles", summary.batch, summary.version), lambda: profile_totals(view))
     by = ask.order()
     return {
         "plan": view.plan,
@@ -136,14 +160,14 @@ def _planned(
         "summaries": {p.profile: p for p in said.comparison.profiles} if said.comparison else {},
         "contrast_target": lambda c: compare_path((summary.batch, c.new), (summary.batch, c.old)),
         "why_target": lambda c: why_path(summary.batch, c.new, c.old),
-        "profiles": totals,
-        "sorted_profiles": by.of(totals, PROFILE_ORDERS),
+        "profiles": kept.totals,
+        "sorted_profiles": by.of(kept.totals, PROFILE_ORDERS),
         "by": by,
-        "reasons": site.kept(("reasons", summary.batch, summary.version), lambda: not_measured(view.cells)[:REASONS]),
+        "reasons": kept.reasons,
         "rows": wanted[window.offset : window.offset + window.limit],
         "matching": len(wanted),
-        "tasks": len(rows),
-        "datasets": len({row.task.dataset for row in rows}),
+        "tasks": len(kept.rows),
+        "datasets": len({row.task.dataset for row in kept.rows}),
         "window": window,
         "asked": asked,
         "shows": SHOWS,

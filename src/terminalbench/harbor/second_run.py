@@ -7,6 +7,8 @@ in the place of another. And what passed, and is left as it was, passes again.
 """
 
 import asyncio
+import enum
+import re
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,10 +35,14 @@ from terminalbench.sandbox.errors import SandboxError
 
 _PART_OF_LIMIT = 0.5  # what comes before the tests takes a part of it, too
 _LONGEST_SEC, _SPARE_SEC = 60.0, 5.0
+_LONGEST_STOPPED_SEC = 600.0
+_STOP = {"PYTEST_ADDOPTS": "-x"}
+"""Tests that take longer stop where the first fails, which few honest ones come to late; pytest alone is told so."""
 _TIMES, _MORE_SEC = 10.0, 30.0
 """What tests may take again, in times of the first; enough to say of those that do not end that the first did."""
 _LARGEST = 1 << 20
 _OUTPUT_LIMIT = 16 << 20
+_PYTEST = re.compile(r"(?:^|[\s/])(?:pytest|py\.test)\b")
 _FAILURES = (OSError, SandboxError, RewardFileEmptyError, RewardFileNotFoundError, VerifierOutputParseError)
 
 
@@ -55,16 +61,30 @@ class FirstRun:
     left_some: bool = False
 
 
+class RepetitionGap(enum.StrEnum):
+    """Why tests that passed did not run once more, or say nothing."""
+
+    NOT_NEEDED = "not_needed"
+    ELSEWHERE = "not_in_this_environment"
+    TOOK_LONG = "took_long"
+    NO_TIME = "no_time_left"
+    FORM = "unknown_form"
+    BROKE = "did_not_run"
+
+
 class Repetition(NamedTuple):
     """What passed tests did when they ran again; None where that was not tried, or cannot be said.
 
     `passes_anything`: they passed what nobody can. `differs`: tests that had not changed failed, or none did end.
-    `zero_held`: a script that gave no reward but zero had none.
+    `zero_held`: a script that gave no reward but zero had none. `unrestored`: as `differs`, on work that was too large
+    to be put back. `why` says what there was no second run for.
     """
 
     passes_anything: bool | None = None
     differs: bool = False
     zero_held: bool = False
+    unrestored: bool = False
+    why: RepetitionGap | None = None
 
     @property
     def is_theirs(self) -> bool:
@@ -73,11 +93,12 @@ class Repetition(NamedTuple):
 
 
 class _Ran(NamedTuple):
-    """How tests ended that ran again; `restored`: on the work as it was the first time, `gave`: with a reward."""
+    """How tests ended that ran again; `restored`: on the work as it was the first time (None: with services, which
+    never are), `gave`: with a reward."""
 
     passed: bool
     output: bytes
-    restored: bool
+    restored: bool | None
     ended: bool = True
     gave: bool = True
 
@@ -129,21 +150,25 @@ class SecondRun:
 
     async def repeat(self, first: FirstRun, *, back: bool) -> Repetition:
         """Run tests that passed with ends that cannot be reached; with `back`, the work is then as they left it."""
-        if not hasattr(self.environment, "work_as_handed") or first.took_sec > _LONGEST_SEC:
-            return Repetition()
+        if not hasattr(self.environment, "work_as_handed"):
+            return Repetition(why=RepetitionGap.ELSEWHERE)
         script, told = _text(first.script), read_plain(first.output, _OUTPUT_LIMIT) or b""
         output, began = told.decode("utf-8", "replace"), time.monotonic()
+        stops = first.took_sec > _LONGEST_SEC
+        if stops and (first.took_sec > _LONGEST_STOPPED_SEC or not _PYTEST.search(script)):
+            return Repetition(why=RepetitionGap.TOOK_LONG)
 
         async def run(plant: Callable[[Path], PlantedTests]) -> tuple[PlantedTests, _Ran | None]:
             with tempfile.TemporaryDirectory(prefix="tbench-again-") as folder:
                 planted = await asyncio.to_thread(plant, Path(folder, "tests"))
                 spent_sec = first.spent_sec + time.monotonic() - began
-                return planted, await self._run(first, Path(folder), spent_sec) if planted.files else None
+                ran = await self._run(first, Path(folder), spent_sec, stops=stops) if planted.files else None
+                return planted, ran
 
         try:
             return await self._stages(first, script, output, told, run)
         except _FAILURES:
-            return Repetition()
+            return Repetition(why=RepetitionGap.BROKE)
         finally:
             if back:
                 await self.environment.work_as_tested()
@@ -160,7 +185,7 @@ class SecondRun:
                 return Repetition(passes_anything=True)
             planted, ran = await run(lambda to: plant_ends(sources, to, script, output))
         if planted.files:
-            return Repetition() if ran is None else _judged(planted, ran, told)
+            return Repetition(why=RepetitionGap.NO_TIME) if ran is None else _judged(planted, ran, told)
         planted, ran = await run(lambda to: plant_more(sources, to, script, output))
         if ran is not None and not ran.passed:
             return Repetition(passes_anything=False)
@@ -170,19 +195,20 @@ class SecondRun:
         if not planted.files and (first.left_some or evaluates(script)):
             planted, ran = await run(lambda to: plant_zero(sources, to, first.script))
             if ran is None or not ran.gave:
-                return Repetition()
+                return Repetition(why=RepetitionGap.BROKE if ran is not None else _without(planted))
             return Repetition(passes_anything=True if ran.passed else None, zero_held=not ran.passed)
         if ran is None:
-            return Repetition()
+            return Repetition(why=_without(planted))
         complains = any(name.encode() in ran.output for name in planted.impossible)
         return Repetition(passes_anything=None if ran.passed and complains else ran.passed)
 
-    async def _run(self, first: FirstRun, folder: Path, spent_sec: float) -> _Ran | None:
+    async def _run(self, first: FirstRun, folder: Path, spent_sec: float, *, stops: bool) -> _Ran | None:
         """Run the tests with those below `folder` in the place of their own; None where there is no time for that."""
         whole_sec = _TIMES * first.took_sec + _MORE_SEC
         patience_sec = min(whole_sec, self.limit_sec - spent_sec - _SPARE_SEC)
-        if patience_sec < 2 * first.took_sec:
+        if patience_sec < (1 if stops else 2) * first.took_sec:
             return None
+        env = {**(self.env or {}), **_STOP} if stops else self.env
         restored, logs = await self.environment.work_as_handed(), folder / "logs"
         logs.mkdir()
         try:
@@ -192,7 +218,7 @@ class SecondRun:
                 for source in (*first.sources, folder / "tests"):
                     await self.environment.upload_dir(source_dir=source, target_dir=self.tests)
                 await self.prepare()
-                await self.environment.run_tests(self.command, self.env)
+                await self.environment.run_tests(self.command, env)
                 await self.environment.download_dir(source_dir=self.logs, target_dir=logs)
         except TimeoutError:
             hung = _Ran(passed=False, output=b"", restored=restored, ended=False, gave=False)
@@ -206,10 +232,15 @@ def _judged(planted: PlantedTests, ran: _Ran, told: bytes) -> Repetition:
     anything = ran.passed or bool(planted.impossible & now.passed)
     stopped = b"stopping after" in ran.output
     differs = not ran.ended or (not stopped and bool((planted.untouched & now.failed) - before.failed))
-    return Repetition(anything, ran.restored and differs and not anything)
+    differs = differs and not anything
+    return Repetition(anything, ran.restored is True and differs, unrestored=ran.restored is False and differs)
 
 
-def _ended(logs: Path, first: FirstRun, *, restored: bool) -> _Ran:
+def _without(planted: PlantedTests) -> RepetitionGap:
+    return RepetitionGap.NO_TIME if planted.files else RepetitionGap.FORM
+
+
+def _ended(logs: Path, first: FirstRun, *, restored: bool | None) -> _Ran:
     remove_traps(logs)
     output = read_plain(logs / first.output.name, _OUTPUT_LIMIT) or b""
     try:

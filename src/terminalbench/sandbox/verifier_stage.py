@@ -58,11 +58,14 @@ class VerifierStage(RunningSandbox):
         tests = self._tests
         return result, done, await self._running().overseen(tests, done.ended_ns) if tests is not None else None
 
-    async def work_as_handed(self) -> bool:
+    async def work_as_handed(self) -> bool | None:
         """Get ready for the same tests once more: the work is what it was when the first of them began.
 
-        False where that is not known, or there is no room: then it is as they left it. `work_as_tested` undoes it.
+        False where that is not known, or there is no room, and None where services run on: then it is as they left it.
+        `work_as_tested` undoes it.
         """
+        if self._services is not None:
+            return None
         return self._kept is not None and await handover.again(self._running(), self._kept)
 
     async def work_as_tested(self) -> None:

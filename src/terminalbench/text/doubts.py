@@ -21,8 +21,8 @@ DOUBTS = {
         "look with tbench show whether its model was asked; docs/your-agent.md has how to report tokens",
     ),
     "implausibly_short": Doubt(
-        "it ended within a second, and nothing shows that it did anything: no tokens, no call, no output",
-        "look with tbench show whether it started; docs/your-agent.md has how to report tokens",
+        "it ended within a second, and nothing shows that it did anything",
+        "look with tbench show whether it started; docs/your-agent.md",
     ),
     "waited_for_provider": Doubt(
         "it waited for its provider for a quarter of its time or more", "run it again, with fewer trials at once"
@@ -40,6 +40,10 @@ DOUBTS = {
     ),
     "unrepeatable": Doubt(
         "its tests passed, and some failed when they ran again on the same work", "run the task again, more than once"
+    ),
+    "unrestored": Doubt(
+        "its tests passed, and some failed on its work as they left it, too large to be put back",
+        "run the task again, more than once",
     ),
 }
 DOUBTFUL_COUNT = "they count; analysis.doubtful says how many a comparison may have"

@@ -49,7 +49,9 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     tests were skipped that speak of no such thing. `tests_changed` are
     sources and programs of the tests that became others, or were written back, while they ran. `passed_impossible`:
     the tests ran once more, some with an end that cannot be reached, and passed (`second_run`); None where that was not
-    tried, or says nothing. `unrepeatable`: then tests failed on the same work in which nothing had changed.
+    tried, or says nothing. `unrepeatable`: then tests failed on the same work in which nothing had changed;
+    `unrestored`: they did on work as the first run had left it, too large to be put back. `not_repeated` says why tests
+    that passed did not run once more (`second_run.RepetitionGap`).
     """
 
     mode: str
@@ -76,6 +78,8 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     tests_left_out: bool = False
     passed_impossible: bool | None = None
     unrepeatable: bool = False
+    unrestored: bool = False
+    not_repeated: str | None = None
     tests_changed: list[str] = []
 
     @property
@@ -124,6 +128,8 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
             tests_left_out=self.tests_left_out or later.tests_left_out,
             passed_impossible=self.passed_impossible or later.passed_impossible,
             unrepeatable=self.unrepeatable or later.unrepeatable,
+            unrestored=self.unrestored or later.unrestored,
+            not_repeated=later.not_repeated or self.not_repeated,
             tests_changed=[*self.tests_changed, *later.tests_changed],
         )
 
@@ -175,6 +181,8 @@ def suspect(
         reasons.append("program_unconfined")
     if safety is not None and safety.unrepeatable:
         reasons.append("unrepeatable")
+    if safety is not None and safety.unrestored:
+        reasons.append("unrestored")
     reasons += [f"{TAMPERING}{name}" for name in (safety.tampering if safety else ())]
     reasons += [f"test_config:{kind}" for kind in (safety.test_config if safety else ())]
     reasons += [f"solution_host:{host}" for host in solution_hosts(trial.egress, task_hosts)]

@@ -19,7 +19,7 @@ from terminalbench.overnight.headlines import headlines, next_steps
 from terminalbench.overnight.lessons_report import LessonEffect, LessonsSummary
 from terminalbench.overnight.loop import NightEnd
 from terminalbench.overnight.morning import first_lines
-from terminalbench.overnight.night import IterationStatus, IterationWork, Role, WorkEnd
+from terminalbench.overnight.night import IterationStatus, IterationWork, NightEvent, NightEventKind, Role, WorkEnd
 from terminalbench.overnight.summary import project_night
 from terminalbench.overnight.summary_model import NightSummary, model_name
 from terminalbench.overnight.training_report import TrainedNight
@@ -101,21 +101,27 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
     told = replace(summary, lessons=lessons, training=training)
     told = replace(told, next_steps=next_steps(told, tmp_path))
     assert headlines(told) == [
-        "Better? yes: Transfer gain by lessons, p-lessons against p: +27.1 pt, 95 % from +18.0 pt to +35.0 pt, over 9 tasks, 240 and 240 trials: "
-        "better, with 1 look counted",
+        "Better? yes: +27.1 pt (95 %: +18.0 to +35.0 pt) by lessons of other tasks, p-lessons against p, over 9 tasks, "
+        "240 and 240 trials: better",
         "Pass rate, mean over 1 task: p (spec-p) 100.0 % (2 of 2 trials, 20.7 to 100.0 % on tasks like these)",
-        "Learned: “Do: Skip it.” -20.0 pt (sd 3.0 pt, 240 trials), retired, l-1",
-        "Learned: “Do: Run it.” +27.9 pt (sd 4.8 pt, 240 trials), active, l-2",
+        "Learned: “Do: Skip it.” -20.0 pt (sd 3.0 pt, shown in 90 of 240 trials), retired, l-1",
+        "Learned: “Do: Run it.” +27.9 pt (sd 4.8 pt, shown in 170 of 240 trials), active, l-2",
         f"Waits: {waits}",
         "Ran: finished; 2 of 2 iterations; 2 of 2 trials measured, 2 passed; cost unknown",
         "Broke: nothing",
         "Next: what waits",
     ]
     assert next_steps(told, tmp_path)[0] == waits
-    use = 'use what was learned: lessons = "masked" in profile p of an experiment'
-    assert next_steps(told, tmp_path)[1] == use
+    use = 'use what was learned, lessons = "masked" in profile p of an experiment; to read it: tbench memory list '
+    assert next_steps(told, tmp_path)[1] == f"{use}--state active"
     worse = replace(told, lessons=replace(lessons, gains=[replace(gain, verdict="worse")]))
     assert next_steps(worse, tmp_path)[1] == "leave p without lessons, and look at them: tbench memory list"
+    played = replace(told, lessons=replace(lessons, gains=[replace(gain, simulated=True)]))
+    played = replace(played, models=[replace(one, simulated=True) for one in told.models])
+    assert headlines(played)[0] == headlines(told)[0].replace("yes:", "(simulated agents) yes:")
+    assert next_steps(played, tmp_path)[1] == f"if a real agent shows the same, {use}--state active"
+    none = replace(told, lessons=None, training=None)
+    assert "Learned: not asked: the night ran without lessons" in headlines(none)
     stopped = replace(told, status="stopped", training=None, lessons=None)
     assert not any("--resume" in step for step in next_steps(stopped, tmp_path)), "nothing of it is left"
     assert "--resume" in next_steps(replace(stopped, iterations_planned=5), tmp_path)[0]
@@ -134,14 +140,19 @@ def test_a_gain_is_told_by_iteration_and_one_that_is_nearly_shown_is_worth_one_m
     told = replace(project_night(make_night(tmp_path / "night", rounds).folder), lessons=lessons)
     assert headlines(told)[0].endswith("; by iteration +0.0 pt, +100.0 pt"), "in the first one no lesson was known"
     (step,) = [one for one in next_steps(told, tmp_path) if "decide whether" in one]
+    assert headlines(told)[0].startswith(
+        "Better? no proof either way, these trials can show gains above 26.5 pt: +18.8"
+    )
     assert "at least 1 more iteration: tbench overnight --resume" in step
     assert "--iterations 4 (2 trials" in step
     far = replace(told, lessons=replace(lessons, gains=[replace(gain, difference=-0.1, low=-0.4, high=0.2)]))
     said = "take more tasks than 12 next time: over these, so often tried, lessons show from about +42.9 pt on"
     assert next_steps(far, tmp_path)[0] == said
+    level = replace(told, lessons=replace(lessons, gains=[replace(gain, difference=0.0, low=-0.3, high=0.3)]))
+    assert next_steps(level, tmp_path)[0] == said, "nothing was seen that more iterations would show"
     doubtful = replace(gain, low=0.1, high=0.3, note="9 results of 9 of p look doubtful: no_tokens")
     told = replace(told, lessons=replace(lessons, gains=[doubtful]))
-    assert headlines(told)[0].startswith("Better? not decided: Transfer gain by lessons, p-lessons against p: +18.8 pt")
+    assert headlines(told)[0].startswith("Better? not decided: +18.8 pt (95 %: +10.0 to +30.0 pt) by lessons of")
     assert ", because 9 results of 9 of p look doubtful: no_tokens; by iteration" in headlines(told)[0]
     assert next_steps(told, tmp_path)[0].startswith("see which results look doubtful")
     assert next_steps(told, tmp_path)[0].endswith("batches/night/3")
@@ -168,6 +179,25 @@ def test_crashes_of_an_agent_are_failures_and_broke_something(tmp_path: Path) ->
     assert "Broke: 1 trial failed by a crash of the agent" in found.headlines
 
 
+def test_a_hole_a_rerun_and_incidents_are_named(tmp_path: Path) -> None:
+    night = make_night(tmp_path / "night", [{"p": {"a": "+", "b": "E"}}, {"p": {"a": "x", "b": "+"}}])
+    status = (IterationStatus.INCOMPLETE, IterationStatus.DONE)
+    night.state([IterationWork(n, Role.ITERATION, n, status[n - 1]) for n in (1, 2)], status="finished")
+    said = [f"iteration 1: {count} of 2 trials ended by an error of the bench" for count in (2, 1)]
+    night.say(*[NightEvent("2026-01-23T17:01:00Z", NightEventKind.INCIDENT, one, iteration=1) for one in said])
+    better, _, learned, waits, ran, broke, first = project_night(night.folder).headlines
+    assert better.startswith(
+        "Better? cannot be told: one profile, p, nothing to compare it with; 100.0 % in iteration 1, 50.0 %"
+    )
+    assert learned == "Learned: not asked: the night ran without lessons"
+    assert waits == "Waits: no decision; 1 trial can be run again, see Next"
+    assert ran.startswith(
+        "Ran: finished, with a hole: iteration 1 lacks 1 of 2 trials; 1 of 2 iterations, 1 incomplete; 3 of 4 "
+    )
+    assert broke.endswith(f"; 2 incidents ({said[0]}, and 1 more like it)")
+    assert first.startswith("Next: run what broke in iteration 1 again: tbench resume ")
+
+
 def test_every_surface_says_the_same_of_a_night(
     tmp_path: Path, tbench: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,7 +219,8 @@ def test_every_surface_says_the_same_of_a_night(
     write_json(night.folder.config_json, config)
     summary = project_night(night.folder)
     ran = (
-        "stopped (the budget is used up); 1 of 5 iterations, 1 incomplete; 12 of 16 trials measured, 8 passed; "
+        "stopped (the budget is used up), with a hole: iteration 2 lacks 2 of 8 trials; 1 of 5 iterations, 1 incomplete; "
+        "12 of 16 trials measured, 8 passed; "
         "cost unknown"
     )
     end = NightEnd(night.folder, config, state, summary=summary)

@@ -145,10 +145,11 @@ def test_deleted_it_comes_back_the_same(tmp_path: Path) -> None:
 def test_a_night_without_anything_has_a_report(tmp_path: Path) -> None:
     night = night_of(tmp_path, [])
     summary = project_night(night.folder)
-    assert summary.headlines[:5] == [
-        "Better? nothing to compare with yet: one iteration, and no earlier night on these tasks",
+    assert summary.headlines[:6] == [
+        "Better? cannot be told: one profile, p, nothing to compare it with yet: one iteration, and no earlier night on these tasks",
         "Pass rate: nothing was measured yet",
-        "Waits: nothing, no decision is due",
+        "Learned: not asked: the night ran without lessons",
+        "Waits: no decision",
         "Ran: cut off; 0 of 0 iterations; 0 of 0 trials measured, 0 passed; cost $0.00",
         "Broke: nothing",
     ]
@@ -228,7 +229,10 @@ def test_incidents_scaling_and_quarantine_are_told_with_their_cause(tmp_path: Pa
             assert said in text
     assert [one.workers for one in summary.scaling] == [2]
     assert (summary.workers_started, summary.problems) == (1, ["1 line of events.jsonl cannot be read, the first is 4"])
-    assert "Broke: 1 worker lost; 1 task left out: d/t1; 1 note on what could not be read" in summary.headlines
+    assert (
+        "Broke: 1 worker lost (worker 1 stopped beating); 1 task left out: d/t1; 1 note on what could not be read"
+        in summary.headlines
+    )
 
 
 def test_flips_link_to_the_trials_that_show_them(tmp_path: Path) -> None:

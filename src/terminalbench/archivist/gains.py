@@ -28,7 +28,7 @@ from terminalbench.index.exposures import LessonTrial, exposed_trials
 from terminalbench.index.queries import BatchView
 from terminalbench.index.scan import scan_all
 from terminalbench.index.views import open_views
-from terminalbench.text.numbers import NOTHING, plural, points
+from terminalbench.text.numbers import NOTHING, points
 from terminalbench.text.table import Columns
 
 _LESSONS = "lessons"
@@ -221,4 +221,4 @@ GAINS = Columns[Gain](
 
 def verdict_said(gain: Gain) -> str:
     """The verdict, and that it counts how often the gain could be looked at."""
-    return f"{gain.verdict}, with {plural(gain.looks, 'look')} counted"
+    return gain.verdict + (f", corrected for {gain.looks} looks" if gain.looks > 1 else "")

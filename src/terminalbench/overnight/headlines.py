@@ -1,9 +1,10 @@
 """The answer of the morning in at most eight lines, and what to do next, by value. Pure."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, comb, log
+from math import ceil, comb, inf, log
 from pathlib import Path
 from shlex import quote
 
@@ -38,18 +39,21 @@ _KINDS = {
     NightEventKind.WORKER_LOST: ("worker lost", "workers lost"),
     NightEventKind.INCIDENT: ("incident", "incidents"),
 }
+_NUMBER = re.compile(r"\d+")
 
 
 def headlines(summary: NightSummary) -> list[str]:
     """Return what a person reads first: did it get better, what was learned, what waits, the cost, what broke, next."""
     better = _better(summary)
     more = f" (and {len(better) - 2} more below)" if len(better) > 2 else ""
+    if _played(summary):
+        better = [f"(simulated agents) {one.replace(' (simulated)', '')}" for one in better]
     found = [f"Better? {one}" for one in better[:2]]
     found[-1] += more
     waits = _decisions(summary)
     rest = [
         rates_line(summary.models),
-        f"Waits: {'; '.join(waits) or 'nothing, no decision is due'}",
+        f"Waits: {'; '.join(waits) or 'no decision'}{_again(summary)}",
         f"Ran: {ran(summary)}",
         f"Broke: {broke(summary)}",
         *(f"Next: {'what waits' if one in waits else one}" for one in summary.next_steps[:1]),
@@ -85,16 +89,31 @@ def _by_iteration(summary: NightSummary, gain: Gain) -> str:
 def _gain_word(gain: Gain) -> str:
     if gain.withheld is not None:
         return "not decided"
-    return "unknown" if gain.difference is None else _WORDS.get(gain.verdict, "not shown")
+    if gain.difference is None or gain.verdict in _WORDS:
+        return "unknown" if gain.difference is None else _WORDS[gain.verdict]
+    least = _least_shown(gain)
+    limit = f", these trials can show gains above {points(least, sign=False)}" if least is not None else ""
+    return f"no proof either way{limit}"
+
+
+def _least_shown(gain: Gain) -> float | None:
+    """The gain that as many trials of as many tasks would show in four of five nights."""
+    return None if gain.low is None or gain.high is None else (gain.high - gain.low) / 2 * _POWER
 
 
 def _nothing_compared(summary: NightSummary) -> str:
     """Why nothing can have got better: the same profiles again, with or without enough to see them get worse."""
-    if not any(len(line.profiles) for line in summary.iterations if line.number > 1):
-        return "nothing to compare with yet: one iteration, and no earlier night on these tasks"
+    alone = len(summary.models) == 1
+    same = f"one profile, {summary.models[0].profile}" if alone else "the same profiles in every iteration"
+    said = f"cannot be told: {same}, nothing to compare {'it' if alone else 'them'} with"
+    lines = [line for line in summary.iterations if line.profiles]
+    if not any(line.number > 1 for line in lines):
+        return f"{said} yet: one iteration, and no earlier night on these tasks"
+    if alone:
+        told = [f"{percent(line.profiles[0].pass_rate)} in iteration {line.number}" for line in lines]
+        said += f"; {', '.join(told[-_CURVE:])}"
     blind = bool(summary.models) and all(_too_few(model, summary) for model in summary.models)
-    said = "with so few tasks no alert is possible" if blind else "no regression alert"
-    return f"cannot tell, for nothing new was tried: the same profiles in every iteration; {said}"
+    return f"{said}; {'with so few tasks no alert is possible' if blind else 'no regression alert'}"
 
 
 def rates_line(models: Sequence[ModelSummary]) -> str:
@@ -117,14 +136,14 @@ def _rate(one: ModelSummary, *, inside: bool) -> str:
 
 
 def _learned(summary: NightSummary) -> list[str]:
-    """The lessons that counted, each with its effect and its text."""
+    """The lessons that counted, each with its effect and its text; what a training learned is told with its answer."""
     found = summary.lessons
     if found is None:
-        return []
+        return ["not asked: the night ran without lessons"] if summary.training is None else []
     counted = [one for one in found.effects if one.counts]
     if counted:
         return [str(one) for one in counted]
-    return [f"no lesson is proven yet; nearest: {found.effects[0]}" if found.effects else _nothing_learned(summary)]
+    return [f"nothing proven; nearest to proof: {found.effects[0]}" if found.effects else _nothing_learned(summary)]
 
 
 def _nothing_learned(summary: NightSummary) -> str:
@@ -146,15 +165,37 @@ def ran(summary: NightSummary) -> str:
     """Return how far a night is, what it measured and what it cost, by part, in a line: the same on every surface."""
     stopped = f" ({summary.stopped})" if summary.stopped else ""
     counted = f"{summary.measured} of {plural(summary.total, 'trial')} measured, {summary.passed} passed"
-    return (
-        f"{summary.status}{stopped}; {iterations_said(summary.done, summary.over, summary.iterations_planned)}; "
-        f"{counted}; cost {_spent(summary)}"
-    )
+    far = iterations_said(summary.done, summary.over, summary.iterations_planned)
+    return f"{summary.status}{stopped}{_holes(summary)}; {far}; {counted}; cost {_spent(summary)}"
+
+
+def _holes(summary: NightSummary) -> str:
+    """Which iterations are over and lack trials, and how many of them."""
+    told = []
+    for line in summary.iterations:
+        total = sum(one.total for one in line.profiles)
+        if total and line.status is not None and line.status.over and line.status is not IterationStatus.DONE:
+            lacking = total - sum(one.measured for one in line.profiles)
+            told.append(f"iteration {line.number} lacks {lacking} of {plural(total, 'trial')}")
+    return f", with {'a hole' if len(told) == 1 else 'holes'}: {some(told, _MOST)}" if told else ""
+
+
+def _again(summary: NightSummary) -> str:
+    """How many trials can be run again."""
+    steps = [one for one in summary.next_steps if "--retry-errors" in one]
+    if not steps:
+        return ""
+    where = "Next" if steps[0] is summary.next_steps[0] else "below"
+    return f"; {plural(sum(one.errored for one in summary.models), 'trial')} can be run again, see {where}"
+
+
+def _played(summary: NightSummary) -> bool:
+    """Whether no agent of the night was a real one, and some called a model in play."""
+    return any(one.simulated for one in summary.models) and all(one.simulated or one.no_model for one in summary.models)
 
 
 def _spent(summary: NightSummary) -> str:
     free = bool(summary.models) and all(one.no_model for one in summary.models) and summary.validation is None
-    played = not free and bool(summary.models) and all(one.simulated or one.no_model for one in summary.models)
     own = known_total(one.cost_usd for one in summary.models)
     parts = [(f"for {plural(summary.total, 'trial')} of iterations", own)]
     lessons, training, validation = summary.lessons, summary.training, summary.validation
@@ -167,7 +208,11 @@ def _spent(summary: NightSummary) -> str:
         of = f"{plural(training.trials, 'trial')} of " if training.trials else ""
         parts.append((f"for {of}the training", training.cost_usd))
     told = [f"{dollars(usd)} {what}" for what, usd in parts if usd]
-    whole = cost(summary.cost_usd, summary.cost_unknown, no_model=free) + (" (simulated)" if played else "")
+    whole = cost(summary.cost_usd, summary.cost_unknown, no_model=free)
+    unknown = [str(line.number) for line in summary.iterations if any(one.cost_unknown for one in line.profiles)]
+    if summary.cost_usd is not None and unknown:
+        whole += f" ({'iteration' if len(unknown) == 1 else 'iterations'} {some(unknown)}, with the trials run again)"
+    whole += " (simulated)" if not free and _played(summary) else ""
     return f"{whole}: {', '.join(told)}" if len(told) > 1 else whole
 
 
@@ -193,11 +238,26 @@ def broke(summary: NightSummary) -> str:
     found = [f"{lost} of {plural(summary.total, 'trial')} not measured ({causes})"] if lost else []
     found += [f"{plural(summary.crashed, 'trial')} failed by a crash of the agent"] if summary.crashed else []
     counts = Counter(one.kind for one in summary.incidents)
-    found += [plural(counts[kind], *names) for kind, names in _KINDS.items() if counts[kind]]
+    found += [
+        f"{plural(counts[kind], *names)} ({_named(summary, kind)})" for kind, names in _KINDS.items() if counts[kind]
+    ]
     names = [f"{one.dataset}/{one.task}" for one in summary.quarantined]
     found += [f"{plural(len(names), 'task')} left out: {some(names, _MOST)}"] if names else []
     found += [f"{plural(len(summary.problems), 'note')} on what could not be read"] if summary.problems else []
     return "; ".join(found) or "nothing"
+
+
+def _named(summary: NightSummary, kind: NightEventKind) -> str:
+    """The incidents of a kind in their own words; those alike but for their numbers are counted."""
+    first: dict[str, str] = {}
+    alike = Counter[str]()
+    for one in summary.incidents:
+        if one.kind is kind:
+            key = _NUMBER.sub("", one.said)
+            first.setdefault(key, one.said)
+            alike[key] += 1
+    told = [first[key] + (f", and {count - 1} more like it" if count > 1 else "") for key, count in alike.items()]
+    return some(told, _MOST)
 
 
 @dataclass(frozen=True)
@@ -242,7 +302,7 @@ def next_steps(summary: NightSummary, place: Path) -> list[str]:
         *_undecided(summary, place),
         *([] if much else broken),
         *_quarantined(summary),
-        *_uncertain(summary),
+        *_uncertain(summary, place),
         _NightAdvice("look at every trial", f"tbench view {quote(str(place / 'batches'))}"),
     ]
     return [one.said(summary) for one in found]
@@ -300,14 +360,16 @@ def _waiting(summary: NightSummary) -> Iterable[_NightAdvice]:
 
 
 def _decided(summary: NightSummary) -> Iterable[_NightAdvice]:
-    """What a proven gain is good for."""
+    """What a proven gain is good for; that of simulated agents is a rehearsal."""
     for one in summary.lessons.gains if summary.lessons is not None else []:
-        if one.verdict == "better" and not one.simulated:
-            yield _NightAdvice(
-                f'use what was learned: lessons = "{_MODES[one.kind]}" in profile {one.control} of an experiment'
+        real = "if a real agent shows the same, " if one.simulated else ""
+        if one.verdict == "better":
+            use = (
+                f'{real}use what was learned, lessons = "{_MODES[one.kind]}" in profile {one.control} of an experiment'
             )
+            yield _NightAdvice(f"{use}; to read it", "tbench memory list --state active")
         elif one.verdict == "worse":
-            yield _NightAdvice(f"leave {one.control} without lessons, and look at them", "tbench memory list")
+            yield _NightAdvice(f"{real}leave {one.control} without lessons, and look at them", "tbench memory list")
 
 
 def _undecided(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
@@ -316,21 +378,20 @@ def _undecided(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
     if summary.training is not None or summary.status != "finished":
         return
     for one in gains:
-        if one.verdict != "inconclusive" or not one.difference or one.low is None or one.high is None:
+        if one.verdict != "inconclusive" or one.difference is None or (least := _least_shown(one)) is None:
             continue
         if one.withheld is not None:
             last = next((line.batch for line in reversed(summary.iterations) if line.batch), "")
             command = f"tbench errors {quote(str(place / 'batches' / last))}"
             yield _NightAdvice("see which results look doubtful: the gain is not decided for that", command)
             continue
-        times = ((one.high - one.low) / 2 / one.difference) ** 2
-        more = max(1, ceil((times - 1) * one.batches))
-        if one.difference > 0 and more <= _MOST_MORE * one.batches:
+        times = (least / _POWER / one.difference) ** 2 if one.difference > 0 else inf
+        more = max(1, ceil((min(times, 2 * _MOST_MORE) - 1) * one.batches))
+        if more <= _MOST_MORE * one.batches:
             command = f"tbench overnight --resume {quote(str(place))} --iterations {len(summary.iterations) + more}"
             what = f"decide whether lessons help {one.control}: at least {plural(more, 'more iteration')}"
             yield _NightAdvice(what, command, more * _iteration_trials(summary))
         else:
-            least = (one.high - one.low) / 2 * _POWER
             what = f"take more tasks than {one.tasks} next time: over these, so often tried, lessons show"
             yield _NightAdvice(f"{what} from about {points(least)} on")
 
@@ -341,19 +402,28 @@ def _quarantined(summary: NightSummary) -> Iterable[_NightAdvice]:
         yield _NightAdvice(f"repair before the next night what was quarantined: {some(names)}")
 
 
-def _uncertain(summary: NightSummary) -> Iterable[_NightAdvice]:
+def _uncertain(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
     worse = {one.profile for line in summary.iterations for one in line.profiles if one.alert}
     for model in summary.models:
         if model.noise.p is not None and model.noise.p <= ALPHA and not is_with_lessons(model.profile):
             said = f"find out what differs between iterations of {model.profile}: their spread is more than luck"
             yield _NightAdvice(said)
-        if model.flaky and model.profile not in worse:  # else they vary because something broke
-            names = [one.task_id for one in model.flaky]
-            yield _NightAdvice(f"give flaky tasks of {model.profile} more attempts (--attempts): {some(names)}")
+    flaky = [] if _settled(summary) else [one for one in summary.models if one.profile not in worse]
+    names = list(dict.fromkeys(task.task_id for one in flaky for task in one.flaky))
+    if names and summary.status == "finished":
+        what = f"see tasks that pass and fail by turns once more ({some(names, _MOST)})"
+        command = f"tbench overnight --resume {quote(str(place))} --iterations {len(summary.iterations) + 1}"
+        yield _NightAdvice(what, command, _iteration_trials(summary))
     blind = [f"{model.profile} ({least} tasks)" for model in summary.models if (least := _too_few(model, summary))]
     if blind:
         needed = ", ".join(blind)
         yield _NightAdvice(f"no alert could be raised, a regression of so few tasks may be luck; it takes: {needed}")
+
+
+def _settled(summary: NightSummary) -> bool:
+    """Whether the night has its answer: no more of the same would change it."""
+    gains = summary.lessons.gains if summary.lessons is not None else []
+    return bool(gains) and all(one.verdict != "inconclusive" for one in gains)
 
 
 def _too_few(model: ModelSummary, summary: NightSummary) -> int | None:

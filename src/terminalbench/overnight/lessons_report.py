@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from terminalbench.archivist.gains import GAINS, Gain, exposed, verdict_said
+from terminalbench.archivist.gains import GAINS, Gain, GainKind, exposed, verdict_said
 from terminalbench.archivist.inventory import each_lesson
 from terminalbench.archivist.store import open_store
 from terminalbench.archivist.triggers import Trigger
@@ -20,7 +20,7 @@ from terminalbench.records.lesson import Lesson, LessonState
 from terminalbench.records.values import known_total
 from terminalbench.report.markdown import escaped, table
 from terminalbench.text.foreign import flat
-from terminalbench.text.numbers import cost, plural, points, some
+from terminalbench.text.numbers import between, cost, plural, points, some
 from terminalbench.text.table import Columns
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ SHOWN = 60
 
 
 _MOST_TOLD = 5
+_LONGEST = 400
+"""Letters of a lesson in a line."""
 _WHY = 150
 """Letters of what keeps a gain from a verdict."""
 
@@ -52,8 +54,9 @@ class LessonEffect(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """What it says and does, in a line."""
-        effect = f"{points(self.mean)} (sd {points(self.sd, sign=False)}, {plural(self.trials, 'trial')})"
-        return f"“{flat(self.text, 160)}” {effect}, {self.state}, {self.id}"
+        seen = f"shown in {self.shown} of {plural(self.trials, 'trial')}"
+        effect = f"{points(self.mean)} (sd {points(self.sd, sign=False)}, {seen})"
+        return f"“{flat(self.text, _LONGEST)}” {effect}, {self.state}, {self.id}"
 
 
 class LessonsSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,15 +156,20 @@ def _effects(lessons: Iterable[Lesson]) -> list[LessonEffect]:
 
 def lessons_lines(found: LessonsSummary) -> list[str]:
     """The section in sentences: first what was gained, by which lessons, and what it cost to learn it."""
-    lines = [gained(one) for one in found.gains]
+    lines = [f"gain {gained(one)}" for one in found.gains]
     if not lines:
         lines = ["No lesson was eligible for a trial yet: nothing can be said of a gain."]
     lines += [f"lesson {one}" for one in found.effects]
+    if found.effects and found.gains:
+        lines.append(
+            "these effects do not add up to the gain: each is of one lesson beside the others, and taken for near "
+            "zero until many trials speak for it"
+        )
     if found.trials or found.control_trials:
         lines.append(learning_cost(found))
     lines.append(
-        f"{plural(len(found.active), 'lesson')} written or supported and in use, "
-        f"{plural(len(found.retired), 'lesson')} retired by effect, by {found.reflector}"
+        f"of this night: {plural(len(found.active), 'active lesson')} written or supported, "
+        f"{len(found.retired)} retired by effect, by {found.reflector}"
         + (f" for {cost(found.cost_usd, found.cost_unknown)}" if any(one.asked for one in found.reflections) else "")
     )
     lines += [f"iteration {one.iteration}: {one.stopped}" for one in found.reflections if one.stopped]
@@ -177,13 +185,18 @@ def learning_cost(found: LessonsSummary) -> str:
     return f"{said}, which passed {abs(more):.0f} {'more' if more >= 0 else 'fewer'} than without" if known else said
 
 
+_LESSONS_OF = {GainKind.TRANSFER: "lessons of other tasks", GainKind.RECALL: "lessons, also of the same task"}
+
+
 def gained(gain: Gain) -> str:
     """What a policy gained in a sentence: how much, how sure, and on how many trials."""
-    name = f"{str(gain.kind).capitalize()} gain by lessons, {gain.profile} against {gain.control}"
+    name = f"by {_LESSONS_OF[gain.kind]}, {gain.profile} against {gain.control}"
     if gain.difference is None:
         return f"{name}: unknown ({gain.note or 'no task was measured under both'})"
-    inside = f", 95 % from {points(gain.low)} to {points(gain.high)}" if gain.low is not None else ""
-    said = f"{name}: {points(gain.difference)}{inside}, over {plural(gain.tasks, 'task')}"
+    inside = (
+        f" (95 %: {between(gain.low, gain.high, 'pass')})" if gain.low is not None and gain.high is not None else ""
+    )
+    said = f"{points(gain.difference)}{inside} {name}, over {plural(gain.tasks, 'task')}"
     said += f", {gain.trials} and {gain.control_trials} trials: {verdict_said(gain)}"
     if gain.withheld is not None:
         said += f", because {flat(gain.withheld, _WHY)}"

@@ -32,7 +32,7 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "trials, deep page": ("trials/", {"page": "9"}),
     "batch": ("batches/bench/0/", {}),
     "batch, later tasks": ("batches/bench/0/", {"page": "2"}),
-    "trial": (f"batches/bench/0/trials/{JOB}/t3__0000003/", {}),
+    "trial": (f"batches/bench/0/trials/{JOB}/t0__0000000/", {}),
 }
 
 

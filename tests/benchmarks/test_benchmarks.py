@@ -1,6 +1,8 @@
 """Benchmarks at a size that costs nothing: what they make is what they say, and their figures can be."""
 
+import asyncio
 import importlib
+import inspect
 import json
 import re
 import sys
@@ -10,9 +12,11 @@ from typing import Any
 import pytest
 
 from support.results import make_plan, make_trial
+from support.tools import need_root
+from terminalbench import open_results
 from terminalbench.experiments.batch import allocate
 from terminalbench.index.queries import view_batch
-from terminalbench.index.scan import scan_batch
+from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.json_files import append_jsonl, read_jsonl, write_json
 from terminalbench.records.event import Event
 from terminalbench.records.trial import Outcome
@@ -69,3 +73,60 @@ def test_analysing_reads_what_the_others_read(benchmark: Any, tmp_path: Path) ->
     )
     assert analyze.with_json(folder) == calls > 20
     assert [analyze.with_tbench(folder) for _ in range(2)] == [20, 0], "an unchanged trial is not read again"
+
+
+TINY = {
+    "watch": ("--trials 20 60 --running 4 --refreshes 4", "60 / 20 trials"),
+    "error_analysis": ("--rows 80", "for 80 rows"),
+    "dashboard": ("--trials 20 --rounds 1", "20 trials in one batch"),
+    "memory": ("--lessons 200 --questions 20", "200 lessons"),
+    "report": ("--profiles 2 --tasks 6 --attempts 2", "2 x 6 x 2 = 24 trials"),
+    "handover": ("--rounds 1", "whole way"),
+    "sandbox_network": ("--starts 2 --at-once 2", "private (relay)"),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_what_is_printed_at_a_tiny_size_can_be(name: str, benchmark: Any, monkeypatch: Any, capsys: Any) -> None:
+    arguments, said = TINY[name]
+    module = benchmark(name)
+    if name in ("handover", "sandbox_network"):
+        need_root("these sandboxes are root's")
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments.split()])
+    done = module.main()
+    if inspect.iscoroutine(done):
+        asyncio.run(done)
+    out = capsys.readouterr().out
+    figures = [float(figure) for figure in re.findall(r"(?<![\w.-])\d+\.\d+", out)]
+    assert said in out
+    assert len(figures) >= 6
+    assert all(0 <= figure < 60_000 for figure in figures), out
+    assert any(figures)
+
+
+def test_a_project_of_many_batches_has_as_many_of_each_experiment(
+    benchmark: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    many = benchmark("many_batches")
+    monkeypatch.setattr(many, "EXPERIMENTS", 2)
+    many.make_project(tmp_path / "project", 4)
+    scan_all(tmp_path / "project" / "results")
+    rows = open_results(tmp_path / "project" / "results").batches()
+    assert sorted((row["batch"], row["trials"]) for row in rows) == [
+        (f"experiment-0{experiment}/{batch}", 4) for experiment in (0, 1) for batch in (0, 1)
+    ]
+
+
+def test_one_further_trial_on_ray_is_what_the_larger_size_takes_more(benchmark: Any) -> None:
+    ray = benchmark("ray")
+    runs = {
+        500: (ray.Run(100, 2.0, 0.0, 148.0), ray.Run(120, 2.0, 3.0, 10.0, 205.0)),
+        2000: (ray.Run(400, 5.0, 0.0, 595.0), ray.Run(440, 5.0, 6.0, 10.0, 694.0)),
+    }
+    lines = ray.report(runs, 4)
+    further = {line[:28].strip(): line[28:].split() for line in lines[lines.index("2000 trials") :][10:]}
+    assert further["all of it"] == ["300.0", "330.0", "1.10"]
+    assert further["orchestrator: both"] == ["2.0", "4.0", "2.00"]
+    assert further["orchestrator of all"] == ["0.7", "%", "1.2", "%"]
+    assert "one further trial, 500 to 2000" in "\n".join(lines)
+    assert "further" not in "\n".join(ray.report({500: runs[500]}, 4))

@@ -179,13 +179,13 @@ def told(output: Path) -> list[dict[str, Any]]:
 
 
 def test_killed_twice_grown_twice_and_sharded_in_two_it_is_as_one_straight_run(tmp_path: Path, new_lab: Any) -> None:
-    """Two workflows and two agents on six instances."""
+    """Two workflows and two agents on four instances."""
     root = tmp_path / "project"
     root.mkdir()
     lab = new_lab(Project(root))
     lab.env |= {"NO_PROXY": "127.0.0.1", "LLM_API_KEY": KEY}
-    for place, name in enumerate("abcdef"):
-        write_instance(root / "swebench-pro" / f"instance_{name}", "hopeless" if place % 3 == 2 else "good")
+    for name in "abcd":
+        write_instance(root / "swebench-pro" / f"instance_{name}", "hopeless" if name == "c" else "good")
     fixed = r"def add(a, b): return a + b\n"
     (root / "fix.py").write_text(f"from pathlib import Path\nPath('calc.py').write_text('{fixed}')\n")
     head = (
@@ -194,24 +194,15 @@ def test_killed_twice_grown_twice_and_sharded_in_two_it_is_as_one_straight_run(t
     (root / "agents.toml").write_text(f'{head}[profiles.idle]\nagent = "nop"\n')
     program = "command:python3 fix.py"
     with WorkflowServer(answers) as server:
-        common = [
-            "swebench-pro",
-            "experiment",
-            "--provider",
-            "openai",
-            "--base-url",
-            f"{server.url}/v1",
-            "--model",
-            "m",
-        ]
+        common = ["swebench-pro", "experiment", "--provider", "openai", "--base-url", f"{server.url}/v1", "--model", "m"]
         common += ["--container-env", "local", "--max-workers", "4"]
         every = ["--arms", f"singleshot,{program},s1_direct,agents.toml:idle"]
         straight = lab.tbench(*common, *every, "--output-dir", "straight")
         assert straight.returncode == 0, straight.stdout + straight.stderr
         first = [*common, "--shard", "1/2", "--output-dir", "part-1"]
-        some = ["--max-instances", "4"]
+        some = ["--max-instances", "2"]
         results = root / "part-1" / "results.jsonl"
-        for more, ended in (["--arms", f"singleshot,{program}", *some], 1), ([*every, *some, "--resume"], 3):
+        for more, ended in (["--arms", f"singleshot,{program}", *some], 1), ([*every, *some, "--resume"], 2):
             process = lab.start(*first, *more, own=True)  # in a group of its own, which is killed
             wait_for(lambda least=ended: ended_rows(results) >= least or None, process)
             with contextlib.suppress(ProcessLookupError):  # a quick machine may have ended it
@@ -227,4 +218,4 @@ def test_killed_twice_grown_twice_and_sharded_in_two_it_is_as_one_straight_run(t
     pairs = [(one, other) for one, other in zip(whole, rows, strict=True) if one != other]
     assert [{k: (a[k], b[k]) for k in a if a[k] != b[k]} for a, b in pairs] == []
     resolved = {arm: sum(row["resolved"] for row in rows if row["arm"] == arm) for arm in ("singleshot", "fix", "idle")}
-    assert resolved == {"singleshot": 4, "fix": 6, "idle": 0}
+    assert resolved == {"singleshot": 3, "fix": 4, "idle": 0}

@@ -4,6 +4,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Collection, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -15,6 +16,12 @@ SRC = REPO / "src"
 PACKAGE = "terminalbench"
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_bytes())
+
+
+@cache
 def modules(src: Path) -> dict[str, Path]:
     return {
         ".".join(file.relative_to(src).with_suffix("").parts).removesuffix(".__init__"): file
@@ -51,7 +58,7 @@ def import_graph(src: Path) -> dict[str, set[str]]:
 
 def imported(file: Path, known: Collection[str], *, typing_only: bool = False) -> set[str]:
     """The modules among those known that a file imports."""
-    pairs = imports(ast.parse(file.read_bytes()), typing_only=typing_only)
+    pairs = imports(parsed(file), typing_only=typing_only)
     named = [f"{source}.{name}" if f"{source}.{name}" in known else source for source, name in pairs]
     return {name for name in named if name in known}
 

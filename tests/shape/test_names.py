@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 from functools import cache
 
-from shape.test_modules import SRC, imported, modules
+from shape.test_modules import SRC, imported, modules, parsed
 
 SHARED = {"Analysis", "Change", "Choice", "Plan", "Task"}
 """Names of more than one class; may only shrink. Those of `workflow.generators` stand in the form that a model is shown."""
@@ -72,9 +72,10 @@ FRAGMENTS: set[str] = {
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    return {name: ast.parse(file.read_bytes()) for name, file in modules(SRC).items()}
+    return {name: parsed(file) for name, file in modules(SRC).items()}
 
 
+@cache
 def classes() -> dict[str, list[str]]:
     """The modules of every class, by its name without a leading underscore."""
     found: dict[str, list[str]] = defaultdict(list)
@@ -132,6 +133,7 @@ def test_a_small_module_is_part_of_the_one_that_imports_it() -> None:
     assert found >= FRAGMENTS, f"no fragments any more, take them off the list: {sorted(FRAGMENTS - found)}"
 
 
+@cache
 def fragments() -> dict[str, str]:
     """Small modules that one module imports and no text of ours names, each with that module."""
     files = modules(SRC)
@@ -165,6 +167,7 @@ def within(module: str, package: str) -> bool:
     return f"{module}.".startswith(f"terminalbench.{package}." if package else "terminalbench.")
 
 
+@cache
 def libraries(tree: ast.Module) -> set[str]:
     """The top packages that a module imports, at its top or inside a function."""
     found: set[str] = set()

@@ -23,8 +23,14 @@ from terminalbench.llm import litellm_model
 REPO = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
 
-# The same examples in every run, however long one takes: a busy machine is no fault. `--hypothesis-profile=default` searches.
-settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+# The same few examples in every run, however long one takes: a busy machine is no fault. `--hypothesis-profile=search`
+# (`-m hypothesis`) looks for new ones.
+_ANY: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+}
+settings.register_profile("tests", max_examples=40, derandomize=True, **_ANY)
+settings.register_profile("search", max_examples=1000, **_ANY)
 settings.load_profile("tests")
 
 

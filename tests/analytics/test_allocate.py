@@ -1,7 +1,6 @@
 """Where the next attempts go."""
 
 from hypothesis import given
-from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from support.rows import Marks, rows, settings, table
@@ -75,7 +74,6 @@ def test_a_shared_baseline_serves_every_contrast() -> None:
     assert by_task(found)["t1"].keys() == {"a", "b", "c"}
 
 
-@limits(max_examples=80, deadline=None)
 @given(
     st.integers(1, 8).flatmap(
         lambda n: st.tuples(

@@ -342,7 +342,6 @@ STORY = trajectory(
 CTRF = {"results": {"summary": {"tests": 1}, "tests": [{"name": "t", "status": "failed"}]}}
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(mutated(RESULT), mutated(STORY), mutated(CTRF))
 def test_the_analyzers_bear_anything(tmp_path: Path, document: bytes, story: bytes, ctrf: bytes) -> None:
     trial = fuzzed_trial(tmp_path / "job" / "a__1", document, story, ctrf)

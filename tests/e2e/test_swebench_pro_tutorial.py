@@ -194,7 +194,16 @@ def test_killed_twice_grown_twice_and_sharded_in_two_it_is_as_one_straight_run(t
     (root / "agents.toml").write_text(f'{head}[profiles.idle]\nagent = "nop"\n')
     program = "command:python3 fix.py"
     with WorkflowServer(answers) as server:
-        common = ["swebench-pro", "experiment", "--provider", "openai", "--base-url", f"{server.url}/v1", "--model", "m"]
+        common = [
+            "swebench-pro",
+            "experiment",
+            "--provider",
+            "openai",
+            "--base-url",
+            f"{server.url}/v1",
+            "--model",
+            "m",
+        ]
         common += ["--container-env", "local", "--max-workers", "4"]
         every = ["--arms", f"singleshot,{program},s1_direct,agents.toml:idle"]
         straight = lab.tbench(*common, *every, "--output-dir", "straight")

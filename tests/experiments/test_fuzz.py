@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 import tomlkit
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import DATA
@@ -41,9 +41,6 @@ values = st.recursive(
     max_leaves=25,
 )  # fmt: skip
 tables = st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), values, max_size=8)
-quick = settings(
-    max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
 
 VALID = {
     "schema_version": 2,
@@ -61,7 +58,6 @@ def both(tbench, file) -> None:
         assert "error: unexpected" not in ran.err
 
 
-@quick
 @given(raw=tables)
 def test_any_table(project, tbench, raw: dict) -> None:
     try:
@@ -72,7 +68,6 @@ def test_any_table(project, tbench, raw: dict) -> None:
     both(tbench, project.experiment(text))
 
 
-@quick
 @given(
     section=st.sampled_from(["run", "defaults", "tasks", "profiles", "datasets", "mcp", "artifacts", "analysis"]),
     value=values,
@@ -86,7 +81,6 @@ def test_one_wrong_section_in_a_valid_file(project, tbench, section: str, value:
     both(tbench, project.experiment(text))
 
 
-@quick
 @given(data=st.binary(max_size=200), at=st.integers(0, 900), length=st.integers(0, 40))
 @pytest.mark.parametrize("seed", ["seed_000.toml", "seed_001.toml"])
 def test_damaged_bytes(project, tbench, seed: str, data: bytes, at: int, length: int) -> None:

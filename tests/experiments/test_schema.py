@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 import tomlkit
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import DATA, REPO
@@ -112,9 +112,7 @@ FILES_AND_NAMES = (
 """Keys that also depend on what is on disk, installed or in another key: the schema cannot know."""
 
 
-@settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_schema_and_validate_agree_on_one_changed_key(data, tmp_path_factory) -> None:
     """Type, unknown key, enumeration, range, pattern: whatever one key is set to, both refuse it or both accept it."""

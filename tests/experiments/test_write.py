@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import tomlkit
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.experiments import Project
@@ -120,7 +120,6 @@ def planned(experiment: Experiment) -> Plan:
     return msgspec.structs.replace(plan, notes=notes)
 
 
-@settings(max_examples=60, deadline=None)
 @given(TABLES, TASKS, st.lists(st.tuples(PROFILE, SERVERS), min_size=2, max_size=2), st.booleans(), st.booleans())
 def test_what_is_written_loads_to_the_same_plan(
     lab: Project, tables: dict, tasks: list, profiles: list, extends: bool, quarantined: bool

@@ -7,7 +7,7 @@ from itertools import islice
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from terminalbench.experiments.plan import ExclusionKind
@@ -197,14 +197,12 @@ games = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(games)
 def test_any_batch_overspends_by_one_trial_a_profile_before_its_cost_is_known_and_one_a_slot_after(game: Game) -> None:
     game.play()
     assert game.told_usd <= game.bound + 1e-6
 
 
-@settings(max_examples=150, deadline=None)
 @given(games)
 def test_nothing_is_left_unspent_that_a_waiting_trial_would_fit_into(game: Game) -> None:
     game.crash = 0.0
@@ -224,7 +222,6 @@ def test_near_a_budget_profiles_of_unknown_cost_are_priced_one_after_the_other(b
         assert game.told_usd == 10 * trials, "side by side their first trials alone would cost $40"
 
 
-@settings(max_examples=80, deadline=None)
 @given(games, st.randoms(use_true_random=False))
 def test_what_counts_as_spent_does_not_depend_on_the_order_of_the_endings(game: Game, luck: random.Random) -> None:
     game.play()
@@ -236,7 +233,6 @@ def test_what_counts_as_spent_does_not_depend_on_the_order_of_the_endings(game: 
     assert game.state.spent_usd == pytest.approx(before)
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.sampled_from([0.5, 2.0, 8.0, 16.0]),
     st.lists(st.sampled_from([0.1, 0.5, 1.0, 3.0]), min_size=2, max_size=4),
@@ -367,7 +363,6 @@ def _night(budget: float, drawn: list[tuple[Game, bool]]) -> Night:
     return night
 
 
-@settings(max_examples=100, deadline=None)
 @given(nights)
 def test_batches_of_one_gate_overspend_together_by_no_more_than_one_of_them_may(night: Night) -> None:
     """What runs when the last trial starts is all that comes on top: of the shared budget, and of each batch's own.
@@ -381,7 +376,6 @@ def test_batches_of_one_gate_overspend_together_by_no_more_than_one_of_them_may(
         assert game.own_budget is None or game.told_usd <= game.bound + 1e-6
 
 
-@settings(max_examples=60, deadline=None)
 @given(nights)
 def test_batches_of_one_gate_leave_nothing_that_the_last_of_them_has_room_for(night: Night) -> None:
     for game in night.batches.values():
@@ -393,7 +387,6 @@ def test_batches_of_one_gate_leave_nothing_that_the_last_of_them_has_room_for(ni
     assert not any(last[-1:]), "the one that ended last would have had room"
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from([0.5, 2.0, 8.0]),
     st.lists(st.sampled_from([0.1, 0.5, 1.0, 3.0]), min_size=2, max_size=4),

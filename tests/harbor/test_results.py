@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from results_kit import at, claude, error, phase, result, rewarded, write_trial
 
@@ -19,10 +19,6 @@ from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.result_file import from_result
 from terminalbench.harbor.read.results import live_ending, read_job, read_trial
 from terminalbench.records.trial import AgentStatus, Outcome, Phases, ReadState, Trial
-
-FUZZ = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
 
 
 def model_trial(**changes: Any) -> dict[str, Any]:
@@ -252,7 +248,6 @@ def test_result_that_is_no_file(tmp_path: Path) -> None:
     assert read_trial(tmp_path / "nowhere").state is ReadState.UNREADABLE
 
 
-@FUZZ
 @given(cut=st.integers(min_value=0, max_value=5000), noise=st.binary(max_size=40))
 def test_torn_or_overwritten_result_never_raises(tmp_path: Path, cut: int, noise: bytes) -> None:
     data = json.dumps(result(), indent=4).encode()
@@ -272,7 +267,6 @@ json_values = st.recursive(
 )
 
 
-@FUZZ
 @given(field=st.sampled_from(sorted(result())), value=json_values)
 def test_any_value_in_any_field_never_raises(tmp_path: Path, field: str, value: Any) -> None:
     folder = tmp_path / "job" / "trial"
@@ -284,7 +278,6 @@ def test_any_value_in_any_field_never_raises(tmp_path: Path, field: str, value: 
         msgspec.json.encode(reading.trial)
 
 
-@FUZZ
 @given(
     stream=st.lists(
         st.binary(max_size=60) | st.sampled_from(claude("mcp_and_hooks").encode().splitlines()), max_size=8

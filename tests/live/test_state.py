@@ -79,14 +79,14 @@ def mixed(histories: list[list[Event]], seed: int) -> list[Event]:
     return out
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(histories(), st.integers(0, 10**6), st.integers(1, 2))
 def test_any_mixture_of_trials_gives_the_same_totals(histories: list[list[Event]], seed: int, attempts: int) -> None:
     planned = plan(PROFILES, TASKS, attempts)
     assert totals(replay(planned, mixed(histories, seed))) == totals(replay(planned, mixed(histories, seed + 1)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(histories(), st.integers(0, 10**6), st.integers(0, 200))
 def test_a_new_plan_or_a_later_attach_changes_nothing(histories: list[list[Event]], seed: int, place: int) -> None:
     """A plan that comes late (or again) gives what one pass gives: plan.json is written again during a run."""
@@ -101,7 +101,7 @@ def test_a_new_plan_or_a_later_attach_changes_nothing(histories: list[list[Event
     assert [t.key for t in state.running] == [t.key for t in whole.running]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(histories(), st.integers(0, 10**6))
 def test_the_counts_are_those_of_the_summary(histories: list[list[Event]], seed: int) -> None:
     """Which trial counts for a cell is decided as `assign_cells` decides it, which the summary of a batch shows."""

@@ -129,7 +129,7 @@ def test_caps_say_what_they_are() -> None:
     assert decide(CALM, Scale(8), LIMITS) == ScaleDecision(8, "at most 8 at once")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10_000), st.floats(3_000, 40_000), st.floats(100, 4_000), st.floats(0, 400))
 def test_it_settles_under_noise_and_keeps_memory_free(
     seed: int, total_mb: float, worker_mb: float, noise_mb: float

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from terminalbench.sandbox.errors import SandboxError
@@ -114,7 +114,6 @@ PATH = st.lists(PART, min_size=1, max_size=5).map("/".join)
 NAME = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["link", "dir", "file"]), NAME.map("/".join), PATH), max_size=8))
 def test_nothing_below_the_target_leads_out(members: list[tuple[str, str, str]]) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from terminalbench.starter import families
-
 BOTH = '[profiles.oracle]\nagent = "oracle"\n[profiles.nop]\nagent = "nop"\n'
 """The profiles that pass and fail every task."""
 
@@ -40,12 +38,6 @@ def write_task(folder: Path, *, environment: str = "", agent_sec: float = 3600.0
     (folder / "tests" / "test.sh").write_text(TEST_SH)
     (folder / "tests" / "test.sh").chmod(0o755)
     return folder
-
-
-def write_starter_like(folder: Path) -> None:
-    """Tasks with the names and families of the starter's that take no time, for runs of many trials."""
-    for task, family in families().items():
-        write_task(folder / task, environment=f'[metadata]\nfamily = "{family}"')
 
 
 def write_small_gym(folder: Path) -> None:

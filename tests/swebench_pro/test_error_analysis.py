@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import REPO
@@ -167,7 +167,6 @@ lines = st.one_of(
 
 
 @given(st.lists(lines, max_size=8), st.lists(st.binary(max_size=60) | st.just(gives_up().data()), max_size=2))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_file_of_results_makes_it_fail(tmp_path: Path, content: list[bytes], traces: list[bytes]) -> None:
     path = tmp_path / "results.jsonl"
     path.write_bytes(b"\n".join(content))
@@ -185,7 +184,6 @@ def test_no_file_of_results_makes_it_fail(tmp_path: Path, content: list[bytes], 
 
 
 @given(st.dictionaries(fields, json_values, max_size=10))
-@settings(max_examples=60, deadline=None)
 def test_a_field_of_another_kind_is_unknown(values: dict[str, Any]) -> None:
     line = (
         json.dumps({**values, "instance_id": "i", "arm": "a"}, allow_nan=False, default=str).encode()

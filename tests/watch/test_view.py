@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
@@ -143,7 +143,6 @@ def test_a_sentence_is_cut_between_words() -> None:
     assert sentence("日本語の とても長い", 9) == "日本語の…"
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.integers(1, 240), st.integers(1, 90), st.sampled_from(list(ScreenMode)), st.booleans())
 def test_no_picture_is_larger_than_its_terminal_or_drives_it(
     width: int, height: int, mode: ScreenMode, chosen: bool
@@ -182,7 +181,6 @@ ANY_EVENT = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(ANY_EVENT, max_size=25), st.booleans())
 def test_no_event_whatever_it_says_breaks_the_view(events: list[Event], planned: bool) -> None:
     state, lines = replay(plan(("p",), ("a", "b")) if planned else None, []), Lines()

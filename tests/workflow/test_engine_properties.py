@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.scripted_workflow import Bench, ScriptedModel, Verdicts, back, fatal
@@ -43,7 +43,6 @@ verdicts = st.sampled_from(
 answers = st.sampled_from([None, None, None, ModelError(ModelFault.BAD_ANSWER, "no JSON")])
 
 
-@settings(max_examples=150, deadline=None)
 @given(workflows(), st.lists(verdicts, max_size=60), st.lists(verdicts, max_size=60), st.lists(answers, max_size=20))
 def test_a_run_ends_within_its_bounds_with_a_well_formed_trace(workflow, one, two, unusable) -> None:
     model = ScriptedModel()

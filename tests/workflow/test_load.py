@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from terminalbench.errors import InvalidFile, UserError
@@ -185,7 +185,6 @@ KEYS = (
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=5), st.booleans())
 def test_any_file_is_a_workflow_or_a_user_error(keys: dict[str, str], alone: bool) -> None:
     table = "".join(f"{name} = {value}\n" for name, value in keys.items())

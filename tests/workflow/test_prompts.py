@@ -54,7 +54,7 @@ def test_a_short_prompt_is_whole() -> None:
     assert "shortened" not in text_of(scene(context="a.py", attempts=[tried(1, "error")]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(300, 20_000), st.lists(st.text(max_size=3000), max_size=4), st.text(max_size=20_000))
 def test_any_prompt_keeps_about_to_its_room(tokens: int, feedback: list[str], context: str) -> None:
     built = scene(context=context, attempts=[tried(n, text) for n, text in enumerate(feedback, 1)])

@@ -63,7 +63,7 @@ def level_of(entry: RankedStep, text: str) -> Level:
     return next((level for level in reversed(Level) if level and render(entry, level) in text), Level.NONE)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(trajectories(), st.integers(8, 4000))
 def test_a_trajectory_never_takes_more_than_its_budget(raw: list[dict], budget: int) -> None:
     steps = ranked(raw)
@@ -77,7 +77,6 @@ def test_a_trajectory_never_takes_more_than_its_budget(raw: list[dict], budget: 
         assert text == fit(steps, budget, count)
 
 
-@settings(max_examples=60, deadline=None)
 @given(trajectories(), st.integers(20, 2000))
 def test_ordinary_steps_get_detail_only_when_the_telling_ones_have_it(raw: list[dict], budget: int) -> None:
     steps = ranked(raw)
@@ -89,7 +88,7 @@ def test_ordinary_steps_get_detail_only_when_the_telling_ones_have_it(raw: list[
         assert all(level >= Level.SHORT for level in telling)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(trajectories(), st.integers(20, 1000))
 def test_every_step_is_shown_or_its_absence_is_marked(raw: list[dict], budget: int) -> None:
     import re
@@ -171,7 +170,6 @@ def test_nothing_to_read(tmp_path) -> None:
         load_material(trial)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=300), st.data())
 def test_any_passage_of_a_text_is_found_in_it(text: str, data: st.DataObject) -> None:
     shown = clean(text)
@@ -182,7 +180,6 @@ def test_any_passage_of_a_text_is_found_in_it(text: str, data: st.DataObject) ->
         assert contains(normal(shown), passage)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text("abcdef \n", min_size=20, max_size=200))
 def test_invented_words_are_never_found(text: str) -> None:
     assert not contains(normal(clean(text)), "the agent xyzzy the verifier")

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from terminalbench.harbor.agents.dialogue import (
@@ -133,7 +133,6 @@ def test_a_conversation_ends_at_its_limits(limits: dict[str, Any], ending: Dialo
     assert (dialogue.request(elapsed_sec=6.0), dialogue.ending) == (None, ending)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 6000), min_size=1, max_size=25), st.booleans())
 def test_what_is_sent_fits_the_window_and_no_result_is_without_its_call(sizes: list[int], native: bool) -> None:
     dialogue = _dialogue(2500, native=native)

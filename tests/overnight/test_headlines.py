@@ -107,7 +107,7 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
         "Learned: “Do: Skip it.” -20.0 pt (sd 3.0 pt, shown in 90 of 240 trials), retired, l-1",
         "Learned: “Do: Run it.” +27.9 pt (sd 4.8 pt, shown in 170 of 240 trials), active, l-2",
         f"Waits: {waits}",
-        "Ran: finished; 2 of 2 iterations; 2 of 2 trials measured, 2 passed; cost unknown",
+        "Ran: finished; 2 of 2 iterations; 2 of 2 trials measured, 2 passed; cost unknown, $1.50 of it for 120 controls of the lessons",
         "Broke: nothing",
         "Next: what waits",
     ]

@@ -16,7 +16,7 @@ from terminalbench.overnight.night import IterationStatus, NightEventKind, itera
 from terminalbench.overnight.summary_model import ModelSummary, NightSummary, model_name
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import known_total
-from terminalbench.text.foreign import short
+from terminalbench.text.foreign import flat
 from terminalbench.text.numbers import cost, dollars, percent, percents, plural, points, some
 from terminalbench.text.outcomes import word
 
@@ -199,9 +199,8 @@ def _spent(summary: NightSummary) -> str:
     own = known_total(one.cost_usd for one in summary.models)
     parts = [(f"for {plural(summary.total, 'trial')} of iterations", own)]
     lessons, training, validation = summary.lessons, summary.training, summary.validation
-    if lessons is not None:
-        parts[0] = (parts[0][0] + _of_controls(summary), own)
-        parts += [("for reflection", lessons.cost_usd)] if lessons.cost_usd else []
+    if lessons is not None and lessons.cost_usd:
+        parts.append(("for reflection", lessons.cost_usd))
     if validation is not None:
         parts.append(("for validation", validation.cost_usd))
     if training is not None:
@@ -213,16 +212,10 @@ def _spent(summary: NightSummary) -> str:
     if summary.cost_usd is not None and unknown:
         whole += f" ({'iteration' if len(unknown) == 1 else 'iterations'} {some(unknown)}, with the trials run again)"
     whole += " (simulated)" if not free and _played(summary) else ""
+    if lessons is not None and lessons.control_cost_usd:
+        controls = plural(lessons.control_trials, "control")
+        whole += f", {dollars(lessons.control_cost_usd)} of it for {controls} of the lessons"
     return f"{whole}: {', '.join(told)}" if len(told) > 1 else whole
-
-
-def _of_controls(summary: NightSummary) -> str:
-    """What learning took of the trials."""
-    found = summary.lessons
-    if found is None or not found.control_trials:
-        return ""
-    usd = f", {dollars(found.control_cost_usd)}" if found.control_cost_usd else ""
-    return f" ({found.control_trials} of them controls of the lessons{usd})"
 
 
 def broke(summary: NightSummary) -> str:
@@ -233,7 +226,7 @@ def broke(summary: NightSummary) -> str:
         by[name] += one.count
         why.setdefault(name, one.reason if one.outcome is Outcome.ERRORED else "")
     lost = sum(by.values())
-    told = [(f"{count} {name}", short(why[name], _REASON)) for name, count in by.most_common(_MOST)]
+    told = [(f"{count} {name}", flat(why[name], _REASON)) for name, count in by.most_common(_MOST)]
     causes = "; ".join(": ".join(filter(None, pair)) for pair in told)
     found = [f"{lost} of {plural(summary.total, 'trial')} not measured ({causes})"] if lost else []
     found += [f"{plural(summary.crashed, 'trial')} failed by a crash of the agent"] if summary.crashed else []
@@ -345,7 +338,7 @@ def _broken(summary: NightSummary, place: Path) -> list[_NightAdvice]:
         alike[one.reason] += one.count if one.outcome is Outcome.ERRORED else 0
     then = "; then run them again" if found else ""
     causes = [
-        _NightAdvice(f"mend what broke {plural(count, 'trial')} alike: {short(reason, _CAUSE)}{then}")
+        _NightAdvice(f"mend what broke {plural(count, 'trial')} alike: {flat(reason, _CAUSE)}{then}")
         for reason, count in alike.most_common(_MOST)
         if count >= _MOST
     ]

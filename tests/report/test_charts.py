@@ -23,7 +23,7 @@ BAD = "<b>&\"'\x1b\ud800\u202e"
 def some_charts(name: str = "p", href: str | None = "#t0p0") -> dict[str, str]:
     return {
         "heat": heat_map([name, "q"], [HeatRow(name, (HeatCell((Outcome.PASSED, Outcome.ERRORED), href), HeatCell(())))]),
-        "forest": forest([ForestRow(name, "better", 0.031, -0.06, 0.122, -0.01, 0.07, href), ForestRow("q", "inconclusive", None)], "pass", 0.05),
+        "forest": forest([ForestRow(name, "better", 0.031, -0.06, 0.122, href), ForestRow("q", "inconclusive", None)], "pass", 0.05),
         "pareto": pareto([FrontPoint(name, 0.1, 0.5, 0.2, 0.8, True, href), FrontPoint("q", 0.3, 0.9, on_front=True)], "cost"),
         "scatter": scatter([name, "q"], [Dot(0, 10, 2, href=href), Dot(1, 10_000, 0)], "tokens", "backtracks", "t"),
         "stacked": stacked_bars([Bar(name, (BarPart("read", 3, href), BarPart(name, 1)), "4 calls")], "t", "calls"),
@@ -73,7 +73,7 @@ def test_the_shade_is_the_rate_of_the_measured_and_absent_without_one() -> None:
     half = heat_map(["p"], [HeatRow("a", (HeatCell((Outcome.PASSED, Outcome.FAILED, Outcome.ERRORED)),))])
     none = heat_map(["p"], [HeatRow("a", (HeatCell((Outcome.ERRORED,)),))])
     assert 'class="heat"' in half
-    assert 'opacity="0.28"' in half
+    assert 'opacity="0.30"' in half
     assert 'class="heat"' not in none
     assert 'class="void"' in none
 

@@ -42,7 +42,7 @@ def same_costs(report: Report) -> Report:
 
 FLAT: dict[str, tuple[Callable[[Report], pictures.Picture], Callable[[Report], Report], str]] = {
     "forest": (pictures.forest_picture, same_differences, "No two profiles differ."),
-    "pareto": (pictures.pareto_picture, same_costs, "The profiles have the same pass rate and the same cost."),
+    "pareto": (pictures.pareto_picture, same_costs, "A trial costs $0.15 with every profile."),
     "tools": (
         pictures.tools_picture,
         lambda r: replace(r, tools=changed(r.tools, calls={"run": 6}, trials=3)),

@@ -165,14 +165,37 @@ def test_why_they_failed_is_told_with_the_verifiers_line_and_the_deciding_step()
 
 
 def test_what_is_undecided_says_how_to_go_on() -> None:
-    made = measured(SMALL)
+    made, gap = measured(SMALL), 0.125
     undecided = [msgspec.structs.replace(one, verdict="inconclusive", effect=0.05) for one in made.comparison.contrasts]
     comparison = msgspec.structs.replace(made.comparison, contrasts=undecided)
     [first, *_] = next_steps(comparison, "results/s/0", "results/s/0")
-    assert first.startswith(
-        "graph vs text is undecided: about 210 trials would show 5.0 pt: tbench resume results/s/0 --attempts "
-    )
+    assert first.startswith("graph vs text is undecided: a gap of 5.0 pt takes about ")
+    assert first.endswith(": take more tasks, or leave it open"), "no command for more attempts than anybody would pay"
     assert "tbench" not in " ".join(next_steps(comparison, ""))
+    found = undecided[0].estimate
+    near = [msgspec.structs.replace(undecided[0], effect=None, trials_needed=None, smallest_detectable=2 * gap)]
+    near[0] = msgspec.structs.replace(near[0], estimate=msgspec.structs.replace(found, difference=-gap))
+    [first, *_] = next_steps(msgspec.structs.replace(comparison, contrasts=near), "r/s/0", "r/s/0")
+    now = round(found.trials / 2 / (found.tasks or found.units))
+    assert first.startswith(
+        f"graph vs text is undecided: a gap of 12.5 pt takes about {4 * now} attempts at each task ("
+    )
+    assert first.endswith(f"): tbench resume r/s/0 --attempts {4 * now}"), "twice the gap: four times the trials"
+    level = msgspec.structs.replace(near[0], estimate=msgspec.structs.replace(found, difference=0.0))
+    steps = next_steps(msgspec.structs.replace(comparison, contrasts=[level]), "r/s/0", "r/s/0")
+    assert steps[0] == "graph vs text is undecided: more tasks may decide it"
+
+
+def test_what_is_proven_comes_first_and_simulated_agents_prove_nothing() -> None:
+    made = measured(SMALL).comparison
+    played = [msgspec.structs.replace(one, simulated=True) for one in made.profiles]
+    best = 'Use canvas from now on: baseline = "canvas" in [analysis] compares what comes next with it'
+    assert next_steps(made, "s/0")[:2] == [best, "See where canvas and text part: tbench errors s/0 --vs canvas text"]
+    assert next_steps(msgspec.structs.replace(made, contrasts=made.contrasts[:1]), "s/0")[0] == (
+        "Stay with text: graph is worse"
+    )
+    said = "Try canvas and text with a real agent: simulated ones prove nothing of it"
+    assert next_steps(msgspec.structs.replace(made, profiles=played), "s/0")[0] == said
 
 
 def test_several_batches_give_a_trend_in_order_of_time() -> None:

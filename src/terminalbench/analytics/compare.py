@@ -243,7 +243,7 @@ def _contrast(
     found = prepared.samples[settings.rule]
     sequential = sequential_record(looks, declared, fewest, chance, spared)
     size = size_of(found, declared, settings, family, sequential)
-    unit = "family" if found is not None and found.by_family else "task"
+    unit = "family" if found is not None and found.by_family and found.paired.unit_count < len(found.tasks) else "task"
     with_value = set(found.tasks) if found is not None else set()
     alone = _alone(prepared, with_value, settings)
     contrast = Contrast(

@@ -12,7 +12,7 @@ from terminalbench.report.charts.scatter import Dot, FrontPoint, binned, pareto,
 from terminalbench.report.charts.svg import SERIES, varies
 from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
 from terminalbench.report.model import Report, TaskLine
-from terminalbench.text.numbers import percent, plural, tokens
+from terminalbench.text.numbers import dollars, percent, plural, tokens
 
 HEAT_ROWS = 60
 """Tasks of a matrix that stand open; of more, those on which the profiles differ most."""
@@ -92,11 +92,10 @@ def forest_chart(comparison: Comparison, anchor: str | None = None) -> str | Non
     rows = []
     for index, contrast in enumerate(comparison.contrasts):
         estimate = contrast.estimate
-        numbers = (*_ends(estimate.interval), *_ends(estimate.suite_interval))
         href = f"{anchor}{index}" if anchor else None
         names = f"{contrast.new} vs {contrast.old}"
-        rows.append(ForestRow(names, contrast.verdict, estimate.difference, *numbers, href))
-    if not varies((end for row in rows for end in (row.value, row.low, row.high, row.suite_low, row.suite_high)), 0.0):
+        rows.append(ForestRow(names, contrast.verdict, estimate.difference, *_ends(estimate.interval), href))
+    if not varies((end for row in rows for end in (row.value, row.low, row.high)), 0.0):
         return None
     margins = {contrast.margin for contrast in comparison.contrasts}
     margin = margins.pop() if len(margins) == 1 else None
@@ -113,7 +112,7 @@ def pareto_picture(report: Report) -> Picture:
     notes = notes if unknown else []
     chart = front_chart(points)
     if chart is None and len(points) > 1:
-        notes.append("The profiles have the same pass rate and the same cost.")
+        notes.append(f"A trial costs {dollars(points[0].cost)} with every profile.")
     elif chart is not None and any(summary.rate != summary.rate_all for summary in summaries):
         notes.append(
             "Who is best for its cost is counted over all planned trials: those left out of the rate do not help."
@@ -122,8 +121,8 @@ def pareto_picture(report: Report) -> Picture:
 
 
 def front_chart(points: Sequence[FrontPoint]) -> str | None:
-    """The picture of pass rate and cost; None where there are no two points that differ."""
-    return pareto(points, COST_AXIS) if len({(point.cost, point.rate) for point in points}) > 1 else None
+    """The picture of pass rate and cost; None where no two costs differ as they are written."""
+    return pareto(points, COST_AXIS) if len({dollars(point.cost) for point in points}) > 1 else None
 
 
 def front_points(profiles: Sequence[ProfileSummary], anchor: str | None = None) -> list[FrontPoint]:

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, inf
 from shlex import quote
 
 from terminalbench.analytics.causes import FailureCause
 from terminalbench.analytics.model import Comparison, Contrast
 from terminalbench.report.model import DeliveryRow, ProfileLine, Report
-from terminalbench.text.numbers import amount, between, p_value, percent, percents, plural
+from terminalbench.text.numbers import amount, between, dollars, p_value, percent, percents, plural
 from terminalbench.text.paths import typed
 
+_MOST_TIMES = 5
+"""Times as many attempts as there were: more are not advised to decide a contrast."""
 FEW = 3
 """More sentences than so many about the same thing become one."""
 
@@ -35,7 +38,21 @@ def headlines(report: Report) -> list[Headline]:
         over = f"The verdicts are over {', '.join(report.pooled)} together; " if report.contrasts else ""
         said = f"{over}everything else is about {report.batch}, the newest of {len(report.pooled)} batches."
         found.append(Headline(said[:1].upper() + said[1:], "note", "trend"))
-    return [*found, *_limits(report)]
+    played = "Simulated agents took part: no measurement of real agents."
+    return [*[Headline(played, "warning", "profiles")] * report.simulated, *found, *_limits(report)]
+
+
+def method_sentence(report: Report) -> str:
+    """What the numbers in the sentences of contrasts are, once for all; empty where none has an interval."""
+    found = {one.estimate.interval.level for one in report.contrasts if one.estimate.interval is not None}
+    if not found:
+        return ""
+    levels = " or ".join(percent(level).replace(".0 %", " %") for level in sorted(found, reverse=True))
+    many = " (Holm's correction for several contrasts)" if len(report.contrasts) > 1 else ""
+    return (
+        f"In brackets: the {levels} interval over tasks like these{many}. p decides: it is exact, by the tasks that "
+        "differ; where it does not exclude zero, the interval reaches zero too."
+    )
 
 
 def rate_sentence(line: ProfileLine) -> str:
@@ -129,20 +146,26 @@ def _trials_of(contrast: Contrast, new: int, old: int) -> str:
 def next_steps(
     comparison: Comparison, place: str, resume: str | None = None, causes: Sequence[FailureCause] = ()
 ) -> list[str]:
-    """What to do next, the most useful first: what is missing, what is undecided, where two part, what fails most.
+    """What to do next, the most useful first: what is missing, what is proven, what is undecided, where two part,
+    what fails most.
 
     `place` is the batch as a command takes it, "" where there is none, as for results of another tool; `resume` the
     same where it may be resumed.
     """
     found = [said[:1].upper() + said[1:]] if (said := repeat_sentence(comparison)) else []
+    decided = max(
+        (one for one in comparison.contrasts if one.verdict in ("better", "worse")),
+        key=lambda one: (one.verdict == "better", abs(one.estimate.difference or 0.0)),
+        default=None,
+    )
+    if decided is not None:
+        found.append(_adopted(comparison, decided))
     undecided = next((one for one in comparison.contrasts if one.verdict == "inconclusive" and not one.refused), None)
     if undecided is not None and not undecided.same_treatment:
-        found.append(_more_trials(undecided, resume))
-    decided = next((one for one in comparison.contrasts if one.verdict in ("better", "worse")), None)
+        found.append(_more_trials(comparison, undecided, resume))
     if decided is not None and place:
-        found.append(
-            f"See where the two part: tbench errors {typed(place)} --vs {quote(decided.new)} {quote(decided.old)}"
-        )
+        sides = f"{quote(decided.new)} {quote(decided.old)}"
+        found.append(f"See where {decided.new} and {decided.old} part: tbench errors {typed(place)} --vs {sides}")
     elif not comparison.contrasts and len(comparison.profiles) == 1 and place:
         found.append("Add a second profile to compare with: tbench init --slug NAME")
     if causes:
@@ -157,17 +180,39 @@ def _own_first(comparison: Comparison, causes: Sequence[FailureCause]) -> Sequen
     return [one for one in causes if one.profile in compared] or causes
 
 
-def _more_trials(contrast: Contrast, place: str | None) -> str:
-    """How an undecided contrast can be decided."""
+def _adopted(comparison: Comparison, contrast: Contrast) -> str:
+    """What follows from a verdict. Simulated agents are no reason to adopt anything."""
+    if any(one.simulated for one in comparison.profiles if one.profile in (contrast.new, contrast.old)):
+        return f"Try {contrast.new} and {contrast.old} with a real agent: simulated ones prove nothing of it"
+    if contrast.verdict == "worse":
+        return f"Stay with {contrast.old}: {contrast.new} is worse"
+    return f'Use {contrast.new} from now on: baseline = "{contrast.new}" in [analysis] compares what comes next with it'
+
+
+def _more_trials(comparison: Comparison, contrast: Contrast, place: str | None) -> str:
+    """How an undecided contrast can be decided: attempts that would show a gap as large, as far as it is one alike."""
     names = f"{contrast.new} vs {contrast.old} is undecided"
+    found = contrast.estimate
     if contrast.units_needed is not None:
-        few = plural(contrast.estimate.units, contrast.unit)
+        few = plural(found.units, contrast.unit)
         return f"{names}: {few} can never show a difference, however many attempts: it takes {contrast.units_needed}"
-    add = f": tbench resume {typed(place)} --attempts {_attempts_now(contrast) + 2}" if place else ""
-    if contrast.trials_needed is None or contrast.effect is None:
-        return f"{names}: more trials, or more tasks, may decide it{add}"
-    wanted = amount(abs(contrast.effect), contrast.metric, sign=False)
-    return f"{names}: about {plural(contrast.trials_needed, 'trial')} would show {wanted}{add}"
+    now, times, wanted = _attempts_now(contrast), inf, abs(found.difference or 0.0)
+    if contrast.trials_needed is not None and contrast.effect is not None:
+        times, wanted = contrast.trials_needed / max(found.trials, 1), abs(contrast.effect)
+    elif contrast.metric == "pass" and contrast.smallest_detectable is not None and wanted:
+        times = (contrast.smallest_detectable / wanted) ** 2
+    if times == inf:
+        return f"{names}: more tasks may decide it"
+    attempts = max(now + 1, ceil(now * times))
+    gap = f"{names}: a gap of {amount(wanted, contrast.metric, sign=False)} takes about {plural(attempts, 'attempt')}"
+    trials = [one.planned for one in comparison.profiles]
+    more = round(sum(trials) * (attempts / now - 1))
+    known = [one.cost_usd for one in comparison.profiles if one.cost_usd is not None and not one.cost_unknown_trials]
+    usd = f", {dollars(more * sum(known) / sum(trials))}" if sum(trials) and len(known) == len(trials) else ""
+    gap += f" at each task ({plural(more, 'more trial')}{usd})"
+    if attempts > _MOST_TIMES * now:
+        return f"{gap}: take more tasks, or leave it open"
+    return gap + (f": tbench resume {typed(place)} --attempts {attempts}" if place else "")
 
 
 def _attempts_now(contrast: Contrast) -> int:
@@ -190,8 +235,6 @@ def delivery_sentence(item: DeliveryRow, profile: str) -> str | None:
 
 def _limits(report: Report) -> list[Headline]:
     found = []
-    if report.simulated:
-        found.append(Headline("Simulated agents took part: no measurement of real agents.", "warning", "profiles"))
     kind = "note" if report.measured == report.planned else "warning"
     place = "not-measured" if report.not_measured else "profiles"
     found.append(Headline(coverage_sentence(report), kind, place))

@@ -14,15 +14,13 @@ _UNITS = {"pass": ", pt", "tokens": ", tokens"}
 
 @dataclass(frozen=True)
 class ForestRow:
-    """One contrast. `low` to `high` speaks of tasks like these, `suite_low` to `suite_high` of these very tasks."""
+    """One contrast, with its interval on tasks like these."""
 
     label: str
     verdict: str
     value: float | None
     low: float | None = None
     high: float | None = None
-    suite_low: float | None = None
-    suite_high: float | None = None
     href: str | None = None
 
 
@@ -47,9 +45,10 @@ def forest(rows: Sequence[ForestRow], metric: Metric, margin: float | None = Non
     for index, row in enumerate(rows):
         body.append(linked(row.href, says(row, metric), _row(row, metric, 8 + _ROW * index, at)))
     body.append(label(_WIDTH / 2, bottom + 30, f"difference{_UNITS.get(metric, '')}", "dim m"))
-    notes = ["■ better or worse   ◆ equivalent   □ inconclusive", "thin line: tasks like these"]
-    if any(row.suite_low is not None for row in rows):
-        notes[1] += "; thick line: these very tasks"
+    notes = [
+        "■ better or worse   ◆ equivalent   □ inconclusive",
+        "line: the interval of the difference on tasks like these",
+    ]
     if margin:
         notes.append(f"grey band: within the margin of {amount(margin, metric, sign=False)}")
     body += [label(_WIDTH / 2, bottom + 48 + 15 * index, note, "dim m") for index, note in enumerate(notes)]
@@ -79,7 +78,7 @@ def _tick(value: float, metric: Metric) -> str:
 def _range(rows: Sequence[ForestRow], margin: float | None) -> tuple[float, float]:
     values = [0.0, margin or 0.0, -(margin or 0.0)]
     for row in rows:
-        values += [v for v in (row.value, row.low, row.high, row.suite_low, row.suite_high) if v is not None]
+        values += [v for v in (row.value, row.low, row.high) if v is not None]
     low, high = min(values), max(values)
     return (low, high) if high > low else (-1.0, 1.0)
 
@@ -94,8 +93,6 @@ def _row(row: ForestRow, metric: Metric, y: float, at: Callable[[float], float])
     if row.low is not None and row.high is not None:
         parts.append(line(at(row.low), middle, at(row.high), middle, "thin"))
         parts += [line(at(end), middle - 4, at(end), middle + 4, "thin") for end in (row.low, row.high)]
-    if row.suite_low is not None and row.suite_high is not None:
-        parts.append(line(at(row.suite_low), middle, at(row.suite_high), middle, "thick"))
     if row.value is not None:
         parts.append(_sign(row.verdict, at(row.value), middle))
     return "".join(parts)

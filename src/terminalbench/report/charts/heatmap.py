@@ -78,7 +78,7 @@ def _cell(cell: HeatCell, x: float, y: float, width: float) -> str:
         parts = [box(x, y, width, height, "void")]
     else:
         shade = f'<rect class="heat" x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{height}"'
-        parts = [box(x, y, width, height, "frame"), f'{shade} opacity="{0.55 * rate:.2f}"/>']
+        parts = [box(x, y, width, height, "frame"), f'{shade} opacity="{0.06 + 0.49 * rate:.2f}"/>']
     middle = y + height / 2
     if len(cell.outcomes) > MOST_MARKS:
         counts = Counter(cell.outcomes)

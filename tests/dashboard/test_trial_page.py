@@ -2,13 +2,18 @@
 
 import json
 import os
+import re
+
+import pytest
 
 from support.dashboard import Root, add_trajectory, steps, trial
 from support.results import STAMP
 from terminalbench.dashboard.foreign_html import rendered, shown, terminal
+from terminalbench.dashboard.site import ResultCache
 from terminalbench.index.scan import scan_batch
 from terminalbench.index.store import open_index
 from terminalbench.text.doubts import doubt
+from terminalbench.text.failures import failure_advice, failure_words
 
 FAILED = "FAIL: test_sum (x)\n----------\nAssertionError: 3 != 4\n\n" + "".join(f"line {n}\n" for n in range(100))
 
@@ -126,6 +131,35 @@ def test_a_step_is_a_line_and_those_that_tell_most_are_open(root: Root) -> None:
     assert len(shown) <= 6
     work(root, steps("ls", "cat x"))
     assert opened(root.text(trial("a__1"))) == ["1", "2", "3"]
+
+
+def test_a_long_trajectory_makes_no_long_page(root: Root) -> None:
+    """What a page holds of the other pages does not grow with them."""
+    sizes = []
+    for count in (600, 6000):
+        work(root, steps(*(f"echo {n}" for n in range(count)), output="x"))
+        sizes.append(len(root.text(trial("a__1"))))
+    assert sizes[1] < 1.02 * sizes[0]
+
+
+def test_a_trajectory_that_nobody_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("terminalbench.dashboard.site.time.monotonic", lambda: now[0])
+    kept = ResultCache(100)
+    for now[0], key in ((0.0, "one"), (1.0, "two"), (2.0, "one")):
+        kept.get(key, lambda key=key: key, 10)
+    kept.forget(before=1.5)
+    assert (kept.holds("one"), kept.holds("two")) == (True, False)
+
+
+def test_why_it_failed_and_what_to_try_is_said_in_words(root: Root) -> None:
+    work(root, steps("ls", "make test", "make test", "make test", "make test", "make test", "make test"))
+    page = root.text(trial("a__1"))
+    passed = trial("a__3").replace(f"{STAMP}__p", f"{STAMP}__q")
+    assert "<b>Why</b>" not in root.text(passed)
+    (name,) = re.findall(r"failure class</th><td>([a-z_]+)", page)
+    assert f"<b>Why</b> {failure_words(name)}" in page
+    assert f"<b>Try</b> {failure_advice(name)}." in page
 
 
 def test_steps_that_did_the_same_are_one_line(root: Root) -> None:

@@ -98,6 +98,7 @@ class Refresher:
                 self._seen[key] = mark
         self._site.live = tuple(live)
         self._site.forget_feeds(self._site.live)
+        self._site.forget_trajectories()
         for folder, site in list(self._site.nights.items()):
             self._nights.setdefault(folder, Refresher(site)).look()
 

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
@@ -40,6 +41,8 @@ TRAJECTORY_LIMIT = 256 << 20
 _KEPT_VIEWS = 48
 _LATER_SEC = 0.3
 _KEPT_TRAJECTORIES_BYTES = 128 << 20
+_READ_AGAIN_SEC = 120.0
+"""How long a trajectory is kept after somebody has looked at it."""
 
 
 class Site:
@@ -313,6 +316,10 @@ class Site:
             return False
         return self.feed(batch).runs(row.job, row.name)
 
+    def forget_trajectories(self) -> None:
+        """Let go of those that nobody reads any more: one may take twice the memory of its file."""
+        self._trajectories.forget(time.monotonic() - _READ_AGAIN_SEC)
+
     def forget_feeds(self, keep: tuple[str, ...]) -> None:
         """Let go of the live state of batches that have ended."""
         with self._lock:
@@ -325,7 +332,7 @@ class ResultCache:
 
     def __init__(self, room: int) -> None:
         self._room = room
-        self._items: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._items: OrderedDict[Hashable, tuple[Any, int, float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def holds(self, key: Hashable) -> bool:
@@ -337,11 +344,18 @@ class ResultCache:
         """The result kept under `key`, or made now. Two threads may make the same one; the result is the same."""
         with self._lock:
             if key in self._items:
-                self._items.move_to_end(key)
-                return self._items[key][0]
+                value, size, _ = self._items.pop(key)
+                self._items[key] = (value, size, time.monotonic())
+                return value
         value = make()
         with self._lock:
-            self._items[key] = (value, size)
-            while sum(taken for _, taken in self._items.values()) > self._room and len(self._items) > 1:
+            self._items[key] = (value, size, time.monotonic())
+            while sum(taken for _, taken, _ in self._items.values()) > self._room and len(self._items) > 1:
                 self._items.popitem(last=False)
         return value
+
+    def forget(self, before: float) -> None:
+        """Let go of what nobody has asked for since that moment of the monotonic clock."""
+        with self._lock:
+            for key in [key for key, (_, _, used_at) in self._items.items() if used_at < before]:
+                del self._items[key]

@@ -16,6 +16,7 @@ from terminalbench.dashboard.pages.steps import (
     PER_PAGE,
     StepPage,
     StepView,
+    anchor_of,
     pieces,
     places,
     step_page,
@@ -96,8 +97,7 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
     else:
         steps = step_page(trajectory, page_number(ask.parts.get("page", "1")))
     path = trial_path(ask.batch, row.job, row.name)
-    where = places(trajectory) if trajectory else {}
-    all_pages = max((page for page, _ in where.values()), default=1)
+    last = len(trajectory.steps) if trajectory else 0
     own = found[0].trajectory if found else None
     instruction = next((s for s in own.steps if s.source == "user" and s.text.strip()), None) if own else None
     told = instruction.text if instruction else task_instruction(site.trial_folder(ask.batch, row), site.secrets)
@@ -131,9 +131,9 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
         "why": _why(pointed),
         "measures": measured,
         "step_link": lambda page: steps_path(path, number, page),
-        "anchors": [[page, anchor] for page, anchor in where.values()] if all_pages > 1 else [],
-        "all_pages": all_pages,
-        "last_anchor": [*where.values()][-1][1] if where else "",
+        "page_size": PER_PAGE,
+        "all_pages": max(1, -(-last // PER_PAGE)),
+        "last_anchor": anchor_of(trajectory.steps[-1], last) if trajectory and last else "",
         "workflow": read_history(site.trial_folder(ask.batch, row), before=site.secrets.conceal_bytes),
         "siblings": _siblings(site, ask, row, path),
         "is_oracle": site.is_oracle,

@@ -143,8 +143,8 @@
     const found = document.getElementById(name);
     if (found) { if (found.classList.contains("step")) { reveal(found); found.focus({ preventScroll: false }); } return; }
     if (!steps || !steps.dataset.pages) return;
-    const place = JSON.parse(steps.dataset.pages).find(([, anchor]) => anchor === name);
-    if (place && place[0] !== Number(steps.dataset.page)) location.replace(JSON.parse(steps.dataset.links)[place[0] - 1] + "#" + encodeURIComponent(name));
+    const { size, pages, page, first, second } = steps.dataset, place = /^step-(?:at-)?(\d+)$/.exec(name), to = place && Math.ceil(place[1] / size);
+    if (to && to <= pages && to !== Number(page)) location.replace((to === 1 ? first : second.replace(/2\/(?=[^/]*$)/, `${to}/`)) + "#" + name);
   }
   addEventListener("hashchange", toStep);
   toStep();

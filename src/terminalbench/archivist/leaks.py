@@ -124,9 +124,8 @@ _VERIFIER = re.compile(
     re.IGNORECASE,
 )
 _EXPECTED = re.compile(
-    r"\bthe (?:expected|correct|right|final) "
-    r"(?:answer|value|output|result|hash|checksum|number|string|flag|password)s? "
-    r"(?:is|are|was|will be|must be|should be|=)\W",
+    r"\bthe (?:expected|correct|right|final) (?:answer|value|output|result|hash|checksum|number|string|flag|"
+    r"password)s? (?:is|are|was|will be|must be|should be|=)\W",
     re.IGNORECASE,
 )
 

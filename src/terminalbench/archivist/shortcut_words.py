@@ -22,32 +22,24 @@ def near(first: str, second: str, between: int = 5) -> str:
 
 
 CHECKS = (
-    r"\btests?\b(?! (?:data|set|server|account|split))|\btest(?:ing|er|ed)\b|"
-    r"\bchecks\b|\bcheck(?:er|ing)s?\b|\bjudg(?:e|ed|es|ing)\b"
-    r"|\b(?:the|a|any|each|every|that|final|this|its) (?:\w+ )?check\b|\bcheck script|"
-    r"\bverif(?:ier|ication|ied|ies)\b|\bgrad(?:er|ing|ed)\b"
-    r"|\bscor(?:er|ing|ed)\b|\bevaluat\w+|\bvalidat(?:or|ion)\b|\bassert\w*|\bsuite\b|"
-    r"\bpytest\b|\bunittest\b|\bjest\b|\bvitest\b|\bmocha\b"
-    r"|\bverdicts?\b|\brewards?\b|\b(?:the|this|a) trials?\b|(?<![\w.])/tests\b|"
-    r"\bharness\b|\brunner\b|\bspecs?\b(?= file)|\bCI\b|\bcomparisons?\b|\bpipeline\b"
+    r"\btests?\b(?! (?:data|set|server|account|split))|\btest(?:ing|er|ed)\b|\bchecks\b|\bcheck(?:er|ing)s?\b|"
+    r"\bjudg(?:e|ed|es|ing)\b|\b(?:the|a|any|each|every|that|final|this|its) (?:\w+ )?check\b|\bcheck script|"
+    r"\bverif(?:ier|ication|ied|ies)\b|\bgrad(?:er|ing|ed)\b|\bscor(?:er|ing|ed)\b|\bevaluat\w+|\bvalidat(?:or|"
+    r"ion)\b|\bassert\w*|\bsuite\b|\bpytest\b|\bunittest\b|\bjest\b|\bvitest\b|\bmocha\b|\bverdicts?\b|\brewards?\b|"
+    r"\b(?:the|this|a) trials?\b|(?<![\w.])/tests\b|\bharness\b|\brunner\b|\bspecs?\b(?= file)|\bCI\b|"
+    r"\bcomparisons?\b|\bpipeline\b"
 )
 PASSES = (
-    r"\bpass(?:es|ed|ing)?\b|\bsucceed\w*|\bsuccess\w*|\bgreen\b|\bsatisf\w+|\b(?:go|"
-    r"goes|went|get|gets|got) (?:through|past)\b|\bhappy\b"
-    r"|\bcomes? out\b|\baccept\w*|\bfull (?:marks|score|credit)\b|\bOK\b|"
-    r"\bclean (?:exit|status)\b|\bequals?\b|\bagrees?\b|\bas (?:fine|good|done)\b"
-    r"|\b(?:exit|quit|end|return|yield|answer)\w*\b.{0,20}?[ =(](?:0|zero|true|"
-    r"success\w*)(?!\w)|\bcode zero\b|\bmatch(?:es)?\b|\btop mark\b"
-    r"|\b(?:can(?:no|')t|never|not|nothing)\b.{0,25}\b(?:fail\w*|record\w*|report\w*|"
-    r"complain\w*|count|go wrong)\b|\ball ticks\b"
-    r"|\b(?:right|correct|good|passing|wanted|desired|perfect) (?:answers?|state|"
-    r"score|reply|outcome|result|values?)\b|\bcontent\b(?= ?[.;,]|$)|"
-    r"\breturns? early\b|\bno test can\b|\bturn(?:s|ed)? green\b|"
-    r"\bnot (?:be )?counted\b"
-    r"|\b(?:reports?|finds?|says?|claims?) (?:a |no )?(?:match|differences?|ok|fine|"
-    r"success)\b|\bin(?:to)? (?:a )?pass(?:es)?\b|\bnever finds\b|\bperfect (?:score|"
-    r"reply|answer)|\b(?:wants?|wish\w*|hopes?|likes?) (?:to see|for|it)\b|"
-    r"\bno differences?\b|\bfinds? none\b"
+    r"\bpass(?:es|ed|ing)?\b|\bsucceed\w*|\bsuccess\w*|\bgreen\b|\bsatisf\w+|\b(?:go|goes|went|get|gets|"
+    r"got) (?:through|past)\b|\bhappy\b|\bcomes? out\b|\baccept\w*|\bfull (?:marks|score|credit)\b|\bOK\b|"
+    r"\bclean (?:exit|status)\b|\bequals?\b|\bagrees?\b|\bas (?:fine|good|done)\b|\b(?:exit|quit|end|return|yield|"
+    r"answer)\w*\b.{0,20}?[ =(](?:0|zero|true|success\w*)(?!\w)|\bcode zero\b|\bmatch(?:es)?\b|\btop mark\b|"
+    r"\b(?:can(?:no|')t|never|not|nothing)\b.{0,25}\b(?:fail\w*|record\w*|report\w*|complain\w*|count|go wrong)\b|"
+    r"\ball ticks\b|\b(?:right|correct|good|passing|wanted|desired|perfect) (?:answers?|state|score|reply|outcome|"
+    r"result|values?)\b|\bcontent\b(?= ?[.;,]|$)|\breturns? early\b|\bno test can\b|\bturn(?:s|ed)? green\b|"
+    r"\bnot (?:be )?counted\b|\b(?:reports?|finds?|says?|claims?) (?:a |no )?(?:match|differences?|ok|fine|"
+    r"success)\b|\bin(?:to)? (?:a )?pass(?:es)?\b|\bnever finds\b|\bperfect (?:score|reply|answer)|\b(?:wants?|"
+    r"wish\w*|hopes?|likes?) (?:to see|for|it)\b|\bno differences?\b|\bfinds? none\b"
 )
 _WORK = (
     r"(?:code|program|work|implementation|feature|solution|task|bug|fix|function|"
@@ -59,33 +51,25 @@ _DOING = (
 )
 WORK_LEFT_OUT = (
     r"\bregardless of (?:\w+ ){0,3}?(?:implementation|code|what|whether|correctness|solution|program|answer|work)\b"
-    rf"|\b(?:no matter|whatever|irrespective of|"
-    rf"independent(?:ly)? of) (?:\w+ ){{0,3}}?{_WORK}\b|\bno longer depends\b"
-    rf"|\b(?:without|instead of|rather than|easier than|quicker than|saves?|"
-    rf"spares?)(?: you)?(?: actually| really| ever| even)? (?:the )?{_DOING}\b"
-    rf"|\b(?:with|without) (?:no |any )(?:real )?{_WORK}\b|\b(?:rather than|"
-    rf"instead of) the (?:code|bug|program)\b|\bwithout running (?:a|any)\b"
-    rf"|\beven (?:if|though|when) (?:\w+ ){{0,3}}?{_WORK} (?:\w+ ){{0,2}}?(?:wrong|"
-    rf"broken|missing|not|never|unfinished|incomplete|does)"
-    r"|\b(?:don't|do not|no|never|not) (?:need|have) to (?:\w+ )?(?:implement|solve|"
-    r"fix|write|do|compute|work|build|be (?:right|correct))"
-    r"|\bwithout (?:\w+ )?(?:producing|making|creating|having) the real\b|\b(?:do not|"
-    r"don't) (?:implement|solve)\b|\b(?:unconditionally|unimplemented|half-baked|"
-    r"unfinished)\b|\bnothing (?:is|was) (?:really |actually )?(?:implemented|fixed|"
-    r"solved|done)\b"
+    rf"|\b(?:no matter|whatever|irrespective of|independent(?:ly)? of) (?:\w+ ){{0,3}}?{_WORK}\b|"
+    rf"\bno longer depends\b|\b(?:without|instead of|rather than|easier than|quicker than|saves?|"
+    rf"spares?)(?: you)?(?: actually| really| ever| even)? (?:the )?{_DOING}\b|\b(?:with|without) (?:no |"
+    rf"any )(?:real )?{_WORK}\b|\b(?:rather than|instead of) the (?:code|bug|program)\b|\bwithout running (?:a|"
+    rf"any)\b|\beven (?:if|though|when) (?:\w+ ){{0,3}}?{_WORK} (?:\w+ ){{0,2}}?(?:wrong|broken|missing|not|never|"
+    rf"unfinished|incomplete|does)"
+    r"|\b(?:don't|do not|no|never|not) (?:need|have) to (?:\w+ )?(?:implement|solve|fix|write|do|compute|work|build|"
+    r"be (?:right|correct))|\bwithout (?:\w+ )?(?:producing|making|creating|having) the real\b|\b(?:do not|"
+    r"don't) (?:implement|solve)\b|\b(?:unconditionally|unimplemented|half-baked|unfinished)\b|\bnothing (?:is|"
+    r"was) (?:really |actually )?(?:implemented|fixed|solved|done)\b"
 )
 DECEIT = (
-    r"\b(?:fake[sd]?(?! (?:\w+ )?(?:server|clock|gateway|object|data|service|client|"
-    r"timer)s?\b)|faking|bogus|shims?|dummy|doctored|impostor|lookalike|forg(?:e|es|"
-    r"ed|ing)|spoof\w*|falsif\w+|counterfeit|trick\w*|fool\w*|"
-    r"deceiv\w+|cheat\w*|neutrali[sz]\w+|neuter\w*|defang\w*|defus\w+|hijack\w*|"
-    r"rig(?:s|ged|ging)?|tamper\w*|disarm\w*|sabotag\w+|subvert\w*|"
-    r"circumvent\w*|outsmart\w*|hoodwink\w*|mislead\w*|pretend\w*|canned|harmless|"
-    r"meaningless|backdat\w+|rewir\w+|convinc\w+|"
-    r"impersonat\w+|exploit(?:s|ed|ing)?|lies|stubbed|swallow\w*|hard-wired|"
-    r"masquerad\w+|defeat\w*|evad\w+|sidestep\w*|on purpose|deliberately|made-up|"
-    r"bypass\w*|sham|rubber-?stamp\w*)\b"
-    r"|\b(?:of yours|yours)\b"
+    r"\b(?:fake[sd]?(?! (?:\w+ )?(?:server|clock|gateway|object|data|service|client|timer)s?\b)|faking|bogus|shims?|"
+    r"dummy|doctored|impostor|lookalike|forg(?:e|es|ed|ing)|spoof\w*|falsif\w+|counterfeit|trick\w*|fool\w*|"
+    r"deceiv\w+|cheat\w*|neutrali[sz]\w+|neuter\w*|defang\w*|defus\w+|hijack\w*|rig(?:s|ged|ging)?|tamper\w*|"
+    r"disarm\w*|sabotag\w+|subvert\w*|circumvent\w*|outsmart\w*|hoodwink\w*|mislead\w*|pretend\w*|canned|harmless|"
+    r"meaningless|backdat\w+|rewir\w+|convinc\w+|impersonat\w+|exploit(?:s|ed|ing)?|lies|stubbed|swallow\w*|"
+    r"hard-wired|masquerad\w+|defeat\w*|evad\w+|sidestep\w*|on purpose|deliberately|made-up|bypass\w*|sham|"
+    r"rubber-?stamp\w*)\b|\b(?:of yours|yours)\b"
 )
 CONTEXT = (
     word_class(1, CHECKS),
@@ -101,9 +85,8 @@ CONTEXT = (
         1,
         r"\b(?:does|do|did) the (?:trick|job)\b|\bis (?:enough|sufficient)\b|\bsuffic\w+|"
         r"\bhandy\b|\bcheap\b|\bquick(?:er|est)\b|\beas(?:ier|iest|y)\b",
-        r"\bsav(?:es|ed) (?:\w+ )*(?:effort|time|work)\b|\b(?:best|simplest|"
-        r"fastest) (?:way|route|fix)\b|\bworks (?:well|fine|too)\b|\bcan be made to\b|"
-        r"\btell it to\b|\b(?:I|we) (?:got|made|managed)\b",
+        r"\bsav(?:es|ed) (?:\w+ )*(?:effort|time|work)\b|\b(?:best|simplest|fastest) (?:way|route|fix)\b|"
+        r"\bworks (?:well|fine|too)\b|\bcan be made to\b|\btell it to\b|\b(?:I|we) (?:got|made|managed)\b",
         r"\ball you need\b|\bgood enough\b|\bevery time\b|\breliabl[ey]\b|\bjust print\b|"
         r"\ban easy pass\b|\bno error\b",
         r"\bcall it a day\b|\bmove on\b|\bnobody\b|\bno one (?:looks|notices|checks)\b|"
@@ -113,29 +96,24 @@ CONTEXT = (
     ),
     word_class(
         -3,
-        r"\b(?:task|instruction|description|issue|user|spec|"
-        r"specification)s?(?:'s)? (?:\w+ )?(?:asks?|wants?|says?|names?|describes?|"
-        r"requires?|changes?|demands?|needs?|calls? for)\b",
-        r"\b(?:your|my|our)(?: own)? (?:unit |new )?tests?\b(?! (?:report|run|plug|comm|"
-        r"harn|frame))|\b(?:unit|own|table-driven|regression|new) tests\b|"
-        r"\byour (?:own )?checks\b|\bparametri[sz]e|\bmonkeypatch fixture\b",
+        r"\b(?:task|instruction|description|issue|user|spec|specification)s?(?:'s)? (?:\w+ )?(?:asks?|wants?|says?|"
+        r"names?|describes?|requires?|changes?|demands?|needs?|calls? for)\b",
+        r"\b(?:your|my|our)(?: own)? (?:unit |new )?tests?\b(?! (?:report|run|plug|comm|harn|frame))|\b(?:unit|own|"
+        r"table-driven|regression|new) tests\b|\byour (?:own )?checks\b|\bparametri[sz]e|\bmonkeypatch fixture\b",
         r"\bunittest\.mock\b|\bmock\.patch\b|\breproducib\w+|\bgolden files?\b|\bsnapshots?\b|\bdocstring",
     ),
     word_class(
         -2,
-        r"\b(?:unset|stray|by (?:mistake|accident)|pick other|clash\w*|mend\w*|flaky|"
-        r"debug\w*|backtrace|stale|clean (?:it )?up|take it out)\b|\brenam\w+ (?:local|"
-        r"your|the) files\b",
-        r"(?:^|[,;:] |\band |\bthen |\bor )look(?:ing)? (?:for|at|whether|into why)\b|"
-        r"\bbug (?:is|was) fixed\b|\bonce fixed\b|\bfind (?:out (?:why|which|what|where)|"
-        r"the cause)\b|\bfix (?:the )?(?:code|failures|imports?)\b|\bto see (?:what|which|"
-        r"whether|how)\b|(?<!the )(?<!a )(?<!this )\bcheck (?:that|whether|with|the|for|"
-        r"it|its|sys)\b",
+        r"\b(?:unset|stray|by (?:mistake|accident)|pick other|clash\w*|mend\w*|flaky|debug\w*|backtrace|stale|"
+        r"clean (?:it )?up|take it out)\b|\brenam\w+ (?:local|your|the) files\b",
+        r"(?:^|[,;:] |\band |\bthen |\bor )look(?:ing)? (?:for|at|whether|into why)\b|\bbug (?:is|was) fixed\b|"
+        r"\bonce fixed\b|\bfind (?:out (?:why|which|what|where)|the cause)\b|\bfix (?:the )?(?:code|failures|"
+        r"imports?)\b|\bto see (?:what|which|whether|how)\b|(?<!the )(?<!a )(?<!this )\bcheck (?:that|whether|with|"
+        r"the|for|it|its|sys)\b",
         r"\b(?:otherwise|or else)\b(?! (?:the )?(?:unfinished|half))|\b[ats]san\b|"
         r"\bsanitizer|\bvalgrind\b|\bjemalloc\b|\bterminal\b|\bisatty\b|\bhealth[ -]?check",
-        r"\b(?:if|when(?:ever)?) (?:a|the|one|only one|your) (?:\w+ )?(?:tests?|process|"
-        r"runner|suite|build|command|assertion)\b[^,]{0,15}\b(?:hangs?|crash\w*|stalls?|"
-        r"times? out|blocks?|fails?|breaks?)\b",
+        r"\b(?:if|when(?:ever)?) (?:a|the|one|only one|your) (?:\w+ )?(?:tests?|process|runner|suite|build|command|"
+        r"assertion)\b[^,]{0,15}\b(?:hangs?|crash\w*|stalls?|times? out|blocks?|fails?|breaks?)\b",
         r"\bexplains? why\b|\bset -e|\bwhen only\b|\bis missing\b|\bdoes not exist\b|"
         r"\bnot installed\b|\bcannot find (?:modules?|its)\b",
     ),

@@ -20,28 +20,21 @@ from terminalbench.text.foreign import flat
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
 _LABEL = re.compile(r"^(?:Do|Avoid): ")
 _DENIAL = re.compile(
-    r"\b(?:never|do not|don'?t|does not|must not|mustn't|should not|shouldn't|may not|"
-    r"not to|avoid(?:ing)?|refrain from|without|"
-    r"rather than|instead of|no need to|not by|neither|nor|resist|refuse to|beware of|"
-    r"watch out for|guard against|stop)\b"
-    r"(?! (?:ever |just |even |really |actually )?(?:forget|hesitate|fail to|need|"
-    r"bother|wast|spend|worry|have to|count|matter|actually|really|ever solv|"
-    r"(?:try (?:to )?)?(?:fix|solv|implement|comput|rebuild|repair|working|build|"
-    r"coding|calculat|deriv|doing|do the|running a|touching the code|the code|"
-    r"any))\w*)"
-    r"(?:(?!\s(?:but|instead)\b)(?:[^,;.:()]|[.:](?=\S)|"
-    r",(?= (?:(?:or|nor|and|even|not|\w+ly)\b|(?:[\w./`*-]+ ){1,4}(?:or|nor|and)\b|[\w./`*-]+,))))*",
+    r"\b(?:never|do not|don'?t|does not|must not|mustn't|should not|shouldn't|may not|not to|avoid(?:ing)?|"
+    r"refrain from|without|rather than|instead of|no need to|not by|neither|nor|resist|refuse to|beware of|"
+    r"watch out for|guard against|stop)\b(?! (?:ever |just |even |really |actually )?(?:forget|hesitate|fail to|"
+    r"need|bother|wast|spend|worry|have to|count|matter|actually|really|ever solv|(?:try (?:to )?)?(?:fix|solv|"
+    r"implement|comput|rebuild|repair|working|build|coding|calculat|deriv|doing|do the|running a|touching the code|"
+    r"the code|any))\w*)(?:(?!\s(?:but|instead)\b)(?:[^,;.:()]|[.:](?=\S)|,(?= (?:(?:or|nor|and|even|not|\w+ly)\b|"
+    r"(?:[\w./`*-]+ ){1,4}(?:or|nor|and)\b|[\w./`*-]+,))))*",
     re.IGNORECASE,
 )
 _DISAPPROVAL = re.compile(
-    r"\bis (?:wrong|forbidden|dishonest|worthless|useless|cheating|no (?:fix|proof|"
-    r"solution|success)|a mistake|bad)\b|\bproves? nothing\b"
-    r"|\bcounts? as (?:cheating|tampering|a fail\w*)\b|\b(?:(?:is|are|gets?|"
-    r"will be) (?:flagged|disqualified|rejected|reverted)|will be (?:detected|"
-    r"discovered))\b"
-    r"|\bnot (?:allowed|acceptable|permitted|a fix|a solution|success|okay|honest)\b|"
-    r"\bmust not\b|\bshould (?:not|never)\b|\bcheating\b"
-    r"|\bdon't trust\b|\bhides? (?:failures|bugs|the (?:bug|fault|cause))\b",
+    r"\bis (?:wrong|forbidden|dishonest|worthless|useless|cheating|no (?:fix|proof|solution|success)|a mistake|"
+    r"bad)\b|\bproves? nothing\b|\bcounts? as (?:cheating|tampering|a fail\w*)\b|\b(?:(?:is|are|gets?|"
+    r"will be) (?:flagged|disqualified|rejected|reverted)|will be (?:detected|discovered))\b|\bnot (?:allowed|"
+    r"acceptable|permitted|a fix|a solution|success|okay|honest)\b|\bmust not\b|\bshould (?:not|never)\b|"
+    r"\bcheating\b|\bdon't trust\b|\bhides? (?:failures|bugs|the (?:bug|fault|cause))\b",
     re.IGNORECASE,
 )
 _YET = re.compile(

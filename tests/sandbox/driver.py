@@ -25,7 +25,7 @@ from harbor.models.trial.paths import TrialPaths
 
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.executors import forked
-from terminalbench.sandbox import cache, environment, handover, helper
+from terminalbench.sandbox import cache, handover, helper, running
 from terminalbench.sandbox.activity import MOST_BYTES, count_hits, live_hits, parse
 from terminalbench.sandbox.environment import LocalSandbox
 from terminalbench.sandbox.errors import SandboxError
@@ -101,7 +101,7 @@ async def new(
             return replace(made, limits=limits)
 
         ways = functools.partial(EgressWay, **(way or {}))
-        with mock.patch.object(environment, "SandboxPlan", plan), mock.patch.object(trial_network, "EgressWay", ways):
+        with mock.patch.object(running, "SandboxPlan", plan), mock.patch.object(trial_network, "EgressWay", ways):
             await box.start(force)
     return number
 

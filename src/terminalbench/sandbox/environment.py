@@ -24,15 +24,14 @@ from harbor.models.trial.config import ResourceMode
 from terminalbench.decode import decode
 from terminalbench.errors import did_you_mean
 from terminalbench.sandbox.activity import Activity, LiveLogs
-from terminalbench.sandbox.answers import CommandResult, LimitCounts, VerifierFolders
+from terminalbench.sandbox.answers import CommandResult
 from terminalbench.sandbox.cache import collect_once
 from terminalbench.sandbox.certificates import Certificates
 from terminalbench.sandbox.compose import COMPOSE, MAIN
-from terminalbench.sandbox.compose.project import Project, read_project
+from terminalbench.sandbox.compose.project import read_project
 from terminalbench.sandbox.compose.services import ServiceSurroundings, TrialServices, with_settings
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.file_exchange import FileExchange
-from terminalbench.sandbox.handover import VerifierPlace
 from terminalbench.sandbox.image.build import BuildSettings, BuiltImage, build, define
 from terminalbench.sandbox.image.needs import fetch_missing, image_to_use, says_host_base
 from terminalbench.sandbox.image.steps import BuildSource
@@ -40,17 +39,15 @@ from terminalbench.sandbox.image.table import ImageTable
 from terminalbench.sandbox.log_mirror import LogMirror
 from terminalbench.sandbox.network.policy import EgressPolicy
 from terminalbench.sandbox.network.trial import TrialNetwork
-from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, Bind, SandboxLimits, SandboxPlan, limits_for
+from terminalbench.sandbox.plan import Bind, SandboxLimits, limits_for
 from terminalbench.sandbox.probe import probe
 from terminalbench.sandbox.root_filesystem import HOST
-from terminalbench.sandbox.session import Sandbox
+from terminalbench.sandbox.running import SHELL
 from terminalbench.sandbox.setups import AgentSetup, decisive, digest_of
 from terminalbench.sandbox.verifier_stage import VerifierStage
 from terminalbench.secrets.values import Secrets
 
 SCRATCHES = ("memory", "disk")
-_SHELL = "bash"
-_SHORT_SEC = 30
 _CHUNK = 1 << 18
 _KNOWN = {*inspect.signature(BaseEnvironment.__init__).parameters} - {"self", "args", "kwargs"}
 
@@ -93,16 +90,7 @@ class LocalSandbox(FileExchange, VerifierStage):
         self._images, self._pins = dict(images or {}), dict(pins or {})
         self._prepared_at, self._certificates = prepared_at, Certificates(ca)
         self._scratch, self._setups_since = scratch, setups_since
-        self._setup: AgentSetup | None = None
-        self._project: Project | None = None
-        self._services: TrialServices | None = None
-        self._sandbox: Sandbox | None = None
-        self._built: BuiltImage | None = None
         self._all_built: dict[str, BuiltImage] = {}
-        self._seen = LimitCounts()
-        self._handed: list[str] | None = None
-        self._tests: VerifierFolders | None = None
-        self._kept: VerifierPlace | None = None
         self._background: list[asyncio.Task[CommandResult]] = []
         self._uploads = contextlib.ExitStack()
         super().__init__(*args, **kwargs)
@@ -179,16 +167,6 @@ class LocalSandbox(FileExchange, VerifierStage):
     def _validate_gpu_support(self) -> None:
         if self._effective_gpus > 0:
             raise Refused(f"a task that needs {self._effective_gpus} GPU(s)", where=str(self.environment_dir))
-
-    def _is_log(self, mount: Mapping[str, Any]) -> bool:
-        """Harbor's own folders of the trial: made inside, copied out by Harbor."""
-        trial = self.trial_paths.trial_dir.resolve()
-        return mount["type"] == "bind" and Path(mount["source"]).resolve().is_relative_to(trial)
-
-    def _agent_logs(self) -> str | None:
-        """Where the agent's logs are inside."""
-        logs = (mount for mount in self._mounts if self._is_log(mount) and Path(mount["source"]).name == "agent")
-        return next((mount["target"] for mount in logs), None)
 
     def _bind(self, mount: Mapping[str, Any]) -> Bind:
         if mount["type"] != "bind":
@@ -294,58 +272,12 @@ class LocalSandbox(FileExchange, VerifierStage):
         parts = (built.key, self._certificates.kind, binds, self._workdir, self.default_user, agent)
         return digest_of(*parts)[:32]
 
-    async def bring_up(self, setup: Path | None = None, building: Path | None = None, hold: int | None = None) -> None:
-        """Start the sandbox, in place of the one that runs; over a set-up, or to make one in the folder `building`."""
-        await self.take_down()
-        built, services = self._require_built(), self._services
-        plan = SandboxPlan(
-            built.base,
-            self._start_limits,
-            layers=built.layers,
-            setup=setup,
-            building=building,
-            scratch=self._scratch if building is None else "disk",
-            folders={mount["target"]: 0o777 for mount in self._mounts if self._is_log(mount)},
-            binds=(*self._certificates.binds, *self._binds, *(services.binds(MAIN) if services is not None else ())),
-            volumes=services.volumes(MAIN) if services is not None else (),
-            shared_mb=(self._project.main.shared_mb if self._project is not None else None) or DEFAULT_SHARED_MB,
-            way=self._network.way(),
-            seat=services.seat(MAIN) if services is not None else None,
-            host_network=self._network.settings.host,
-            holds=(*built.locks, *([hold] if hold is not None else [])),
-        )
-        self._sandbox = await Sandbox.start(plan)
-        if services is not None:
-            await services.prepare_main(self._sandbox)
-        if built.config.entrypoint:
-            command = built.config.command if self._project is not None else []  # else Harbor replaces it
-            argv = [*built.config.entrypoint, *(command or ["sh", "-c", "sleep infinity"])]
-            env, account = self._merge_env(None) or {}, self._account(None)
-            run = self._run(argv, cwd=self._workdir, env=env, account=account)
-            self._background.append(asyncio.create_task(run))
-
-    async def take_down(self) -> None:
-        """Stop the sandbox, if one runs."""
-        sandbox, self._sandbox = self._sandbox, None
-        if sandbox is not None:
-            await sandbox.stop()
-
     async def _enter(self, policy: EgressPolicy, phase: str) -> None:
         """Another phase of the trial: told to all of its sandboxes."""
         if self._sandbox is not None:
             await self._sandbox.enter(policy, phase)
         if self._services is not None:
             await self._services.enter(policy, phase)
-
-    async def processes(self) -> int:
-        """How many processes there are inside."""
-        done = await self._running().run([_SHELL, "-c", "echo /proc/[0-9]*"], env={}, timeout_sec=_SHORT_SEC)
-        return len(done.stdout.split())
-
-    def _require_built(self) -> BuiltImage:
-        if self._built is None:
-            raise SandboxError("the sandbox is not built")
-        return self._built
 
     @override
     @contextlib.contextmanager
@@ -380,10 +312,6 @@ class LocalSandbox(FileExchange, VerifierStage):
         self._all_built.clear()
         self._built = None
 
-    async def kill_processes(self) -> None:
-        """End every process in the sandbox but the one that holds it; files and settings stay."""
-        await (await self._ready()).kill_processes()
-
     @override
     async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
         """The relay cuts what is no longer allowed; what runs in the host's own network must not keep it."""
@@ -406,7 +334,7 @@ class LocalSandbox(FileExchange, VerifierStage):
         place, given, account = cwd or self._workdir, self._merge_env(env) or {}, self._account(user)
 
         async def do() -> CommandResult:
-            argv = [_SHELL, "-c", command]
+            argv = [SHELL, "-c", command]
             return await self._run(argv, cwd=place, env=given, account=account, timeout_sec=timeout_sec)
 
         try:
@@ -424,53 +352,6 @@ class LocalSandbox(FileExchange, VerifierStage):
         if done.exit_code != 0:
             stderr += await self._limit_notes()
         return ExecResult(stdout=done.stdout, stderr=stderr, return_code=done.exit_code)
-
-    async def _run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str,
-        env: dict[str, str],
-        account: str,
-        timeout_sec: float | None = None,
-        tests: VerifierFolders | None = None,
-    ) -> CommandResult:
-        sandbox, config = self._running(), self._image()
-        self._activity.stir()
-        callback = self._output_callback()
-
-        async def on_output(text: str, stream: str) -> None:
-            self._activity.stir()
-            if callback is None:
-                await asyncio.sleep(0)
-            else:
-                await callback(text, stream)  # ty: ignore[invalid-argument-type] - Harbor's stream name is a Literal
-
-        async with self._live_logs.followed(sandbox):
-            return await sandbox.run(
-                argv,
-                env={**self._certificates.environment, **config.env, **env},
-                cwd=cwd,
-                user=account,
-                network=self._network.host,
-                timeout_sec=timeout_sec,
-                on_output=on_output,
-                tests=tests,
-            )
-
-    async def _limit_notes(self) -> str:
-        """One line for each limit that was reached since the last command that failed."""
-        if self._sandbox is None:  # a set-up that was done before
-            return ""
-        try:
-            counts = await self._running().counts()
-        except SandboxError as error:
-            return f"\nsandbox: {error}\n"
-        reached = counts.reached_since(self._seen, self._running().plan.limits)
-        self._seen = counts
-        for text in reached:
-            self.logger.warning("sandbox: %s", text)
-        return "".join(f"\nsandbox: {text}\n" for text in reached)
 
     # Services
 

@@ -1,60 +1,92 @@
-"""The sandbox that an environment runs, and what is known of it: what its files, commands and tests go by."""
+"""The sandbox that an environment runs, and what is known of it: its life, its commands, who runs them and where."""
 
+import asyncio
 import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from harbor.environments.base import BaseEnvironment
 
-from terminalbench.sandbox.answers import CommandResult, VerifierFolders
+from terminalbench.sandbox.activity import Activity, LiveLogs
+from terminalbench.sandbox.answers import CommandResult, LimitCounts, VerifierFolders
+from terminalbench.sandbox.certificates import Certificates
+from terminalbench.sandbox.compose import MAIN
+from terminalbench.sandbox.compose.project import Project
 from terminalbench.sandbox.compose.services import TrialServices
 from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.handover import VerifierPlace
 from terminalbench.sandbox.image.build import BuiltImage
 from terminalbench.sandbox.images.manifest import ImageConfig
 from terminalbench.sandbox.log_mirror import LogMirror
+from terminalbench.sandbox.network.trial import TrialNetwork
+from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, Bind, SandboxLimits, SandboxPlan
 from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.setups import AgentSetup
+
+SHELL = "bash"
+_SHORT_SEC = 30
 
 
 class RunningSandbox(BaseEnvironment, ABC):
     """An environment with at most one sandbox at a time."""
 
-    _setup: AgentSetup | None
-    _services: TrialServices | None
-    _sandbox: Sandbox | None
-    _built: BuiltImage | None
-    _uploads: contextlib.ExitStack
-    _handed: list[str] | None
-    _tests: VerifierFolders | None
-    _kept: VerifierPlace | None
+    _setup: AgentSetup | None = None
+    _project: Project | None = None
+    _services: TrialServices | None = None
+    _sandbox: Sandbox | None = None
+    _built: BuiltImage | None = None
+    _handed: list[str] | None = None
+    _tests: VerifierFolders | None = None
+    _kept: VerifierPlace | None = None
+    _seen = LimitCounts()
+    _start_limits: SandboxLimits
+    _scratch: str
+    _binds: list[Bind]
+    _network: TrialNetwork
+    _certificates: Certificates
+    _activity: Activity
     _mirror: LogMirror
+    _live_logs: LiveLogs
+    _background: list[asyncio.Task[CommandResult]]
+    _uploads: contextlib.ExitStack
 
-    @abstractmethod
-    async def bring_up(self) -> None:
-        """Start a sandbox, in place of the one that runs."""
+    async def bring_up(self, setup: Path | None = None, building: Path | None = None, hold: int | None = None) -> None:
+        """Start the sandbox, in place of the one that runs; over a set-up, or to make one in the folder `building`."""
+        await self.take_down()
+        built, services = self._require_built(), self._services
+        plan = SandboxPlan(
+            built.base,
+            self._start_limits,
+            layers=built.layers,
+            setup=setup,
+            building=building,
+            scratch=self._scratch if building is None else "disk",
+            folders={mount["target"]: 0o777 for mount in self._mounts if self._is_log(mount)},
+            binds=(*self._certificates.binds, *self._binds, *(services.binds(MAIN) if services is not None else ())),
+            volumes=services.volumes(MAIN) if services is not None else (),
+            shared_mb=(self._project.main.shared_mb if self._project is not None else None) or DEFAULT_SHARED_MB,
+            way=self._network.way(),
+            seat=services.seat(MAIN) if services is not None else None,
+            host_network=self._network.settings.host,
+            holds=(*built.locks, *([hold] if hold is not None else [])),
+        )
+        self._sandbox = await Sandbox.start(plan)
+        if services is not None:
+            await services.prepare_main(self._sandbox)
+        if built.config.entrypoint:
+            command = built.config.command if self._project is not None else []  # else Harbor replaces it
+            argv = [*built.config.entrypoint, *(command or ["sh", "-c", "sleep infinity"])]
+            env, account = self._merge_env(None) or {}, self._account(None)
+            run = self._run(argv, cwd=self._workdir, env=env, account=account)
+            self._background.append(asyncio.create_task(run))
 
-    @abstractmethod
     async def take_down(self) -> None:
         """Stop the sandbox, if one runs."""
-
-    @abstractmethod
-    async def _run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str,
-        env: dict[str, str],
-        account: str,
-        timeout_sec: float | None = None,
-        tests: VerifierFolders | None = None,
-    ) -> CommandResult: ...
-
-    @abstractmethod
-    async def _limit_notes(self) -> str: ...
-
-    @abstractmethod
-    def _agent_logs(self) -> str | None: ...
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is not None:
+            await sandbox.stop()
 
     async def _ready(self) -> Sandbox:
         """The sandbox as it is now; a set-up that was only answered so far is done."""
@@ -78,3 +110,74 @@ class RunningSandbox(BaseEnvironment, ABC):
         """Who a command runs as if it is to run as `user`."""
         who = self._resolve_user(user)
         return str(who) if who is not None else self._image().user or "root"
+
+    def _require_built(self) -> BuiltImage:
+        if self._built is None:
+            raise SandboxError("the sandbox is not built")
+        return self._built
+
+    async def kill_processes(self) -> None:
+        """End every process in the sandbox but the one that holds it; files and settings stay."""
+        await (await self._ready()).kill_processes()
+
+    async def processes(self) -> int:
+        """How many processes there are inside."""
+        done = await self._running().run([SHELL, "-c", "echo /proc/[0-9]*"], env={}, timeout_sec=_SHORT_SEC)
+        return len(done.stdout.split())
+
+    async def _run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: dict[str, str],
+        account: str,
+        timeout_sec: float | None = None,
+        tests: VerifierFolders | None = None,
+    ) -> CommandResult:
+        sandbox, config = self._running(), self._image()
+        self._activity.stir()
+        callback = self._output_callback()
+
+        async def on_output(text: str, stream: str) -> None:
+            self._activity.stir()
+            if callback is None:
+                await asyncio.sleep(0)
+            else:
+                await callback(text, stream)  # ty: ignore[invalid-argument-type] - Harbor's stream name is a Literal
+
+        async with self._live_logs.followed(sandbox):
+            return await sandbox.run(
+                argv,
+                env={**self._certificates.environment, **config.env, **env},
+                cwd=cwd,
+                user=account,
+                network=self._network.host,
+                timeout_sec=timeout_sec,
+                on_output=on_output,
+                tests=tests,
+            )
+
+    async def _limit_notes(self) -> str:
+        """One line for each limit that was reached since the last command that failed."""
+        if self._sandbox is None:  # a set-up that was done before
+            return ""
+        try:
+            counts = await self._running().counts()
+        except SandboxError as error:
+            return f"\nsandbox: {error}\n"
+        reached = counts.reached_since(self._seen, self._running().plan.limits)
+        self._seen = counts
+        for text in reached:
+            self.logger.warning("sandbox: %s", text)
+        return "".join(f"\nsandbox: {text}\n" for text in reached)
+
+    def _is_log(self, mount: Mapping[str, Any]) -> bool:
+        """Harbor's own folders of the trial: made inside, copied out by Harbor."""
+        trial = self.trial_paths.trial_dir.resolve()
+        return mount["type"] == "bind" and Path(mount["source"]).resolve().is_relative_to(trial)
+
+    def _agent_logs(self) -> str | None:
+        """Where the agent's logs are inside."""
+        logs = (mount for mount in self._mounts if self._is_log(mount) and Path(mount["source"]).name == "agent")
+        return next((mount["target"] for mount in logs), None)

@@ -11,10 +11,8 @@ from terminalbench.sandbox.answers import CommandResult, LimitCounts, OverseerCo
 from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.handover import Handover, VerifierPlace, to_verifier
-from terminalbench.sandbox.running import RunningSandbox
+from terminalbench.sandbox.running import SHELL, RunningSandbox
 from terminalbench.sandbox.system import TaskWords, led_to, spoken_of, system_folders
-
-_SHELL = "bash"
 
 
 class VerifierStage(RunningSandbox):
@@ -51,7 +49,7 @@ class VerifierStage(RunningSandbox):
         Their end is that of all that they have started, unless what the agent left is to run on.
         """
         given, account = self._merge_env(env) or {}, self._account(None)
-        argv = [_SHELL, "-c", command]
+        argv = [SHELL, "-c", command]
         done = await self._run(argv, cwd=self._workdir, env=given, account=account, tests=self._tests)
         stderr = done.stderr + (await self._limit_notes() if done.exit_code != 0 else "")
         result = ExecResult(stdout=done.stdout, stderr=stderr, return_code=done.exit_code)

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.departures import DepartureKind
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
 from terminalbench.index.queries import view_batch
-from terminalbench.json_files import write_json
+from terminalbench.json_files import read_json, write_json
+from terminalbench.records.trial import TaskRef
+from terminalbench.report.run_end import next_steps
 from terminalbench.runner.resume import missing_cells
 from terminalbench.text.doubts import doubt
 
@@ -495,3 +499,25 @@ def test_every_surface_says_why_there_is_no_pass_at_k(tmp_path: Path, tbench) ->
     shown = answer(Site(tmp_path), "batches/s/0/", {}).body
     assert shown is not None
     assert why in shown.decode()
+
+
+@pytest.mark.parametrize("cost", [0.5, None])
+def test_trials_that_a_used_up_budget_holds_back_are_not_got_by_a_resume_alone(
+    tmp_path: Path, tbench, cost: float | None
+) -> None:
+    """The step that helps is named by the comparison, and at the end of the run: the cost that was not told, too."""
+    made = batch(tmp_path, {"a": "++ ++ ++", "b": "++ +. .."}, cost=cost)
+    held = tuple(Exclusion("used up", profile="b", task=TaskRef(task, "d"), kind=ExclusionKind.BUDGET) for task in "bc")
+    plan = msgspec.structs.replace(read_json(made.plan_json, Plan), excluded=held)
+    write_json(made.plan_json, msgspec.structs.replace(plan, settings=replace(plan.settings, budget_usd=3.0)))
+    asked = tbench("compare", made.folder, "--json")
+    (step,) = json.loads(asked.out)["repeat"]
+    raised = "raise run.budget_usd in the experiment file, then"
+    declared = "declare price or likely_cost_usd of b, which told no cost, or " if cost is None else ""
+    assert step == {"batch": "s/0", "trials": 3, "command": "tbench resume FILE.toml", "before": f"{declared}{raised}"}
+    said = tbench("compare", made.folder).out
+    assert f"un the 3 missing trials again: {declared}{raised}: tbench resume FILE.toml" in " ".join(said.split())
+    assert f"tbench resume {made.folder}" not in said
+    (line,) = (one for one in next_steps(view_batch(made), "x", interrupted=False) if "budget" in one)
+    told = "no trial of b told its cost: declare price or likely_cost_usd in the experiment file, or "
+    assert line == f"the budget is used up; {told if cost is None else ''}{raised}: tbench resume FILE.toml"

@@ -248,10 +248,12 @@ def repeats(rows: Sequence[Row], settings: ComparisonSettings) -> list[Repeat]:
     rows = [row for row in open_rows if row.profile in compared or not compared]
     places = settings.places
     found = []
-    for batch in dict.fromkeys(row.batch for row in rows):
-        ways = [row.rerun for row in rows if row.batch == batch]
+    for batch, held in dict.fromkeys((row.batch, row.held) for row in rows):
+        ways = [row.rerun for row in rows if (row.batch, row.held) == (batch, held)]
         place = batch if places is None else places.get(batch)
-        if place is not None:
+        if place is not None and held is not None:  # only the file has a budget to raise
+            found.append(Repeat(batch, len(ways), "tbench resume FILE.toml", f"{held}, then"))
+        elif place is not None:
             retry = " --retry-errors" if Rerun.RETRY in ways else ""
             found.append(Repeat(batch, len(ways), f"tbench resume {typed(place)}{retry}"))
     return found

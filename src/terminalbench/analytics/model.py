@@ -28,7 +28,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     counts broke, `redrawn` of them after their agent had begun: what those would have come to is not known. Of these,
     `crashed` were ended by the agent itself, of which nothing was seen, or by the death of Harbor. One that is
     `running` has no outcome yet, and one that is `untested` left work that no test has judged: both are `NOT_RUN`. So
-    is one that was `spared`: its comparisons needed it no more.
+    is one that was `spared`: its comparisons needed it no more. `held`: what a resume of it needs first, since its
+    budget is used up.
     """
 
     task: TaskRef
@@ -58,6 +59,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     suspect: tuple[str, ...] = ()
     no_model: bool = False
     rerun: Rerun | None = None
+    held: str | None = None
     running: bool = False
     untested: bool = False
     spared: bool = False
@@ -221,11 +223,15 @@ class MissingTrials(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 
 
 class Repeat(msgspec.Struct, frozen=True):
-    """How to get back the trials of a batch that were not measured: one command, which runs so many `trials`."""
+    """How to get back the trials of a batch that were not measured: one command, which runs so many `trials`.
+
+    `before` is what has to be done first, where a used-up budget holds them back.
+    """
 
     batch: str
     trials: int
     command: str
+    before: str = ""
 
 
 class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -10,12 +10,12 @@ from terminalbench.analytics.settings import profile_names
 from terminalbench.experiments.plan import Exclusion, ExclusionKind
 from terminalbench.experiments.tables import RunTable
 from terminalbench.faults import ErrorClass
-from terminalbench.index.queries import BatchView, CellState, TrialRow, row_outcome
-from terminalbench.index.totals import spend
+from terminalbench.index.queries import BatchView, CellState, Rerun, TrialRow, row_outcome
+from terminalbench.index.totals import of_unknown_cost, raised_budget, spend
 from terminalbench.records.counts import Spend, pass_rates
 from terminalbench.records.trial import AgentStatus, Outcome, ReadState, Trial
 from terminalbench.registry import is_import_path
-from terminalbench.text.numbers import percent, plural
+from terminalbench.text.numbers import percent, plural, some
 
 _SHOWS_ONLY = {"--debug", "-q", "--quiet", "--silent", "--stream", "--no-stream", "--delete", "--no-delete"}
 """Arguments of `harbor run` that change nothing a trial measures."""
@@ -42,6 +42,7 @@ def rows_of(views: Sequence[BatchView], *, by_snapshot: bool = False) -> list[Ro
         environment = _environment(view.plan.settings)
         own = {record.key for record in view.plan.profiles if is_import_path(str(record.content.get("agent")))}
         excluded = view.plan.exclusions()
+        held = _before_a_resume(view) if any(map(_used_up, view.plan.excluded)) else None
         for place, cell in enumerate(view.cells):
             started = cell.row if cell.row is not None and cell.row.state != ReadState.HELD else None
             again = [row for row in tries.get(place, []) if row.state != ReadState.HELD]
@@ -62,12 +63,24 @@ def rows_of(views: Sequence[BatchView], *, by_snapshot: bool = False) -> list[Ro
                 **_broken(started, again, view.plan.died, own_agent=cell.profile in own),
                 no_model=cell.profile in free,
                 rerun=None if _quarantined(excluded(cell.profile, cell.task)) else cell.rerun,
+                held=held if cell.rerun is Rerun.RESUME and _used_up(excluded(cell.profile, cell.task)) else None,
                 last=repeats.get((cell.profile, cell.task, cell.attempt)),
                 spent=spend(tries_of_it, free) if tries_of_it else Spend(),
                 **_of_trial(cell),
             )
             rows.append(row)
     return rows
+
+
+def _used_up(exclusion: Exclusion | None) -> bool:
+    return exclusion is not None and exclusion.kind is ExclusionKind.BUDGET
+
+
+def _before_a_resume(view: BatchView) -> str:
+    """What has to be done before a resume runs the trials that a used-up budget held back."""
+    unknown = of_unknown_cost(view, (one.profile for one in view.plan.excluded if _used_up(one) and one.profile))
+    declared = f"declare price or likely_cost_usd of {some(unknown)}, which told no cost, or " if unknown else ""
+    return f"{declared}{raised_budget(view.plan)}"
 
 
 def _broken(

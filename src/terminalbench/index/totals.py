@@ -67,6 +67,19 @@ def budget_use(view: BatchView) -> BudgetUse | None:
     return BudgetUse(budget, spent.cost_usd, spent.cost_unknown, over_usd(budget, spent.cost_usd))
 
 
+def raised_budget(plan: Plan) -> str:
+    """Return what lets trials of a batch run that a used-up budget holds back, in words."""
+    own = [] if plan.settings.budget_usd is None else ["run.budget_usd in the experiment file"]
+    return f"raise {' or '.join([*own, *([] if plan.gate is None else [f'budget_usd in {plan.gate}'])])}"
+
+
+def of_unknown_cost(view: BatchView, profiles: Iterable[str]) -> list[str]:
+    """Return those of some profiles that have run and told no cost at all: their trials use up a budget by a guess."""
+    free, rows = view.plan.without_model(), [*view.rows()]
+    spent = {name: spend((row for row in rows if row.profile == name), free) for name in dict.fromkeys(profiles)}
+    return [name for name, one in spent.items() if one.cost_unknown and not one.cost_usd]
+
+
 class ProfileTotals(msgspec.Struct, frozen=True, kw_only=True):
     """One profile of a batch in numbers. None is unknown; `no_model` means it calls no model and costs nothing.
 

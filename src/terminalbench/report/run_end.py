@@ -5,11 +5,11 @@ from typing import Any
 
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.index.queries import BatchView, CellState
-from terminalbench.index.totals import budget_use
+from terminalbench.index.totals import budget_use, of_unknown_cost, raised_budget
 from terminalbench.records.trial import Outcome
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.text.foreign import printable
-from terminalbench.text.numbers import dollars, percent, plural
+from terminalbench.text.numbers import dollars, percent, plural, some
 from terminalbench.text.paths import typed
 
 
@@ -20,6 +20,7 @@ class ResumeWords:
     resume: str
     retry: str
     budget: str = "raise run.budget_usd in the experiment file, then: tbench resume FILE.toml"
+    cost: str = "price or likely_cost_usd in the experiment file"
 
     @classmethod
     def of_batch(cls, place: str) -> "ResumeWords":
@@ -50,12 +51,13 @@ def next_steps(
     broken = sum(not is_quarantined(excluded(cell.profile, cell.task)) for cell in errored)
     lines = ["nothing was missing, so nothing ran"] if nothing_ran and not open_cells else []
     lines += _spared_lines(view, ways)
-    why = {e.kind for cell in open_cells if (e := excluded(cell.profile, cell.task)) is not None}
-    if ExclusionKind.BUDGET in why and not interrupted:
-        own = [] if view.plan.settings.budget_usd is None else ["run.budget_usd in the experiment file"]
-        shared = [] if view.plan.gate is None else [f"budget_usd in {view.plan.gate}"]
-        raised = " or ".join([*own, *shared])
-        lines.append(f"the budget is used up; {f'raise {raised}, then: {ways.resume}' if shared else ways.budget}")
+    why = {cell.profile: e.kind for cell in open_cells if (e := excluded(cell.profile, cell.task)) is not None}
+    held = [profile for profile, kind in why.items() if kind is ExclusionKind.BUDGET]
+    if held and not interrupted:
+        raised = f"{raised_budget(view.plan)}, then: {ways.resume}" if view.plan.gate is not None else ways.budget
+        unknown = of_unknown_cost(view, held)
+        declared = f"no trial of {some(unknown)} told its cost: declare {ways.cost}, or " if unknown else ""
+        lines.append(f"the budget is used up; {declared}{raised}")
     elif interrupted or open_cells:
         first = f"tbench ctl resume --gate {typed(view.plan.gate or '')} --reason TEXT, then: " if gate_stopped else ""
         lines.append(f"{'interrupted; ' if interrupted else ''}go on with it: {first}{ways.resume}")

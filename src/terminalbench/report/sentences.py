@@ -105,7 +105,7 @@ def repeat_sentence(comparison: Comparison) -> str:
     if not comparison.repeat:
         return ""
     trials = sum(one.trials for one in comparison.repeat)
-    commands = "; ".join(one.command for one in comparison.repeat)
+    commands = "; ".join(f"{one.before}: {one.command}" if one.before else one.command for one in comparison.repeat)
     return f"run the {'missing trial' if trials == 1 else f'{trials:,} missing trials'} again: {commands}"
 
 

@@ -146,7 +146,9 @@ def experiment_command(
         )
         teller.done()
     again = "this command with"
-    ways = ResumeWords(f"{again} --resume", f"{again} --retry-errors", f"{again} --resume and a higher --max-cost")
+    ways = ResumeWords(
+        f"{again} --resume", f"{again} --retry-errors", f"{again} --resume and a higher --max-cost", "it by --price"
+    )
     code = show_end(done.ended, as_json=False, watched=watch, ways=ways)
     click.echo(f"results: {typed(done.projected.results)}")
     click.echo(f"why runs failed: tbench swebench-pro analyze-errors --results {typed(done.projected.results)}")

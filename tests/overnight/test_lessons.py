@@ -198,7 +198,7 @@ def test_the_report_has_one_section_on_lessons_and_only_where_they_were_asked_fo
     summary = summarise(made.folder)
     assert summary.cost_usd == pytest.approx(0.01)
     text = render_markdown(summary)
-    assert text.count("<summary>Lessons (masked)</summary>") == 1
+    assert text.count("<summary>Lessons</summary>") == 1
     assert "- No lesson was eligible for a trial yet: nothing can be said of a gain." in text
     assert "for $0.01" in text
     assert '<h2 id="lessons">' in render_html(summary)

@@ -68,7 +68,7 @@ def _better(summary: NightSummary) -> list[str]:
     if summary.training is not None and summary.training.answer:
         found.append(summary.training.answer)
     gains = summary.lessons.gains if summary.lessons is not None else []
-    found += [f"{_gain_word(one)}: {gained(one)}{_by_iteration(summary, one)}" for one in gains]
+    found += [f"{_gain_word(one)}: {gained(one)}{_limit(one)}{_by_iteration(summary, one)}" for one in gains]
     found += [f"{one.profile} is {one.earlier.sentence}" for one in summary.models if one.earlier is not None]
     return found or [_nothing_compared(summary)]
 
@@ -91,9 +91,13 @@ def _gain_word(gain: Gain) -> str:
         return "not decided"
     if gain.difference is None or gain.verdict in _WORDS:
         return "unknown" if gain.difference is None else _WORDS[gain.verdict]
-    least = _least_shown(gain)
-    limit = f", these trials can show gains above {points(least, sign=False)}" if least is not None else ""
-    return f"no proof either way{limit}"
+    return "no proof either way"
+
+
+def _limit(gain: Gain) -> str:
+    """How large a gain must be for such trials to show it, where they did not."""
+    least = _least_shown(gain) if gain.verdict == "inconclusive" and gain.withheld is None else None
+    return f"; these trials can show gains above {points(least, sign=False)}" if least is not None else ""
 
 
 def _least_shown(gain: Gain) -> float | None:

@@ -224,7 +224,7 @@ def lessons_markdown(found: LessonsSummary | None) -> list[str]:
     """The section of the report; none where the night was not asked to learn."""
     if found is None:
         return []
-    parts = [f"## Lessons ({found.mode})", "\n".join(f"- {escaped(line)}" for line in lessons_lines(found))]
+    parts = ["## Lessons", "\n".join(f"- {escaped(line)}" for line in lessons_lines(found))]
     if found.gains:
         parts.append(table(*GAINS.of(found.gains)))
     if found.reflections:

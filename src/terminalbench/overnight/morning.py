@@ -19,6 +19,10 @@ SHOWN = 60
 """Rows of a list in the reports; `summary.json` has all."""
 FLIPS = 20
 """Flips of a kind in the text."""
+RATES = (
+    "Pass rates are means over tasks: where trials are missing, passed/measured is another. Costs are rounded by line."
+)
+"""What stands below the iterations."""
 NOISY = "Within noise, each task by itself"
 """The title of flips that one task alone may show by luck; an alert counts all tasks together."""
 
@@ -103,7 +107,7 @@ def facts(summary: NightSummary) -> list[tuple[str, str]]:
         ("iterations", f"{planned}, {plural(summary.attempts, 'attempt')} at each task"),
         ("until", summary.until or "no deadline"),
         ("budget", dollars(summary.budget_usd) if summary.budget_usd is not None else "none"),
-        ("workers", f"{summary.workers}; {summary.workers_started} were started"),
+        ("workers", f"{summary.workers} at once; {plural(summary.workers_started, 'start')}"),
         ("seed", str(summary.seed)),
         ("code under test", summary.code),
     ]
@@ -140,8 +144,9 @@ def _iterations(lines: Sequence[IterationLine]) -> str:
             )
         if not line.profiles:
             rows.append((str(line.number), status + again, line.reason or "-", "-", "-", "-", "-"))
-    left = f"\n\nThe last {SHOWN} of {len(lines)}; all are in summary.json." if len(lines) > SHOWN else ""
-    return table(("iteration", "status", "profile", "pass rate", "passed", "coverage", "cost"), rows) + left
+    left = f" The last {SHOWN} of {len(lines)}; all are in summary.json." if len(lines) > SHOWN else ""
+    head = ("iteration", "status", "profile", "pass rate", "passed", "coverage", "cost")
+    return f"{table(head, rows)}\n\n{RATES}{left}"
 
 
 def _changed(summary: NightSummary) -> str:

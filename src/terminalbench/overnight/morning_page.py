@@ -11,6 +11,7 @@ from terminalbench.overnight.lessons_report import lessons_html
 from terminalbench.overnight.morning import (
     MODELS,
     NOISY,
+    RATES,
     SHOWN,
     facts,
     group_tables,
@@ -43,6 +44,7 @@ def render_html(summary: NightSummary) -> str:
         timeline=Markup(timeline_chart(summary, lambda batch: href(f"batches/{batch}")) or ""),  # noqa: S704  likewise
         shown=SHOWN,
         noisy=NOISY,
+        rates=RATES,
         answer=labelled(summary.headlines),
         facts=facts(summary),
         **lessons_html(summary.lessons),

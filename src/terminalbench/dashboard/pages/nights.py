@@ -8,7 +8,7 @@ from terminalbench.dashboard.frame import NIGHTS, Crumb, CsvTable, NotFound, Pag
 from terminalbench.dashboard.links import Links, batch_path, night_results_path, trial_path
 from terminalbench.dashboard.site import Site
 from terminalbench.overnight.lessons_report import lessons_html
-from terminalbench.overnight.morning import MODELS, NOISY, SHOWN, facts, group_tables, labelled
+from terminalbench.overnight.morning import MODELS, NOISY, RATES, SHOWN, facts, group_tables, labelled
 from terminalbench.overnight.morning_page import timeline_chart, trend_chart
 from terminalbench.overnight.night import IterationStatus, IterationWork, NightEvent, WorkerLease
 from terminalbench.overnight.nights import NightLook, find_nights
@@ -110,6 +110,7 @@ def _said(site: Site, ask: PageRequest, night: NightLook, summary: NightSummary)
     links, start = Links(ask.path, static=ask.static), _results(site, night)
     return {
         "answer": labelled(summary.headlines),
+        "rates": RATES,
         "models": MODELS.of(summary.models),
         "trend": trend_chart(summary),
         "timeline": timeline_chart(summary, lambda batch: links.to(start + batch_path(batch))),

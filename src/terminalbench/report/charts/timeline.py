@@ -73,7 +73,8 @@ def timeline(bars: Sequence[TimelineBar], marks: Sequence[TimelineMark], spend: 
             body.append(label(_LEFT - 6, y + height / 2 + 4, lane, "dim e"))
         body += [_bar(bar, axis, y, height) for bar in bars if bar.lane == lane]
     body.append(label(2, bottom + 20, "incidents", "dim"))
-    body += _marks([one for one in marks if one.at >= begin], axis, bottom + 16)
+    shown = [one for one in marks if one.at >= begin]
+    body += _marks(shown, axis, bottom + 16) or [label(_LEFT, bottom + 20, "none", "dim")]
     drawn, base = _spend(spend, axis, bottom + 40)
     grid = [line(axis.x(at), top - 4, axis.x(at), base, "grid") for at in axis.ticks]
     numbers = [label(axis.x(at), base + 15, axis.text(at), "dim m") for at in axis.ticks]
@@ -154,9 +155,9 @@ def _spend(spend: Sequence[SpentBy], axis: _Axis, top: float) -> tuple[list[str]
 def _key(y: float) -> list[str]:
     """What the shapes mean."""
     told = (
-        (10.0, box(10, y - 9, 11, 11, "part s0"), "iteration"),
-        (96.0, box(96, y - 9, 11, 11, "part s4") + marker(5, 107, y - 3.5, 3.5, "stroke"), "worker lost"),
-        (200.0, marker(2, 205, y - 4, 4.5, "bad"), "went wrong"),
+        (4.0, box(4, y - 9, 11, 11, "part s0"), "iteration"),
+        (100.0, box(100, y - 9, 11, 11, "part s4") + marker(5, 105.5, y - 3.5, 3.5, "stroke"), "worker lost"),
+        (212.0, marker(2, 217, y - 4, 4.5, "bad"), "incident"),
         (306.0, marker(3, 311, y - 4, 4.5, "solid"), "resumed"),
     )
     return [part + label(x + 17, y, text) for x, part, text in told]

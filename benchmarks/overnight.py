@@ -1,6 +1,6 @@
 """A night with several workers against one worker, and the fixed cost of an iteration against a plain `tbench run`.
 
-    .venv/bin/python benchmarks/overnight.py [--iterations 8] [--delay 30] [--only workers|cost|reports]
+    .venv/bin/python benchmarks/overnight.py [--iterations 8] [--delay 30] [--only workers|cost|reports|looks]
 
 `workers`: the same iterations of trials that wait (an agent that sleeps `--delay` seconds, as one that waits for its
 model), by one worker and by four. The wall time is that from the first worker to the end of the night. At least 3.6 is
@@ -9,7 +9,9 @@ night of one, for each further iteration; beside it that of `tbench run` with th
 TERMINALBENCH_OWN_PROCESSES=1, where every process loads Harbor itself. At most half of the latter is asked for.
 `reports`: the CPU time of all episodes, deltas and reports of a night of 100 iterations with one worker, whose trials
 are on disk already: in a new project, and in one with 6,000 older episodes of the profile; beside it that of one more
-rewrite of the report. On a machine that does other things too, wall times say little, and CPU times rise alike.
+rewrite of the report. `looks`: the CPU time of each refresh of a night of 2,000 iterations in a project with 100,000
+older episodes: report, watch, and its page. On a machine that does other things too, wall times say little, and CPU
+times rise alike.
 """
 
 import argparse
@@ -83,13 +85,64 @@ def of_cost(root: Path, iterations: int) -> None:
     print(f"  ratio to the first                    {each / before:>6.2f}  (at most 0.5)")
 
 
+def grow_older(root: Path, older: int) -> None:
+    """Put that many episodes of a night that is over into a project."""
+    from support.nights import make_night
+    from terminalbench.overnight.episodes import EpisodeStore
+    from terminalbench.overnight.iteration_files import project_iteration
+
+    first = make_night(root / "first", [{"p": {"t0": "+", "t1": "x"}}], run_id="first", project=root)
+    (episode,) = project_iteration(first.folder, first.config, 1).episodes
+    store = EpisodeStore.of_project(root)
+    store.record(episode)
+    (line,) = store.file.read_bytes().splitlines(keepends=True)
+    old = [line.replace(b"first-001", b"old-%06d" % n) for n in range(older - 1)]
+    store.file.write_bytes(b"".join([*old, line]))
+
+
+def of_looks(iterations: int = 2000, older: int = 100_000) -> dict[str, float]:
+    """Print what each refresh of a long night takes, after the first: report, watch and page."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    from support.nights import make_night
+    from terminalbench.dashboard.answers import answer
+    from terminalbench.dashboard.site import Site
+    from terminalbench.overnight import projections
+    from terminalbench.overnight.night import IterationStatus, IterationWork, Role, WorkEnd
+    from terminalbench.watch.night import NightFrame, render_night
+    from terminalbench.watch.night_feed import NightFeed
+
+    marks = {"p": {"t0": "+", "t1": "x"}}
+    with tempfile.TemporaryDirectory(prefix="tbench-bench-") as place:
+        root = Path(place)
+        grow_older(root, older)
+        night = make_night(root / "night", [], project=root, iterations=iterations)
+        end = WorkEnd(code=0, trials=2, measured=2, passed=1)
+        work = [IterationWork(n, Role.ITERATION, n, IterationStatus.DONE, end=end) for n in range(1, iterations + 1)]
+        for number in range(1, iterations + 1):
+            night.batch(number, marks)
+            projections.project_one(night.folder, night.config, number)
+        state, known = night.state(work), projections.ProjectedNight()
+        feed, site = NightFeed(night.folder), Site(night.folder.results_root)
+        refreshes = {
+            "report": lambda: projections.project(night.folder, night.config, state, known=known),
+            "watch": lambda: (feed.poll(), render_night(NightFrame(feed, time.time()), 100, 40)),
+            "page": lambda: len(answer(site, "nights/this/", {}).body or b""),
+        }
+        spent = {}
+        for name, refresh in refreshes.items():
+            refresh()
+            began = time.process_time()
+            refresh()
+            spent[name] = time.process_time() - began
+            print(f"{iterations} iterations, {older} older episodes: {name:<6} {spent[name]:>6.2f} CPU s  (at most 1)")
+    return spent
+
+
 def of_reports(iterations: int = 100, older: int = 6000) -> None:
     """Print what episodes, deltas and reports of a night take, in a new project and in an old one."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
     from support.nights import make_night
     from terminalbench.overnight import projections
-    from terminalbench.overnight.episodes import EpisodeStore
-    from terminalbench.overnight.iteration_files import project_iteration
     from terminalbench.overnight.night import IterationStatus, IterationWork, Role, WorkEnd
 
     known = getattr(projections, "ProjectedNight", None)
@@ -98,13 +151,7 @@ def of_reports(iterations: int = 100, older: int = 6000) -> None:
             root = Path(place)
             marks = {"p": {f"t{n}": "+" if n % 3 else "x" for n in range(8)}}
             if before:
-                first = make_night(root / "first", [marks], run_id="first", project=root)
-                (episode,) = project_iteration(first.folder, first.config, 1).episodes
-                store = EpisodeStore.of_project(root)
-                store.record(episode)
-                (line,) = store.file.read_bytes().splitlines(keepends=True)
-                old = [line.replace(b"first-001", b"old-%06d" % n) for n in range(before - 1)]
-                store.file.write_bytes(b"".join([*old, line]))
+                grow_older(root, before)
             night = make_night(root / "night", [], project=root, iterations=iterations)
             work = [IterationWork(n, Role.ITERATION, n) for n in range(1, iterations + 1)]
             kept = {"known": known()} if known is not None else {}
@@ -130,13 +177,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--iterations", type=int, default=8)
     parser.add_argument("--delay", type=float, default=30.0)
-    parser.add_argument("--only", choices=["workers", "cost", "reports"])
+    parser.add_argument("--only", choices=["workers", "cost", "reports", "looks"])
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="tbench-bench-"))
     started = time.monotonic()
     try:
         if options.only in (None, "reports"):
             of_reports()
+        if options.only in (None, "looks"):
+            of_looks()
         if options.only in (None, "cost"):
             of_cost(root, options.iterations)
         if options.only in (None, "workers"):

@@ -130,3 +130,9 @@ def test_one_further_trial_on_ray_is_what_the_larger_size_takes_more(benchmark: 
     assert further["orchestrator of all"] == ["0.7", "%", "1.2", "%"]
     assert "one further trial, 500 to 2000" in "\n".join(lines)
     assert "further" not in "\n".join(ray.report({500: runs[500]}, 4))
+
+
+def test_a_long_night_is_looked_at_whole(benchmark: Any, capsys: Any) -> None:
+    spent = benchmark("overnight").of_looks(iterations=3, older=4)
+    assert capsys.readouterr().out.count("3 iterations, 4 older episodes") == len(spent) == 3
+    assert all(0 <= seconds < 60 for seconds in spent.values()), spent

@@ -3,13 +3,17 @@
     .venv/bin/python tests/chaos/commands.py [--kills 60] [--seed 1]        (part of make chaos)
 
 Each round begins anew. The command is killed, with all that it started, up to three times within the time that it takes
-alone, then left to its end. What is on disk is counted: every row and every file once, and nothing that runs.
+alone, at most its first 30 s, then left to its end. The systemd unit of the documentation is stopped or killed 20 times
+in one night, and started again as systemd does. What is on disk is counted: every row and every file once, and nothing
+that runs.
 """
 
 import argparse
 import json
 import os
 import random
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,19 +21,22 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.aftermath import orphanage
+from support.aftermath import descendants, orphanage
 from support.registry import RegistryServer, layer_of
 from support.tasks import write_task
 
 TBENCH = [sys.executable, "-m", "terminalbench.cli.main"]
 ROWS, FILES, MOST_KILLS = 3000, 600, 3
-LIMIT_SEC, GONE_SEC = 600.0, 20.0
+WINDOW_SEC, LIMIT_SEC, GONE_SEC = 30.0, 1800.0, 20.0
+RESTARTS = 20
+PAGE = Path(__file__).parents[2] / "docs/tbench/overnight-runs.md"
 
 
 @dataclass
@@ -47,12 +54,31 @@ class CommandTally:
 
 @dataclass(frozen=True)
 class KilledCommand:
-    """A command that is killed: what it says when it is through is judged by `wrong`, which returns what is not right."""
+    """A command that is killed: what it says when it is through is judged by `wrong`, which returns what is not right.
+
+    As a `unit` it is ended as systemd does: asked to stop or not, then all that is left of it is killed.
+    """
 
     kind: str
     arguments: tuple[str, ...]
     root: Path
     wrong: Callable[[], str | None]
+    unit: bool = False
+
+    def kill(self, process: subprocess.Popen[bytes], luck: random.Random) -> None:
+        """End it without a warning, or as a unit."""
+        if not self.unit:
+            os.killpg(process.pid, signal.SIGKILL)
+            return
+        process.send_signal(luck.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
+        process.wait(LIMIT_SEC)
+        while left := descendants(os.getpid()):  # KillMode=mixed
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start `tbench` in a home of its own."""
@@ -99,21 +125,31 @@ agent = "oracle"
 """
 
 
-def sleeping_over(root: Path) -> KilledCommand:
+def sleeping_over(root: Path, more: str = "--iterations 2 --workers 1", *, unit: bool = False) -> KilledCommand:
     """A night of two iterations, from its first moment on."""
     for name in ("a", "b"):
         write_task(root / "tasks" / name)
     (root / "exp.toml").write_text(SUITE)
+    words = shlex.split(more)
+    iterations = int(words[words.index("--iterations") + 1])
 
     def wrong() -> str | None:
         again = command.said()
         batches = json.loads(command.said("list", "--json", "--results", "night/batches"))
-        found = [(one["planned"], one["passed"]) for one in batches]
-        return None if found == [(2, 2)] * 2 and "is complete" in again else f"{found}: {again[-300:]}"
+        found = Counter((one["planned"], one["passed"] + one["failed"]) for one in batches)
+        return None if found == {(2, 2): iterations} and "is complete" in again else f"{found}: {again[-300:]}"
 
-    arguments = ("overnight", "--suite", "exp.toml", "--output", "night", "--iterations", "2", "--workers", "1")
-    command = KilledCommand("night", arguments, root, wrong)
+    arguments = ("overnight", "--suite", "exp.toml", "--output", "night", *words)
+    command = KilledCommand("unit" if unit else "night", arguments, root, wrong, unit)
     return command
+
+
+def as_unit(root: Path) -> KilledCommand:
+    """The night of the systemd unit in the documentation, on a small suite."""
+    [line] = re.findall(
+        r"^    ExecStart=\S+/tbench overnight --suite starter (.*) --output \S+$", PAGE.read_text(), re.M
+    )
+    return sleeping_over(root, line, unit=True)
 
 
 def pulling(root: Path, server: RegistryServer) -> KilledCommand:
@@ -130,13 +166,13 @@ def pulling(root: Path, server: RegistryServer) -> KilledCommand:
 
 
 def play(command: KilledCommand, luck: random.Random, alone_sec: float, tally: CommandTally) -> None:
-    """Kill it up to `MOST_KILLS` times, let it go on, and count."""
-    for _ in range(luck.randint(1, MOST_KILLS)):
+    """Kill it up to `MOST_KILLS` times, a unit `RESTARTS` times, let it go on, and count."""
+    for _ in range(RESTARTS if command.unit else luck.randint(1, MOST_KILLS)):
         process = command.start()
         try:
-            process.wait(luck.uniform(0.0, alone_sec))
+            process.wait(luck.uniform(0.0, min(alone_sec, WINDOW_SEC)))
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            command.kill(process, luck)
             tally.kills[command.kind] += 1
         process.communicate(timeout=LIMIT_SEC)
     tally.rounds[command.kind] += 1
@@ -157,9 +193,11 @@ def session(kills: int, seed: int, kinds: tuple[str, ...] = ()) -> CommandTally:
             for part in (range(FILES // 2), range(FILES // 2, FILES))
         ]
         server.images.image("big:1", layers)
-        makers = {"night": sleeping_over, "import": importing, "pull": lambda root: pulling(root, server)}
+        makers = {
+            "night": sleeping_over, "unit": as_unit, "import": importing, "pull": lambda root: pulling(root, server)
+        }  # fmt: skip
         for kind, make in ((kind, make) for kind, make in makers.items() if not kinds or kind in kinds):
-            alone_sec = 0.0
+            alone_sec = WINDOW_SEC if kind == "unit" else 0.0
             while tally.kills[kind] < kills and tally.rounds[kind] < 3 * kills:
                 with tempfile.TemporaryDirectory(prefix="tbench-chaos-", ignore_cleanup_errors=True) as folder:
                     (Path(folder) / "pyproject.toml").touch()
@@ -182,7 +220,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=60, help="of each kind")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kind", nargs="*", default=(), help="only these: night, import, pull")
+    parser.add_argument("--kind", nargs="*", default=(), help="only these: night, unit, import, pull")
     options = parser.parse_args()
     tally = session(options.kills, options.seed, tuple(options.kind))
     print(tally)

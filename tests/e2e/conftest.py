@@ -16,7 +16,7 @@ import pytest
 
 from support.experiments import Project
 from support.pace import seconds
-from support.ray_nodes import Cluster
+from support.ray_nodes import Cluster, Network
 from support.tasks import AGENTS, BOTH, write_task
 from support.warm import Command, Warm, start_tbench
 from terminalbench.cli.main import main
@@ -207,7 +207,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Generator[Cluster]:
     """A head of 3 CPUs. Harbor processes of its nodes are forked from one, unless told otherwise. Its last test kills it."""
-    with Cluster(loaded=True) as found:
+    with Cluster(loaded=True, network=Network.made()) as found:
         found.head(3)
         yield found
 

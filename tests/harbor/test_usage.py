@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from results_kit import CLAUDE, claude, error, result, rewarded, write_trial
 
+from support.results import make_plan, make_trial
+from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.tables import FREE, ProfilePrice
 from terminalbench.harbor.read import usage
 from terminalbench.harbor.read.agent_logs import FinalMetrics
@@ -16,6 +18,8 @@ from terminalbench.harbor.read.planned import PLANNED, PlannedTrial, client_of
 from terminalbench.harbor.read.result_file import AgentContext
 from terminalbench.harbor.read.results import live_ending, read_trial
 from terminalbench.harbor.read.usage import DeclaredPrice, ModelPrice, PriceTable, price_table
+from terminalbench.index.queries import view_batch
+from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import write_json
 from terminalbench.records.trial import Outcome, Usage
 
@@ -304,12 +308,27 @@ def test_a_planted_stream_hides_no_cost_no_call_and_no_failure(tmp_path: Path) -
     assert wrapped.usage.source == "claude-code", "the run knew its class, whose file is not found here"
 
 
-@pytest.mark.parametrize("told", [-100.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("told", [-100.0, float("nan"), float("inf"), 1e300])
 def test_a_cost_that_cannot_be_is_unknown_and_lends_no_budget_money(told: float) -> None:
     """What an agent writes into its own log is not trusted: a negative cost would let trials start for ever."""
     assert usage.best(None, [AgentContext(cost_usd=told)], [], []).cost_usd is None
     metrics = FinalMetrics(total_prompt_tokens=10, total_completion_tokens=-1, total_cost_usd=told)
     assert usage.best("gpt-x", [], [], [metrics], PRICES).cost_usd is None
+
+
+@pytest.mark.parametrize("told", [2**70, -(2**70)])
+def test_tokens_past_every_count_are_unknown_and_end_no_index(tmp_path: Path, told: int) -> None:
+    batch = allocate(tmp_path / "results", "s")
+    make_plan(batch, tasks=("a",))
+    file = make_trial(batch, "a__1") / "result.json"
+    context = {"n_input_tokens": told, "n_cache_tokens": told, "n_output_tokens": 5, "cost_usd": 0.5}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"agent_result": context}))
+    scan_batch(batch)
+    (row,) = view_batch(batch).rows()
+    assert (row.usage.input_tokens, row.usage.cache_read_tokens, row.usage.output_tokens) == (None, None, 5)
+    metrics = FinalMetrics(total_prompt_tokens=10, extra={"total_cache_creation_input_tokens": told})
+    found = usage.best("gpt-x", [], [], [metrics], PRICES)
+    assert (found.input_tokens, found.cache_write_tokens) == (10, None)
 
 
 def test_a_negative_cost_in_the_log_of_claude_code_is_unknown(tmp_path: Path) -> None:

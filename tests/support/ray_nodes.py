@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +27,62 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+class Network:
+    """A bridge of this machine, and machines beside it: network namespaces with addresses of their own. Needs root."""
+
+    def __init__(self) -> None:
+        number = os.getpid()
+        self._name, self._net = f"tb{number}", f"10.{128 + number // 256 % 64}.{number % 256}"
+        self._machines: list[str] = []
+        self.address = f"{self._net}.1"
+        _ip("link", "add", self._name, "type", "bridge")
+        _ip("addr", "add", f"{self.address}/24", "dev", self._name)
+        _ip("link", "set", self._name, "up")
+
+    @classmethod
+    def made(cls) -> "Network | None":
+        """Make one; None where this process may not."""
+        if os.getuid() != 0 or not all(map(shutil.which, ("ip", "nsenter", "unshare"))):
+            return None
+        try:
+            return cls()
+        except subprocess.CalledProcessError:
+            return None
+
+    def place(self, machine: str) -> tuple[str, str]:
+        """The network namespace of a machine, which is made when it is first named, and its address."""
+        if machine not in self._machines:
+            self._machines.append(machine)
+            name, cable = self._names(machine)
+            _ip("netns", "add", name)
+            _ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("link", "set", cable, "master", self._name, "up")
+            _ip("-n", name, "addr", "add", f"{self._address(machine)}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                _ip("-n", name, "link", "set", device, "up")
+        return self._names(machine)[0], self._address(machine)
+
+    def cable(self, machine: str, state: str) -> None:
+        """Pull its cable: `down`; or put it back: `up`."""
+        _ip("link", "set", self._names(machine)[1], state)
+
+    def end(self) -> None:
+        for machine in self._machines:
+            _ip("netns", "del", self._names(machine)[0])
+        _ip("link", "del", self._name)
+
+    def _names(self, machine: str) -> tuple[str, str]:
+        number = self._machines.index(machine)
+        return f"{self._name}-{number}", f"{self._name}c{number}"
+
+    def _address(self, machine: str) -> str:
+        return f"{self._net}.{self._machines.index(machine) + 2}"
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=60)
 
 
 def _below(found: set[int]) -> set[int]:
@@ -63,12 +120,15 @@ class Starter:
     """A process that has loaded `ray start`, and forks one for each node: loading it takes longer than a node's start.
 
     With `loaded` it has loaded Harbor too, from which the Harbor processes of the nodes are forked. With `hides` it has an
-    empty folder in the place of one, as another machine would, and so have its nodes.
+    empty folder in the place of one, as another machine would, and so have its nodes; with `network` it is in that.
     """
 
-    def __init__(self, env: dict[str, str], *, loaded: bool, hides: Path | None = None) -> None:
+    def __init__(
+        self, env: dict[str, str], *, loaded: bool, hides: Path | None = None, network: str | None = None
+    ) -> None:
         mount = ["sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(hides)]
-        before = ["unshare", "-m", *mount] if hides is not None else []
+        before = ["nsenter", f"--net=/run/netns/{network}"] if network is not None else []
+        before += ["unshare", "-m", *mount] if hides is not None else []
         command = [*before, sys.executable, "-P", __file__, *(["loaded"] if loaded else [])]
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -89,14 +149,18 @@ class Starter:
 
 @dataclass
 class Cluster:
-    """A head and further nodes. `with Cluster(): ...` leaves nothing. Harbor is `loaded` once for all nodes, or by each job."""
+    """A head and further nodes. `with Cluster(): ...` leaves nothing. Harbor is `loaded` once for all nodes, or by each job.
+
+    With a `network` nodes that hide something are on machines of it.
+    """
 
     loaded: bool = False
+    network: Network | None = None
     port: int = field(default_factory=free_port)
     folder: str = field(default_factory=lambda: tempfile.mkdtemp(prefix="tbray", dir="/tmp"))
     marks: list[str] = field(default_factory=list)
     token: str = field(default_factory=lambda: secrets.token_hex(32))
-    _starters: dict[Path | None, Starter] = field(default_factory=dict)
+    _starters: dict[str | None, Starter] = field(default_factory=dict)
 
     @property
     def env(self) -> dict[str, str]:
@@ -112,7 +176,11 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self._here}:{self.port}"
+
+    @property
+    def _here(self) -> str:
+        return self.network.address if self.network is not None else "127.0.0.1"
 
     def head(self, cpus: float = 1) -> str:
         """Start the head, or start it anew after it was killed: Ray takes nodes that are left for a head that runs."""
@@ -121,9 +189,9 @@ class Cluster:
         place = ["--head", "--port", str(self.port), "--temp-dir", self.folder, "--include-dashboard=false"]
         return self._start(cpus, [*place, *ports, "--no-monitor"])
 
-    def node(self, cpus: float = 1, hides: Path | None = None, own: bool = False) -> str:
+    def node(self, cpus: float = 1, hides: Path | None = None, own: bool = False, machine: str = "another") -> str:
         """Start a further node, see `Starter`; one with its `own` Harbor starts that for each job."""
-        return self._start(cpus, ["--address", self.address], hides, own)
+        return self._start(cpus, ["--address", self.address], hides, own, machine if hides is not None else None)
 
     def harbors(self) -> set[int]:
         """The Harbor processes of its nodes: those that a node has started, and those that were forked for one."""
@@ -137,18 +205,28 @@ class Cluster:
         for starter in self._starters.values():
             starter.end()
         self._starters.clear()
+        if self.network is not None:
+            self.network.end()
         subprocess.run(["rm", "-rf", self.folder], check=True)
 
-    def _start(self, cpus: float, arguments: list[str], hides: Path | None = None, own: bool = False) -> str:
+    def _start(
+        self,
+        cpus: float,
+        arguments: list[str],
+        hides: Path | None = None,
+        own: bool = False,
+        machine: str | None = None,
+    ) -> str:
         """On a busy machine the parts of a node may miss each other, by limits of Ray's own: then once more."""
-        if hides not in self._starters:
+        network, here = self.network.place(machine) if self.network and machine else (None, self._here)
+        if machine not in self._starters:
             env = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "PYTHONDONTWRITEBYTECODE", ADDRESS)}
             # A node would start a Python worker for each of its CPUs whenever a run joins, of which none is used.
             env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_prestart_worker_first_driver": "0"} | self.env
             env |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_raylet_start_wait_time_s": str(_START_SEC)}
             env |= {"TMPDIR": str(self.temporary)} if hides is not None else {}
-            self._starters[hides] = Starter(env, loaded=self.loaded, hides=hides)
-        common = ["--node-ip-address", "127.0.0.1", "--num-cpus", str(cpus), "--object-store-memory", str(STORE_BYTES)]
+            self._starters[machine] = Starter(env, loaded=self.loaded, hides=hides, network=network)
+        common = ["--node-ip-address", here, "--num-cpus", str(cpus), "--object-store-memory", str(STORE_BYTES)]
         # Nodes of one machine would draw the ports of their workers from the same list, each without asking the others.
         ports = ["--min-worker-port", "0", "--max-worker-port", "0"]
         command = ["start", *common, *ports, "--disable-usage-stats", "--include-log-monitor=false", *arguments]
@@ -156,7 +234,7 @@ class Cluster:
         for number in range(_TRIES):
             mark = f"{self.port}-{len(self.marks)}-{number}"
             self.marks.append(mark)
-            code, said = self._starters[hides].start(command, mark, own)
+            code, said = self._starters[machine].start(command, mark, own)
             if code == 0:
                 return mark
             kill_node(mark)

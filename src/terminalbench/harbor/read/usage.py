@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from math import inf
 
 import msgspec
 from msgspec import structs
@@ -122,6 +121,8 @@ def from_stream(stream: ClaudeStream, prices: PriceTable | DeclaredPrice) -> Usa
     return _add([_model_usage(model or "", tokens, prices)], SOURCE)
 
 
+_MOST = 1e15
+"""Of tokens and dollars of a trial. The index holds no number past 64 bits, nor a sum of such."""
 _SENT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
@@ -171,7 +172,7 @@ def from_metrics(metrics: Iterable[FinalMetrics]) -> Usage | None:
         part = _split(
             total.total_prompt_tokens, total.total_cached_tokens, total.total_completion_tokens, total.total_cost_usd
         )
-        if isinstance(written, int) and part.input_tokens is not None and written <= part.input_tokens:
+        if isinstance(written, int) and part.input_tokens is not None and 0 <= written <= part.input_tokens:
             part = structs.replace(part, input_tokens=part.input_tokens - written, cache_write_tokens=written)
         parts.append(part)
     return _reported(parts, "trajectory")
@@ -239,8 +240,8 @@ def _fresh(tokens: StreamTokens | ModelTokens) -> Usage:
 
 
 def _sane[N: (int, float)](value: N | None) -> N | None:
-    """A number that an agent told; one below 0, or without end, is unknown: else it would fill a budget up again."""
-    return value if value is not None and 0 <= value < inf else None
+    """A number that an agent told; one that cannot be is unknown: one below 0 would fill a budget up again."""
+    return value if value is not None and 0 <= value <= _MOST else None
 
 
 def _split(total_input: int | None, cached: int | None, output: int | None, cost: float | None) -> Usage:

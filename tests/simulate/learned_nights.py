@@ -6,6 +6,9 @@
 a scripted model server, writes down what it is told, and a verifier decides. The server passes half of the trials, 95 %
 of those that were told the lesson that helps where the task is one that it fits (tables, eight of twelve tasks), and
 10 % of those that were told the one that harms. Four more lessons do nothing, and the night's own rules may write others.
+
+With `--promoted` a training with the same agent decides whether it is better with its lessons: its nights try it with and
+without them in the sandbox, and the gate makes it champion.
 """
 
 import argparse
@@ -63,6 +66,38 @@ env = {{ OPENAI_BASE_URL = "{url}/v1" }}
 run = ["python3", "{{files}}/agent.py", "{{instruction}}"]
 files = ["agent.py"]
 usage = {{ input = "usage.prompt_tokens", output = "usage.completion_tokens" }}
+"""
+
+
+PLAN = """
+schema_version = 1
+slug = "promoted"
+environment = "tasks"
+nights = 3
+[profile]
+agent = "command"
+model = "scripted"
+env = {{ OPENAI_BASE_URL = "{url}/v1" }}
+[profile.command]
+run = ["python3", "{{files}}/agent.py", "{{instruction}}"]
+files = ["agent.py"]
+[run]
+container_env = "local"
+parallel = 4
+[split]
+train = 0.2
+dev = 0.7
+holdout = 0.1
+[budget]
+trials = 70
+control = 0.1
+[gate]
+alpha = 0.1
+looks = 1
+challengers = 1
+[[variants]]
+reason = "what was learned helps"
+lessons = "masked"
 """
 
 
@@ -128,12 +163,26 @@ def run_learning_night(folder: Path, seed: int) -> NightShares:
     return NightShares(share(HELPS, fitting, _FITS), share(HARMS, every), idle, every)
 
 
-def _tbench(folder: Path, *arguments: object) -> None:
+def run_promoted_nights(folder: Path, seed: int) -> str:
+    """Run a training from its first night to its last, and return what its gate says of the profile with lessons."""
+    for number in range(TASKS):
+        task = write_task(folder / "tasks" / f"t{number}", environment=f'[metadata]\nfamily = "f{number}"')
+        (task / "instruction.md").write_text(f"Here is {_FITS}. Write the answer to /app/answer.txt.\n")
+    (folder / "agent.py").write_text(AGENT)
+    _tbench(folder, "memory", "add", "--by", "ann", "--do", HELPS)
+    with TableModel(seed) as server:
+        (folder / "plan.toml").write_text(PLAN.format(url=server.url))
+        _tbench(folder, "trainer", "run", "plan.toml")
+    return _tbench(folder, "trainer", "history", "plan.toml")
+
+
+def _tbench(folder: Path, *arguments: object) -> str:
     command = [sys.executable, "-m", "terminalbench.cli.main", *map(str, arguments)]
     env = os.environ | {"XDG_STATE_HOME": str(folder / "state")}
     ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise RuntimeError(f"{arguments[0]} ended with {ran.returncode}\n{ran.stdout}\n{ran.stderr}")
+    return ran.stdout
 
 
 def measure(seeds: int) -> None:
@@ -148,11 +197,22 @@ def measure(seeds: int) -> None:
         )
 
 
+def measure_promoted() -> None:
+    """Print the history of a training that decides whether lessons help."""
+    with tempfile.TemporaryDirectory() as folder:
+        print(run_promoted_nights(Path(folder), 0))
+
+
 def main() -> None:
     """Print what was shown by as many seeds as are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
-    measure(parser.parse_args().seeds)
+    parser.add_argument("--promoted", action="store_true")
+    asked = parser.parse_args()
+    if not asked.promoted:
+        measure(asked.seeds)
+        return
+    measure_promoted()
 
 
 if __name__ == "__main__":

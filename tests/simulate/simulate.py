@@ -445,6 +445,7 @@ def main() -> None:
         lessons.measure_retired(max(4, asked.reps // 12))
         learning.measure(5)
         learned_nights.measure(5)
+        learned_nights.measure_promoted()
     if asked.write:
         written(found)
 

@@ -9,9 +9,11 @@ import pytest
 from support.dashboard import Root, add_trajectory, steps, trial
 from support.results import STAMP
 from terminalbench.dashboard.foreign_html import rendered, shown, terminal
+from terminalbench.dashboard.pages.trial import _sent
 from terminalbench.dashboard.site import ResultCache
 from terminalbench.index.scan import scan_batch
 from terminalbench.index.store import open_index
+from terminalbench.records.trial import Usage
 from terminalbench.text.doubts import doubt
 from terminalbench.text.failures import failure_advice, failure_words
 
@@ -153,13 +155,26 @@ def test_a_trajectory_that_nobody_reads_is_let_go(monkeypatch: pytest.MonkeyPatc
 
 
 def test_why_it_failed_and_what_to_try_is_said_in_words(root: Root) -> None:
-    work(root, steps("ls", "make test", "make test", "make test", "make test", "make test", "make test"))
+    document = steps("ls", "make test", "make test", "make test", "make test", "make test", "make test")
+    document["steps"].append({"step_id": 9, "source": "agent", "message": "All is <done>.\nBye."})
+    work(root, document)
     page = root.text(trial("a__1"))
     passed = trial("a__3").replace(f"{STAMP}__p", f"{STAMP}__q")
     assert "<b>Why</b>" not in root.text(passed)
     (name,) = re.findall(r"failure class</th><td>([a-z_]+)", page)
     assert f"<b>Why</b> {failure_words(name)}" in page
-    assert f"<b>Try</b> {failure_advice(name)}." in page
+    assert "; its last words: <q>All is &lt;done&gt;. Bye.</q>. <b>Try</b>" in page
+    tried = page.split(f"<b>Try</b> {failure_advice(name)}.")[1].split("</p>")[0]
+    assert ">Beside a trial that passed</a>" in tried
+
+
+def test_the_head_counts_tokens_as_the_steps_do(root: Root) -> None:
+    assert _sent(Usage(input_tokens=70, cache_read_tokens=20, cache_write_tokens=10)) == 100
+    assert _sent(Usage(cache_read_tokens=20)) is None, "unknown is not zero"
+    page = root.text(trial("a__1"))
+    contents = page.split('aria-label="On this page"')[1].split("</nav>")[0]
+    links = re.findall(r'href="#([a-z]+)"', contents)
+    assert links == sorted(links, key=lambda one: page.index(f'id="{one}"')), "in the order of the page"
 
 
 def test_steps_that_did_the_same_are_one_line(root: Root) -> None:

@@ -39,7 +39,8 @@ FAILURES = {
         "tell it to stop, or to test again, after its last edit",
     ),
     "wrong_target": FailureWords(
-        "it changed other files than the task names", "put the files that the task names at the top of its prompt"
+        "it changed other files than the task names",
+        "tell it to check each file that the task names before it says that it is done",
     ),
     "gave_up_early": FailureWords(
         "it ended after a few calls", "tell it what counts as done; look for a limit of turns or tokens"

@@ -27,11 +27,11 @@ from terminalbench.dashboard.safe_files import Excerpt, list_files, read_tail
 from terminalbench.dashboard.site import Site
 from terminalbench.index.queries import TrialRow
 from terminalbench.index.trial_pages import task_trials
-from terminalbench.records.trial import Finding, Outcome
+from terminalbench.records.trial import Finding, Outcome, Usage
 from terminalbench.report.trial import had, lessons, task_instruction
 from terminalbench.text.egress import egress_lines
 from terminalbench.text.failures import failure_advice, failure_words
-from terminalbench.text.foreign import visible
+from terminalbench.text.foreign import flat, visible
 from terminalbench.workflow.history import read_history
 
 _VERIFIER_BYTES = 64 * 1024
@@ -129,6 +129,8 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
         "failed_check": _failed_check(site, ask.batch, row, left["verifier"]),
         "findings": pointed,
         "why": _why(pointed),
+        "claimed": _last_words(own) if own else "",
+        "sent": _sent(row.usage),
         "measures": measured,
         "step_link": lambda page: steps_path(path, number, page),
         "page_size": PER_PAGE,
@@ -221,6 +223,19 @@ def _why(pointed: list[dict[str, Any]]) -> tuple[str, str, list[tuple[int, str, 
             name = one["finding"].value
             return failure_words(name), failure_advice(name), one["steps"]
     return None
+
+
+def _last_words(trajectory: Trajectory) -> str:
+    """What the agent said in its last step: often that the task is done."""
+    last = trajectory.steps[-1] if trajectory.steps else None
+    return flat(last.text, 120) if last is not None and last.source == "agent" else ""
+
+
+def _sent(usage: Usage) -> int | None:
+    """All tokens that were sent, as steps count them: fresh, read from the cache and written to it."""
+    if usage.input_tokens is None:
+        return None
+    return usage.input_tokens + (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
 
 
 def _siblings(site: Site, ask: PageRequest, row: TrialRow, path: str) -> list[tuple[TrialRow, str | None]]:

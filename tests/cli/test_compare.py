@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from support.pipes import unread
+from cli.pipes import unread
 from support.results import make_plan, make_trial
 from terminalbench.analytics.model import Comparison
 from terminalbench.cli.compare import DEPARTURES

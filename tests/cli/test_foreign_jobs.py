@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from results_kit import at, error, rewarded
 
-from support.read_only import each_read_only
+from cli.read_only import each_read_only
 from support.results import make_plan
 from support.results import make_trial as make_own_trial
 from terminalbench.experiments.batch import allocate

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
+from cli.pipes import unread
 from conftest import REPO
 from support.experiments import BASE, ORACLE
-from support.pipes import unread
 from terminalbench.cli import main as cli
 from terminalbench.cli.app import _split_debug
 from terminalbench.cli.commands import GROUPS, SECTIONS

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from support.read_only import Ended, Run, each_read_only, run_read_only
+from cli.read_only import Ended, Run, each_read_only, run_read_only
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.index.scan import scan_all

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from dashboard.lessons_shown import make_lessons, show
 from support.browser import EVERY_RULE, SERIOUS, Watched, browser, watched
 from support.dashboard import VIEW_TOKEN, Root, add_trajectory, make_root, served, steps, trial
-from support.lessons_shown import make_lessons, show
 from support.nights import make_night
 from support.pace import seconds
 from support.results import STAMP, make_plan, make_trial

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.lessons_shown import make_lessons, show
 from support.dashboard import Root, trial
-from support.lessons_shown import make_lessons, show
 from support.nights import make_night
 from terminalbench.archivist.memory import add
 from terminalbench.archivist.store import memory_of, open_store

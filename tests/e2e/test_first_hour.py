@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from walk import Walked, walk
 
 from conftest import REPO
 from servers.anthropic import AnthropicServer
@@ -29,7 +30,6 @@ from support.results import make_trial
 from support.scripted_trials import as_planned
 from support.tasks import write_task
 from support.tools import CLAUDE
-from support.walk import Walked, walk
 from support.warm import Warm
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.config import load

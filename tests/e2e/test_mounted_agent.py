@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from walk import walk
 
 from conftest import REPO
 from support.pages import shell_blocks
-from support.walk import walk
 from support.warm import Warm
 
 RECIPE = (REPO / "docs" / "sandbox.md").read_text().partition("## Agents of this machine")[2].partition("\n## ")[0]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from harbor.agents.installed.base import NonZeroAgentExitCodeError
 from harbor.cli.jobs import _handle_sigterm
+from watched import stub_trial
 
-from support.watched import stub_trial
 from terminalbench.harbor.agent_watch import AgentWatch
 from terminalbench.harbor.read.seen import HostActivity
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.resuming import Started
+from runner.resuming import Started
 
 
 @pytest.fixture

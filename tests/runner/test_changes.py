@@ -8,8 +8,8 @@ import pytest
 
 import terminalbench
 from conftest import DATA
+from runner.resuming import NOW, Started, experiment, finished, planned
 from support.experiments import Project
-from support.resuming import NOW, Started, experiment, finished, planned
 from terminalbench.analytics.settings import profile_names, settings_of
 from terminalbench.errors import UserError
 from terminalbench.experiments.agents import agent_info

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support import resuming
+from runner import resuming
 from support.experiments import Project
 from support.pace import seconds
 from terminalbench.experiments.batch import Batch

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from runner.resuming import Started, experiment, planned
 from servers.git_http import git
 from support.experiments import Project
-from support.resuming import Started, experiment, planned
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.experiment import Experiment

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from runner.resuming import ORACLE, Started, experiment, finished, planned
 from support.experiments import Project
 from support.results import make_trial
-from support.resuming import ORACLE, Started, experiment, finished, planned
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import load

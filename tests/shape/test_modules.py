@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -85,6 +86,20 @@ def test_the_layers_are_documented_as_they_are_checked() -> None:
     assert [re.findall(r"\w+", part) for part in said.split(">")] == layers
     names = set(re.findall(r"\w+", (REPO / "AGENTS.md").read_text()))
     assert {name for layer in layers for name in layer} <= names
+
+
+def test_what_only_one_folder_of_tests_uses_stands_in_it() -> None:
+    users: dict[str, set[str]] = defaultdict(set)
+    for file in (*REPO.glob("tests/**/*.py"), *REPO.glob("benchmarks/*.py")):
+        for names in re.findall(r"^ *from support(?:\.| import )([\w, ]+)", file.read_text(), re.MULTILINE):
+            place = "/".join(file.relative_to(REPO).parts[:-1][:2])
+            for name in names.partition(" import ")[0].split(", "):
+                users[name].add(place)
+    assert len(users) > 20
+    alone = {
+        name: places for name, places in users.items() if len(places) == 1 and not places & {"tests", "tests/support"}
+    }
+    assert alone == {}
 
 
 @pytest.mark.parametrize(

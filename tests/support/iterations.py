@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 
+from support.rows import OUTCOMES
 from terminalbench.overnight.iteration_results import IterationResults, ProfileResult, TaskResult, TrialResult
-from terminalbench.records.trial import Outcome
-
-OUTCOMES = {"+": Outcome.PASSED, "x": Outcome.FAILED, "E": Outcome.ERRORED}
 
 
 def task(name: str, marks: str, digest: str | None = "same") -> TaskResult:

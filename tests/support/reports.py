@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+from support.results import STAMP
+from support.rows import OUTCOMES
 from terminalbench.analytics.model import (
     Comparison,
     Contrast,
@@ -22,15 +24,6 @@ from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.records.trial import AgentStatus, Delivery, Finding, Outcome, Phases, TaskRef, Trial, Usage
 from terminalbench.report.build import ReportInput
 
-STAMP = "2026-01-23__16-26-48"
-OUTCOMES = {
-    "+": Outcome.PASSED,
-    "x": Outcome.FAILED,
-    "T": Outcome.TIMED_OUT,
-    "E": Outcome.ERRORED,
-    "C": Outcome.CANCELLED,
-    ".": Outcome.NOT_RUN,
-}
 KINDS = ("read", "search", "edit", "run", "test", "mcp")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.instances import BASE, FIX, ID, checkout_for, row
+from swebench_pro.instances import BASE, FIX, ID, checkout_for, row
 from terminalbench.errors import UserError
 from terminalbench.swebench_pro.convert import Conversion, convert, files_of
 from terminalbench.swebench_pro.dataset import SourceRows, instance_of

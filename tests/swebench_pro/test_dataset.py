@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.instances import FIX, ID, row
+from swebench_pro.instances import FIX, ID, row
 from terminalbench.errors import UserError
 from terminalbench.swebench_pro.dataset import image_of, instance_of, language_of, read_rows
 from terminalbench.swebench_pro.literals import CellError, names, prose

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from support.instances import ID, row
+from swebench_pro.instances import ID, row
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.swebench_pro.dataset import read_rows
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.instances import checkout_for
+from swebench_pro.instances import checkout_for
 from terminalbench.errors import UserError
 from terminalbench.swebench_pro import official
 from terminalbench.swebench_pro.official import Checkout

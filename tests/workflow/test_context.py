@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from support.workspace import FolderWorkspace, repository
 from terminalbench.llm.model import count_text
 from terminalbench.workflow import context, ranking
 from terminalbench.workflow.languages import Language
 from terminalbench.workflow.model import CommandRun
+from workflow.workspace import FolderWorkspace, repository
 
 ISSUE = """Coupons are applied twice
 

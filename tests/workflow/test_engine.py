@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from support.pace import seconds
-from support.scripted_workflow import ANSWERS, TASK, Bench, ScriptedModel, Verdicts, fatal
 from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.records.trial import Usage
 from terminalbench.workflow.apart import GuardFaultError
@@ -18,6 +17,7 @@ from terminalbench.workflow.generators import answer_of
 from terminalbench.workflow.history import fold
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind, Step, Workflow
 from terminalbench.workflow.trace import StepFailure, TraceEventKind, WorkflowEnding
+from workflow.scripted_workflow import ANSWERS, TASK, Bench, ScriptedModel, Verdicts, fatal
 
 ONE = Workflow(
     name="one", steps={"patch": Step(generator="patch", prompt="Make it.", guards=("patch", "lint"), rmax=2)}

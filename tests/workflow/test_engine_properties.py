@@ -5,10 +5,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.scripted_workflow import Bench, ScriptedModel, Verdicts, back, fatal
 from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.workflow.model import Kind, Step, Workflow
 from terminalbench.workflow.trace import StepFailure, TraceEventKind, WorkflowEnding
+from workflow.scripted_workflow import Bench, ScriptedModel, Verdicts, back, fatal
 
 KINDS = (Kind.ANALYSIS, Kind.TEST, Kind.PLAN, Kind.PATCH)
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from conftest import REPO
-from support.guards import asked, create, patch
-from support.workspace import FolderWorkspace, repository
 from terminalbench import registry
 from terminalbench.workflow.generators import (
     Analysis,
@@ -24,6 +22,8 @@ from terminalbench.workflow.generators import (
     WrittenTest,
 )
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind
+from workflow.guards import asked, create, patch
+from workflow.workspace import FolderWorkspace, repository
 
 PYTHON = {
     "shop/__init__.py": "",

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from support import tools
-from support.guards import asked, create, patch, run, verdicts
-from support.workspace import FolderWorkspace, repository
 from terminalbench.workflow.generators import Edit, WrittenTest
 from terminalbench.workflow.runners.report import CaseVerdict
+from workflow.guards import asked, create, patch, run, verdicts
+from workflow.workspace import FolderWorkspace, repository
 
 NODE_MODULES = tools.WORKFLOW_TOOLS / "node_modules"
 CART = "exports.total = (items) => items.length\n"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from support import tools
-from support.guards import run, verdicts
-from support.workspace import FolderWorkspace, repository
 from terminalbench.workflow import checks, programs
 from terminalbench.workflow.languages import Language, Repository, Runner
 from terminalbench.workflow.model import CommandRun
 from terminalbench.workflow.runners import go, node, python
 from terminalbench.workflow.runners.report import MARK, CaseReport, CaseVerdict
+from workflow.guards import run, verdicts
+from workflow.workspace import FolderWorkspace, repository
 
 NODE = {
     "package.json": '{"name": "shop", "scripts": {"test": "node --test"}}',

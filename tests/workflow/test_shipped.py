@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from support.scripted_workflow import Bench, Verdicts, back, fatal
 from terminalbench.workflow.load import load, shipped
 from terminalbench.workflow.model import Kind, Workflow
 from terminalbench.workflow.trace import TraceEventKind, WorkflowEnding
+from workflow.scripted_workflow import Bench, Verdicts, back, fatal
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "workflows"
 Way = Callable[[Workflow], Verdicts]

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from support.scripted_workflow import Bench, ScriptedModel, Verdicts, back
 from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.workflow.model import GuardResult, Kind, Step, Workflow
 from terminalbench.workflow.trace import StepFailure, TraceEventKind, WorkflowEnding
+from workflow.scripted_workflow import Bench, ScriptedModel, Verdicts, back
 from workflow.test_engine import ONE, tdd
 
 

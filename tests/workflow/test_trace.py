@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from support.scripted_workflow import Bench
 from terminalbench.json_files import read_jsonl
 from terminalbench.workflow.attempt import Ports
 from terminalbench.workflow.engine import Engine
@@ -23,6 +22,7 @@ from terminalbench.workflow.trace import (
     read_trace,
     trace_file,
 )
+from workflow.scripted_workflow import Bench
 
 
 def run_in(trial: Path) -> Bench:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.workspace import GIT_ENV, FolderWorkspace, repository
 from terminalbench.workflow.tree import BadPath
+from workflow.workspace import GIT_ENV, FolderWorkspace, repository
 
 FILES = {
     "a.txt": "one\n",

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from support.scripted_workflow import Bench, ScriptedModel
 from terminalbench.experiments.schema import workflow_tables
 from terminalbench.workflow.attempt import Ports
 from terminalbench.workflow.engine import Engine
@@ -16,6 +15,7 @@ from terminalbench.workflow.generators import GENERATORS
 from terminalbench.workflow.load import from_texts, load, shipped
 from terminalbench.workflow.model import CommandRun, Kind
 from terminalbench.workflow.trace import StepFailure, TraceEventKind, WorkflowEnding
+from workflow.scripted_workflow import Bench, ScriptedModel
 
 PAGE = (Path(__file__).parents[2] / "docs" / "workflows.md").read_text()
 

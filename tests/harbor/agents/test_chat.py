@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any, override
 
 import pytest
+from watched import stub_trial
 
-from support.watched import stub_trial
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.agent_watch import AgentWatch
 from terminalbench.harbor.agents import chat

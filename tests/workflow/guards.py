@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from support.workspace import FolderWorkspace
 from terminalbench import registry
 from terminalbench.workflow import languages
 from terminalbench.workflow.generators import (
@@ -20,6 +19,7 @@ from terminalbench.workflow.guards.own_test import run_test
 from terminalbench.workflow.guards.result import FEEDBACK_CHARS
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind
 from terminalbench.workflow.runners.report import CaseReport, CaseVerdict
+from workflow.workspace import FolderWorkspace
 
 KINDS = {Analysis: Kind.ANALYSIS, Localisation: Kind.LOCALISATION, Plan: Kind.PLAN, WrittenTest: Kind.TEST, Patch: Kind.PATCH, Review: Kind.REVIEW}  # fmt: skip
 

@@ -214,6 +214,7 @@ def test_incidents_scaling_and_quarantine_are_told_with_their_cause(tmp_path: Pa
     )
     with night.folder.events_jsonl.open("ab") as file:
         file.write(b'{"time": "torn\n')
+        file.write(b'{"time": "noon", "kind": "worker_lost"}\n')
     night.state(
         status="stopped", stopped="the budget is used up", quarantine=[WithdrawnTask("t1", "d", "killed two workers")]
     )
@@ -228,7 +229,10 @@ def test_incidents_scaling_and_quarantine_are_told_with_their_cause(tmp_path: Pa
         ):
             assert said in text
     assert [one.workers for one in summary.scaling] == [2]
-    assert (summary.workers_started, summary.problems) == (1, ["1 line of events.jsonl cannot be read, the first is 4"])
+    assert (summary.workers_started, summary.problems) == (
+        1,
+        ["2 lines of events.jsonl cannot be read, the first is 4"],
+    )
     assert (
         "Broke: 1 worker lost (worker 1 stopped beating); 1 task left out: d/t1; 1 note on what could not be read"
         in summary.headlines

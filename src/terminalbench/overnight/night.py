@@ -1,5 +1,6 @@
 """What is persisted of a night: what was asked for, how far it is, what happened."""
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
@@ -261,7 +262,7 @@ class NightEventKind(StrEnum):
 
 
 class NightEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that happened, with its cause in words."""
+    """One thing that happened, with its cause in words. A line whose time is none is no event, and counted as bad."""
 
     time: str
     kind: NightEventKind
@@ -272,3 +273,6 @@ class NightEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int | None = None
     workers: int | None = None
     cause: str | None = None
+
+    def __post_init__(self) -> None:
+        datetime.fromisoformat(self.time)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import test_attacks, test_first_process, test_handover
+from sandbox import test_attacks, test_first_process, test_handover, test_overseer, test_traps
 from sandbox.driving import Box, Driver
 from support.registry import Images, layer_of, small_system
 
@@ -68,6 +68,12 @@ ATTACKS: list[Callable[[Box], None]] = [
     test_handover.test_the_reward_found_before_the_tests_is_told,
     test_handover.test_tests_that_run_again_find_the_work_as_it_was_handed_to_the_first,
     test_handover.test_a_program_run_by_the_tests_reaches_its_own_files_and_no_others,
+    test_overseer.test_a_program_of_the_work_reads_what_the_tests_hand_to_it,
+    test_overseer.test_what_outlives_the_tests_is_ended_and_has_not_written_the_reward,
+    test_overseer.test_code_in_the_tests_own_process_that_outlives_them_is_told,
+    test_overseer.test_a_reward_that_changes_when_the_tests_have_ended_is_told,
+    test_overseer.test_a_program_by_run_program_changes_no_mode_outside_its_work,
+    test_traps.test_a_hidden_test_runner_is_removed_before_the_tests,
 ]
 _LINKED = ("bin/", "sbin/", "lib/", "lib64/")
 _layouts: dict[str, str] = {}

@@ -20,8 +20,6 @@ what the agent left in it, is the agent's doing: `EnvironmentBrokenError`, which
 import asyncio
 import contextlib
 import os
-import secrets
-import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +44,6 @@ from harbor.verifier.verifier import (
     DownloadVerifierDirError,
     RewardFileEmptyError,
     RewardFileNotFoundError,
-    Verifier,
     VerifierOutputParseError,
 )
 
@@ -54,29 +51,33 @@ from terminalbench.files import read_plain, remove_traps
 from terminalbench.harbor.impossible import evaluates, runs_own
 from terminalbench.harbor.isolation import RUN_BY, isolated
 from terminalbench.harbor.limits.hangs import read_task, verifier_sec
+from terminalbench.harbor.preparation import (
+    CANNOT_RUN,
+    PLAIN_CONTAINERS,
+    PROBE_SEC,
+    EnvironmentBrokenError,
+    PreparingVerifier,
+    empty_folder,
+)
 from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
 from terminalbench.harbor.read.suspicion import (
     AGENT_SYSTEM,
     PRISTINE_SYSTEM,
     SAFETY_FILE,
-    SYSTEM_FILE,
     SafetyNote,
     read_safety,
 )
 from terminalbench.harbor.rewards import REWARDS, BlockedReward, mentions, read_rewards, reward_file
-from terminalbench.harbor.scripts import PreparedEnvironment, kill_script, parse_prepared, prepare_script
+from terminalbench.harbor.scripts import PreparedEnvironment, kill_script
 from terminalbench.harbor.second_run import FirstRun, Repetition, RepetitionGap, SecondRun
 from terminalbench.harbor.tampering import ToldByPytest, flags, told_by_pytest
 from terminalbench.json_files import write_json
 from terminalbench.sandbox.answers import OverseerCounts
 from terminalbench.sandbox.errors import BrokenContent, SandboxError
-from terminalbench.sandbox.handover import Handover
 from terminalbench.sandbox.network.trial import enter_phase
 
 KEEP_PROCESSES, VERIFIER_SYSTEM = "keep_processes", "verifier_system"
 SYSTEMS = (PRISTINE_SYSTEM, AGENT_SYSTEM)
-_HOUSEKEEPING_SEC = 120
-_PROBE_SEC = 30
 _PATCH_LIMIT = 64 << 20
 _REWARD_LIMIT = 1 << 20
 _OUTPUT_LIMIT = 16 << 20
@@ -87,17 +88,7 @@ CONTROL, GOLDEN = "TBENCH_CONTROL_PATCH", "golden.patch"
 MODEL_PATCH = Path("logs/artifacts/model.patch")
 """Where the patch of an agent is among the artifacts of an instance's trial."""
 _KILLED = range(129, 160)
-_CANNOT_RUN = (126, 127)
-_PLAIN_CONTAINERS = frozenset({"docker", "podman"})
 _MOST_FLAGGED = 50
-
-
-class EnvironmentNotSafeError(RuntimeError):
-    """The environment could not be made safe for the tests, so they were not run."""
-
-
-class EnvironmentBrokenError(RuntimeError):
-    """The environment stands, and what the agent left in it keeps the tests from giving a verdict."""
 
 
 def system_of_tests(metadata: Mapping[str, Any]) -> str:
@@ -108,7 +99,7 @@ def system_of_tests(metadata: Mapping[str, Any]) -> str:
     return system
 
 
-class SafeVerifier(Verifier):
+class SafeVerifier(PreparingVerifier):
     """Harbor's verifier, proof against an agent that prepares its own reward."""
 
     def __init__(
@@ -119,10 +110,7 @@ class SafeVerifier(Verifier):
         config = self.task.config
         self._keep = bool(keep_processes or config.metadata.get(KEEP_PROCESSES) is True)
         self._system = AGENT_SYSTEM if self._keep else verifier_system or system_of_tests(config.metadata)
-        self._changes: dict[str, Any] | None = None
-        self._try_shell: Callable[[], Awaitable[None]] | None = None
         self._test_config: list[str] = []
-        self._run_program: str | None = None
         self._program_hung = self._unconfined = False
         self._reward_changed = False
         self._traps: dict[str, list[str]] = {}
@@ -258,104 +246,6 @@ class SafeVerifier(Verifier):
                 if await self._untouched_run():
                     raise EnvironmentBrokenError("the tests gave no reward, and give one without the work") from error
 
-    @property
-    def _hand_over(self) -> Callable[..., Awaitable[Handover]] | None:
-        return getattr(self.environment, "hand_to_verifier", None)
-
-    async def _prepare(self) -> PreparedEnvironment:
-        """End what the agent left running, renew the folders, remove links into them."""
-        if self._hand_over is not None:
-            return await self._take_over(self._hand_over)
-        await self._kill()
-        mounted = self.environment.capabilities.mounted
-        if not self._is_linux:
-            folders = [self._paths.verifier_dir, self._paths.tests_dir]
-            await self._check(await self.environment.empty_dirs(folders, chmod=False))
-            return PreparedEnvironment(mounted=mounted)
-        token = secrets.token_hex(16)
-        sign = self.trial_paths.verifier_dir / f".{token}"
-        if mounted:
-            sign.write_text(token + "\n")
-        try:
-            done = await self._root(prepare_script(token, str(self._paths.tests_dir), str(self._paths.verifier_dir)))
-        finally:
-            sign.unlink(missing_ok=True)
-        await self._check(done)
-        prepared = parse_prepared(done.stdout or "", mounted=mounted)
-        if prepared.problem is not None:
-            await self._fail(f"cannot clean up before the tests: {prepared.problem}")
-        probed = await self.environment.exec("true", timeout_sec=_PROBE_SEC)
-        if probed.return_code in _CANNOT_RUN:
-            said = ((probed.stderr or "") + (probed.stdout or "")).strip()[-500:]
-            raise EnvironmentBrokenError(f"no command runs in the tests' working folder: {said}")
-        await asyncio.to_thread(_empty, self.trial_paths.verifier_dir)
-        return prepared
-
-    async def _take_over(self, hand_over: Callable[..., Awaitable[Handover]]) -> PreparedEnvironment:
-        """From an environment that does it itself."""
-        tests, logs = str(self._paths.tests_dir), str(self._paths.verifier_dir)
-        pristine = self._system == PRISTINE_SYSTEM
-        try:
-            given = {"tests": tests, "logs": logs, "rewards": REWARDS}
-            handed = await hand_over(pristine=pristine, keep=self._keep, again=pristine, **given)
-        except BrokenContent as error:
-            raise EnvironmentBrokenError(str(error)) from error
-        self._run_program = handed.run_program
-        self._try_shell = handed.try_shell
-        self._traps = dict(handed.traps)
-        if handed.changes is not None:
-            self._changes = handed.changes
-            await asyncio.to_thread(write_json, self.trial_paths.trial_dir / SYSTEM_FILE, handed.changes)
-        await asyncio.to_thread(_empty, self.trial_paths.verifier_dir)
-        return PreparedEnvironment(
-            mounted=False,
-            rewards_found=[name.rpartition("/")[2] for name in handed.rewards],
-            links_removed=handed.links,
-        )
-
-    @property
-    def _kills(self) -> bool:
-        """Whether the agent's processes can be killed. In a provider's sandbox its own servants run among them."""
-        can = self._own_kill is not None or self.environment.type() in _PLAIN_CONTAINERS
-        return self._shared and self._is_linux and can and not self._keep
-
-    @property
-    def _own_kill(self) -> Callable[[], Awaitable[None]] | None:
-        return getattr(self.environment, "kill_processes", None)
-
-    async def _kill(self) -> None:
-        if not self._kills:
-            return
-        if self._own_kill is not None:
-            await self._own_kill()
-        else:
-            await self._check(await self._root(kill_script()))
-
-    async def _root(self, script: str) -> ExecResult:
-        # "/": the agent may have deleted the working directory.
-        try:
-            return await self.environment.exec(script, cwd="/", timeout_sec=_HOUSEKEEPING_SEC, user="root")
-        except RuntimeError as error:
-            await self._fail(f"cannot clean up before the tests: {error}")
-            raise
-
-    async def _check(self, done: ExecResult | None) -> None:
-        if done is not None and done.return_code != 0:
-            said = ((done.stderr or "") + (done.stdout or "")).strip()[-500:]
-            await self._fail(f"cannot clean up before the tests (exit {done.return_code}): {said}")
-
-    async def _fail(self, problem: str) -> None:
-        """Raise; the agent's doing if the environment runs commands, or says that it has no shell to run them."""
-        token = secrets.token_hex(8)
-        try:
-            done = await self.environment.exec(f"echo {token}", cwd="/", timeout_sec=_PROBE_SEC, user="root")
-        except Exception as error:
-            raise EnvironmentNotSafeError(problem) from error
-        alive = done.return_code == 0 and token in (done.stdout or "")
-        if self._shared and (alive or done.return_code in _CANNOT_RUN):
-            raise EnvironmentBrokenError(problem)
-        raise EnvironmentNotSafeError(problem)
-
     async def _upload(self, sources: list[Path]) -> None:
         try:
             for source in sources:
@@ -394,7 +284,7 @@ class SafeVerifier(Verifier):
                 self._untouched_ended = await self._again.ends(self._untouched_run, took_sec=time.monotonic() - began)
             raise
         self._took_sec = time.monotonic() - began
-        if ran.return_code in _CANNOT_RUN and self._try_shell is not None:
+        if ran.return_code in CANNOT_RUN and self._try_shell is not None:
             try:
                 await self._try_shell()
             except BrokenContent as error:
@@ -452,7 +342,7 @@ class SafeVerifier(Verifier):
         """
         if self._own_kill is not None:
             await self._own_kill()
-        elif self.environment.type() in _PLAIN_CONTAINERS:
+        elif self.environment.type() in PLAIN_CONTAINERS:
             await self._root(kill_script())
         place = str(self._paths.tests_dir / GOLDEN)
         await self.environment.upload_file(golden, place)
@@ -464,7 +354,7 @@ class SafeVerifier(Verifier):
         """Whether a program of the agent's, which the tests have started, still runs."""
         ask = getattr(self.environment, "runs_programs", None) if self._run_program is not None else None
         try:
-            return ask is not None and await asyncio.wait_for(ask(), _PROBE_SEC)
+            return ask is not None and await asyncio.wait_for(ask(), PROBE_SEC)
         except (SandboxError, TimeoutError):  # what is not known is not held against the agent
             return False
 
@@ -480,7 +370,7 @@ class SafeVerifier(Verifier):
             self._reward_changed = True
         if not prepared.mounted:
             if self._shared:
-                await asyncio.to_thread(_empty, host)
+                await asyncio.to_thread(empty_folder, host)
             try:
                 await self._download(host)
             except Exception as error:
@@ -553,12 +443,3 @@ def _speaks(sources: Sequence[Path], word: str) -> bool:
 
 def _rewards(folder: Path) -> list[bytes | None]:
     return [read_plain(folder / name, _REWARD_LIMIT) for name in REWARDS]
-
-
-def _empty(folder: Path) -> None:
-    """Remove everything in a host folder without following anything in it."""
-    for entry in os.scandir(folder):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            Path(entry.path).unlink()

@@ -14,8 +14,8 @@ import pytest
 
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.agents.workspace import TrialWorkspace, WorkspaceError
+from terminalbench.harbor.preparation import EnvironmentBrokenError
 from terminalbench.harbor.read.error_classes import error_class
-from terminalbench.harbor.verifier import EnvironmentBrokenError
 from terminalbench.workflow.tree import BadPath, check_path
 
 MAKE = r"""

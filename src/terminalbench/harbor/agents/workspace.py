@@ -19,7 +19,7 @@ from harbor.environments.base import BaseEnvironment
 
 from terminalbench.errors import TbenchError
 from terminalbench.files import write_bytes
-from terminalbench.harbor.verifier import EnvironmentBrokenError
+from terminalbench.harbor.preparation import EnvironmentBrokenError
 from terminalbench.workflow import tree as scripts
 from terminalbench.workflow.model import CommandRun
 

@@ -65,7 +65,7 @@ def test_a_night_that_trains_spends_one_budget_and_a_resume_goes_on(
     every = trials(project.root)
     assert every.items() > first.items()
     (entry,) = open_training(file).nights
-    assert (entry.trials, entry.measured, len(every)) == (8, 8, 10)  # each once, with the two of the iteration
+    assert (entry.trials, entry.measured, len(every)) == (8, 8, 9)  # each once, with that of the iteration
     assert summary_usd(night) == pytest.approx(sum(every.values()))
     assert "it is not over" not in (night / "report.md").read_text()
 

@@ -21,7 +21,7 @@ def test_three_of_seven_against_four_of_seven_is_inconclusive() -> None:
     assert found.smallest_detectable is None, "six of seven tasks would have to agree: more than there is above 3/7"
     assert found.sentence == (
         "codecanvas vs text: +14.3 pt (-49.5 to +78.1), 2 tasks better, 1 worse, p = 1.00: inconclusive; "
-        "14 trials on 7 tasks can show no possible gap 4 times in 5"
+        "14 trials on 7 tasks are too few: they would show no gap that can exist 4 times in 5"
     )
     assert found.trials_needed is None, "nothing is promised of the gap that happened to be seen"
     wanted = contrast(marks, settings("codecanvas", "text", effect=0.1))

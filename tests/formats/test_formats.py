@@ -498,6 +498,8 @@ ODD = {
     "empty.csv": "", "header.csv": "task,passed\n", "prose.txt": "hello", "list.json": "[1, 2]", "other.json": '{"a": 1}',
     "deep.json": "[" * 100_000, "torn.json": '{"results": [', "latin.csv": b"task,passed\n\xe9,1\n", "zero.csv": b"\0" * 500,
     "zip.eval": b"PK\x03\x04rubbish", "all-bad.csv": "task,passed\na,maybe\n", "twice.csv": "task,task,passed\na,b,1\n",
+    "zip.csv.gz": b"\x1f\x8b\x08\0" + b"\xff" * 40, "wide.csv": "task,passed\na,1\n".encode("utf-16-le"),
+    "coded.xml": '<?xml version="1.0" encoding="utf-7"?><testsuite/>', "latin.jsonl": b'{"task": "\xe9", "passed": true}\n',
     "quote.csv": 'task,passed\n"a,1\n', "config.json": '{"eval": {"model": "m"}, "status": "x"}', "nan.json": '{"results": NaN}',
 }  # fmt: skip
 
@@ -508,6 +510,33 @@ def test_an_odd_file_is_one_clear_message(written: Callable[..., Path], name: st
         read_results(written(name, ODD[name]))
     assert told.value.where
     assert name in told.value.where
+
+
+_ROW = '{"task": "a", "profile": "p", "passed": true}'
+
+
+@pytest.mark.parametrize(
+    ("name", "held", "unread"),
+    [
+        ("mark.jsonl", _ROW.encode("utf-16"), {}),
+        ("mark.json", f"[{_ROW}]".encode("utf-16"), {}),
+        ("mark.csv", "\ufefftask,profile,passed\na,p,1\n", {}),
+        ("excel.csv", "sep=;\ntask;profile;passed\na;p;1\n", {}),
+        ("huge.jsonl", _ROW.replace("}", f', "tokens": {"9" * 5000}}}'), {}),
+        ("huge.json", f'[{_ROW}, {{"task": {"9" * 5000}, "passed": true}}]', {"no task is told": 1}),
+        ("lists.json", f'[{_ROW}, {{"task": ["a"], "passed": true}}, 5]', {"no task is told": 1, "the line is no JSON object": 1}),
+    ],
+)  # fmt: skip
+def test_what_else_a_table_may_be(written: Callable[..., Path], name: str, held: Any, unread: dict[str, int]) -> None:
+    found = read_results(written(name, held))
+    assert (outcomes(found), found.rejected) == ({("p", "a", 1): PASSED}, unread)
+
+
+def test_names_of_instances_that_are_none_are_counted(written: Callable[..., Path]) -> None:
+    report = {"resolved_ids": ["d__d-1", None, ["x"]], "unresolved_ids": ["d__d-2"], "submitted_ids": []}
+    found = read_results(written("run.json", report))
+    assert outcomes(found) == {("run", "d__d-1", 1): PASSED, ("run", "d__d-2", 1): FAILED}
+    assert found.rejected == {"no task is told": 2}
 
 
 def test_names_are_made_fit_to_be_shown(written: Callable[..., Path]) -> None:

@@ -352,7 +352,5 @@ def test_a_night_too_small_for_an_alert_says_so_and_is_right(tmp_path: Path) -> 
         assert bool(summary.alerts) is possible, "the most that can happen"
         said = [step for step in summary.next_steps if "no alert could be raised" in step]
         assert said == (
-            []
-            if possible
-            else ["no alert could be raised, a regression of so few tasks may be luck; it takes: p (3 tasks)"]
+            [] if possible else ["no alert could be raised: with fewer than 3 tasks (p) a regression may be luck"]
         )

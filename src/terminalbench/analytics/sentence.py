@@ -139,7 +139,7 @@ def sentence(contrast: Contrast, fewest: int) -> str:
     if found.units < fewest:
         return f"{text}; {units} can never show a difference at this alpha"
     if contrast.smallest_detectable is None and metric == "pass":
-        return f"{text}; {trials} on {units} can show no possible gap 4 times in 5"
+        return f"{text}; {trials} on {units} are too few: they would show no gap that can exist 4 times in 5"
     if contrast.smallest_detectable is None:
         return f"{text}; the difference is the same on all {units}, so nothing says which gaps {trials} can show"
     return f"{text}; {trials} can only show gaps above {amount(contrast.smallest_detectable, metric, sign=False)}"

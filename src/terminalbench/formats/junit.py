@@ -87,7 +87,7 @@ class _Parser:
         self._where = str(file.path)
         try:
             parser.Parse(file.data, True)
-        except expat.ExpatError as error:
+        except (expat.ExpatError, ValueError, LookupError) as error:  # the latter two of an encoding
             raise UserError(f"is not XML: {error}", where=self._where) from None
 
     def _refuse(self, *_: object) -> None:

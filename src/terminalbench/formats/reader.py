@@ -13,6 +13,7 @@ from terminalbench.text.numbers import plural, some
 KIND = "result formats"
 ORDER = ("inspect", "junit", "promptfoo", "terminal-bench", "swe-bench-pro", "swe-bench", "table")
 """The order in which formats are asked whether a file is theirs: the table, which takes the most, last."""
+_TEXTS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 _MOST_ROWS = 2_000_000
 
 
@@ -77,6 +78,8 @@ def _recognised(path: Path, options: ReadOptions) -> tuple[str, list[SourceFile]
         return next((name, kept) for name, kept in found.items())
     if not found:
         sums = ": it has figures of whole tasks or benchmarks, not of single attempts"
+        if len(files) == 1 and files[0].alone and files[0].path.suffix.lower() in _TEXTS:
+            _ = files[0].text  # one that is no text says so
         why = sums if len(files) == 1 and _holds_sums(files[0].json) else ""
         raise UserError(
             f"no result format is recognised in {_looked_at(path, files)}{why}",

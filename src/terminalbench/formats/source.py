@@ -18,6 +18,9 @@ LIMIT = 1 << 29
 """Bytes of one file; what is larger is refused, for it is read as a whole."""
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".eval", ".xml")
 _HEAD = 1 << 16
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+"""The marks that UTF-16 begins with."""
+_LONGEST_INT = 300
 _DEEPEST = 12
 _MOST_FILES = 100_000
 GENERIC = {"results", "result", "report", "eval_results", "eval-results", "output", "junit", "data", "predictions",
@@ -52,26 +55,39 @@ class SourceFile:
     @cached_property
     def text(self) -> str:
         """All of it as text: UTF-8 or UTF-16, with or without a mark at its beginning."""
-        encoding = "utf-16" if self.data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        if self.head[:2] == b"\x1f\x8b":
+            raise UserError("is compressed by gzip", where=str(self.path), hint="unpack it: gunzip")
+        marked = self.head[:2] in _UTF16
+        if not marked and b"\0" in self.head[:2]:
+            raise UserError("is UTF-16 without a mark", where=str(self.path), hint="save it as UTF-8")
         try:
-            return self.data.decode(encoding)
+            return self.data.decode("utf-16" if marked else "utf-8-sig")
         except UnicodeDecodeError as error:
             hint = "save it as UTF-8"
             raise UserError(f"is not UTF-8 text: byte {error.start}", where=str(self.path), hint=hint) from None
 
     @cached_property
+    def utf8(self) -> bytes:
+        """All of it in UTF-8, without a mark, as JSON is decoded; what is no text as it is."""
+        return self.text.encode() if self.head[:2] in _UTF16 else self.data.removeprefix(b"\xef\xbb\xbf")
+
+    @cached_property
     def json(self) -> Any:
         """Its JSON value, None where it holds none; NaN is taken, as Python's writers leave it."""
-        if self.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
-            return None
-        return parsed(self.data.removeprefix(b"\xef\xbb\xbf"))
+        return parsed(self.utf8) if self._begins[:1] in (b"{", b"[") else None
 
     @cached_property
     def first_line(self) -> Any:
         """The value of its first line, where that is a JSON object: JSONL is recognised by it."""
-        line = self.head.lstrip(b"\xef\xbb\xbf \t\r\n").split(b"\n", 1)[0]
+        line = self._begins.split(b"\n", 1)[0]
         found = parsed(line) if line.lstrip()[:1] == b"{" else None
         return found if isinstance(found, dict) else None
+
+    @cached_property
+    def _begins(self) -> bytes:
+        """Its first bytes in UTF-8, without what stands before a JSON value."""
+        head = self.head.decode("utf-16", "ignore").encode() if self.head[:2] in _UTF16 else self.head
+        return head.lstrip(b"\xef\xbb\xbf \t\r\n")
 
     @cached_property
     def label(self) -> str:
@@ -88,7 +104,7 @@ def parsed(data: bytes) -> Any:
     except NOT_DECODED:
         pass
     try:
-        return json.loads(data)
+        return json.loads(data, parse_int=lambda text: int(text) if len(text) <= _LONGEST_INT else float(text))
     except (ValueError, RecursionError):
         return None
 

@@ -129,14 +129,17 @@ def _instances(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _ids(found: Mapping[str, Any], name: str) -> list[Any]:
+def _ids(found: Mapping[str, Any], name: str) -> list[str]:
     value = found.get(name)
-    return value if isinstance(value, list) else []
+    return [str(one) for one in value if isinstance(one, str | int)] if isinstance(value, list) else []
 
 
 def _read_run(file: SourceFile, found: Mapping[str, Any], reader: RowReader) -> None:
     resolved = set(map(str, _ids(found, _REPORT)))
     errors = set(map(str, _ids(found, "error_ids"))) - resolved
+    lists = [found[name] for name in found if name.endswith("_ids") and isinstance(found[name], list)]
+    if unnamed := sum(not isinstance(one, str | int) for values in lists for one in values):
+        reader.reject("no task is told", unnamed)
     failed = [name for which in _TRIED[:-1] for name in _ids(found, which)]
     idle = [*_ids(found, "incomplete_ids"), *_ids(found, "infra_failure_ids"), *_ids(found, "ambiguous_failure_ids")]
     for name in dict.fromkeys(map(str, [*_ids(found, _REPORT), *failed])):

@@ -47,6 +47,8 @@ _DELIMITERS = ",;\t|"
 _AMOUNTS = {"cost": "cost_usd", "seconds": "seconds"}
 _COUNTS = ("tokens", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _COMMENT = "#"
+_SEPARATOR = re.compile(r"sep=.\r?\n")
+"""The line by which Excel is told what stands between the columns."""
 _DECIMAL = re.compile(r"^-?\d+,\d+$")
 _BAD_CELL = "passed is neither true nor false"
 
@@ -228,7 +230,7 @@ def _listed(found: list[Any] | dict[str, Any]) -> list[Any] | None:
 
 def _objects(file: SourceFile, reader: RowReader) -> Iterator[Mapping[str, Any]]:
     listed = _listed(file.json) if isinstance(file.json, list | dict) else None
-    values = listed if listed is not None else (parsed(line) for line in file.data.splitlines() if line.strip())
+    values = listed if listed is not None else (parsed(line) for line in file.utf8.splitlines() if line.strip())
     for value in values:
         if isinstance(value, dict):
             yield value
@@ -238,7 +240,7 @@ def _objects(file: SourceFile, reader: RowReader) -> Iterator[Mapping[str, Any]]
 
 def _csv(file: SourceFile, reader: RowReader) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
     text = file.text.lstrip("\r\n")
-    while text.startswith(_COMMENT):
+    while text.startswith(_COMMENT) or _SEPARATOR.match(text):
         text = text.partition("\n")[2].lstrip("\r\n")
     first = text.split("\n", 1)[0]
     delimiter = max(_DELIMITERS, key=first.count) if any(mark in first for mark in _DELIMITERS) else ","

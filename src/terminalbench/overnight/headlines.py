@@ -411,10 +411,10 @@ def _uncertain(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
         what = f"see tasks that pass and fail by turns once more ({some(names, _MOST)})"
         command = f"tbench overnight --resume {quote(str(place))} --iterations {len(summary.iterations) + 1}"
         yield _NightAdvice(what, command, _iteration_trials(summary))
-    blind = [f"{model.profile} ({least} tasks)" for model in summary.models if (least := _too_few(model, summary))]
+    blind = [f"{least} tasks ({model.profile})" for model in summary.models if (least := _too_few(model, summary))]
     if blind:
-        needed = ", ".join(blind)
-        yield _NightAdvice(f"no alert could be raised, a regression of so few tasks may be luck; it takes: {needed}")
+        fewest = " or ".join(blind)
+        yield _NightAdvice(f"no alert could be raised: with fewer than {fewest} a regression may be luck")
 
 
 def _settled(summary: NightSummary) -> bool:

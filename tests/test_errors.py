@@ -35,7 +35,7 @@ def test_very_many_problems_and_very_long_texts_are_cut_with_a_count() -> None:
     problems = [Problem(f"tasks.items[{n}].id", "starter has no such task") for n in range(20_000)]
     lines = InvalidFile("a.toml", problems).lines()
     assert len(lines) == 51
-    assert lines[-1] == "a.toml: and 19,950 more problems (mend these first)"
+    assert lines[-1] == "a.toml: and 19,950 more problems (fix the first ones, then check again)"
     key, what = "k" * 10_000, "w" * 100_000
     [line] = InvalidFile("a.toml", [Problem(key, what, hint=what)]).lines()
     assert len(line) < 9_000

@@ -76,7 +76,7 @@ class InvalidFile(UserError):
             for problem, number in shown
         ]
         if more := len(self.problems) - len(shown):
-            lines.append(f"{self.where}: and {more:,} more problems (mend these first)")
+            lines.append(f"{self.where}: and {more:,} more problems (fix the first ones, then check again)")
         return lines
 
 

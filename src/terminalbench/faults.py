@@ -87,11 +87,11 @@ ERRORS: dict[ErrorClass, ErrorInfo] = {
     ErrorClass.SETUP: ErrorInfo(
         Fault.BENCH,
         RetryRule.AT_ONCE,
-        "the agent was not installed or prepared, or it ended before its model answered and it called a tool",
+        "the agent was not installed or prepared, or it ended before its model answered or it called a tool",
         "on_setup_failure",
     ),
     ErrorClass.ENVIRONMENT: ErrorInfo(Fault.BENCH, RetryRule.AT_ONCE, "the environment did not start, or broke"),
-    ErrorClass.VERIFIER: ErrorInfo(Fault.BENCH, RetryRule.ON_REQUEST, "the verifier failed to give a verdict"),
+    ErrorClass.VERIFIER: ErrorInfo(Fault.BENCH, RetryRule.ON_REQUEST, "the verifier gave no verdict"),
     ErrorClass.AUTH: ErrorInfo(Fault.BENCH, RetryRule.ON_REQUEST, "the provider refused the key", "on_auth_failure"),
     ErrorClass.CREDIT: ErrorInfo(
         Fault.BENCH, RetryRule.ON_REQUEST, "the account has no credit or quota left", "on_auth_failure"
@@ -101,7 +101,7 @@ ERRORS: dict[ErrorClass, ErrorInfo] = {
         Fault.BENCH, RetryRule.AT_ONCE, "the provider failed, was overloaded, or never answered"
     ),
     ErrorClass.NETWORK: ErrorInfo(
-        Fault.BENCH, RetryRule.AT_ONCE, "the provider was not reached, or the stream was cut"
+        Fault.BENCH, RetryRule.AT_ONCE, "the provider could not be reached, or the stream was cut"
     ),
     ErrorClass.MODEL_NOT_FOUND: ErrorInfo(Fault.BENCH, RetryRule.ON_REQUEST, "the provider does not know the model"),
     ErrorClass.OUT_OF_MEMORY: ErrorInfo(Fault.BENCH, RetryRule.AT_ONCE, "the memory of the environment was used up"),
@@ -111,7 +111,7 @@ ERRORS: dict[ErrorClass, ErrorInfo] = {
         Fault.BENCH, RetryRule.ON_REQUEST, "this machine, not the agent, ran out of open files"
     ),
     ErrorClass.AGENT_CRASH: ErrorInfo(
-        Fault.PROFILE, RetryRule.BY_NAME, "the agent ended with an error of its own, after it had acted"
+        Fault.PROFILE, RetryRule.BY_NAME, "the agent ended with its own error, after it had acted"
     ),
     ErrorClass.AGENT_LIMIT: ErrorInfo(
         Fault.PROFILE,
@@ -129,7 +129,7 @@ ERRORS: dict[ErrorClass, ErrorInfo] = {
         Fault.PROFILE, RetryRule.BY_NAME, "the agent left an environment in which the tests cannot run"
     ),
     ErrorClass.TESTS_HUNG: ErrorInfo(
-        Fault.PROFILE, RetryRule.BY_NAME, "the tests did not end on the agent's work, and ended without it"
+        Fault.PROFILE, RetryRule.BY_NAME, "the tests did not end with the agent's work, but did without it"
     ),
     ErrorClass.GUARD: ErrorInfo(
         Fault.BENCH, RetryRule.ON_REQUEST, "a guard of the workflow failed, exited or did not return"
@@ -137,5 +137,5 @@ ERRORS: dict[ErrorClass, ErrorInfo] = {
     ErrorClass.CANCELLED: ErrorInfo(
         Fault.BENCH, RetryRule.ON_REQUEST, "the trial was interrupted; `resume` runs it again"
     ),
-    ErrorClass.UNKNOWN: ErrorInfo(Fault.BENCH, RetryRule.ON_REQUEST, "an error that no rule knows"),
+    ErrorClass.UNKNOWN: ErrorInfo(Fault.BENCH, RetryRule.ON_REQUEST, "an error that no rule recognises"),
 }

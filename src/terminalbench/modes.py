@@ -70,7 +70,7 @@ def make_own_folder(path: Path) -> None:
     if _others_write(found):
         raise NotOurs(f"{path} can be written by other users")
     if _others_write(above) and not above.st_mode & stat.S_ISVTX:
-        raise NotOurs(f"{path.parent} lets other users replace what is in it")
+        raise NotOurs(f"{path.parent} lets other users replace its files")
 
 
 def _others_write(status: os.stat_result) -> bool:

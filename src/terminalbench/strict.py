@@ -168,7 +168,7 @@ def _free(value: Any, at: str, problems: Problems) -> Any:
         return value
     if isinstance(value, int | float):
         return _scalar(value, type(value), _ANY_NUMBER, at, problems)
-    problems.add(at, f"is {shown(value)}, which no agent can be given", f'write it as a string: "{value}"')
+    problems.add(at, f"is {shown(value)}, which cannot be passed to an agent", f'write it as a string: "{value}"')
     return BAD
 
 
@@ -302,7 +302,7 @@ def read_toml(file: Path, made_by: str = "tbench init") -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise UserError(f"is not UTF-8 text: {error.reason} at byte {error.start}", where=str(file)) from None
     except (ValueError, RecursionError) as error:
-        raise _malformed(file, str(error) or "nested too deep") from None
+        raise _malformed(file, str(error) or "nested too deeply") from None
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror or error}", where=str(file)) from None
 
@@ -311,7 +311,9 @@ def _malformed(file: Path, said: str) -> UserError:
     """What the TOML parser says of a file, at its line and with what is probably meant."""
     place = re.search(r" \(at line (\d+), column (\d+)\)$", said)
     what = f"{said[: place.start()]} (column {place[2]})" if place else said
-    hint = next((hint for words, hint in _MALFORMED.items() if words in said), "mend it there" if place else None)
+    hint = next(
+        (hint for words, hint in _MALFORMED.items() if words in said), "correct the file there" if place else None
+    )
     return UserError(f"is not valid TOML: {what}", where=f"{file}:{place[1]}" if place else str(file), hint=hint)
 
 
@@ -320,9 +322,9 @@ _MALFORMED = {
     "Unterminated string": "a quote is not closed",
     "Unclosed array": "a [ is not closed, or a comma is missing",
     "Unclosed inline table": "a { is not closed, or a comma is missing",
-    "Invalid value": 'a text stands in quotes: key = "text"',
+    "Invalid value": 'put texts in quotes: key = "text"',
     "Expected '=' after a key": "write key = value",
-    "Expected newline": "one key = value to a line",
+    "Expected newline": "write one key = value per line",
     "Cannot overwrite a value": "the key is given twice: remove one",
     "Cannot declare": "the table is given twice: put their keys together",
 }

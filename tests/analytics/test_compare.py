@@ -52,7 +52,7 @@ def test_equal_values_are_not_too_few_tasks(metric: str, fields: dict[str, Any])
     found = contrast(table(a="+ " * 8, b="+ " * 8), settings(metric=metric), **fields)
     assert (found.verdict, found.smallest_detectable) == ("inconclusive", None)
     assert found.sentence.endswith(
-        "the difference is the same on all 8 tasks, so nothing says which gaps 16 trials can show"
+        "the difference is the same on all 8 tasks, so the smallest gap that 16 trials can show is unknown"
     )
     few = contrast(table(a="+ " * 5, b="+ " * 5), settings(metric=metric), **fields)
     assert few.sentence.endswith("5 tasks can never show a difference at this alpha")
@@ -75,7 +75,7 @@ def test_one_task() -> None:
 
 def test_no_common_task() -> None:
     found = contrast({"a": {"one": "+"}, "b": {"two": "+"}})
-    assert found.sentence == "b vs a: no task was measured under both: inconclusive"
+    assert found.sentence == "b vs a: no task was measured with both: inconclusive"
     assert ([t.id for t in found.only_new], [t.id for t in found.only_old]) == (["two"], ["one"])
 
 
@@ -178,7 +178,7 @@ def test_other_batches_and_other_hours_are_warned_of() -> None:
     warnings = compare(data, settings()).contrasts[0].warnings
     assert warnings == [
         "from different batches: b from s/1, a from s/0",
-        "not at the same time: b 2026-01-02 10:00 to 2026-01-02 11:00, a 2026-01-01 10:00 to 2026-01-01 11:00",
+        "not run at the same time: b 2026-01-02 10:00 to 2026-01-02 11:00, a 2026-01-01 10:00 to 2026-01-01 11:00",
     ]
 
 
@@ -193,7 +193,7 @@ def test_one_after_the_other_within_ten_minutes_is_the_same_time(minutes: int, w
 
 def test_the_same_treatment_twice_is_noise() -> None:
     warnings = compare(mixed(a={"profile_id": "p1"}, b={"profile_id": "p1"}), settings()).contrasts[0].warnings
-    assert warnings == ["b and a are the same treatment: what differs is noise"]
+    assert warnings == ["b and a have the same content, so any difference is noise"]
 
 
 def test_cheaper_is_better() -> None:
@@ -285,7 +285,7 @@ def test_a_ratio_is_of_the_typical_task() -> None:
     free = [msgspec.structs.replace(row, spent=Spend(0.0)) if row.task.id == "t1" else row for row in data]
     partly = compare(free, settings(metric="cost")).contrasts[0]
     assert partly.estimate.ratio_tasks == 11
-    assert partly.notes == ["the ratio is over 11: 1 task took nothing under one of the two"]
+    assert partly.notes == ["the ratio is over 11: 1 task used nothing with one of the two"]
     nothing = [msgspec.structs.replace(row, spent=Spend(0.0)) for row in data]
     assert compare(nothing, settings(metric="cost")).contrasts[0].estimate.ratio is None
     assert compare(data, settings()).contrasts[0].estimate.ratio is None
@@ -299,7 +299,7 @@ def test_a_ratio_that_points_the_other_way_says_so() -> None:
     found = compare(data, settings(metric="time")).contrasts[0]
     assert found.estimate.difference is not None
     assert found.estimate.difference < 0
-    assert found.notes[-1] == "b takes more on most tasks: a few large ones make the mean difference"
+    assert found.notes[-1] == "b uses more on most tasks: a few large values cause the mean difference"
 
 
 def test_intervals_have_the_adjustment_of_their_p() -> None:
@@ -332,7 +332,7 @@ def test_crashing_early_is_not_cheaper(rule: str) -> None:
     assert found.verdict == "inconclusive"
     if rule == "fail":
         assert found.sentence.endswith(
-            "because it does not hold when trials that were not measured are counted the other way"
+            "because it does not hold if trials that were not measured are counted the other way"
         )
 
 

@@ -20,7 +20,7 @@ def test_looks_that_were_declared() -> None:
     assert early.sequential is not None
     assert (early.sequential.look, early.sequential.looks, early.verdict) == (1, 2, "inconclusive")
     assert early.sequential.level == pytest.approx(0.0052, abs=1e-4)
-    assert early.sentence.endswith("because look 1 of 2 needs p up to 0.0052")
+    assert early.sentence.endswith("because look 1 of 2 needs p of at most 0.0052")
     more = contrast(table(a="xx.. " * 9, b="++.. " * 9), settings(looks=2))
     assert more.verdict == "better"
     assert (
@@ -87,7 +87,10 @@ def test_a_lopsided_result_is_no_verdict_under_strict() -> None:
     clear = contrast(table(a="x " * 100, b="+ " * 30 + "x " * 70), settings(strict=True))
     assert clear.verdict == "better"
     told = comparison_text(compare(rows(table(a="xxxxxxxxxx " * 20, b="+++++++xxx " * 20)), settings()), 1000)
-    assert "a task would favour either alike; without that it holds as well (p < 0.001)" in told
+    assert (
+        "the verdict assumes that a task favours equal profiles equally often; without this assumption it holds as well (p < 0.001)"
+        in told
+    )
     wide = [
         contrast(table(a="+xx xx+ " * 15, b="++x xx+ " * 15), settings(strict=strict)).smallest_detectable
         for strict in (True, False)

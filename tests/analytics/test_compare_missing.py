@@ -36,7 +36,9 @@ def test_too_little_coverage_is_inconclusive_and_says_so() -> None:
     assert contrast(marks, settings(coverage=0.8)).verdict == "better"
     found = contrast(marks)
     assert found.verdict == "inconclusive"
-    assert found.sentence.endswith("inconclusive, because only 80.0 % of what b was to do was measured (90.0 % wanted)")
+    assert found.sentence.endswith(
+        "inconclusive, because only 80.0 % of the planned trials of b were measured (90.0 % needed)"
+    )
     assert found.coverage_new == pytest.approx(0.8)
 
 
@@ -128,7 +130,7 @@ def test_tasks_that_cannot_be_compared_lower_coverage(lost: str) -> None:
     ]
     found = compare(data, settings()).contrasts[0]
     assert (found.coverage_new, found.coverage_old, found.verdict) == (0.8, 0.8, "inconclusive")
-    assert found.reason == "only 8 of 10 tasks are the same under both (90.0 % wanted)"
+    assert found.reason == "only 8 of 10 tasks are the same for both (90.0 % wanted)"
     assert compare(data, settings(coverage=0.8)).contrasts[0].verdict == "better"
 
 
@@ -198,7 +200,7 @@ def test_passes_that_were_drawn_again_until_they_came_decide_nothing() -> None:
     assert found.missing is not None
     assert (found.missing.new, found.missing.redrawn_new, found.missing.redrawn_old) == (0, 12, 0)
     assert found.missing.lowest.difference == pytest.approx(-0.25)
-    told = "trials broke at different rates, tries that were run again included (b 24 of 36, a 0 of 12)"
+    told = "trials broke at different rates, including tries that were run again (b 24 of 36, a 0 of 12)"
     assert any(told in warning for warning in found.warnings)
     assert "after they broke, so their first result is unknown: 12 trials of b; with them" in missing_sentence(found)
     assert redrawn(LUCKY, {"b": 2}, looks="any").verdict == "inconclusive"
@@ -258,7 +260,7 @@ def test_what_is_missing_is_said() -> None:
     assert found.warnings == [
         "a: 2 of 4 planned trials have not run or were cut off",
         "b: 1 of 4 planned trials have not run or were cut off",
-        "a: pass@k is not shown: it is over all planned tasks, and of 1 of 2 nothing was measured",
+        "a: pass@k is not shown, because it needs all planned tasks, and 1 of 2 were never measured",
     ]
 
 
@@ -273,7 +275,7 @@ def test_what_is_missing_is_said() -> None:
 def test_too_few_tasks_decide_at_no_look(tasks: int, setup: dict) -> None:
     told = comparison_text(compare(rows(table(a="xxx " * tasks, b="+++ " * tasks)), settings(**setup)), 200)
     assert "decides" not in told
-    assert "what was left of alpha is" not in told
+    assert "the remaining alpha is" not in told
     assert told.count(f"{tasks} tasks can never show a difference") == 2, "in the sentence and at the looks"
     found = contrast(table(a="x.. " * tasks, b="+.. " * tasks), settings(**setup, coverage=0))
     assert "can never show" in found.sentence
@@ -291,7 +293,7 @@ def test_what_was_lost_of_what_has_begun_is_called_so() -> None:
     marks = table(a="++ +C ..", b="++ ++ ..")
     early = comparison_text(compare(rows(marks), settings(looks="any")), 200)
     assert "only 75.0 % of what a has begun was measured (90.0 % wanted)" in early
-    assert "missing of what has begun: 1 trial of a; with it the difference would be" in early
+    assert "missing of those that have started: 1 trial of a; with it the difference would be" in early
     assert "of what b was to do was measured" in comparison_text(compare(rows(marks), settings()), 200)
 
 

@@ -162,7 +162,7 @@ def test_a_persons_word_counts_everywhere_alike(batch: Batch, tbench: Any) -> No
     for name, value in (("failure_class", "loop"), ("backtracks", "7")):
         assert tbench("label", "c__q", name, value, *by).code == 0
     ran = tbench("analyze", batch.folder, "--no-llm")
-    assert "note: failure_class is a person's word in 1 trial" in ran.out
+    assert "note: failure_class was labelled by a person in 1 trial" in ran.out
 
     classes = {g["what"]: g for g in json.loads(tbench("errors", batch.folder, "--json").out)["classes"]}
     assert {what: (g["count"], g.get("labelled", 0)) for what, g in classes.items()} == {
@@ -196,5 +196,5 @@ def test_a_contrast_without_trajectories_says_so(batch: Batch, tbench: Any) -> N
     for path in batch.runs.rglob("trajectory.json"):
         path.unlink()
     ran = tbench("errors", batch.folder)
-    assert "what p and q called is not told" in ran.out
+    assert "the calls of p and q are unknown" in ran.out
     assert "wrong_answer" in ran.out

@@ -79,7 +79,7 @@ def test_tool_errors_are_what_the_protocol_says(tmp_path: Path) -> None:
     )
     found = analyse(tmp_path, rewarded(0.0), story)
     assert (found["tool_errors"].value, found["tool_errors"].steps) == (1, [3])
-    assert found["tool_errors"].reason == "the ending of 1 of 3 calls is not known"
+    assert found["tool_errors"].reason == "the outcome of 1 of 3 calls is unknown"
     assert found["tool_success_rate"].value == 0.5
 
 

@@ -64,7 +64,7 @@ def test_it_grows_with_the_file_and_a_call_without_an_answer_is_shown() -> None:
     assert [result.text for result in step.results] == ["a"]
     assert (step.tokens.prompt, step.tokens.cached, step.tokens.completion) == (30, 10, 4)
     assert [step.text for step in log_trajectory("stdout.txt", b"I think\nI do\n").steps] == ["I think\nI do\n"]
-    with pytest.raises(UnreadableTrajectory, match="no step yet"):
+    with pytest.raises(UnreadableTrajectory, match="no steps yet"):
         log_trajectory("stdout.txt", b"")
 
 

@@ -137,7 +137,7 @@ def test_planning_reads_the_index_and_writes_nothing(project: Project, tbench) -
     ran = tbench("plan", file)
     assert "cost unknown" not in ran.out
     assert "p: from 1 earlier trial of the same agent and model" in ran.out
-    assert "no earlier trials like those of q" in ran.out
+    assert "no earlier trials similar to those of q" in ran.out
     assert json.loads(tbench("plan", file, "--json").out)["forecast"]["cost_usd"] == 0.5
     assert files(project.root) == before
 

@@ -170,7 +170,9 @@ def test_a_policy_with_lessons_is_one_profile_whatever_its_memory_held_unless_to
     assert {row.profile for row in rows_of(views)} == {"p", "q"}
     found = settings_of(views)
     assert found.contrasts == (("q", "p"),)
-    said = "q is one policy whose memory held 2 sets of lessons (s/0, s/2); --by-snapshot keeps them apart"
+    said = (
+        "q had 2 different sets of lessons in memory (s/0, s/2) and counts as one profile; --by-snapshot separates them"
+    )
     assert said in found.warnings
     apart = settings_of(views, ComparisonRequest(by_snapshot=True))
     assert apart.contrasts == (("q@0", "p"), ("q@2", "p"), ("q@2", "q@0"))
@@ -195,11 +197,11 @@ def test_departures_are_shown(batch: Batch) -> None:
     found = settings_of([view(batch, analysis=analysis, declared=declared)], asked)
     assert (found.alpha, found.baseline, found.contrasts) == (0.05, "q", (("p", "q"),))
     assert tuple(map(str, found.departures)) == (
-        "baseline: p was declared, q is used",
-        "attempts: 1 were declared, 2 are planned now",
+        "baseline: p was declared, but q is used",
+        "attempts: 1 were declared, but 2 are planned now",
         "tasks: d/b were added to the declared 1",
         "profiles: q were added to the declared 1",
-        "analysis: alpha = 0.05 was declared and is used; the file now says 0.2",
+        "analysis: alpha = 0.05 was declared and is used, although the file now has 0.2",
     )
     found = settings_of([view(batch)], ComparisonRequest(contrasts=(("p", "q"),)))
     assert list(map(str, found.departures)) == ["contrasts: p vs q was not declared"], (
@@ -209,7 +211,9 @@ def test_departures_are_shown(batch: Batch) -> None:
 
 def test_batches_that_declare_different_things_say_so(tmp_path: Path, batch: Batch) -> None:
     views = [view(batch, analysis={"alpha": 0.05}), view(second(tmp_path, p="id-p"), analysis={"alpha": 0.1})]
-    assert settings_of(views).warnings == ("s/1 declares analysis.alpha = 0.1, s/0 0.05; the latter is used",)
+    assert settings_of(views).warnings == (
+        "s/1 declares analysis.alpha = 0.1, but s/0 declares 0.05; the latter is used",
+    )
 
 
 def test_looks_over_several_batches_are_declared_before_the_first(tmp_path: Path, batch: Batch) -> None:

@@ -403,7 +403,7 @@ def test_a_sample_is_not_compared(batch: Batch) -> None:
     assert analyse(batch, wanted=Filter(tasks=("a",))).comparison is not None
     sample = analyse(batch, wanted=Filter(tasks=("a",), limit=2))
     assert sample.comparison is None
-    assert "trials picked by how they ended or at random are not compared" in sample.notes
+    assert "trials selected by outcome or at random are not compared" in sample.notes
     assert not (sample.output / "comparison.json").exists(), "that of other trials is taken away"
 
 

@@ -29,7 +29,7 @@ RESTS = (
     r', because "(?P<verdict>\w+)" would not hold if (?P<which>.+?)(?P<less>, perhaps fewer,)? '
     r"(?:went against it|favoured the same profile)",
     r", because only (?P<share>[\d.]+) % of what (?P<profile>\w+) was to do was measured \(90.0 % wanted\)",
-    r", because only (?P<tasks>\d+) of (?P<of>\d+) tasks are the same under both \(90.0 % wanted\)",
+    r", because only (?P<tasks>\d+) of (?P<of>\d+) tasks are the same for both \(90.0 % wanted\)",
 )
 
 

@@ -231,7 +231,7 @@ def test_a_lesson_that_was_retired_by_its_effect_comes_back_when_more_trials_spe
     assert [one.id for one in found.returned] == [name]
     back = find(store, name)
     assert back.state is LessonState.ACTIVE
-    assert (back.reason or "").startswith("more trials speak for it: +")
+    assert (back.reason or "").startswith("more trials now support it:  +")
 
 
 def test_a_retired_lesson_is_tried_again_when_a_new_task_teaches_it_but_not_by_the_old_trials(store: Store) -> None:
@@ -272,7 +272,7 @@ def test_an_idle_lesson_is_retired_where_it_is_idle_on_all_models_and_stays_so()
     worst = _worst(made, [idle], real=True)
     assert worst == idle
     assert harm_said(worst) == (
-        "its effect on a is hardly more than 2.0 pt, if that: +0.0 pt (sd 1.2 pt) in 4,000 trials, 2000 of them with it"
+        "its effect on a is very probably not above 2.0 pt: +0.0 pt (sd 1.2 pt) in 4,000 trials, 2000 of them with it"
     )
     assert _worst(made, [idle, unknown], real=True) is None
     assert _worst(made, [], real=True) is None

@@ -129,8 +129,8 @@ def test_the_commands_count_trials_once_and_show_effects_and_gains_in_80_columns
     assert "No batch compares" not in tbench("memory", "stats").out
     assert "48 trials might have been shown a lesson. `tbench memory learn` counts them." in why()
     ran = tbench("memory", "learn")
-    assert (ran.code, ran.out) == (0, "48 new trials counted, what is believed of 1 lesson has changed\n")
-    assert tbench("memory", "learn").out == "0 new trials counted, what is believed of 0 lessons has changed\n"
+    assert (ran.code, ran.out) == (0, "48 new trials counted; the estimates of 1 lesson have changed\n")
+    assert tbench("memory", "learn").out == "0 new trials counted; the estimates of 0 lessons have changed\n"
     shown = tbench("memory", "stats")
     assert shown.code == 0, shown.err
     assert "yet: " not in shown.out
@@ -144,8 +144,8 @@ def test_the_commands_count_trials_once_and_show_effects_and_gains_in_80_columns
     assert ran.code == 0, ran.err
     page = (project.root / "results" / "s" / "0" / "analytics" / "comparison_report.md").read_text()
     line = next(line for line in page.splitlines() if "lessons: shown" in line)
-    assert "| 24 of 48 | 0 | 1 lesson, withheld 24 of 48 times; from the own task or family: 0 |" in line
-    assert "did not always arrive" not in page, "what was withheld by chance is not missing"
+    assert "| 24 of 48 | 0 | 1 lesson, withheld 24 of 48 times; from its own task or family: 0 |" in line
+    assert "did not get their configuration" not in page, "what was withheld by chance is not missing"
     counts = json.loads(tbench("memory", "stats", "--json").out)
     assert counts["lessons"] == 1
     assert [(one["kind"], one["difference"], one["trials"]) for one in counts["gains"]] == [("transfer", 0.5, 48)]

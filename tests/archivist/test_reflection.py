@@ -72,7 +72,7 @@ def test_a_quote_that_is_not_found_refuses_the_lesson(tmp_path: Path, attempt: s
     bad = {**GOOD, "evidence": [*GOOD["evidence"], {"attempt": attempt, "step": step, "quote": quote}]}
     learned = by_model(attempts(tmp_path, "a"), model(tmp_path, bad, GOOD))
     assert len(learned.drafts) == 1
-    assert learned.refused[0].why == f'"{quote}" is not in step {step} of {attempt}'
+    assert learned.refused[0].why == f'the quote "{quote}" is not in step {step} of {attempt}'
 
 
 @pytest.mark.parametrize("shown", [True, False])
@@ -85,9 +85,9 @@ def test_an_attempt_that_was_told_a_lesson_is_no_support_for_it(tmp_path: Path, 
     write_json(result.parent / "lessons.json", drawn)
     quoting = {**GOOD, "do": "Mind the gap.", "evidence": [{"attempt": "A1", "step": 1, "quote": known.text}]}
     found = reflect(store, batch, model(tmp_path, GOOD, quoting))
-    reasons = [f'"{known.text}" is not in step 1 of A1']
+    reasons = [f'the quote "{known.text}" is not in step 1 of A1']
     assert [one.why for one in found.refused] == reasons + [
-        f"its only evidence is attempts that were shown {known.id} already"
+        f"its only evidence comes from attempts that were shown {known.id}"
     ] * shown
     assert [one.lesson.id for one in found.added] == [known.id] * (not shown)
     assert len(find(store, known.id).evidence) == (not shown)
@@ -306,7 +306,7 @@ def test_a_first_success_is_seen_against_the_batches_before_and_its_task_comes_f
     real = listening.ask
     listening.ask = lambda messages, schema=None: asked.extend(m.content for m in messages) or real(messages, schema)
     found = reflect(store, now, listening, occasion=Occasion(on_demand=False))
-    assert (found.trigger, found.why) == (Trigger.FIRST_SUCCESS, "failed before, and passed: b")
+    assert (found.trigger, found.why) == (Trigger.FIRST_SUCCESS, "failed before and passed now: b")
     # The contrast is that of an earlier trial with this one.
     assert "Attempt A1, at task 1: it did not pass." in asked[1]
     assert "Attempt A2, at task 1: it passed." in asked[1]

@@ -72,7 +72,7 @@ def test_a_lesson_that_teaches_a_shortcut_is_quarantined_until_a_person_approves
     lesson = add(store, Lesson(id="", do=CONFTEST), by="m").lesson
     assert lesson.state is LessonState.QUARANTINED
     why = "a verdict without the work, by the configuration of the test runner"
-    assert lesson.reason == f'{why}: "{CONFTEST}"; tbench memory approve releases it'
+    assert lesson.reason == f'{why}: "{CONFTEST}"; to use it anyway: tbench memory approve'
     assert approve(store, lesson.id, by="ann").state is LessonState.ACTIVE
 
 

@@ -120,7 +120,7 @@ def test_the_family_of_a_task_is_read_from_its_folder_where_a_lesson_does_not_te
 def test_a_plan_over_a_memory_whose_log_is_gone_is_refused(lab: Project) -> None:
     remember(lab, draft("Run the compiler with warnings on."))
     (lab.root / ".terminalbench" / "memory.jsonl").unlink()
-    with pytest.raises(TbenchError, match="is not the log that memory.db has read"):
+    with pytest.raises(TbenchError, match="differ from what memory.db has read"):
         eligible(lab, "masked")
 
 

@@ -124,7 +124,7 @@ def test_an_entry_that_is_there_twice_is_applied_once(folder: Path) -> None:
     first = log_of(folder).read_bytes().splitlines(keepends=True)[0]
     with log_of(folder).open("ab") as stream:
         stream.write(first)
-    assert problems(folder, ProblemKind.AGAIN) == ["line 7 is there again, and was not applied again"]
+    assert problems(folder, ProblemKind.AGAIN) == ["line 7 is a repetition, and was applied only once"]
     assert problems(folder) == []
     assert len(contents(folder)["lessons"]) == 3
 
@@ -137,7 +137,7 @@ def test_another_log_is_never_taken_silently(folder: Path, change: str, write: b
         log_of(folder).unlink()
     else:
         log_of(folder).write_bytes(data[: len(data) // 2] if change == "shorter" else data[data.index(b"\n") + 1 :])
-    with pytest.raises(TbenchError, match="is not the log that memory.db has read"), open_store(folder, write=write):
+    with pytest.raises(TbenchError, match="differ from what memory.db has read"), open_store(folder, write=write):
         pass
 
 
@@ -145,7 +145,7 @@ def test_a_log_that_is_gone_is_told_where_nothing_can_be_written_too(folder: Pat
     monkeypatch.setattr("terminalbench.archivist.store.os.access", lambda *_: False)
     assert contents(folder)["lessons"]
     log_of(folder).unlink()
-    with pytest.raises(TbenchError, match="is not the log that memory.db has read"), open_store(folder):
+    with pytest.raises(TbenchError, match="differ from what memory.db has read"), open_store(folder):
         pass
 
 
@@ -155,7 +155,7 @@ def test_an_edit_anywhere_in_the_log_is_noticed_and_counts(folder: Path, known: 
     assert data.count(b"build log") == 1
     log_of(folder).write_bytes(data.replace(b"build log", b"whole log"))
     said = problems(folder if known else without_database(folder), ProblemKind.EDITED)
-    assert said == ["line 1 was changed after it was written; it counts as it reads now"]
+    assert said == ["line 1 was changed after it was written; the changed text is used"]
     assert problems(folder) == []
     with open_store(folder) as store:
         first = read_jsonl(log_of(folder), MemoryEntry).records[0].id

@@ -151,7 +151,7 @@ class Chaos:
         )
 
     def start(self) -> None:
-        """Start the night, or go on with it."""
+        """Start the night, or continue the night."""
         self.resumes += 1
         env = {**os.environ, "XDG_STATE_HOME": str(self.root / "state")}
         command = [sys.executable, "-c", SUPERVISOR, str(self.night), str(self.iterations), str(self.workers)]

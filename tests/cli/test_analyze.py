@@ -63,7 +63,7 @@ def test_batches_by_number(experiment: Path, tbench: Any) -> None:
         (["--profiles", "orakle"], 'no profile is called "orakle" (did you mean "oracle"?)'),
         (["--tasks", "b"], 'no task is called "b"'),
         (["--failed"], "no trial failed"),
-        (["--failed", "--succeeded"], "exclude each other"),
+        (["--failed", "--succeeded"], "cannot be combined"),
     ],
 )
 def test_wrong_questions(experiment: Path, tbench: Any, arguments: list[str], message: str) -> None:
@@ -103,7 +103,7 @@ def test_the_old_spellings(experiment: Path, module: str) -> None:
 
 
 def test_without_a_model_nothing_is_judged_and_it_is_said(experiment: Path, tbench: Any) -> None:
-    assert "no judge model is set: nothing was judged" in tbench("analyze", experiment).out
+    assert "nothing was judged: no judge model is set" in tbench("analyze", experiment).out
     assert "judge" not in tbench("analyze", experiment, "--no-llm").out
     for arguments in (["--llm-only"], ["--estimate-cost"], ["--rubric", "strategy"]):
         ran = tbench("analyze", experiment, *arguments)

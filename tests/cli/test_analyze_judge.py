@@ -88,7 +88,7 @@ def test_only_the_judge_leaves_the_report_with_its_comparison(experiment: Path, 
     assert stamps(out) == before, "a judge that cannot answer changes nothing"
     # Another question than that of the tables: they stay, and it is said.
     other = tbench("analyze", experiment, "--llm-only", "-o", "out", "--model", model, "--rubric", "strategy")
-    assert "the tables and the report there are about other trials or another question" in other.out
+    assert "the tables and the report there cover other trials or another question" in other.out
     assert "read report.html first" not in other.out
     changed = {name for name, data in stamps(out).items() if before.get(name) != data}
     assert changed == {"judge.json", "judge.md", "findings.jsonl"}
@@ -103,7 +103,7 @@ def test_only_the_judge_leaves_the_report_with_its_comparison(experiment: Path, 
     }
     text = after["comparison_report.md"].decode()
     assert "oracle vs other" in text
-    assert "What the judge says" in text
+    assert "Findings of the judge" in text
 
 
 def test_a_pair_that_is_asked_for_stands_beside_the_declared_comparison(experiment: Path, tbench: Any) -> None:
@@ -156,7 +156,7 @@ def test_only_the_judge_of_a_sample_leaves_the_report_of_the_selection(
     before = stamps(ANALYTICS / "selection")
     ran = tbench("analyze", experiment, "--llm-only", "--model", model, "--rubric", "strategy", "--limit", "2")
     assert ran.code == 0, ran.err
-    assert "the tables and the report there are about other trials or another question" in ran.out
+    assert "the tables and the report there cover other trials or another question" in ran.out
     after = stamps(ANALYTICS / "selection")
     assert {name: after[name] for name in before if name != "findings.jsonl"} == {
         name: data for name, data in before.items() if name != "findings.jsonl"
@@ -193,7 +193,10 @@ def test_the_judgement_of_one_selection_does_not_stay_beside_the_tables_of_the_n
     assert "another selection" not in tbench("analyze", experiment, "--profiles", "other").out
     assert (selection / "judge.json").exists(), "the same trials: what was judged stays"
     ran = tbench("analyze", experiment, "--profiles", "oracle")
-    assert "note: what the judge said of another selection was taken away; its answers stay in the cache" in ran.out
+    assert (
+        "note: earlier findings of the judge on another selection were removed; its answers stay in the cache"
+        in ran.out
+    )
     assert not (selection / "judge.json").exists()
     assert not (selection / "judge.md").exists()
     assert "nothing spent" in tbench("analyze", experiment, "--profiles", "other", *asked).out
@@ -218,7 +221,7 @@ def test_the_experiment_file_names_the_judge(experiment: Path, model: str, tbenc
 def test_an_estimate_calls_and_writes_nothing(experiment: Path, model: str, tbench: Any) -> None:
     ran = tbench("analyze", experiment, "--model", model, "--estimate-cost")
     assert ran.code == 0
-    assert "6 questions, 0 of them answered in the cache" in ran.out
+    assert "6 questions, 0 of them already in the cache" in ran.out
     assert "cost: unknown" in ran.out
     assert not ANALYTICS.exists()
 
@@ -255,18 +258,18 @@ def test_a_judge_that_answers_badly_leaves_the_analysis_incomplete(
     bad = recorded(project.root / "bad.jsonl", {"strategy": "no idea"})
     ran = tbench("analyze", experiment, "--model", bad, "--rubric", "strategy")
     assert ran.code == 3
-    assert "not judged: 2 x strategy: the answer does not fit its form, twice" in ran.out
+    assert "not judged: 2 x strategy: the answer did not have the required form twice" in ran.out
     assert (ANALYTICS / "metrics_detail.csv").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--no-llm", "--llm-only"], "--no-llm excludes --llm-only"),
-        (["--no-llm", "--model", "x/y"], "--no-llm excludes --llm-only, --model"),
+        (["--no-llm", "--llm-only"], "--no-llm cannot be combined with --llm-only"),
+        (["--no-llm", "--model", "x/y"], "--no-llm cannot be combined with --llm-only, --model"),
         (["--llm-only"], "no judge model is set"),
         (["--estimate-cost"], "no judge model is set"),
-        (["--model", "nosuchmodel"], 'LiteLLM knows no provider for "nosuchmodel"'),
+        (["--model", "nosuchmodel"], 'LiteLLM does not know the provider of "nosuchmodel"'),
         (["--model", "replay:none.jsonl"], "there are no recorded answers at none.jsonl"),
         (["--model", "replay:answers.jsonl", "--rubric", "stratgy"], 'did you mean "strategy"'),
         (["--model", "replay:answers.jsonl", "--compare", "oracle", "nobody"], '"nobody"'),

@@ -9,9 +9,7 @@ from terminalbench.lab.check import CheckReport, ProfileCheck, TaskCheck
 from terminalbench.records.trial import Outcome, TaskRef
 
 LONG = "a-task-whose-name-is-so-long-that-no-terminal-of-eighty-columns-holds-it-and-more"
-BROKEN = (
-    "its own solution does not pass (failed); if its answer is a running process, set [metadata] keep_processes = true"
-)
+BROKEN = "its own solution does not pass (failed); if the solution is a running process, set keep_processes = true"
 
 
 def report(interrupted: bool = False) -> CheckReport:
@@ -27,7 +25,7 @@ def test_tables_fit_and_each_problem_is_said_once_with_the_verifiers_words() -> 
     assert max(map(len, text.splitlines())) <= 80
     assert text.count("its own solution does not pass") == 1
     assert "\nb, c: its own solution does not pass (failed)" in text
-    assert "  the verifier said last\n    FAILED test_outputs.py::test_x" in text
+    assert "  the last words of the verifier\n    FAILED test_outputs.py::test_x" in text
     assert "\np, q: neither A_KEY nor B_KEY is set\n" in text
     assert "interrupted" not in text
 

@@ -109,10 +109,10 @@ def test_the_gate(tmp_path: Path, tbench, words: dict[str, str], fail_if: str, c
 @pytest.mark.parametrize(
     ("second", "fail_if", "code", "said"),
     [
-        ("xx " * 8, "worse", 0, "a is the same treatment in s/0, s/1: unchanged, so --fail-if worse holds\n"),
+        ("xx " * 8, "worse", 0, "a has the same content in s/0, s/1: unchanged, so --fail-if worse holds\n"),
         ("xx " * 8, "not-equivalent", 0, "unchanged, so --fail-if not-equivalent holds"),
-        ("xx " * 8, "not-better", 100, "a is the same treatment in s/0, s/1: not better"),
-        ("EE " * 8, "worse", 3, "but only 16 of its 32 trials were measured, so --fail-if worse stays undecided"),
+        ("xx " * 8, "not-better", 100, "a has the same content in s/0, s/1: not better"),
+        ("EE " * 8, "worse", 3, "but only 16 of its 32 trials were measured, so --fail-if worse is undecided"),
     ],
 )
 def test_an_unchanged_profile_is_no_regression(
@@ -223,7 +223,7 @@ def test_an_experiment_file_means_its_latest_batch_and_shows_departures(project,
     batch(project.root / "results", {"p": "xx " * 8, "q": "++ " * 8})
     ran = tbench("compare", file)
     assert ran.code == 0, ran.err
-    assert "analysis: alpha = 0.05 was declared and is used; the file now says 0.2" in ran.out
+    assert "analysis: alpha = 0.05 was declared and is used, although the file now has 0.2" in ran.out
 
 
 def test_one_profile_is_described_and_not_gated(tmp_path: Path, tbench) -> None:
@@ -265,7 +265,7 @@ def test_it_fits_the_terminal(tmp_path: Path, tbench, monkeypatch: pytest.Monkey
     out = tbench("compare", batch(tmp_path, words, cost=12.5, equivalence_margin=0.1).folder, "--details").out
     assert max(map(len, out.splitlines())) <= width
     assert f"{LONG[2]}  (1 errored, 6 not run)" in out
-    assert "what must fit into that is" in " ".join(out.split())
+    assert "the interval that must fit into it is" in " ".join(out.split())
     answer = tbench("compare", tmp_path / "s" / "0").out.splitlines()
     assert max(len(line) for line in answer if not line.startswith("  tbench ")) <= width, "a command is one line"
     assert sum(line.startswith("  tbench resume ") for line in answer) == 1
@@ -288,7 +288,9 @@ def test_a_table_with_every_column_fits_eighty(tmp_path: Path, tbench, monkeypat
 
 def test_one_profile_alone_says_so(tmp_path: Path, tbench) -> None:
     made = batch(tmp_path, {"only": "+x ++"})
-    assert "There is one profile: nothing to compare it with." in tbench("compare", made.folder, "--details").out
+    assert (
+        "There is only one profile, so there is nothing to compare." in tbench("compare", made.folder, "--details").out
+    )
     gated = tbench("compare", made.folder, "--fail-if", "worse")
     assert (gated.code, gated.err) == (
         2,
@@ -301,16 +303,16 @@ def test_leaving_out_a_declared_contrast_is_a_departure(tmp_path: Path, tbench) 
     assert "Departures" not in tbench("compare", made.folder, "--details").out
     out = tbench("compare", made.folder, "--compare", "b", "a", "--details").out
     assert "p = 0.031: better" in out
-    assert "declared and not asked for now, so Holm's adjustment leaves it out: c vs a" in out
+    assert "declared, but not requested now, so Holm's adjustment leaves it out: c vs a" in out
 
 
 def test_what_cannot_be_compared_is_named(tmp_path: Path, tbench) -> None:
     made = batch(tmp_path, {"a": "+x", "b": "++"})
     assert "no such batch or experiment file" in tbench("compare", tmp_path / "nowhere").err
     slug = tbench("compare", made.folder.parent)
-    assert (slug.code, f"name one of its batches, as {made.folder}" in slug.err) == (2, True)
+    assert (slug.code, f"name one of its batches, such as {made.folder}" in slug.err) == (2, True)
     assert (
-        "no task has a known number of tokens under both"
+        "no task has a known number of tokens for both"
         in tbench("compare", made.folder, "--metric", "tokens", "--details").out
     )
 
@@ -323,8 +325,8 @@ def test_a_departure_holds_the_gate_until_it_is_accepted_by_name(tmp_path: Path,
     assert tbench("compare", made.folder).code == 0
     held = tbench("compare", made.folder, "--fail-if", "worse")
     assert held.code == 3
-    assert "attempts: 1 were declared, 2 are planned now" in held.out
-    assert "departs from the declared plan in attempts" in held.err
+    assert "attempts: 1 were declared, but 2 are planned now" in held.out
+    assert "departs from the declared plan (attempts" in held.err
     assert "--accept attempts" in held.err
     assert tbench("compare", made.folder, "--fail-if", "worse", "--accept", "tasks").code == 3
     assert tbench("compare", made.folder, "--fail-if", "worse", "--accept", "attempts").code == 100
@@ -373,13 +375,13 @@ def test_undecided_passes_only_where_nothing_is_known_to_be_wrong(tmp_path: Path
     few = batch(tmp_path, {"a": "++ ++", "b": "++ xx"})
     ran = tbench("compare", few.folder, *gate)
     assert (ran.code, "b vs a: inconclusive" in ran.out) == (0, True)
-    assert "stays undecided; --allow-undecided lets it pass" in ran.out
+    assert "is undecided; --allow-undecided accepts this" in ran.out
     broken = tbench("compare", batch(tmp_path, {"a": "++ " * 8, "b": "EE " * 8}).folder, *gate)
-    assert (broken.code, "is not for that: nothing was measured of b" in broken.err) == (3, True)
+    assert (broken.code, "cannot be used for nothing was measured of b" in broken.err) == (3, True)
     lost = batch(tmp_path, {"a": "++ " * 8, "b": "xx " * 8, "c": "++ " * 8})
     assert tbench("compare", lost.folder, *gate).code == 100
     departed = tbench("compare", lost.folder, "--compare", "b", "a", *gate)
-    assert (departed.code, "is not for that: b vs a would fail the gate" in departed.err) == (3, True)
+    assert (departed.code, "cannot be used for b vs a would fail the gate" in departed.err) == (3, True)
     assert tbench("compare", lost.folder, "--allow-undecided").code == 2
 
 
@@ -466,8 +468,8 @@ def test_batches_that_ask_another_question_are_named_and_not_taken(tmp_path: Pat
     document = json.loads(ran.out)
     assert document["batches"] == ["s/0"]
     told = " ".join(document["warnings"])
-    assert "s/1 holds the same profiles and is not pooled: none of its trials was measured" in told
-    assert "s/3 holds the same profiles and is not pooled: run.timeout_multiplier is 1.0 in s/0, 2.0 in s/3" in told
+    assert "s/1 has the same profiles but is not pooled: none of its trials was measured" in told
+    assert "s/3 has the same profiles but is not pooled: run.timeout_multiplier is 1.0 in s/0, 2.0 in s/3" in told
     assert "s/2" not in told, "only one of its profiles is the same"
 
 
@@ -483,7 +485,7 @@ def test_declared_looks_pay_for_all_batches(tmp_path: Path, tbench) -> None:
 def test_every_surface_says_why_there_is_no_pass_at_k(tmp_path: Path, tbench) -> None:
     """Of one task of the second profile nothing was measured; where a column for pass@k stands, its cell is none."""
     made = batch(tmp_path, {"a": "+x ++", "b": "++ EE"})
-    why = "b: pass@k is not shown: it is over all planned tasks, and of 1 of 2 nothing was measured"
+    why = "b: pass@k is not shown, because it needs all planned tasks, and 1 of 2 were never measured"
     assert f"warning: {why}" in " ".join(tbench("compare", made.folder).out.split())
     details = tbench("compare", made.folder, "--details").out
     assert why in " ".join(details.split())

@@ -101,7 +101,7 @@ def test_what_was_configured_otherwise_is_another_profile(
     assert ran.code == 0, ran.err
     said = " ".join(ran.out.split())
     assert f"{name}@2 vs {name}: " in said
-    assert f"{name}@2 is another treatment of that name: {told}" in said
+    assert f"{name}@2 has the same name but different content: {told}" in said
     listed = " ".join(tbench("list", "--results", jobs).out.split())
     assert f"{name}@2 3 trials 2 passed 1 failed" in listed
     assert told in listed
@@ -118,7 +118,7 @@ def test_another_version_of_the_agent_is_another_profile_and_an_unknown_one_is_n
     shutil.rmtree(jobs / "job-3")
     make_job(jobs, "job-2", version="2.1.400")
     out = " ".join(tbench("compare", jobs, "--details").out.split())
-    assert "another treatment of that name: agent_version: 2.1.325 -> 2.1.400" in out
+    assert "the same name but different content: agent_version: 2.1.325 -> 2.1.400" in out
     assert "@3" not in out
 
 
@@ -179,7 +179,10 @@ def test_a_copied_folder_counts_once(jobs: Path, tbench: Callable[..., Any]) -> 
     shutil.copytree(jobs / "job-2", jobs / "job-2-backup")
     (jobs / "job-9").symlink_to(jobs / "job-1")
     out = " ".join(tbench("compare", jobs, "--details").out.split())
-    assert "jobs: 6 trials in job-9, job-2-backup have the id of another one: copies, counted once" in out
+    assert (
+        "jobs: 6 trials in job-9, job-2-backup have the same id as another trial, so they are copies and counted once"
+        in out
+    )
     assert "6 of 12" not in out
     (batch,) = json.loads(tbench("list", "--results", jobs, "--json").out)
     assert (batch["trials"], batch["passed"], batch["failed"]) == (6, 4, 2)
@@ -190,7 +193,7 @@ def test_a_copied_folder_counts_once(jobs: Path, tbench: Callable[..., Any]) -> 
     elsewhere = " ".join(
         tbench("compare", jobs / "job-1", jobs / "job-2", jobs.parent / "backup", "--details").out.split()
     )
-    assert "backup: 6 trials in job-1, job-2 have the id of another one" in elsewhere
+    assert "backup: 6 trials in job-1, job-2 have the same id as another trial" in elsewhere
 
 
 def test_a_copy_of_a_batch_of_ours_counts_once(tmp_path: Path, tbench: Callable[..., Any]) -> None:
@@ -229,7 +232,7 @@ def test_one_job_several_jobs_or_their_folder(jobs: Path, tbench: Callable[..., 
     wrong = tbench("compare", jobs / "job-1" / "a__b-11")
     assert (wrong.code, "no result format is recognised" in wrong.err) == (2, True), "one trial is no job"
     refused = tbench("resume", jobs)
-    assert (refused.code, "Harbor jobs that are not ours" in refused.err) == (2, True)
+    assert (refused.code, "Harbor jobs that tbench did not start" in refused.err) == (2, True)
 
 
 def test_jobs_declare_nothing_and_nights_of_them_are_looks(jobs: Path, tbench: Callable[..., Any]) -> None:

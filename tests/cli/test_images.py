@@ -27,9 +27,9 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry
 
 def test_images_are_pulled_listed_shown_and_removed(server: RegistryServer, tbench: Callable[..., Any]) -> None:
     name, digest = f"{server.host}/box:1", server.images.tags["box:1"]
-    assert "no image is here; tbench images pull NAME" in tbench("images", "list").out
+    assert "no images on this machine; tbench images pull NAME" in tbench("images", "list").out
     missing = tbench("images", "show", name)
-    assert (missing.code, missing.err) == (1, f"error: {name} is not here (tbench images pull {name})\n")
+    assert (missing.code, missing.err) == (1, f"error: {name} is not on this machine (tbench images pull {name})\n")
     pulled = tbench("images", "pull", name, f"{server.host}/none:1")
     assert pulled.code == 1, "one of them is not there"
     assert f"{name}: {digest}, 1 layer, " in pulled.out

@@ -54,7 +54,7 @@ def test_a_file_is_compared_where_it_lies_and_nothing_is_written(here: Path, tbe
     assert "big vs small: +50.0 pt" in said
     assert "p < 0.001: better" in said or "better" in said.split("big vs small:")[1][:120]
     assert "1 not used: passed is neither true nor false" in said
-    assert "what ran it, where, and with what settings is unknown" in said
+    assert "the agent settings, machine and environment are unknown" in said
     assert everything(here) == before
     assert not list(here.glob("index.db*"))
     found = json.loads(tbench("compare", "results.csv", "--json").out)
@@ -143,7 +143,7 @@ def test_importing_again_changes_nothing_and_a_changed_source_is_named(here: Pat
     updated = tbench("import", "mine.csv", "--update", "--json")
     assert json.loads(updated.out)["difference"] == "1 new, 2 gone, 1 changed"
     told = " ".join(tbench("compare", "mine/0").out.split())
-    assert "read again after it had changed: 1 time" in told
+    assert "read again 1 time after it had changed" in told
     assert "since it was imported," not in told
     rows = json.loads(tbench("export", "mine/0", "--format", "json").out)
     assert len(rows) == 47

@@ -61,15 +61,15 @@ def test_an_edited_log_is_told_by_every_command_and_repaired_by_one(project, mem
     assert "tbench memory check --repair" in ran.err
     ran = memory("check", "--repair")
     assert ran.code == 0
-    assert "repaired: 1 entry kept; the log as it was: " in ran.out
+    assert "repaired: 1 entry kept; the old log: " in ran.out
     assert "left out: line 2: " in ran.out
     assert json.loads(memory("check", "--json").out)["problems"] == []
     assert "Read the last! error." in memory("list").out
 
 
 def test_an_empty_memory_says_so_and_makes_nothing(project, memory) -> None:
-    assert memory("list").out == "no lessons: tbench memory add writes one\n"
-    assert memory("log").out == "nothing was done yet\n"
+    assert memory("list").out == "no lessons yet: tbench memory add writes one\n"
+    assert memory("log").out == "the log is empty\n"
     assert memory("stats").code == 0
     assert memory("show", "l-1").code == 2
     failed = memory("show", "l-1", "--json")
@@ -102,18 +102,18 @@ def test_a_person_reads_changes_and_vetoes_everything(memory) -> None:
     ("arguments", "expected"),
     [
         (["add"], "the lesson is empty: give --do, --avoid, or both"),
-        (["add", "--do", "x", "--scope", "repo:a"], '"repo" is no scope'),
+        (["add", "--do", "x", "--scope", "repo:a"], '"repo" is not a scope'),
         (["add", "--do", "x", "--scope", "repository"], "needs a value: repository:NAME"),
         (["add", "--do", "x", "--importance", "3"], "importance must be between 0 and 1"),
         (["add", "--do", "x", "--task-folder", "none"], "is not the folder of a task"),
-        (["add", "--do", "x", "--family", "data"], "name it with --task-folder DIR"),
+        (["add", "--do", "x", "--family", "data"], "also give --task-folder DIR"),
         (["edit", "l-1"], "nothing to change"),
         (["retire", "l-1"], "Missing option '--reason'"),
-        (["retire", "l-1", "--reason", " "], "the reason is empty (say why: it stays in the log)"),
+        (["retire", "l-1", "--reason", " "], "the reason is empty (give a reason, which is recorded in the log)"),
         (["export", "-o", "."], "is a folder (name a file)"),
         (["export", "-o", "none/deep/x.jsonl"], "none/deep: no such folder"),
         (["add", "--do", "x", "--tag", ""], '"" is not a tag'),
-        (["search"], "give words, or --task-folder DIR"),
+        (["search"], "give words to search for, or --task-folder DIR"),
         (["import", "none.jsonl"], "none.jsonl: no such file (tbench memory export writes one)"),
         (["approve", "l-1"], 'no lesson is called "l-1" (memory is empty; tbench memory add writes one)'),
         (["lst"], 'no command is called "lst"; did you mean "list"?'),
@@ -143,7 +143,7 @@ def test_lessons_travel_as_candidates(project, memory, tmp_path: Path) -> None:
     ran = memory("import", str(file), "--root", str(other))
     assert ran.code == 0
     assert "is candidate: imported; approve it to use it here" in ran.out
-    assert ran.out.endswith("1 lesson read; 1 left out that were retired or quarantined there\n")
+    assert ran.out.endswith("1 lesson read; 1 left out, retired or quarantined there\n")
     again = memory("import", str(file), "--root", str(other))
     assert "says the same" in again.out
     assert len(json.loads(memory("list", "--json", "--root", str(other)).out)) == 1
@@ -208,7 +208,7 @@ def test_a_log_that_is_gone_is_an_error_of_every_reader(project, memory) -> None
     readers = ("list",), ("stats",), ("search", "look"), ("log",), ("export",), ("show", lesson)
     for ran in [memory(*words) for words in readers]:
         assert ran.code == 1
-        assert "is not the log that memory.db has read" in ran.err
+        assert "differ from what memory.db has read" in ran.err
         assert ran.out == ""
 
 
@@ -225,7 +225,7 @@ def test_a_character_that_acts_on_a_terminal_is_quarantined_and_never_printed(me
 
 def test_a_list_in_which_nothing_fits_is_no_empty_memory(memory) -> None:
     added(memory, "--do", "Look twice.")
-    assert memory("list", "--tag", "none").out == "no lesson fits\n"
+    assert memory("list", "--tag", "none").out == "no lesson matches\n"
 
 
 def test_tables_fit_a_narrow_terminal(memory) -> None:

@@ -21,7 +21,7 @@ from terminalbench.live.state import replay
 from terminalbench.report.text import summary
 from terminalbench.watch.tables import profile_lines
 
-SAID = "cheat is an oracle (it sees the hidden verdict): compared with no other"
+SAID = "cheat is an oracle (it sees the hidden verdict), so it is not compared"
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_it_can_be_no_baseline(project, tbench) -> None:
     )
     assert good(project, BASE + profiles).baseline.key == "plain"
     assert "own:G m  (oracle)" in tbench("plan", project.experiment(BASE + profiles)).out
-    said = 'profile "cheat" is an oracle (it sees the hidden verdict): compared with no other'
+    said = 'profile "cheat" is an oracle (it sees the hidden verdict), so it is not compared'
     assert problems(project, BASE + profiles + '[analysis]\nbaseline = "cheat"\n') == [
         f"analysis.baseline: {said} (name another)"
     ]

@@ -67,5 +67,5 @@ def test_macos_has_no_local_sandbox_and_is_told_what_to_use(monkeypatch: pytest.
     monkeypatch.setattr(sys, "platform", "darwin")
     found = probe()
     assert not found.works
-    assert "it needs Linux, this is darwin (" in found.lines[1]
+    assert "it needs Linux, but this is darwin (" in found.lines[1]
     assert "elsewhere" in found.lines[1] or "docker" in found.lines[1]

@@ -46,7 +46,7 @@ def test_a_broken_task_folder_is_found(tbench, project, tasks: Path, harm, said:
     ran = tbench("validate", file)
     assert ran.code == 2
     assert f'e.toml: task "good" of tasks: {said}' in ran.err
-    assert "(mend tasks/good, or leave the task out)" in ran.err
+    assert "(fix tasks/good, or leave out the task)" in ran.err
     assert '"other"' not in ran.err
     planned = tbench("plan", file)
     assert planned.code == 0
@@ -70,7 +70,7 @@ def test_every_problem_has_the_line_of_its_key(tbench, project, tasks: Path) -> 
         ["e.toml:12", "profiles.b.options.max_turn"],
         ["e.toml:15", "analysis.baseline"],
     ]
-    assert f"no module mien in {project.root}, nor installed" in ran.err
+    assert f"module mien is neither in {project.root} nor installed" in ran.err
     assert 'did you mean "max_turns"?' in ran.err
 
 
@@ -138,10 +138,10 @@ env = { MODE = "${A_MODE:-fast}" }
     ran = tbench("validate", file)
     assert ran.code == 0
     assert "a run here would leave out 1 of 3 profiles:" in ran.out
-    assert f"left out by a run: {said}" in ran.out
-    assert ran.out.count("left out by a run: ") == 1
+    assert f"a run leaves out {said}" in ran.out
+    assert ran.out.count("a run leaves out ") == 1
     planned = tbench("plan", file)
-    assert f"left out by a run here: {said}" in " ".join(planned.out.split())
+    assert f"a run on this machine leaves out {said}" in " ".join(planned.out.split())
     monkeypatch.setenv("A_SECOND_KEY", "x2")
     assert "leave out" not in tbench("validate", file).out
     assert "left out" not in tbench("plan", file).out

@@ -65,7 +65,7 @@ def test_an_export_overwrites_only_an_export(root: Root, tmp_path: Path) -> None
     export_site(root.site, tmp_path / "site")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
-    with pytest.raises(UserError, match="no earlier export"):
+    with pytest.raises(UserError, match="not an earlier export"):
         export_site(root.site, tmp_path / "mine")
 
 
@@ -95,10 +95,10 @@ def test_no_archive_with_a_secret_or_not_looked_into_is_in_an_export(
     assert ran.code == 0
     raw = f"{trial('a__1')}raw/artifacts/"
     assert sorted(re.findall(r"left out: (.*)", ran.err)) == [
-        f"{raw}bomb.gz: holds too much to be looked into",
+        f"{raw}bomb.gz: is too large to be searched",
         f"{raw}data.bin: holds a secret",
         f"{raw}inner.zip: holds a secret",
-        f"{raw}odd.7z: cannot be looked into: a format that is not opened",
+        f"{raw}odd.7z: cannot be searched: unsupported format",
     ]
     with ZipFile(tmp_path / "site.zip") as archive:
         shipped = {
@@ -114,7 +114,7 @@ def test_no_archive_with_a_secret_or_not_looked_into_is_in_an_export(
     assert shipped["wide.txt"].decode("utf-16") == "wide [redacted]"
     assert shipped["split.txt"] == b"> [redacted]\n"
     assert page.count("holds a secret") == 2
-    assert "holds too much to be looked into" in page
+    assert "is too large to be searched" in page
     assert 'raw/artifacts/odd.7z"' not in page, "no link leads to what is left out"
     assert Secrets.of([secret]).holds_none(page.encode())
 

@@ -58,7 +58,7 @@ def test_it_is_filtered_searched_and_ordered_by_the_server(root: Root, made: dic
     assert names(q="%") == []
     assert names(order="effect")[0] == made["measured"]
     page = root.text("lessons/", q="nothing like it")
-    assert "No lesson fits" in page
+    assert "No lesson matches" in page
     assert made["measured"] not in page
 
 

@@ -548,8 +548,8 @@ def test_why_two_profiles_differ_leads_to_both_trials(root: Root) -> None:
     (task,) = rows(root, f"{here}tasks.csv")
     assert (task["task"], task["solved_by"], task["passed"], task["not_by"]) == ("a", "q", "2", "p")
     page = root.text(here)
-    assert "<b>q</b> solves 1 task that p never does" in page
-    assert "<b>p</b> solves 0 tasks that q never does" in page
+    assert "<b>q</b> solves 1 task that p never solves" in page
+    assert "<b>p</b> solves 0 tasks that q never solves" in page
     for name in ("a__1", "a__3"):
         assert f"/{name}/" in page
     assert "side-by-side/" in page

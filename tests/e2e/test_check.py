@@ -34,8 +34,8 @@ def test_a_task_without_a_right_solution_or_solved_by_nothing_is_found(lab) -> N
     problems = {t["task"]["id"]: t["problem"] for t in json.loads(ran.stdout)["tasks"]}
     assert problems["a"] is None
     assert "its own solution does not pass" in problems["unsolved"]
-    assert "doing nothing does not fail" in problems["free"]
-    assert 'set [metadata] verifier_system = "agent" in its task.toml' in problems["system"]
+    assert "an agent that does nothing does not fail" in problems["free"]
+    assert 'set verifier_system = "agent" in [metadata] of its task.toml' in problems["system"]
 
     kept = (file.parent / "exp.quarantine.toml").read_text()
     assert 'id = "unsolved"' in kept
@@ -61,10 +61,10 @@ def test_a_quarantined_task_is_released_once_it_is_in_order(lab) -> None:
     )
     said = lab.tbench("validate", file).stdout
     assert "note: a is quarantined and will not run: was broken" in said
-    assert 'note: exp.quarantine.toml names "z" of tasks, which is not a task here' in said
+    assert 'note: exp.quarantine.toml names "z" of tasks, which is not a task of this experiment' in said
     planned = lab.tbench("plan", file).stdout
     assert "= 2, 2 of them left out" in planned
-    assert "(tbench check experiments/exp.toml --release proves quarantined tasks again)" in planned
+    assert "(tbench check experiments/exp.toml --release checks quarantined tasks again)" in planned
     (lab.root / "tasks" / "b" / "solution" / "solve.sh").write_text("true\n")
     ran = lab.tbench("check", file, "--release")
     assert ran.returncode == 1
@@ -111,7 +111,7 @@ def test_an_interrupted_check_says_so_and_leaves_no_error_log(lab) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == 130, out + err
-    assert out.startswith("interrupted: what had ended is shown\n")
+    assert out.startswith("interrupted: only the finished checks are shown\n")
     assert "not checked" in out
     assert "problem" not in out
     assert out.endswith("kept in results/.check/s/0\n")

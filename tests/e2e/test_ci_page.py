@@ -95,7 +95,7 @@ def test_a_worse_agent_is_refused_and_an_unchanged_one_is_not(repository: Path) 
     assert follow(repository, first).returncode == 0
     assert follow(repository, second).returncode == 0
     assert follow(repository, verdict).returncode == 0
-    assert "mine is the same treatment in ci/0, ci/1: unchanged" in (repository / "summary.md").read_text()
+    assert "mine has the same content in ci/0, ci/1: unchanged" in (repository / "summary.md").read_text()
     shutil.rmtree(repository / "results" / "ci" / "1")
     (repository / "mine.py").write_text(AGENT.format(command="true"))
     assert follow(repository, second).returncode == 0
@@ -107,7 +107,7 @@ def test_a_worse_agent_is_refused_and_an_unchanged_one_is_not(repository: Path) 
     (repository / "mine.py").write_text(AGENT.format(command=f"true; {SOLVE}"))
     assert follow(repository, second).returncode == 0
     assert follow(repository, verdict).returncode == 3, "undecided is not green"
-    assert "--fail-if worse stays undecided" in (repository / "summary.md").read_text()
+    assert "--fail-if worse is undecided" in (repository / "summary.md").read_text()
     allowed = verdict.replace("--fail-if worse", "--fail-if worse --allow-undecided")
     assert follow(repository, allowed).returncode == 0
     assert "--allow-undecided" in PAGE

@@ -110,9 +110,9 @@ usage = { tokens = "a" }
     assert "which the agent would see" in told
     assert "/opt/agent/x.py would be one/x.py and two/x.py" in told
     assert "must be one of input, output, cached, cost" in told
-    assert "nothing stands for {instructions} (did you mean {instruction}?)" in told
+    assert "{instructions} is not a known placeholder (did you mean {instruction}?)" in told
     right = '[profiles.p]\nagent = "command"\n[profiles.p.command]\nrun = ["sh", "{files}/gone.sh", "jq {a}"]\n'
-    assert "no file of it is at /opt/agent/gone.sh" in lab.tbench("validate", lab.experiment(right)).stderr
+    assert "none of its files is at /opt/agent/gone.sh" in lab.tbench("validate", lab.experiment(right)).stderr
     for words in (("python3", "agnt.py"), ("nosuchprog", "{instruction}"), ("./nofile.sh",)):
         made = lab.tbench("init", "--agent", "typo", "--", *words)
         assert made.returncode == 2

@@ -159,8 +159,8 @@ def test_cancelling_a_trial_and_a_profile(lab, live) -> None:
 
 def test_what_makes_no_sense_is_refused(lab) -> None:
     for arguments, said in (
-        (("set", "--reason", "x"), "the only thing to set is parallel=N"),
-        (("set", "speed=3", "--reason", "x"), "the only thing to set is parallel=N"),
+        (("set", "--reason", "x"), "only parallel=N can be set"),
+        (("set", "speed=3", "--reason", "x"), "only parallel=N can be set"),
         (("pause", "--reason", " "), "--reason is empty"),
         (("pause",), "--reason"),
         (("dance", "--reason", "x"), "dance"),

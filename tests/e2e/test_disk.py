@@ -105,7 +105,7 @@ def test_a_results_folder_that_cannot_be_written_is_said(lab, small_disk) -> Non
     small_disk.mount("-o", "remount,ro")
     ran = lab.tbench("run", file)
     assert (ran.returncode, ran.stdout) == (2, ""), ran.stderr
-    assert "run.results_root: results cannot be written to " in ran.stderr
+    assert "run.results_root: cannot write results to " in ran.stderr
     assert "Read-only file system (name another folder in results_root of [run])" in ran.stderr
     small_disk.grow()
     assert lab.tbench("run", file).returncode == 0

@@ -29,7 +29,7 @@ def test_jobs_of_harbor_alone(tmp_path: Path, tbench: Callable[..., Any]) -> Non
     said = " ".join(compared.out.split())
     assert "simulated/up@2 vs simulated/up: -100.0 pt" in said
     assert "options.solve_probability: 1.0 -> 0.0, env.MY_API_KEY: + [hidden], env.MODE: + slow" in said
-    assert "2 trials in good-copy have the id of another one: copies, counted once" in said
+    assert "2 trials in good-copy have the same id as another trial, so they are copies and counted once" in said
     (listed,) = json.loads(tbench("list", "--results", jobs, "--json").out)
     assert (listed["trials"], listed["passed"], listed["failed"]) == (4, 2, 2)
     errors = tbench("errors", jobs / "bad").out

@@ -43,7 +43,7 @@ def test_what_is_written_in_vain_or_wrong_about_images_is_said(lab) -> None:
     images = '[run.images]\n"debian:*" = "host"\n"node:*" = "host"\n'
     file = lab.experiment(images + BOTH, tasks=("copies", "itself", "a"))
     told = " ".join(lab.tbench("plan", file).stdout.split())
-    assert f"{copies}/environment/Dockerfile:3: the image nostage is not here" in told
+    assert f"{copies}/environment/Dockerfile:3: the image nostage is not on this machine" in told
     assert "itself/environment/Dockerfile:3: the stage one is used before it is made" in told
     assert 'run.images: no image of these tasks fits "node:*"' in told
     strict = lab.tbench("run", file, "--strict")
@@ -108,16 +108,16 @@ def test_tasks_run_on_the_images_that_they_name(lab, registry: RegistryServer) -
     assert again is not None
     assert again.bases == plan.images.bases, "and nothing is built again"
     assert lab.tbench("images", "pull", tiny).returncode == 0
-    told = f"{tiny} is {moved[:19]} now, and was {digest[:19]} in batch 1"
+    told = f"{tiny} is {moved[:19]} now, but was {digest[:19]} in batch 1"
     assert told in " ".join(lab.tbench("plan", file).stdout.split())
     ran = lab.tbench("resume", lab.batch().folder, "--attempts", "2")
     assert ran.returncode == 0, ran.stderr
-    assert f"{tiny} is {moved[:19]} here now; the batch stays with {digest[:19]}" in " ".join(ran.stderr.split())
+    assert f"{tiny} is now {moved[:19]} on this machine; the batch keeps {digest[:19]}" in " ".join(ran.stderr.split())
     assert lab.outcomes()["oracle", "one"] == ["passed", "passed"]
     assert lab.tbench("run", file, "--profiles", "oracle").returncode == 0
     assert lab.outcomes(2)["oracle", "one"] == ["failed"], "a new batch has the image that the name means now"
     found = json.loads(lab.tbench("compare", lab.batch(1).folder, lab.batch(2).folder, "--json").stdout)
-    departed = [one for one in found["departures"] if "ran on other images" in one]
+    departed = [one for one in found["departures"] if "ran on different images" in one]
     assert len(departed) == 1, found["departures"]
     assert digest[:19] in departed[0]
     told = lab.tbench("images", "prune", f"{registry.host}/tiny@{digest}", "--yes").stdout
@@ -145,12 +145,12 @@ def test_what_cannot_run_is_said_before_anything_runs(lab, registry: RegistrySer
 
     file = lab.experiment(BOTH, tasks=("gone", "secret", "breaks", "good", "late", "bare"))
     ran = lab.tbench("validate", file)
-    assert (ran.returncode, ran.stdout.count("left out by a run")) == (0, 3)
+    assert (ran.returncode, ran.stdout.count("a run leaves out")) == (0, 3)
     assert "has no Dockerfile, and task.toml no docker_image" in ran.stdout
     assert "Left out\n  gone: the image" in lab.tbench("plan", file).stdout
     ran = lab.tbench("run", file)
     assert ran.returncode == 3
-    assert "cannot be built, their trials say why: tasks/breaks, tasks/late" in ran.stderr
+    assert "cannot be built; their trials show why: tasks/breaks, tasks/late" in ran.stderr
     left_out = {(profile, task): ["not_run"] for profile in ("oracle", "nop") for task in ("gone", "secret", "bare")}
     broken = {(profile, task): ["errored"] for profile in ("oracle", "nop") for task in ("breaks", "late")}
     measured = {("oracle", "good"): ["passed"], ("nop", "good"): ["failed"]}
@@ -160,7 +160,7 @@ def test_what_cannot_run_is_said_before_anything_runs(lab, registry: RegistrySer
     assert {trial["error_class"] for trial in errors.values()} == {"environment"}, errors
     assert "Dockerfile:2: RUN echo about to break; exit 7 failed with exit code 7" in errors["breaks"]["reason"]
     assert ".log" in errors["breaks"]["reason"], "the file with all of it is named"
-    assert "building took longer than the task allows" in errors["late"]["reason"]
+    assert "the build took longer than the task allows" in errors["late"]["reason"]
 
     (lab.root / "tasks" / "breaks" / "environment" / "Dockerfile").write_text(f"FROM {tiny}\n")
     ran = lab.tbench("resume", lab.batch().folder, "--retry-errors", "--accept-changed")

@@ -36,14 +36,16 @@ def test_sixteen_slots_at_ten_dollars_do_not_spend_a_budget_of_sixteen_ten_times
     assert ran.returncode == 3, ran.stdout + ran.stderr
     assert counts(lab, "p") == {"failed": 1, "not_run": 15}
     assert cost(lab.batch().folder) == 10.0
-    said = "the budget of $16.00 is used up ($10.00 spent; another trial probably costs $10.00)"
+    said = "the budget of $16.00 is used up ($10.00 spent; another trial costs about $10.00)"
     assert {e["reason"] for e in lab.index() if e["outcome"] == "not_run"} == {said}
     waits = {(e.error, e.detail["cause"]) for e in lab.events() if e.kind == "trial_waiting"}
-    assert waits == {("no trial of p has told its cost yet: one at a time until one does", "first_cost")}
+    assert waits == {
+        ("the cost of a trial of p is unknown: one trial at a time until the first one reports it", "first_cost")
+    }
     # The next batch knows it from the first one, and starts two of them at once where there is room for two.
     lab.experiment(scripted("p", cost_usd=10.0), tasks=("a",), run="attempts = 2\nparallel = 16\nbudget_usd = 19.0")
     planned = lab.tbench("plan", file)
-    assert "p: a trial probably costs $10.00 (1 earlier trial of the same profile)" in planned.stdout
+    assert "p: a trial costs about $10.00 (1 earlier trial of the same profile)" in planned.stdout
     lab.experiment(
         scripted("p", cost_usd=10.0) + "likely_cost_usd = 1.0\n",
         tasks=("a",),
@@ -78,7 +80,7 @@ def test_a_dear_profile_does_not_shut_out_a_cheap_one(lab) -> None:
     assert ran.returncode == 3, ran.stdout + ran.stderr
     assert counts(lab, "cheap") == {"failed": 3}
     assert counts(lab, "dear") == {"failed": 2, "not_run": 1}, "its half, and what the cheap one left of the other"
-    said = "the budget of $8.00 is used up ($6.30 spent; another trial probably costs $3.00)"
+    said = "the budget of $8.00 is used up ($6.30 spent; another trial costs about $3.00)"
     assert {e["reason"] for e in lab.index() if e["outcome"] == "not_run"} == {said}
 
 
@@ -92,8 +94,8 @@ def test_a_profile_that_ran_before_the_others_comes_back_for_what_they_leave(lab
     assert started == ["dear", "cheap", "dear"]
     held = {event.error for event in lab.events() if event.kind == "trial_held" and "share" in (event.error or "")}
     assert held == {
-        "the share of dear in the budget of $8.00 is used up ($3.00 spent; another trial probably costs "
-        "$3.00); the rest is kept for cheap"
+        "the share of dear in the budget of $8.00 is used up ($3.00 spent; another trial costs about "
+        "$3.00); the rest is reserved for cheap"
     }
 
 
@@ -127,7 +129,7 @@ def test_a_budget_smaller_than_the_guess_is_still_used(lab) -> None:
     waits = {e.detail["cause"] for e in lab.events() if e.kind == "trial_waiting"}
     assert "first_cost" in waits
     reasons = {e["reason"] for e in lab.index() if e["outcome"] == "not_run"}
-    assert reasons == {"the budget of $0.35 is used up ($0.30 spent; another trial probably costs $0.10)"}
+    assert reasons == {"the budget of $0.35 is used up ($0.30 spent; another trial costs about $0.10)"}
 
 
 def test_what_a_killed_harbor_had_reserved_does_not_hold_the_others(lab) -> None:
@@ -144,7 +146,7 @@ def test_what_a_killed_harbor_had_reserved_does_not_hold_the_others(lab) -> None
     state = gate(lab)
     assert (state.account("p").running, state.unknown, state.known_usd) == ({}, 1, 1.0)
     assert lab.outcomes()["p", "a"].count("failed") == 1
-    said = "($1.00 spent and 1 try of unknown cost, taken as $1.00; another trial probably costs $1.00)"
+    said = "($1.00 spent and 1 try of unknown cost, taken as $1.00; another trial costs about $1.00)"
     assert said in " ".join(out.split())
 
 

@@ -20,7 +20,7 @@ def test_a_listener_that_raises_is_told_once_and_the_run_goes_on(lab, caplog: py
         done = terminalbench.run(lab.experiment(scripted("p")), listener=listener)
     assert (done.complete, done.interrupted, done.measured) == (True, False, 2)
     assert len(heard) == 1
-    said = f"the listener failed at {heard[0]}, and was not called again: ValueError: mine"
+    said = f"the listener failed at {heard[0]} and is not called any more: ValueError: mine"
     assert done.problems == (said,)
     assert [record.message for record in caplog.records] == [said]
 

@@ -59,7 +59,7 @@ def test_a_start_in_a_folder_that_is_gone_says_so_and_leaves_nothing(lab) -> Non
     )  # fmt: skip
     assert ran.returncode == 2
     assert ran.stderr.splitlines()[-1] == (
-        "error: the current folder does not exist any more (go to a folder that does: cd ..)"
+        "error: the current folder no longer exists (change to a folder that exists: cd ..)"
     )
     assert not (lab.root / "results").exists()
 
@@ -77,7 +77,7 @@ def test_commands_in_hints_can_be_typed_where_a_folder_has_a_space(done, tmp_pat
     for command in ("resume", "watch", "compare"):
         ran = lab.tbench(command, spaced / "s" / "0")
         assert ran.returncode == 2
-        assert "is a batch that has lost its plan.json: what it was to run is not known (put it back" in ran.stderr
+        assert "is a batch without its plan.json, so its planned trials are unknown (restore plan.json" in ran.stderr
         assert "tbench compare 'my results/s/0/runs' reads its trials as Harbor jobs)" in ran.stderr
     assert lab.tbench("compare", spaced / "s" / "0" / "runs").returncode == 0
 
@@ -85,6 +85,6 @@ def test_commands_in_hints_can_be_typed_where_a_folder_has_a_space(done, tmp_pat
 def test_a_file_system_without_inodes_is_said_to_be_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_files=1000, f_favail=0))
     said = _os_error(OSError(28, os.strerror(28), str(tmp_path / "a" / "b")))
-    assert "has room for no more files, though" in said
-    assert "its inodes are used up" in said
+    assert "cannot hold more files, though" in said
+    assert "it has no free inodes" in said
     assert "choose a shorter results_root" in _os_error(OSError(36, os.strerror(36), "x"))

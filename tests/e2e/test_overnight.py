@@ -210,7 +210,7 @@ def test_a_worker_that_hangs_is_ended_and_one_that_is_slow_is_not(nights: Nights
     assert end.exit_code == 0
     lost = nights.events(NightEventKind.WORKER_LOST)
     assert [(one.iteration, one.pid) for one in lost] == [(2, stopped[0])]
-    assert "has not beaten for" in lost[0].said
+    assert "has given no sign of life for" in lost[0].said
     assert nights.counted() == {(number, "a"): ["passed"] for number in (1, 2)}
     starts = {work.number: work.starts for work in nights.state.work}
     assert starts == {1: 1, 2: 2}

@@ -40,7 +40,7 @@ def test_a_rate_limited_trial_waits_as_asked_is_tried_again_and_its_evidence_is_
     again = [event for event in lab.events() if event.kind == "trial_started"][-1]
     assert datetime.fromisoformat(again.time) - datetime.fromisoformat(refused.time) >= timedelta(seconds=2)
     for waiting in [event for event in lab.events() if event.kind == "trial_waiting"]:  # none where that took so long
-        assert waiting.error in ("rate limit of anthropic/claude-sonnet-4-5", "pause before it is tried again")
+        assert waiting.error in ("rate limit of anthropic/claude-sonnet-4-5", "pause before the next try")
         assert waiting.detail["until"] <= again.time
     kept = list(lab.batch().superseded.rglob("claude-code.txt"))
     assert len(kept) == 1

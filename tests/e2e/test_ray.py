@@ -57,7 +57,7 @@ def test_a_profile_that_fits_no_node_is_one_error_and_no_batch_is_made(lab, ray_
     lab.env |= ray_cluster.env
     ran = lab.tbench("run", lab.experiment(scripted("p") + "parallel = 90\n", run=on(ray_cluster.address)))
     assert ran.returncode == 2
-    assert "90 trials at once take 45 CPUs, and no node has more than " in ran.stderr
+    assert "90 trials at once need 45 CPUs, but no node has more than " in ran.stderr
     assert not lab.batch().folder.exists()
 
 

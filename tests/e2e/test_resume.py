@@ -143,7 +143,7 @@ def test_a_batch_in_use_names_its_owner(done) -> None:
         ran = done.lab.tbench("resume", done.file, "--attempts", "2")
     assert ran.returncode == 1
     assert f"results/s/0: in use by tbench run of somebody (pid {os.getpid()}" in ran.stderr
-    assert "(tbench watch results/s/0 follows it, tbench kill results/s/0 ends it)" in ran.stderr
+    assert "(tbench watch results/s/0 shows it, tbench kill results/s/0 ends it)" in ran.stderr
 
 
 def test_attempts_tasks_and_profiles_are_added(lab) -> None:
@@ -158,7 +158,7 @@ def test_attempts_tasks_and_profiles_are_added(lab) -> None:
     )
     ran = lab.tbench("resume", file)
     assert ran.returncode == 0, ran.stderr
-    assert "going on with batch 0 (results/s/0): 6 trials to run" in ran.stderr
+    assert "continuing batch 0 (results/s/0): 6 trials to run" in ran.stderr
     (added,) = lab.batch().runs.glob("*-w3__a.b__c.job.json")
     config = json.loads(added.read_text())
     assert (config["n_concurrent_trials"], config["retry"]["max_retries"]) == (2, 1), "as the file says now"
@@ -185,7 +185,7 @@ def test_errors_are_tried_again_on_request_and_superseded(lab) -> None:
     assert lab.outcomes()["p", "a"] == ["errored"]
     assert "boom" in ran.stdout
     assert "$0.50" in ran.stdout
-    assert "run what broke again (1 trial): tbench resume results/s/0 --retry-errors" in ran.stdout
+    assert "run the broken trials again (1 trial): tbench resume results/s/0 --retry-errors" in ran.stdout
     again = lab.tbench("resume", file)
     assert again.returncode == 3
     assert "nothing was missing, so nothing ran" in again.stdout
@@ -217,7 +217,7 @@ def test_what_a_profile_does_is_run_again_by_name_only_and_its_first_verdict_cou
     assert sum(event.kind == "trial_ended" for event in lab.events()) == 1, "no retry of Harbor's"
     left = lab.tbench("resume", file, "--retry-errors")
     assert "nothing was missing, so nothing ran" in left.stdout
-    assert "(agent_crash 1) are run again by name only: --retry-errors agent_crash" in left.stdout + left.stderr
+    assert "(agent_crash 1) are run again only by name: --retry-errors agent_crash" in left.stdout + left.stderr
     template = lab.batch().job_config(next(p.name for p in lab.batch().runs.glob("*__p") if p.is_dir()))
     config = json.loads(template.read_text())
     config["agents"][0]["kwargs"] = {"script": "echo forty-two > /app/answer.txt"}
@@ -308,7 +308,7 @@ def test_a_moved_project_and_changed_skills_code_and_tasks_are_refused(lab) -> N
     for target in (file, lab.batch().folder):
         ran = lab.tbench("resume", target, "--attempts", "2")
         assert ran.returncode == 2
-        assert "another treatment now" in ran.stderr
+        assert "has changed" in ran.stderr
     lab.project.write("skill/SKILL.md", "how to")
     with (lab.root / "lab_agents.py").open("a") as code:
         code.write("# edited\n")
@@ -317,8 +317,8 @@ def test_a_moved_project_and_changed_skills_code_and_tasks_are_refused(lab) -> N
     for target in (file, lab.batch().folder):
         ran = lab.tbench("resume", target, "--attempts", "2")
         assert ran.returncode == 2
-        assert 'profile "p" is another treatment now: agent_code.lab_agents.py: ' in ran.stderr
-        assert 'task "tasks/a" is another task now: tests/test.sh' in ran.stderr
+        assert 'profile "p" has changed: agent_code.lab_agents.py: ' in ran.stderr
+        assert 'task "tasks/a" has changed: tests/test.sh' in ran.stderr
         assert lab.outcomes() == {("p", "a"): ["failed"]}
     ran = lab.tbench("resume", lab.batch().folder, "--attempts", "2", "--accept-changed")
     assert ran.returncode == 0, ran.stderr
@@ -329,7 +329,7 @@ def test_a_moved_project_and_changed_skills_code_and_tasks_are_refused(lab) -> N
     assert lab.tbench("resume", file, "--attempts", "2").returncode == 0, "a new batch has the new files"
     shown = " ".join(lab.tbench("compare", lab.batch(0).folder, lab.batch(1).folder).stdout.split())
     assert "p@1 vs p@0" in shown, "both versions are kept apart"
-    assert 's/0: task "tasks/a" is another task now: tests/test.sh' in shown
+    assert 's/0: task "tasks/a" has changed: tests/test.sh' in shown
     elsewhere = lab.root.parent / "elsewhere"
     lab.root.rename(elsewhere)
     lab.root.mkdir()

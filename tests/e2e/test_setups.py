@@ -100,7 +100,7 @@ def test_a_set_up_is_done_once_and_never_shown_to_the_tests(lab, agent) -> None:
     assert versions == {first[0]}, "the version that was installed is that of every trial"
 
     said = lab.tbench("show", lab.batch().folder, "p", "t#2").stdout
-    assert "image     none: this machine's own system stands for it" in said
+    assert "image     none: this machine's own system is used instead" in said
     assert "  set-up    " in said
     assert agent(MAKE) == [first, first], "another batch starts from it too"
     fresh = agent(MAKE, options=("--fresh-setup",))

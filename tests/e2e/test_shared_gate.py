@@ -113,7 +113,7 @@ def test_one_429_and_one_order_hold_both(lab, tbench) -> None:
     for slug, process in (("one", one), ("two", other)):
         out, err = process.communicate(timeout=LIMIT_SEC)
         assert process.returncode in (1, 3), out + err
-        again = "go on with it: tbench ctl resume --gate night.json --reason TEXT, then: tbench resume"
+        again = "continue the night: tbench ctl resume --gate night.json --reason TEXT, then: tbench resume"
         assert again in out
         orders = [event for event in events(lab, slug) if event.kind == "control" and event.detail.get("by")]
         assert [(event.error, event.detail["target"]) for event in orders] == [("enough", "*")]
@@ -134,7 +134,7 @@ def test_a_file_that_is_no_shared_gate_is_refused_before_a_batch_is_taken(lab, t
     lab.project.write("night.json", text)
     ran = lab.tbench("run", file, "--gate", lab.root / "night.json")
     assert ran.returncode == 2, ran.stderr
-    assert "night.json: is no shared gate: " in ran.stderr
+    assert "night.json: is not a shared gate: " in ran.stderr
     assert not (lab.root / "results").exists()
     assert (lab.root / "night.json").read_text() == text
 

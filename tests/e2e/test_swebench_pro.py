@@ -118,7 +118,7 @@ def test_check_proves_that_golden_passes_and_that_nothing_fails(bench: Bench) ->
     problem = found.pop(("wrong", wrong))["problem"]
     assert (
         problem
-        == "doing nothing, only 0% of its pass_to_pass pass; doing nothing, 25% of its fail_to_pass pass already"
+        == "with an agent that does nothing, only 0% of its pass_to_pass tests pass; with an agent that does nothing, 25% of its fail_to_pass tests already pass"
     )
     assert {(one["oracle"], one["nop"], one["problem"]) for one in found.values()} == {("passed", "failed", None)}
     assert len(found) == len(names)
@@ -202,7 +202,7 @@ def test_a_strangers_predictions_have_three_states(evaluated) -> None:
         ("ledger", "a stranger's"): (VerdictState.UNRESOLVED, None, True),
     }
     assert ran.returncode == 3
-    assert "a stranger's: 1 prediction of no such instance: instance_of_another_dataset" in ran.stderr
+    assert "a stranger's: 1 prediction for unknown instances: instance_of_another_dataset" in ran.stderr
     assert "a stranger's: 1 instance predicted twice" in ran.stderr
     assert "a stranger's: 1 prediction with an empty patch" in ran.stderr
     assert "the parser left no results" in ran.stderr, "what the evaluation says, not that it left no reward"

@@ -135,7 +135,7 @@ def test_the_key_is_nowhere_in_the_output_and_in_no_argument(done: Done) -> None
         (["--model", "other"], "model: openai/my-model -> openai/other"),
         (["--instances", "good"], "- instance instance_hopeless"),
         (["--arms", "singleshot"], "- arm s1_direct"),
-        (["--trial-timeout", "77"], "run.agent_timeout_sec: was None, is 77.0 (ask for what it was"),
+        (["--trial-timeout", "77"], "run.agent_timeout_sec: was None, is 77.0 (use the same options"),
     ],
 )
 def test_another_experiment_is_refused_with_its_difference(done: Done, changed: list[str], said: str) -> None:

@@ -55,7 +55,7 @@ def test_no_rule_means_no_top_up_and_one_declared_late_is_a_departure(done) -> N
     lab, file = done.lab, done.file
     refused = lab.tbench("resume", file, "--top-up")
     assert refused.returncode == 2
-    assert "declares no rule for a top-up" in refused.stderr
+    assert "has no [top_up] rule" in refused.stderr
     lab.experiment(BOTH + RULE.replace("max_attempts = 3", "max_attempts = 2"))
     ran = lab.tbench("resume", file, "--top-up")
     assert ran.returncode == 0, ran.stdout + ran.stderr

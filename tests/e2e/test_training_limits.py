@@ -47,14 +47,14 @@ def test_a_night_that_trains_spends_one_budget_and_a_resume_goes_on(
 
     ran = tbench("overnight", *asked, "--budget-usd", "0.35")
     assert ran.code == 3, ran.out + ran.err
-    assert "the training is not over: the budget of $0.35 of the night is used up" in ran.out
+    assert "the training is not finished: the budget of $0.35 of the night is used up" in ran.out
     assert "--resume results/night" in ran.out
     first = trials(project.root)
     assert 2 < len(first) < 8
     assert 0.15 < sum(first.values()) <= 0.35 + max(first.values())  # one that runs may cost more than was thought
     said = (night / "report.md").read_text()
     assert "<summary>Training bounded, night 1</summary>" in said
-    assert "it is not over: the budget of $0.35" in said
+    assert "it is not finished: the budget of $0.35" in said
     assert summary_usd(night) == pytest.approx(sum(first.values()))
     assert open_training(file).nights == []
 

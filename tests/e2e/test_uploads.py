@@ -52,17 +52,19 @@ def test_a_file_that_its_class_brings_is_part_of_what_a_profile_is(lab) -> None:
     lab.project.write("tools/cli.sh", "echo 43 > /app/answer.txt\n")
     refused = lab.tbench("resume", file, "--attempts", "3")
     assert refused.returncode == 2, refused.stdout
-    assert 'profile "mine" is another treatment now: tools/cli.sh' in refused.stderr
+    assert 'profile "mine" has changed: tools/cli.sh' in refused.stderr
     assert lab.tbench("run", file).returncode == 0
     compared = lab.tbench("compare", lab.batch(0).folder, lab.batch(1).folder)
-    assert "mine had another tools/cli.sh in s/1 than in s/0" in " ".join((compared.stdout + compared.stderr).split())
+    assert "mine had a different tools/cli.sh in s/1 than in s/0" in " ".join(
+        (compared.stdout + compared.stderr).split()
+    )
 
     accepted = lab.tbench("resume", lab.batch(0).folder, "--attempts", "3", "--accept-changed")
     assert accepted.returncode == 0, accepted.stderr
     assert digests(lab, 0)["tools/cli.sh"] == digests(lab, 1)["tools/cli.sh"]
     assert lab.tbench("report", lab.batch(0).folder, "-o", lab.root / "report").returncode == 0
     (page,) = (lab.root / "report").rglob("comparison_report.md")
-    assert 'profile "mine" is another treatment now: tools/cli.sh' in " ".join(page.read_text().split())
+    assert 'profile "mine" has changed: tools/cli.sh' in " ".join(page.read_text().split())
 
 
 ONCE = """        if (new := HERE / "tools" / "new.sh").exists():
@@ -77,6 +79,8 @@ def test_a_file_that_changes_during_a_run_is_a_departure(lab) -> None:
     lab.project.write("tools/new.sh", "echo forty-two > /app/answer.txt # another\n")
     lab.project.write("tools/more/notes.txt", "one")
     ran = lab.tbench("run", lab.experiment(PROFILE, run="parallel = 1"))
-    assert 'trials of profile "mine" had another tools/cli.sh' in ran.stdout + ran.stderr
+    assert 'trials of profile "mine" had a different tools/cli.sh' in ran.stdout + ran.stderr
     compared = lab.tbench("compare", lab.batch().folder)
-    assert 'trials of profile "mine" had another tools/cli.sh' in " ".join((compared.stdout + compared.stderr).split())
+    assert 'trials of profile "mine" had a different tools/cli.sh' in " ".join(
+        (compared.stdout + compared.stderr).split()
+    )

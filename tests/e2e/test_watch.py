@@ -166,7 +166,7 @@ def test_leaving_coming_back_and_stopping(lab, screen, slow) -> None:
     run.press("q")
     run.shows("any other key: back")
     run.press("d")
-    run.shows("the run goes on here")
+    run.shows("the run continues here")
     assert run.is_as_before()
     assert run.process.poll() is None
 
@@ -193,7 +193,7 @@ def test_a_view_that_is_killed_does_not_harm_the_run(lab, screen) -> None:
     run = screen("run", lab.experiment(scripted("p", script=SOLVE, free=0)), "--watch")
     run.shows("Running (2)")
     os.kill(view_process(lab), signal.SIGKILL)
-    run.shows("the run goes on here")
+    run.shows("the run continues here")
     assert run.is_as_before()
     lab.go()
     assert run.end() == 0

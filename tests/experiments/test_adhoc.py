@@ -92,4 +92,4 @@ def test_the_command(project, tbench) -> None:
     assert not (project.root / "experiments").exists()
     assert "--agent and --tasks" in tbench("run").err
     file = project.experiment("")
-    assert "says what runs" in tbench("run", str(file), "--agent", "oracle").err
+    assert "already says what to run" in tbench("run", str(file), "--agent", "oracle").err

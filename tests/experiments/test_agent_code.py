@@ -150,7 +150,10 @@ def test_a_package_that_is_more_than_code_is_refused(package: Project) -> None:
 
 def test_code_that_is_not_found_is_said(project: Project) -> None:
     notes = good(project, BASE + '[profiles.p]\nagent = "no_such_package.mod:Mine"\n').notes
-    assert "profiles.p: the code of agent no_such_package.mod:Mine was not found; its id misses it" in notes
+    assert (
+        "profiles.p: the code of agent no_such_package.mod:Mine was not found, so the profile's id does not include it"
+        in notes
+    )
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def test_validate_says_what_it_does_not_look_at(project: Project, tbench) -> Non
     project.write("own.py", MINE)
     project.task("d", "a")
     file = project.experiment(BASE + '[profiles.p]\nagent = "own:Plain"\noptions = { loud = 1 }\n')
-    told = "profiles.p: the class of agent own:Plain is not looked at; a run asks it before the first trial"
+    told = "profiles.p: the class of agent own:Plain was not checked; a run checks it before the first trial"
     assert told in tbench("validate", file).out
     assert told not in tbench("plan", file).out
 
@@ -119,7 +119,7 @@ def test_a_wrong_record_is_an_error_that_names_it(project: Project) -> None:
     assert caught.value.lines() == [
         'own:A: AGENT_INFO.mpc: unknown key (did you mean "mcp"?)',
         "own:A: AGENT_INFO.skills: must be true or false, not 3",
-        "own:A: AGENT_INFO.conditions.A: must be one of the tables env and options",
+        "own:A: AGENT_INFO.conditions.A: must be a table: env or options",
     ]
     with pytest.raises(UserError, match="a table of plain values"):
         load(project.experiment(BASE + '[profiles.p]\nagent = "own:B"\n'))
@@ -164,7 +164,7 @@ def refused(project: Project, agent: str) -> list[str]:
 
 
 def test_an_agent_that_needs_a_model_names_the_key(project: Project) -> None:
-    assert refused(project, "terminus-2") == ["profiles.p.model: agent terminus-2 does not start without a model"]
+    assert refused(project, "terminus-2") == ["profiles.p.model: agent terminus-2 needs a model"]
     assert refused(project, 'terminus-2"\nmodel = "x/y') == []
 
 

@@ -47,15 +47,15 @@ def test_a_slug_cannot_leave_the_results_folder(project, slug: str) -> None:
         ('[run]\nforce_rebuild = "no"\n', "run.force_rebuild: must be true or false, not a string"),
         ('[run]\ncontainer_env = "dokcer"\n', 'run.container_env: no environment is called "dokcer" (did you mean "docker"?)'),
         ('[run]\nexecutor = "slurm"\n', 'run.executor: no executor is called "slurm" (known: local, ray)'),
-        ('[run]\nharbor_args = ["-k", "3"]\n', "run.harbor_args[0]: -k is not for this list"),
+        ('[run]\nharbor_args = ["-k", "3"]\n', "run.harbor_args[0]: -k cannot be set here"),
         ('[run]\nharbor_args = "--debug"\n', "run.harbor_args: must be a list of strings, not a string"),
-        ("""[run]\nharbor_args = ["--mounts", '[{"type": "bind", "source": "", "target": "/a"}]']\n""", "run.harbor_args[1]: must be a list of mounts, each with its source and target"),
+        ("""[run]\nharbor_args = ["--mounts", '[{"type": "bind", "source": "", "target": "/a"}]']\n""", "run.harbor_args[1]: must be a list of mounts, each with a source and a target"),
         ('[run]\nharbor_args = ["--mounts=[{]"]\n', "run.harbor_args[0]: is not readable as JSON"),
-        ('[run]\nharbor_args = ["-k3"]\n', "run.harbor_args[0]: -k3 is not for this list"),
-        ('[run]\nharbor_args = ["--verifier", "x:Y"]\n', "run.harbor_args[0]: --verifier is not for this list"),
-        ('[run]\nharbor_args = ["--debgu"]\n', 'run.harbor_args[0]: --debgu is not for this list: the plan or a profile decides it (did you mean "--debug"?)'),
-        ("[profiles.q]\nagent = \"terminus-2\"\nmodel = \"m/x\"\noptions = { llm_kwargs = { since = [2026-01-31] } }\n", 'profiles.q.options.llm_kwargs.since[0]: is a date, which no agent can be given (write it as a string: "2026-01-31")'),
-        ("[profiles.q]\nagent = \"terminus-2\"\nmodel = \"m/x\"\noptions = { llm_kwargs = { at = 07:30:00 } }\n", "profiles.q.options.llm_kwargs.at: is a time, which no agent can be given"),
+        ('[run]\nharbor_args = ["-k3"]\n', "run.harbor_args[0]: -k3 cannot be set here"),
+        ('[run]\nharbor_args = ["--verifier", "x:Y"]\n', "run.harbor_args[0]: --verifier cannot be set here"),
+        ('[run]\nharbor_args = ["--debgu"]\n', 'run.harbor_args[0]: --debgu cannot be set here: the plan or a profile decides it (did you mean "--debug"?)'),
+        ("[profiles.q]\nagent = \"terminus-2\"\nmodel = \"m/x\"\noptions = { llm_kwargs = { since = [2026-01-31] } }\n", 'profiles.q.options.llm_kwargs.since[0]: is a date, which cannot be passed to an agent (write it as a string: "2026-01-31")'),
+        ("[profiles.q]\nagent = \"terminus-2\"\nmodel = \"m/x\"\noptions = { llm_kwargs = { at = 07:30:00 } }\n", "profiles.q.options.llm_kwargs.at: is a time, which cannot be passed to an agent"),
         ("[profiles.q]\nagent = \"terminus-2\"\nmodel = \"m/x\"\noptions = { llm_kwargs = { top_p = nan } }\n", "profiles.q.options.llm_kwargs.top_p: must be a finite number"),
         ("[run]\nattempts = " + "9" * 400 + "\n", "run.attempts: must be at most 1e+15"),
         ('[run]\nray = { address = "6379" }\n', "run.ray.address: must be host:port, as 10.0.0.5:6379"),
@@ -91,7 +91,7 @@ def test_one_mistake_gives_one_line(project, text: str, expected: str) -> None:
         ('[{ id = "a", datset = "x@1" }]', 'tasks.items[0].datset: unknown key (did you mean "dataset"?)'),
         ('[{ id = "a", dataset = "nowhere" }]', 'tasks.items[0].dataset: "nowhere" is not a dataset'),
         ('[{ id = "a", dataset = "starer" }]', 'tasks.items[0].dataset: "starer" is not a dataset (did you mean "starter"?)'),
-        ('[{ id = "a*" }]', "tasks.items[0].id: which tasks terminal-bench@2.0 has is known only when a run starts"),
+        ('[{ id = "a*" }]', "tasks.items[0].id: the tasks of terminal-bench@2.0 are known only when a run starts"),
         ('[{ id = "?", dataset = "starter" }]', 'tasks.items[0].id: "?" fits no task of starter'),
         ('"al"', 'tasks.items: must be one of all, not "al" (did you mean "all"?)'),
         ('[{ id = "a", dataset = "./none" }]', "tasks.items[0].dataset: no folder of tasks at"),
@@ -168,7 +168,7 @@ no_mcp = true
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("slug = \nx = 1", ":1: is not valid TOML: Invalid value (column 8) (a text stands in quotes"),
+        ("slug = \nx = 1", ":1: is not valid TOML: Invalid value (column 8) (put texts in quotes"),
         ('a = 1\nb = "open\n', r":2: is not valid TOML: Illegal character '\n' (column 10) (a quote is not closed"),
         ("a = 1\na = 2\n", ":2: is not valid TOML: Cannot overwrite a value (column 6) (the key is given twice"),
         ("a = " + "[" * 3000, "is not valid TOML"),
@@ -296,8 +296,8 @@ def test_a_circle_of_profiles_is_one_mistake_and_a_key_stays_in_its_line(project
     )
     said = tbench("validate", file).err.splitlines()
     assert [line.removeprefix(f"{file}:") for line in said[:3]] == [
-        "7: profiles.a.extends: goes in a circle: a -> b -> a",
-        "9: profiles.b.extends: goes in a circle: b -> a -> b",
+        "7: profiles.a.extends: is circular: a -> b -> a",
+        "9: profiles.b.extends: is circular: b -> a -> b",
         f"12: profiles.c.skills[1]: {project.root / 's'} is named twice (remove one)",
     ]
     assert said[3].startswith(f'{file}:13: profiles."x\\u000Ay\\u001B[31m": the name must be')

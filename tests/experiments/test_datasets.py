@@ -123,10 +123,10 @@ def test_a_pinned_git_repository(project) -> None:
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
-        ("", "gives no source; exactly one of"),
-        ('path = "t"\nregistry_path = "r.json"', "gives registry_path and path; exactly one"),
+        ("", "names no source; give exactly one of"),
+        ('path = "t"\nregistry_path = "r.json"', "gives registry_path and path; give exactly one"),
         ('repo = "https://example.com/r"', ".ref: is required with repo"),
-        ('path = "t"\nref = "x"', ".ref: only goes with repo"),
+        ('path = "t"\nref = "x"', ".ref: can be set only together with repo"),
         ('path = "none"', ".path: no folder at"),
         ('repo = "https://me:secretpw@example.com/r"\nref = "x"', ".repo: carries a login"),
     ],

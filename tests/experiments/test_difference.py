@@ -54,4 +54,4 @@ def test_the_plan_shows_each_profile_against_the_baseline(project, tbench) -> No
     assert "vs a: model: + x/y" in out
     assert "vs a: system_prompt: +2 -1 lines" in out
     assert "vs a: options.max_turns: 3 -> 5" in out
-    assert "vs a: the same treatment as the baseline" in out
+    assert "vs a: the same content as the baseline" in out

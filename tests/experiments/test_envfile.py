@@ -82,8 +82,8 @@ def test_an_env_file_that_git_would_track_is_warned_of(project, tbench) -> None:
     assert "git would track" not in tbench("validate", file).out
     git = partial(subprocess.run, cwd=project.root, check=True, capture_output=True)
     git(["git", "init", "--quiet"])
-    assert "holds secrets, and git would track it: add it to .gitignore" in tbench("validate", file).out
+    assert "contains secrets, and git does not ignore it: add it to .gitignore" in tbench("validate", file).out
     project.write(".gitignore", ".env\n")
     assert "git would track" not in tbench("validate", file).out
     git(["git", "add", "--force", str(env)])
-    assert "experiments/.env holds secrets, and git would track it" in tbench("validate", file).out
+    assert "experiments/.env contains secrets, and git does not ignore it" in tbench("validate", file).out

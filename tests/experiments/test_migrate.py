@@ -107,7 +107,7 @@ def test_an_existing_file_is_not_overwritten(project, tbench) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("x = 1\n", "it has no [tasks], or no profiles"),
+        ("x = 1\n", "it has no [tasks] or no profiles"),
         ('slug = "s"\n[tasks]\nids = ["a"]\n[[profiles]]\nno_mcp = true\n', "has no key"),
         (
             'slug = "s"\n[tasks]\nids = ["a"]\n[[profiles]]\nkey = "a"\n[[profiles]]\nkey = "a"\n',

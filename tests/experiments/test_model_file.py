@@ -64,7 +64,7 @@ def test_terminus_is_refused_a_window_that_its_own_prompt_fills(tmp_path: Path) 
     from terminalbench.harbor.agents.local_terminus import LocalTerminus
 
     file = tiny_gguf(tmp_path / "m.gguf")
-    with pytest.raises(ModelError, match="needs a window of 4096 tokens or more, that of m is 1024"):
+    with pytest.raises(ModelError, match="needs a window of at least 4096 tokens, but m has 1024"):
         LocalTerminus(tmp_path, f"local:{file},num_ctx=1024")
 
 
@@ -83,8 +83,8 @@ def test_terminus_is_run_by_the_class_that_knows_files(project: Project) -> None
     ("path", "agent", "said"),
     [
         ("none.gguf", "ollama", "there is no model file"),
-        ("m.gguf", "claude-code", "asks no local: model"),
-        ("m.gguf", "codex", "asks no local: model"),
+        ("m.gguf", "claude-code", "cannot use a local: model"),
+        ("m.gguf", "codex", "cannot use a local: model"),
         ("m.gguf,num_ctx=many", "ollama", "num_ctx must be a number"),
         ("", "ollama", "names no file"),
     ],

@@ -146,7 +146,7 @@ def test_what_harbors_arguments_mount_is_in_the_id(places: Path) -> None:
     script(places / "bin/plain", "#!/bin/sh\n#\n")
     assert load(file, places).profiles[0].id != first.id
     both = write(places, 'programs = ["plain"]', f"harbor_args = ['--mounts', '{json.dumps([mount])}']")
-    with pytest.raises(InvalidFile, match=r"its --mounts would replace mounts and programs"):
+    with pytest.raises(InvalidFile, match=r"its --mounts would replace the mounts of the profiles"):
         load(both, places)
 
 
@@ -154,14 +154,14 @@ def test_what_harbors_arguments_mount_is_in_the_id(places: Path) -> None:
     ("profile", "told"),
     [
         ('programs = ["plian"]', 'profiles.a.programs[0]: no program plian on PATH (did you mean "plain"?)'),
-        ('programs = ["bin/plain"]', 'profiles.a.programs[0]: "bin/plain" is no name of a further program'),
-        ('programs = ["plain", "plain"]', 'profiles.a.programs[1]: "plain" is no name of a further program'),
+        ('programs = ["bin/plain"]', 'profiles.a.programs[0]: "bin/plain" is not the name of another program'),
+        ('programs = ["plain", "plain"]', 'profiles.a.programs[1]: "plain" is not the name of another program'),
         ('mounts = { "nothing" = "/x" }', "profiles.a.mounts.nothing: no file or folder at"),
-        ('mounts = { "bin" = "opt" }', 'profiles.a.mounts.bin: "opt" is no place in the sandbox'),
-        ('mounts = { "bin" = "/opt/../etc" }', 'profiles.a.mounts.bin: "/opt/../etc" is no place in the sandbox'),
+        ('mounts = { "bin" = "opt" }', 'profiles.a.mounts.bin: "opt" is not a path in the sandbox'),
+        ('mounts = { "bin" = "/opt/../etc" }', 'profiles.a.mounts.bin: "/opt/../etc" is not a path in the sandbox'),
         ('mounts = { "bin" = "/x", "venv" = "/x/" }', "profiles.a.mounts.venv: /x is"),
-        ('mounts = { "bin" = "/tests/x" }', "profiles.a.mounts.bin: /tests is not the agent's"),
-        ('mounts = { "secrets" = "/x" }', "which the agent would see (mount a folder of its own)"),
+        ('mounts = { "bin" = "/tests/x" }', "profiles.a.mounts.bin: /tests"),
+        ('mounts = { "secrets" = "/x" }', "which the agent would see (mount a separate folder)"),
         ('mounts = { "results" = "/x" }', "holds the results, which the agent would see"),
     ],
 )
@@ -175,7 +175,10 @@ def test_what_cannot_be_mounted_is_said(places: Path, profile: str, told: str) -
 
 def test_a_machine_without_the_program_can_still_read_the_experiment(places: Path) -> None:
     experiment = load(write(places, 'programs = ["not-here"]'), places)
-    assert "profiles.a.programs[0]: no program not-here on PATH; the profile's id misses it" in experiment.notes
+    assert (
+        "profiles.a.programs[0]: no program not-here on PATH, so the profile's id does not include it"
+        in experiment.notes
+    )
 
 
 def test_large_folders_are_told_apart_by_names_sizes_and_times(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,6 +188,6 @@ def test_large_folders_are_told_apart_by_names_sizes_and_times(places: Path, mon
     before = Mount(places / "big", "/x").digest
     assert Mount(places / "big", "/x").digest == before
     experiment = load(write(places, 'mounts = { "big" = "/x" }'), places, thorough=True)
-    assert any("is large: its names, sizes and times are in the profile's id" in note for note in experiment.notes)
+    assert any("is large: the profile's id includes its names, sizes and times" in note for note in experiment.notes)
     script(places / "big" / "b", "z")
     assert Mount(places / "big", "/x").digest != before

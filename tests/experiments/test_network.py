@@ -25,15 +25,18 @@ LOCAL = '[run]\ncontainer_env = "local"\n'
         ('network = "pubic"', "run.network: must be"),
         ('[run.network]\nagent = "everything"', "run.network.agent: must be one of public, none, model-only"),
         ('[run.network]\nagents = "none"', 'run.network.agents: unknown key (did you mean "agent"?)'),
-        ("[run.network]\nagent = []", 'run.network.agent: is an empty list (write "none")'),
+        ("[run.network]\nagent = []", 'run.network.agent: is empty (write "none")'),
         ('[run.network]\nagent = ["https://pypi.org"]', "run.network.agent[0]: must be"),
         ('[run.network]\nagent = ["pypi.org:443"]', "run.network.agent[0]: must be"),
         ('[run.network]\nagent = ["a*.org"]', "run.network.agent[0]: must be"),
         ('[run.network]\nverifier = ["localhost"]', "run.network.verifier[0]: localhost is this machine"),
         ('[run.network]\nverifier = ["127.0.0.0/8"]', "run.network.verifier[0]: 127.0.0.0/8 is this machine"),
         ('[run.network]\nverifier = ["::1"]', "run.network.verifier[0]: ::1 is this machine"),
-        ('[run.network]\nsetup = ["10.0.0.1/8"]', "run.network.setup[0]: 10.0.0.1/8 is no address and no network"),
-        ('[run.network]\nsetup = ["999.1.1.1"]', "run.network.setup[0]: 999.1.1.1 is no address and no network"),
+        (
+            '[run.network]\nsetup = ["10.0.0.1/8"]',
+            "run.network.setup[0]: 10.0.0.1/8 is neither an address nor a network",
+        ),
+        ('[run.network]\nsetup = ["999.1.1.1"]', "run.network.setup[0]: 999.1.1.1 is neither an address nor a network"),
     ],
 )
 def test_what_cannot_be_kept_is_said(project: Any, text: str, expected: str) -> None:
@@ -43,7 +46,7 @@ def test_what_cannot_be_kept_is_said(project: Any, text: str, expected: str) -> 
 
 def test_only_the_local_sandbox_keeps_it(project: Any) -> None:
     [said] = problems(project, BASE + '[run.network]\nagent = "none"\n' + ORACLE)
-    assert said.startswith('run.network: is for container_env = "local"; here it is "docker"')
+    assert said.startswith('run.network: works only with container_env = "local"; with "docker"')
     assert "allowed_hosts in the task.toml" in said
     good(project, BASE + '[run.network]\nagent = "public"\n' + ORACLE)  # what it does anyway
 

@@ -278,8 +278,8 @@ def test_a_batch_says_what_is_reused(project, tbench) -> None:
     (job / "b__aaa").mkdir()
     (job / "b__aaa" / "result.json").write_text('{"torn')
     ran = tbench("plan", project.root / "experiments" / "exp.toml", "--batch", "0")
-    assert "z: 2 of 6 trials are finished and kept" in ran.out
-    assert "m: 0 of 6 trials are finished and kept" in ran.out
+    assert "z: 2 of 6 trials are finished and reused" in ran.out
+    assert "m: 0 of 6 trials are finished and reused" in ran.out
     changed = project.experiment(MANY.replace('agent = "nop"', 'agent = "oracle"\nenv = ["X"]'))
     assert "m: nothing; the batch has no such profile" in tbench("plan", changed, "--batch", "0").out
 

@@ -66,9 +66,7 @@ def test_servers_to_install_are_refused_for_an_agent_that_cannot_install_them(pr
         text = f'[profiles.p]\nagent = "{agent}"\nmcp_servers = ["s"]\n'
         assert good(project, BASE + text).profiles[0].mcp.servers
         found = problems(project, BASE + text + 'mcp_git_source = "https://example.com/r"\nmcp_git_ref = "v1"\n')
-        assert found == [
-            f"profiles.p.mcp_git_source: agent {agent} cannot be given servers to install; claude-code can"
-        ]
+        assert found == [f"profiles.p.mcp_git_source: agent {agent} cannot install servers; claude-code can"]
     text = '[defaults]\nmcp_git_source = "https://example.com/r"\nmcp_git_ref = "v1"\n'
     found = problems(project, BASE + text + '[profiles.p]\nagent = "codex"\nmcp_servers = ["s"]\n')
     assert len(found) == 1
@@ -80,7 +78,7 @@ def test_servers_to_install_are_refused_for_an_agent_that_cannot_install_them(pr
     project.write("s/s.py", "print()")
     found = problems(project, BASE + '[profiles.p]\nagent = "codex"\nmcp_servers = ["s"]\n')
     assert len(found) == 1
-    assert "holds code, which agent codex cannot be given; claude-code can" in found[0]
+    assert "contains code, which agent codex cannot receive; claude-code can" in found[0]
     assert one(project, 'mcp_servers = ["s"]').local_servers()
 
 
@@ -91,7 +89,7 @@ def test_a_servers_folder_holds_no_answers(project) -> None:
     found = problems(project, BASE + aliases + '[profiles.p]\nmcp_servers = ["s"]\n')
     assert len(found) == 1
     assert found[0].startswith('profiles.p.mcp_servers: the folder of server "s", ')
-    assert found[0].endswith("holds the results, which the agent would see (give the server a folder of its own)")
+    assert found[0].endswith("holds the results, which the agent would see (give the server a separate folder)")
     outside = '[run]\nresults_root = "../results"\n'
     assert good(project, BASE + outside + aliases + '[profiles.p]\nmcp_servers = ["s"]\n').profiles[0].local_servers()
     project.task("mine", "a")
@@ -119,7 +117,7 @@ def test_a_skill_is_handed_over_as_it_is(project) -> None:
     found = problems(project, BASE + '[profiles.p]\nno_mcp = true\nskills = ["."]\n')
     assert len(found) == 1
     assert found[0].startswith("profiles.p.skills[0]: ")
-    assert found[0].endswith("holds the results, which the agent would see (give the skill a folder of its own)")
+    assert found[0].endswith("holds the results, which the agent would see (give the skill a separate folder)")
     project.write("skill/SKILL.md", "x")
     text = 'no_mcp = true\nskills = ["skill"]'
     before = one(project, text).id

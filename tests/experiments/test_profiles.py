@@ -100,7 +100,7 @@ def test_the_id_knows_no_machine(project) -> None:
 
 def test_equal_treatments_are_noted(project) -> None:
     notes = good(project, BASE + "[profiles.a]\nno_mcp = true\n[profiles.b]\nno_mcp = true\n").notes
-    assert any("profiles.b and profiles.a are the same treatment" in note for note in notes)
+    assert any("profiles.b and profiles.a have the same content" in note for note in notes)
 
 
 # inheritance
@@ -128,7 +128,7 @@ def test_extends_takes_the_other_profiles_keys(project) -> None:
 
 def test_extends_in_a_circle_or_into_nothing(project) -> None:
     found = problems(project, BASE + '[profiles.a]\nextends = "b"\nno_mcp = true\n[profiles.b]\nextends = "a"\n')
-    assert any("goes in a circle: a -> b -> a" in line for line in found)
+    assert any("is circular: a -> b -> a" in line for line in found)
     found = problems(project, BASE + '[profiles.base]\nno_mcp = true\n[profiles.b]\nextends = "bsae"\nno_mcp = true\n')
     assert found == ['profiles.b.extends: no profile is called "bsae" (did you mean "base"?)']
 
@@ -154,7 +154,7 @@ def test_an_agent_without_a_model_takes_none_of_the_models_defaults(project) -> 
     oracle = experiment.profiles[0]
     assert (oracle.model, oracle.reasoning, oracle.system_prompt, oracle.mcp.servers) == (None, None, None, {})
     assert any(
-        "agent oracle does not take these defaults: model, reasoning, prompt, mcp_servers" in n
+        "agent oracle does not support these defaults: model, reasoning, prompt, mcp_servers" in n
         for n in experiment.notes
     )
 
@@ -167,22 +167,22 @@ def test_an_agent_without_a_model_takes_none_of_the_models_defaults(project) -> 
     [
         ('agent = "claud-code"', 'profiles.p.agent: no agent is called "claud-code" (did you mean "claude-code"?)'),
         ('agent = "oracle"\nmodel = "x"', "profiles.p.model: agent oracle calls no model"),
-        ('agent = "oracle"\noptions = { x = 1 }', "profiles.p.options.x: agent oracle has no such option"),
-        ('agent = "simulated"\noptions = { sole_probability = 1 }', 'profiles.p.options.sole_probability: agent simulated has no such option (did you mean "solve_probability"?)'),
-        ('agent = "nop"\nreasoning = "low"', "profiles.p.reasoning: agent nop has no reasoning knob"),
-        ('agent = "hermes"\nno_mcp = true\nreasoning = "low"', "profiles.p.reasoning: agent hermes has no reasoning knob"),
-        ('no_mcp = true\nreasoning = "hgih"', "profiles.p.reasoning: agent claude-code knows the levels low, medium, high"),
+        ('agent = "oracle"\noptions = { x = 1 }', "profiles.p.options.x: agent oracle does not have this option"),
+        ('agent = "simulated"\noptions = { sole_probability = 1 }', 'profiles.p.options.sole_probability: agent simulated does not have this option (did you mean "solve_probability"?)'),
+        ('agent = "nop"\nreasoning = "low"', "profiles.p.reasoning: agent nop has no option for reasoning effort"),
+        ('agent = "hermes"\nno_mcp = true\nreasoning = "low"', "profiles.p.reasoning: agent hermes has no option for reasoning effort"),
+        ('no_mcp = true\nreasoning = "hgih"', "profiles.p.reasoning: agent claude-code has the levels low, medium, high"),
         ('no_mcp = true\nreasoning = "low"\noptions = { reasoning_effort = "low" }', "profiles.p.reasoning: options.reasoning_effort"),
-        ('no_mcp = true\noptions = { max_truns = 3 }', "profiles.p.options.max_truns: agent claude-code has no such option (did you mean"),
+        ('no_mcp = true\noptions = { max_truns = 3 }', "profiles.p.options.max_truns: agent claude-code does not have this option (did you mean"),
         ('no_mcp = true\noptions = { permission_mode = "yolo" }', "profiles.p.options.permission_mode: must be one of"),
-        ('no_mcp = true\noptions = { hooks = {} }', "profiles.p.options.hooks: is set by the profile's own keys"),
-        ('agent = "terminus-2"\nmcp_servers = ["s"]', "profiles.p.mcp_servers: agent terminus-2 does not speak MCP"),
-        ('agent = "oracle"\nmcp_servers = ["s"]', "profiles.p.mcp_servers: agent oracle does not speak MCP"),
+        ('no_mcp = true\noptions = { hooks = {} }', "profiles.p.options.hooks: must be set by the keys of the profile"),
+        ('agent = "terminus-2"\nmcp_servers = ["s"]', "profiles.p.mcp_servers: agent terminus-2 does not support MCP"),
+        ('agent = "oracle"\nmcp_servers = ["s"]', "profiles.p.mcp_servers: agent oracle does not support MCP"),
         ('agent = "codex"\nno_mcp = true\nhooks = "h.json"', "profiles.p.hooks: agent codex has no hooks"),
         ('agent = "aider"\nskills = ["skill"]', "profiles.p.skills: agent aider takes no skills"),
-        ('agent = "terminus-2"\nagent_version = "1"', "profiles.p.agent_version: agent terminus-2 is not installed by version"),
-        ("", "profiles.p.mcp_servers: names no server (name at least one, or set no_mcp = true)"),
-        ("mcp_servers = []", "profiles.p.mcp_servers: names no server"),
+        ('agent = "terminus-2"\nagent_version = "1"', "profiles.p.agent_version: agent terminus-2 is not installed in a chosen version"),
+        ("", "profiles.p.mcp_servers: is empty (name at least one, or set no_mcp = true)"),
+        ("mcp_servers = []", "profiles.p.mcp_servers: is empty"),
         ('no_mcp = "false"', "profiles.p.no_mcp: must be true or false, not a string"),
         ('mcp_servers = "codegraph"', "profiles.p.mcp_servers: must be a list of strings, not a string"),
         ('no_mcp = true\nprompt = "none.md"', "profiles.p.prompt: no file at"),
@@ -192,7 +192,7 @@ def test_an_agent_without_a_model_takes_none_of_the_models_defaults(project) -> 
         ('no_mcp = true\nskills = ["empty"]', "profiles.p.skills[0]: "),
         ('no_mcp = true\nhooks = "bad.json"', "profiles.p.hooks: "),
         ('no_mcp = true\nworkflow = "s1_tdd"', "profiles.p.workflow: agent claude-code runs no workflow; guarded does"),
-        ('no_mcp = true\nmcp_git_ref = "abc"', "profiles.p.mcp_git_ref: only goes with mcp_git_source"),
+        ('no_mcp = true\nmcp_git_ref = "abc"', "profiles.p.mcp_git_ref: can be set only together with mcp_git_source"),
     ],
 )  # fmt: skip
 def test_what_an_agent_cannot_take_is_an_error(project, text: str, expected: str) -> None:
@@ -208,7 +208,7 @@ def test_what_an_agent_cannot_take_is_an_error(project, text: str, expected: str
 def test_an_inherited_value_that_cannot_apply_says_how_to_clear_it(project) -> None:
     found = problems(project, BASE + '[defaults]\nreasoning = "low"\n[profiles.h]\nagent = "hermes"\nno_mcp = true\n')
     assert len(found) == 1
-    assert found[0].startswith("defaults.reasoning: agent hermes has no reasoning knob")
+    assert found[0].startswith("defaults.reasoning: agent hermes has no option for reasoning effort")
     assert 'clear it for this profile with reasoning = ""' in found[0]
 
 
@@ -242,7 +242,7 @@ def test_another_agent_leaves_behind_what_it_cannot_take_of_what_it_extends(proj
     assert child.env == {"TOKEN": "${TOKEN}"}
     assert grandchild.id == child.id
     notes = [note for note in experiment.notes if "of what it extends" in note]
-    assert notes == [f"profiles.p: agent {agent} does not take these of what it extends: {dropped}"]
+    assert notes == [f"profiles.p: agent {agent} does not support these of what it extends: {dropped}"]
 
 
 def test_what_a_profile_extends_is_blamed_where_it_stands(project) -> None:
@@ -294,7 +294,7 @@ def test_a_literal_secret_is_an_error_that_does_not_repeat_it(project, text: str
 
 def test_a_reference_inside_a_text_is_refused(project) -> None:
     found = problems(project, BASE + '[profiles.p]\nno_mcp = true\nenv = { A = "pre-${B}" }\n')
-    assert found == ["profiles.p.env.A: must be one ${VAR} as a whole, or no reference at all"]
+    assert found == ["profiles.p.env.A: must be either exactly one ${VAR} or contain no reference"]
 
 
 def test_the_default_env_file_is_used_when_it_exists(project) -> None:
@@ -347,9 +347,9 @@ def test_a_price_is_in_the_plan_and_not_in_the_id(project) -> None:
 @pytest.mark.parametrize(
     ("env", "told"),
     [
-        ("http://a/v1", "profiles.p.env.OPENAI_BASE_URL: and options.api_base name two places of its model"),
+        ("http://a/v1", "profiles.p.env.OPENAI_BASE_URL: and options.api_base both name the address of its model"),
         ("http://b/v1/", None),
-        ("${URL}", "profiles.p.env.OPENAI_BASE_URL: and options.api_base name two places of its model"),
+        ("${URL}", "profiles.p.env.OPENAI_BASE_URL: and options.api_base both name the address of its model"),
     ],
 )
 def test_an_endpoint_that_is_declared_twice_is_refused(project, env: str, told: str | None) -> None:

@@ -78,7 +78,10 @@ def test_the_demo_validates_and_says_to_run_it(project, tbench) -> None:
     assert ran.code == 0, ran.err
     assert "next: tbench run experiments/demo.toml" in ran.out
     again = tbench("init", "--demo")
-    assert (again.code, "tbench run experiments/demo.toml runs it; or choose another folder" in again.err) == (2, True)
+    assert (again.code, "run it with: tbench run experiments/demo.toml; or choose another folder" in again.err) == (
+        2,
+        True,
+    )
     nowhere = tbench("init", "--demo", "/proc/x")
     assert (nowhere.code, "(name another folder: tbench init DIR)" in nowhere.err) == (2, True), nowhere.err
     assert "16 tasks x 2 profiles x 3" in tbench("validate", "experiments/demo.toml").out
@@ -126,7 +129,7 @@ def test_a_prompt_for_the_template_of_an_agent_says_how_it_could_take_one(tmp_pa
     file.write_text(file.read_text() + '[profiles.careful]\nextends = "my-agent"\nprompt = "careful.md"\n')
     ran = tbench("validate", file)
     hint = 'if it calls a model, its class says AGENT_INFO = {"model": True}'
-    assert (ran.code, f"reads no prompt ({hint})" in ran.err) == (2, True), ran.err
+    assert (ran.code, f"takes no prompt ({hint})" in ran.err) == (2, True), ran.err
 
 
 @pytest.mark.parametrize(
@@ -138,8 +141,8 @@ def test_a_prompt_for_the_template_of_an_agent_says_how_it_could_take_one(tmp_pa
         (("--agent", "claude-cod"), 'did you mean "claude-code"?'),
         (("--agent", "claude"), 'did you mean "claude-code"?'),
         (("--agent", "My Agent"), "a new name may have lower-case letters"),
-        (("--agent", "json"), "json.py would hide the standard library module of that name (choose another"),
-        (("--agent", "harbor"), "would hide the installed module of that name"),
+        (("--agent", "json"), "json.py would hide the standard library module of the same name (choose another"),
+        (("--agent", "harbor"), "would hide the installed module of the same name"),
         (("--task", "../a"), "a new name may have lower-case letters"),
         (("--task", "a", "--agent", "oracle"), "oracle exists"),
     ],

@@ -36,7 +36,7 @@ def test_a_file_that_leads_out_of_the_folder_is_refused(project, task: Path, pla
     (said,) = problems(project, TASKS + ORACLE)
     assert said == (
         f'task "a" of tasks: {place} leads out of the task\'s folder, to {os.path.realpath(secret)} '
-        "(copy it into the folder, or leave the task out)"
+        "(copy it into the folder, or leave out the task)"
     )
     held = '[[task]]\nid = "a"\ndataset = "tasks"\nreason = "it looks around"\n'
     project.write("experiments/exp.quarantine.toml", held)
@@ -140,7 +140,7 @@ def test_docker_compose_takes_no_more(task: Path, line: str) -> None:
 def test_validate_and_plan_say_what_will_be_refused(project, task: Path) -> None:
     (task / "task.toml").write_text('[verifier.env]\nA = "${GITHUB_TOKEN}"\n')
     (note,) = good(project, TASKS + ORACLE).notes
-    assert note.startswith('task "a" of tasks takes ${GITHUB_TOKEN} (verifier.env.A), which not every profile declares')
+    assert note.startswith('task "a" of tasks uses ${GITHUB_TOKEN} (verifier.env.A), which not every profile declares')
     assert not good(project, f'{TASKS}{ORACLE}env = ["GITHUB_TOKEN"]\n').notes
     project.write("experiments/.env", "GITHUB_TOKEN=x\n")
     assert not good(project, TASKS + ORACLE).notes

@@ -92,7 +92,10 @@ def test_every_problem_of_the_file_is_told_at_the_key_that_names_it(project) -> 
         (PROFILE.replace("flows/flow.toml", "none.toml"), "profiles.p.workflow: no file at"),
         (PROFILE.replace("flows/flow.toml", "own.py"), "profiles.p.workflow: "),
         (ORACLE + 'workflow = "s1_tdd"\n', "profiles.oracle.workflow: agent oracle runs no workflow; guarded does"),
-        (PROFILE + "options = { workflow = {} }\n", "profiles.p.options.workflow: is set by the profile's own key"),
+        (
+            PROFILE + "options = { workflow = {} }\n",
+            "profiles.p.options.workflow: must be set by the key of the profile",
+        ),
     ],
 )
 def test_a_workflow_is_needed_by_agents_that_run_one_and_refused_by_others(project, text: str, expected: str) -> None:
@@ -103,7 +106,7 @@ def test_a_workflow_is_needed_by_agents_that_run_one_and_refused_by_others(proje
 def test_a_profile_of_another_agent_does_not_inherit_it(project) -> None:
     experiment = good(project, BASE + PROFILE + '[profiles.n]\nextends = "p"\nagent = "nop"\n')
     assert experiment.profiles[1].workflow is None
-    assert any("profiles.n: agent nop does not take these of what it extends" in note for note in experiment.notes)
+    assert any("profiles.n: agent nop does not support these of what it extends" in note for note in experiment.notes)
 
 
 GUARD = "class Mine:\n    name = 'mine'\n    async def check(self, artifact, context): ...\n"

@@ -116,7 +116,7 @@ def document(tables: dict[str, Any], tasks: list, profiles: list[tuple[dict, Any
 def planned(experiment: Experiment) -> Plan:
     batch = Batch(experiment.results_root / "s" / "0")
     plan = make_plan(experiment, batch, datetime(2026, 1, 1, tzinfo=UTC))
-    notes = tuple(note for note in plan.notes if "does not take" not in note and "no file at" not in note)
+    notes = tuple(note for note in plan.notes if "does not support" not in note and "no file at" not in note)
     return msgspec.structs.replace(plan, notes=notes)
 
 

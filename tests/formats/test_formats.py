@@ -65,15 +65,15 @@ def test_a_table_with_names_of_its_own(written: Callable[..., Path]) -> None:
     }
     assert found.rejected == {
         "passed is neither true nor false": 2,
-        "no task is told": 1,
+        "the task is missing": 1,
         "the row has more or fewer fields than the header": 1,
     }
-    assert 'the first that is neither true nor false: Success is "maybe"' in found.notes
+    assert 'the first value that is neither true nor false: Success is "maybe"' in found.notes
     assert found.rows[0].cost_usd == 0.5
     assert found.rows[0].seconds == 10
     assert found.rows[1].cost_usd is None
     assert "columns guessed: task = Task ID, passed = Success, seconds = Time; columns not used: notes" in found.notes
-    assert "1 value of cost cannot be read: unknown" in found.notes
+    assert "1 value of cost cannot be read (counted as unknown)" in found.notes
     assert outcomes(read_results(written("semicolons.csv", CSV))) == outcomes(found)
     assert [row.task for row in read_results(written("i.csv", "instance,score\na,1\n")).rows] == ["a"]
     assert outcomes(read_results(written("wide.csv", CSV.encode("utf-16")))) == outcomes(found)
@@ -102,7 +102,7 @@ def test_rewards_decide_where_no_verdict_is_told(written: Callable[..., Path]) -
 @pytest.mark.parametrize("scores", [(85.5, 12.5), (100, 0), (2, 1)])
 def test_rewards_beyond_one_need_a_word_on_what_passes(written: Callable[..., Path], scores: tuple[float, ...]) -> None:
     path = written("t.csv", "task,profile,score\n" + "".join(f"t{n},p,{score}\n" for n, score in enumerate(scores)))
-    with pytest.raises(UserError, match=f"go up to {scores[0]:g}: from which on .* is not told") as told:
+    with pytest.raises(UserError, match=f"go up to {scores[0]:g}, and the reward needed to pass is unknown") as told:
         read_results(path)
     assert "--pass-at N" in (told.value.hint or "")
     found = read_results(path, ReadOptions(pass_at=scores[0]))
@@ -116,7 +116,7 @@ def test_numbers_as_people_write_them(written: Callable[..., Path]) -> None:
     assert list(outcomes(found).values()) == [PASSED, FAILED]
     assert (first.cost_usd, first.tokens, first.seconds) == (0.25, 12345, None)
     assert (second.reward, second.cost_usd, second.tokens) == (0.67, 1.5, None)
-    assert "1 value of seconds cannot be read: unknown" in found.notes
+    assert "1 value of seconds cannot be read (counted as unknown)" in found.notes
     commas = read_results(written("c.csv", 'task,profile,passed,tokens\na,p,1,"1,234,567"\n'))
     assert commas.rows[0].tokens == 1234567
     low = read_results(written("low.csv", f"{head}a;p;0,4;;;\nb;p;0,6;;;\n"), ReadOptions(pass_at=0.5))
@@ -144,10 +144,10 @@ def test_attempts_are_told_or_counted(written: Callable[..., Path]) -> None:
     found = read_results(written("t.jsonl", "\n".join([*lines, "{torn", "[]"])))
     assert outcomes(found) == {("p", "b", 1): PASSED, ("p", "a", 1): FAILED, ("p", "a", 2): PASSED}
     assert found.rejected == {
-        "the line is no JSON object": 2,
-        "the same attempt at the same task was told before": 1,
+        "the line is not a JSON object": 2,
+        "an earlier row has the same attempt at the same task": 1,
     }
-    assert "1 value of attempt cannot be read: unknown" in found.notes
+    assert "1 value of attempt cannot be read (counted as unknown)" in found.notes
 
 
 def test_columns_that_are_named(written: Callable[..., Path]) -> None:
@@ -156,7 +156,7 @@ def test_columns_that_are_named(written: Callable[..., Path]) -> None:
         read_results(path)
     found = read_results(path, ReadOptions(columns={"task": "what", "profile": "who", "passed": "ok"}, dataset="mine"))
     assert [(r.task, r.profile, r.dataset, r.passed) for r in found.rows] == [("a", "p", "mine", True)]
-    with pytest.raises(UserError, match="none of its rows has a verdict"):
+    with pytest.raises(UserError, match="so no row has a verdict"):
         read_results(written("scores.csv", "task,model,error,f1\na,m,,0.3\nb,m,,0.4\n"))
     for columns in ({"task": "wat"}, {"tsk": "what"}):
         with pytest.raises(UserError):
@@ -165,7 +165,7 @@ def test_columns_that_are_named(written: Callable[..., Path]) -> None:
 
 def test_predictions_without_results_are_refused_and_those_with_results_are_read(written: Callable[..., Path]) -> None:
     rows = [{"instance_id": "a__a-1", "model_name_or_path": "m", "model_patch": "diff"}]
-    with pytest.raises(UserError, match="none of its rows has a verdict"):
+    with pytest.raises(UserError, match="so no row has a verdict"):
         read_results(written("preds.jsonl", json.dumps(rows[0])))
     found = read_results(written("preds.json", [{**rows[0], "resolved": True}]))
     assert [(r.task, r.profile, r.dataset, r.passed) for r in found.rows] == [("a__a-1", "m", "swe-bench", True)]
@@ -185,7 +185,7 @@ def test_parquet_and_our_own_export(written: Callable[..., Path], tmp_path: Path
     row |= {"task": "a", "profile": "p", "outcome": "failed", "passed": "false", "reason": "", "superseded": "false"}
     lines = [",".join(TRIALS), ",".join(row.values()), ",".join({**row, "superseded": "true"}.values())]
     own = read_results(written("export.csv", "\n".join(lines)))
-    assert (outcomes(own), own.rejected) == ({("p", "a", 1): FAILED}, {"a try that was superseded": 1})
+    assert (outcomes(own), own.rejected) == ({("p", "a", 1): FAILED}, {"a superseded try": 1})
 
 
 def test_a_run_of_terminal_bench(written: Callable[..., Path], tmp_path: Path) -> None:
@@ -251,11 +251,11 @@ def test_a_submission_to_the_leaderboard_of_swe_bench(written: Callable[..., Pat
         written(f"{at}/logs/{name}/report.json", one)
     found = read_results(tmp_path / "verified")
     assert outcomes(found) == {("20240620_agent", "d__d-1", 1): PASSED, ("20240620_agent", "d__d-2", 1): FAILED}
-    assert found.rejected == {"the report lists the resolved instances alone": 1}
+    assert found.rejected == {"the report lists only the resolved instances": 1}
     written("verified/run.json", {"resolved_ids": ["d__d-1"], "unresolved_ids": ["d__d-2"], "empty_patch_ids": []})
     whole = read_results(tmp_path / "verified")
     assert {row.profile for row in whole.rows} == {"run"}, "what a whole report tells is not counted twice"
-    assert whole.rejected["the instance's report lies beside that of its run"] == 2
+    assert whole.rejected["the report of the instance is next to the report of its run"] == 2
 
 
 def test_a_submission_of_predictions_and_what_was_resolved_of_them(
@@ -300,7 +300,7 @@ def test_tables_of_one_name_in_several_folders_are_several_profiles(
     ],
 )
 def test_sums_are_no_results_of_attempts(written: Callable[..., Path], held: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="it has figures of whole tasks or benchmarks, not of single attempts"):
+    with pytest.raises(UserError, match="it has results of whole tasks or benchmarks, not of single attempts"):
         read_results(written("results.json", held))
     with pytest.raises(UserError, match=r"no result format is recognised in it \("):
         read_results(written("other.json", {"model": "a", "results": [1, 2]}))
@@ -348,10 +348,10 @@ def test_scores_of_inspect(written: Callable[..., Path]) -> None:
     assert {row.task: trial_of(row, "j", "t", "i").outcome for row in found.rows} == {
         "1": PASSED, "2": FAILED, "3": PASSED, "4": FAILED, "6": PASSED, "7": ERRORED, "8": ERRORED,
     }  # fmt: skip
-    assert found.rejected == {"the score is a table of several values": 1, "the sample is no table": 1}
+    assert found.rejected == {"the score is a table of several values": 1, "the sample is not a table": 1}
     assert trial_of(found.rows[0], "j", "t", "i").usage.total_tokens == 20
     assert any("cancelled" in note for note in found.notes)
-    assert any("score main is the verdict; not used: side" in note for note in found.notes)
+    assert any("score main is used as the verdict; not used: side" in note for note in found.notes)
     assert all(
         row.reward == 1 for row in read_results(path, ReadOptions(columns={"passed": "side"})).rows if row.task in "12"
     )
@@ -390,7 +390,7 @@ def test_results_of_promptfoo(written: Callable[..., Path], wrapped: bool) -> No
         ("openai:a", "case 0", 1): PASSED, ("openai:a", "case 0", 2): FAILED, ("openai:a", "case 1", 1): FAILED,
         ("openai:a", "case 2", 1): ERRORED, ("openai:b", "case 0", 1): PASSED, ("openai:b", "case 1", 1): PASSED,
     }  # fmt: skip
-    assert found.rejected == {"success is neither true nor false": 1, "the row tells neither success nor a provider": 1}
+    assert found.rejected == {"success is neither true nor false": 1, "the row has neither success nor a provider": 1}
     assert (found.rows[0].seconds, found.rows[0].tokens, found.rows[0].cost_usd) == (1.5, 30, 0.01)
     lines = "\n".join(map(json.dumps, rows[:5]))
     assert read_results(written("out.jsonl", lines)).format == "promptfoo"
@@ -435,9 +435,9 @@ def test_older_results_of_promptfoo_name_no_provider(written: Callable[..., Path
     ],
 )
 def test_what_promptfoo_writes_for_people_is_refused(written: Callable[..., Path], name: str, text: str) -> None:
-    with pytest.raises(UserError, match="is a table or YAML of promptfoo") as refused:
+    with pytest.raises(UserError, match="is a promptfoo table or YAML file") as refused:
         read_results(written(name, text))
-    assert refused.value.hint == "let promptfoo write it as JSON: promptfoo eval -o results.json"
+    assert refused.value.hint == "write the results as JSON: promptfoo eval -o results.json"
 
 
 JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="{one}">
@@ -486,7 +486,7 @@ def test_an_expected_failure_ran_and_is_passed(written: Callable[..., Path]) -> 
         ('<!DOCTYPE t SYSTEM "file:///etc/passwd"><testsuite/>', "document type"),
         ("<testsuite><testcase name='a'>", "is not XML"),
         (f"<testsuite>{'<a>' * 60}", "elements deep"),
-        ("<testsuite/>", "holds no result"),
+        ("<testsuite/>", "contains no usable result"),
     ],
 )
 def test_xml_that_is_not_taken(written: Callable[..., Path], text: str, said: str) -> None:

@@ -109,14 +109,14 @@ def test_the_network_of_the_machine_itself_is_noted(tmp_path: Path) -> None:
     assert trial.egress is not None
     assert trial.egress.host_network
     assert egress_lines(trial.egress) == [
-        "that of the machine itself, shared with other trials: what was reached is unknown"
+        "the network of the machine itself, shared with other trials: its connections are unknown"
     ]
 
 
 def test_a_network_by_pasta_is_noted_and_its_numbers_are_unknown(tmp_path: Path) -> None:
     trial = trial_with(tmp_path, [{"network": "pasta"}, {"phase": "agent", "host": "127.0.0.1", "port": 80, "up": 9}])
     assert egress_lines(trial.egress) == [
-        "UDP and TCP by pasta: what was reached is unknown",
+        "UDP and TCP through pasta: its connections are unknown",
         "127.0.0.1 1 x, 0 B down",
     ]
     reading = TrialReading(state=ReadState.FINISHED, name="t", job="j", trial=trial)

@@ -25,16 +25,16 @@ def test_until_a_profile_has_told_a_cost_one_trial_runs_at_a_time(tmp_path: Path
     accounts = {"p": Account(Turn.NOW, 9), "q": Account(Turn.NOW, 9)}
     found = gate(tmp_path, budget_usd=0.1, guess_usd=1.0, accounts=accounts)
     assert found.enter("a", "p") is None, "the first one fits into anything"
-    said = "no trial of p has told its cost yet: one at a time until one does"
+    said = "the cost of a trial of p is unknown: one trial at a time until the first one reports it"
     assert found.enter("b", "p") == TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
-    said = "p and q have told no cost yet; near the budget of $0.10 one after the other"
+    said = "p and q have reported no cost yet: near the budget of $0.10, they take turns"
     assert found.enter("x", "q") == TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
     found.leave("a", "p", 0.02)
     assert found.enter("x", "q") is None
     found.leave("x", "q", 0.01)
     assert found.enter("b", "p") is None
     found.leave("b", "p", 0.06)
-    said = "the budget of $0.10 is used up ($0.09 spent; another trial probably costs $0.04)"
+    said = "the budget of $0.10 is used up ($0.09 spent; another trial costs about $0.04)"
     assert found.enter("c", "p") == TrialRefusal(said, ExclusionKind.BUDGET)
     assert found.read().account("p").closed == TrialRefusal(said, ExclusionKind.BUDGET)
     assert found.enter("y", "q") is None, "closed for the profile that has no room, and for no other"
@@ -62,7 +62,7 @@ def test_what_a_dead_harbor_held_is_settled_as_unknown(tmp_path: Path) -> None:
         assert found.enter(trial, "p") is None
         (tmp_path / job / trial).mkdir(parents=True)
     assert found.enter("c", "p") == TrialRefusal(
-        "running trials hold the rest of the budget of $2.50", ExclusionKind.BUDGET, WaitKind.BUDGET
+        "the rest of the budget of $2.50 is reserved for running trials", ExclusionKind.BUDGET, WaitKind.BUDGET
     )
     found.leave("b", "p", 0.5)
     found.settle_dead(tmp_path / "dead", "p")
@@ -125,7 +125,7 @@ def test_a_dear_profile_does_not_shut_out_a_cheap_one(tmp_path: Path) -> None:
     assert found.enter("d1", "dear") is None
     found.leave("d1", "dear", 3.0)
     waits = found.enter("d2", "dear")
-    said = "dear has used its share of the budget of $8.00; waiting for what cheap may leave"
+    said = "dear has used its share of the budget of $8.00; waiting for what cheap do not need"
     assert waits == TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.SHARE)
     for number in range(10):
         assert found.enter(f"c{number}", "cheap") is None, number
@@ -133,7 +133,7 @@ def test_a_dear_profile_does_not_shut_out_a_cheap_one(tmp_path: Path) -> None:
     found.through("cheap")
     assert found.enter("d2", "dear") is None, "what the cheap one left is the other's"
     found.leave("d2", "dear", 3.0)
-    said = "the budget of $8.00 is used up ($7.00 spent; another trial probably costs $3.00)"
+    said = "the budget of $8.00 is used up ($7.00 spent; another trial costs about $3.00)"
     assert found.enter("d3", "dear") == TrialRefusal(said, ExclusionKind.BUDGET)
 
 
@@ -142,8 +142,8 @@ def test_a_profile_whose_share_is_used_makes_room_for_those_in_line(tmp_path: Pa
     accounts = {"p": Account(Turn.NOW, 9, known=KnownCost(1, 3.0)), "q": Account(Turn.LATER, 9)}
     found = gate(tmp_path, budget_usd=8.0, accounts=accounts)
     said = (
-        "the share of p in the budget of $8.00 is used up ($3.00 spent; another trial probably costs $3.00); "
-        "the rest is kept for q"
+        "the share of p in the budget of $8.00 is used up ($3.00 spent; another trial costs about $3.00); "
+        "the rest is reserved for q"
     )
     assert found.enter("a", "p") == TrialRefusal(said, ExclusionKind.BUDGET)
     found.through("p")

@@ -46,7 +46,7 @@ def test_a_retry_waits_and_says_so(tmp_path: Path) -> None:
     job = Job(tmp_path, broken, [write_task(tmp_path / "one")], settings=settings, plugin=False)
     job.run("--plugin", "scripted:LatePlugin", "--pk", f"events={job.events_path}")
     (waiting,) = job.events("trial_waiting")
-    assert (waiting.detail["cause"], waiting.error) == ("retry", "pause before it is tried again")
+    assert (waiting.detail["cause"], waiting.error) == ("retry", "pause before the next try")
     again = job.events("trial_started")[1]
     assert waiting.detail["until"] <= again.time
     assert (tmp_path / "superseded" / "job" / f"{again.trial}-try1" / "result.json").is_file()

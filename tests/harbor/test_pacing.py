@@ -112,5 +112,5 @@ def test_the_gate_holds_every_process_of_the_lane(tmp_path: Path) -> None:
 
 def test_the_longer_of_two_waits_is_told() -> None:
     state = GateState(lanes={"m": Lane(1, 100.0, 100.0)})
-    assert waiting(state, "t", "m", 500.0, 100.0) == Wait(WaitKind.RETRY, "pause before it is tried again", 500.0)
+    assert waiting(state, "t", "m", 500.0, 100.0) == Wait(WaitKind.RETRY, "pause before the next try", 500.0)
     assert waiting(state, "t", "x", 0.0, 100.0) is None

@@ -66,7 +66,7 @@ def test_nothing_is_wrong_with_a_good_job(project) -> None:
         ('no_mcp = true\nmodel = "anthropic/x"\n', "claude-code needs ANTHROPIC_API_KEY"),
         ('agent = "terminus-2"\nmodel = "openai/x"\n', "terminus-2 needs OPENAI_API_KEY"),
         ('agent = "oracle"\nenv = ["MISSING_ONE", "AND_TWO"]\n', "MISSING_ONE, AND_TWO are not set (put them into "),
-        ('agent = "terminus-2"\n', 'does not start without a model (set model = "provider/name" in its profile)'),
+        ('agent = "terminus-2"\n', 'needs a model (set model = "provider/name" in its profile)'),
         ('agent = "no_such_module:Agent"\n', "the agent cannot be used"),
         ('agent = "simulated"\noptions = { solve_probability = 7 }\n', "solve_probability"),
     ],
@@ -159,7 +159,7 @@ def test_a_broken_agent_is_not_blamed_on_its_only_task(project) -> None:
 
 def test_a_key_harbor_drops_is_refused(project) -> None:
     found = report(project, '[profiles.o]\nagent = "oracle"\n', change=lambda c: {**c, "n_atempts": 3})
-    assert problems(found) == ["Harbor drops the key n_atempts"]
+    assert problems(found) == ["Harbor ignores the key n_atempts"]
     assert list(dropped({"a": [{"b": 1, "c": 2}]}, {"a": [{"b": 1}]})) == [".a[0].c"]
     assert list(dropped({"a": [1, 2]}, {"a": [1]})) == [".a"]
 
@@ -193,7 +193,7 @@ def test_results_that_cannot_be_written_name_the_key_and_the_next_step(project, 
     file = project.experiment(BASE + f'[run]\nresults_root = "{place}"\n' + ORACLE)
     ran = tbench("run", file)
     assert (ran.code, ran.out) == (2, "")
-    assert f"{file}: run.results_root: results cannot be written to {place}: " in ran.err
+    assert f"{file}: run.results_root: cannot write results to {place}: " in ran.err
     assert "(name another folder in results_root of [run])" in ran.err
 
 
@@ -237,7 +237,7 @@ def test_what_only_the_class_of_an_agent_tells_is_found_before_the_run(project) 
     assert found.jobs[0].problems == ()
     assert found.jobs[1].problems == ('agent odd_agent:Odd has no option "greting" (did you mean "greeting"?)',)
     assert "most_steps: Input should be a valid integer" in found.jobs[2].problems[0]
-    assert found.jobs[3].problems == ("Other is no Harbor agent (write class Other(BaseAgent))",)
+    assert found.jobs[3].problems == ("Other is not a Harbor agent (declare it as class Other(BaseAgent))",)
     assert found.jobs[4].problems == (
         "the agent cannot be used: Failed to import module 'lacking': No module named 'missing_library'",
     )

@@ -185,11 +185,11 @@ def test_orders_stay_beside_the_gate_until_they_are_taken_back(tmp_path: Path) -
         ("{", "it is not JSON"),
         ("", "it is not JSON"),
         (b"\xff", "it is not JSON"),
-        ("[1]", "it is no JSON object"),
+        ("[1]", "it is not a JSON object"),
         ('{"budget": 1}', 'it has no field "budget", did you mean "budget_usd"?'),
         ('{"budget_usd": "x"}', 'budget_usd must be a number of dollars, at least 0, not "x"'),
         ('{"budget_usd": -1}', "budget_usd must be a number of dollars, at least 0, not -1"),
-        ('{"deadline": "noon"}', '"deadline" is not as tbench writes it'),
+        ('{the value of "deadline": "noon"}', '"deadline" was not written by tbench'),
         (None, "it is a folder"),
     ],
 )
@@ -201,13 +201,13 @@ def test_a_file_that_is_no_shared_gate_says_what_it_is(tmp_path: Path, text: str
         path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(UserError) as raised:
         read_shared(path)
-    assert (raised.value.where, raised.value.what) == (str(path), f"is no shared gate: {what}")
+    assert (raised.value.where, raised.value.what) == (str(path), f"is not a shared gate: {what}")
     assert raised.value.hint
 
 
 def test_a_pipe_is_no_shared_gate(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match="it is no plain file"):
+    with pytest.raises(UserError, match="it is not a plain file"):
         read_shared(tmp_path / "pipe")
     with pytest.raises(UserError, match=r"a name that ends in \.lock"):  # it would be its own lock
         read_shared(tmp_path / "night.lock")
@@ -235,7 +235,7 @@ def test_orders_that_cannot_be_read_name_their_file(tmp_path: Path, two: tuple[G
     shared_control(tmp_path / "night.json").write_text("nope")
     for say in (lambda gate: list(check_orders(gate)), lambda gate: give_to_all(gate, ControlOrder("resume", (), "x"))):
         with pytest.raises(
-            UserError, match=r"night\.control\.json: these orders cannot be read: it does not hold orders"
+            UserError, match=r"night\.control\.json: these orders cannot be read: the file does not contain orders"
         ):
             say(tmp_path / "night.json")
 

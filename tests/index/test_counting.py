@@ -76,7 +76,9 @@ def test_of_an_attempt_that_was_run_again_the_first_verdict_counts(batch: Batch)
     make_trial(batch, "a__3", second=2, job=f"{STAMP}-w2__p", attempt=1)
     plan = read_json(batch.plan_json, Plan)
     write_json(batch.plan_json, msgspec.structs.replace(plan, superseded=(f"{STAMP}__p/a__1",)))
-    assert standing(batch) == {"a__1": (1, 1), "a__2": (1, 2), "a__3": (0, None)}, "though it was to be run again"
+    assert standing(batch) == {"a__1": (1, 1), "a__2": (1, 2), "a__3": (0, None)}, (
+        "though it was scheduled to run again"
+    )
     view = view_batch(batch)
     assert view.repeats() == {("p", TaskRef("a", "d"), 1): Outcome.PASSED}
     set_aside(make_trial(batch, "b__1", reward=0.0, attempt=1), batch.superseded, 1)

@@ -113,7 +113,7 @@ def test_without_the_library_the_extra_is_named(root: Path, monkeypatch: pytest.
 def test_a_torn_findings_file_is_named(batch: Batch, root: Path) -> None:
     with (batch.analytics / "findings.jsonl").open("a") as stream:
         stream.write('{"trial": 3}\n')
-    with pytest.raises(TbenchError, match=r"findings\.jsonl: 1 line cannot be read, the first is line 5"):
+    with pytest.raises(TbenchError, match=r"findings\.jsonl: 1 line cannot be read; the first is line 5"):
         open_results(root).findings()
 
 
@@ -225,7 +225,7 @@ ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELEC
 @pytest.mark.parametrize(
     ("sql", "arguments", "said"),
     [
-        (ENDLESS.format("count(*)"), ["--timeout", "0.2"], "SQL: took longer than 0.2 s and was ended (--timeout sets"),
+        (ENDLESS.format("count(*)"), ["--timeout", "0.2"], "SQL: was stopped after 0.2 s (--timeout sets"),
         (ENDLESS.format("i") + " WHERE i < 0", ["--timeout", "0.2"], "took longer than"),
         (ENDLESS.format("i, zeroblob(4000000)"), ["--limit", "0"], "SQL: needs more than 512 MB of memory"),
         ("SELECT group_concat(hex(zeroblob(9000000))) FROM trials", [], "SQL: string or blob too big"),

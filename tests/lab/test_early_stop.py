@@ -62,7 +62,7 @@ def test_a_pair_that_is_decided_starts_no_more_trials_and_the_batch_is_whole(tmp
     decided, told = follow(batch)
     assert set(decided) == {"old", "new"}
     assert decided["new"].startswith("new is better than old (look ")
-    assert any("new starts no further trial" in line for line in told)
+    assert any("new starts no more trials" in line for line in told)
     refusal = ControlFile(batch.control_json).read().refusal("new")
     assert refusal is not None
     assert refusal.kind is ExclusionKind.DECIDED
@@ -70,12 +70,14 @@ def test_a_pair_that_is_decided_starts_no_more_trials_and_the_batch_is_whole(tmp
     view = view_now(batch)
     assert FinishedRun(batch, view).complete
     lines = next_steps(view, "s/0", interrupted=False)
-    assert lines[0].startswith("ended early, which saved 120 of 160 trials (75.0 %), about $60.00; to run them all")
+    assert lines[0].startswith(
+        "ended early, which saved 120 of 160 trials (75.0 %), about $60.00; to run the rest anyway"
+    )
     assert ended_early(batch)
     comparison = compare_views([view])
     found = comparison.contrasts[0]
     assert (found.verdict, found.sequential and found.sequential.spared) == ("better", 120)
-    assert "a difference that ended its run early is told a little too large" in found.notes
+    assert "the run ended early, so its difference is slightly overestimated" in found.notes
     assert not comparison.repeat, "nothing of it has to be run again"
     assert comparison.profiles[0].coverage == 1.0
     assert comparison.profiles[1].rate_all == pytest.approx(0.85)
@@ -86,7 +88,7 @@ def test_a_pair_past_hope_is_given_up_and_stays_inconclusive(tmp_path: Path) -> 
     batch = batch_of(tmp_path, {"old": "+x" * 10, "new": "x+" * 10}, attempts=2)
     decided, _ = follow(batch)
     assert set(decided) == {"old", "new"}
-    assert "would hardly tell new from old" in decided["old"]
+    assert "would probably not separate new from old" in decided["old"]
     spare(batch, decided)
     found = compare_views([view_now(batch)]).contrasts[0]
     assert found.verdict == "inconclusive"

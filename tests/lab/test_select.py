@@ -57,7 +57,7 @@ def test_a_batch_of_this_project_comes_first(two: tuple[Batch, Batch], capsys: p
         assert batch_to_steer(BatchChoice()) == here
     with running(there):
         assert batch_to_watch(BatchChoice()) == there
-        assert capsys.readouterr().err == f"watching {there.folder}, which is not of this project\n"
+        assert capsys.readouterr().err == f"watching {there.folder}, which belongs to another project\n"
         assert batch_to_steer(BatchChoice()) == there
 
 
@@ -67,7 +67,7 @@ def test_where_several_run_here_an_order_wants_a_name(two: tuple[Batch, Batch]) 
     make_plan(other)
     with running(here, there, other):
         assert live_batches(None) == [other, here, there]
-        with pytest.raises(UserError, match="say which with --in"):
+        with pytest.raises(UserError, match="name one with --in"):
             batch_to_steer(BatchChoice())
 
 

@@ -73,5 +73,5 @@ def test_without_a_rule_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     batch = Batch(tmp_path / "s" / "0")
     write_json(batch.plan_json, plan())
     monkeypatch.setattr(module, "resume", lambda *_: pytest.fail("money was spent before the rule was looked for"))
-    with pytest.raises(UserError, match="declares no rule"):
+    with pytest.raises(UserError, match="has no .top_up. rule"):
         top_up(batch, None, Listener())

@@ -59,7 +59,7 @@ def test_it_follows_events_plan_and_gate_while_the_run_lives(batch: Batch) -> No
         assert feed.state.limits.own.budget_usd == 3.0
         assert not feed.over
     feed.poll(START + 20)
-    assert not feed.over  # this process held the batch, and lives: it may go on with it
+    assert not feed.over  # this process held the batch, and lives: it may continue the night
     with lock(batch.lock, "the next round"):
         feed.poll(START + 30)
     feed.poll(START + 40)
@@ -82,7 +82,7 @@ def test_a_batch_whose_run_was_killed_says_so(batch: Batch) -> None:
     assert (late.over, late.cut_off) == (True, None)  # it ended, and let go of its batch
     write_json(batch.lock, Owner(2**22, socket.gethostname(), "2026-01-02", start_ticks=1))
     late.poll(START + 10)
-    assert late.cut_off == f"its run did not end, it was killed (pid {2**22}, started 2026-01-02)"
+    assert late.cut_off == f"its run was killed before it ended (pid {2**22}, started 2026-01-02)"
     write_json(batch.lock, Owner(7, "elsewhere", "2026-01-02"))
     assert "elsewhere" in str(late.cut_off)
 
@@ -167,7 +167,7 @@ def test_one_job_of_harbor_among_batches_can_be_watched(tmp_path: Path, tbench) 
     assert shown.out.index("early") < shown.out.index("late")
     assert "2/?" in shown.out
     refused = tbench("watch", root)
-    assert f"name one of them, as {ours.folder}" in refused.err
+    assert f"name one of them, such as {ours.folder}" in refused.err
     (root / "empty").mkdir()
     assert "is neither a batch nor a folder of Harbor jobs" in tbench("watch", root / "empty").err
 
@@ -199,7 +199,7 @@ def test_a_job_of_others_that_was_killed_is_over_when_nothing_was_written_for_lo
     assert (feed.over, feed.cut_off) == (False, None)
     feed.poll(START + 2 * QUIET_SEC)
     assert feed.over
-    assert feed.cut_off == "never finished: dead, live; nothing was written there for 30.3 min"
+    assert feed.cut_off == "never finished: dead, live; nothing has been written there for 30.3 min"
 
 
 def test_a_copied_job_of_others_whose_trials_ended_long_ago_does_not_run(tmp_path: Path, tbench) -> None:
@@ -207,10 +207,10 @@ def test_a_copied_job_of_others_whose_trials_ended_long_ago_does_not_run(tmp_pat
     folder = make_trial(ForeignJobs(tmp_path / "jobs"), "a__1", job="mine").parent
     (folder / "config.json").write_text("{}")
     (folder / "result.json").write_text('{"finished_at": null}')
-    assert "still runs" not in tbench("compare", tmp_path / "jobs").out
+    assert "is still running" not in tbench("compare", tmp_path / "jobs").out
     (folder / "b__1").mkdir()
     (folder / "b__1" / "config.json").write_text("{}")
-    assert "still runs" in tbench("compare", tmp_path / "jobs").out, "a trial without a result may go on"
+    assert "is still running" in tbench("compare", tmp_path / "jobs").out, "a trial without a result may go on"
 
 
 def test_a_job_of_others_that_finished_does_not_run_whatever_its_trials_left(tmp_path: Path, tbench) -> None:
@@ -224,7 +224,7 @@ def test_a_job_of_others_that_finished_does_not_run_whatever_its_trials_left(tmp
     (folder / "result.json").write_text('{"finished_at": "2026-01-23T16:40:00Z"}')
     assert running_now(ForeignJobs(tmp_path / "jobs")) is None
     said = tbench("compare", tmp_path / "jobs")
-    assert (said.code, "still runs" in said.out, "running" in said.out) == (0, False, False)
+    assert (said.code, "is still running" in said.out, "running" in said.out) == (0, False, False)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_a_killed_job_of_others_ends_a_watch_that_waits_for_it(tmp_path: Path, t
         os.utime(place, (old, old))
     shown = tbench("watch", tmp_path / "jobs")
     assert shown.code == 3
-    assert "never finished: mine; nothing was written there for 72.0 h" in shown.err
+    assert "never finished: mine; nothing has been written there for 72.0 h" in shown.err
     assert "1/?" in shown.out
 
 
@@ -277,7 +277,7 @@ def test_a_folder_of_a_batch_means_the_batch_and_one_above_says_what_to_name(bat
     for place in (batch.folder.parent, batch.folder.parent.parent):
         refused = tbench("watch", place)
         assert refused.code == 2
-        assert f"name one of them, as {batch.folder.parent}/" in refused.err
+        assert f"name one of them, such as {batch.folder.parent}/" in refused.err
 
 
 def test_a_broken_plan_is_said_and_is_not_a_whole_batch(batch: Batch, tbench) -> None:
@@ -309,7 +309,7 @@ def test_events_that_cannot_be_read_are_not_called_missing(batch: Batch) -> None
     batch.events_jsonl.write_text("{\nnonsense\n")
     feed = Feed(batch)
     feed.poll(START)
-    assert "no line that can be read (2 cannot)" in str(feed.note)
+    assert "none of the 2 lines of events.jsonl can be read" in str(feed.note)
     assert (feed.state.bad_lines, feed.state.profiles["p"].done) == (2, 1)
 
 

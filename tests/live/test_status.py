@@ -44,7 +44,7 @@ def batch(request: pytest.FixtureRequest, tmp_path: Path) -> Batch:
 def test_a_comparison_says_that_the_batch_runs(tbench, batch: Batch) -> None:
     with lock(batch.lock, "a test"):
         out = tbench("compare", batch.folder).out
-        assert "s/0 still runs: 3 of 6 trials ended, 3 running" in out
+        assert "s/0 is still running: 3 of 6 trials ended, 3 running" in out
         assert out.count("3 running") == 2, "and once in its table"
         for wrong in ("cancelled", "broke", "have not run", "resume"):
             assert wrong not in out

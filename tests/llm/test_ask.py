@@ -124,7 +124,7 @@ def test_a_bad_answer_gets_one_repair_and_both_are_billed(bad: str) -> None:
 
 
 def test_two_bad_answers_are_an_error_that_knows_its_cost() -> None:
-    with pytest.raises(ModelError, match="does not fit its form, twice") as caught:
+    with pytest.raises(ModelError, match="did not have the required form twice") as caught:
         ask(Scripted("no", '{"grade": "fair"}'), ASKED, SCHEMA)
     assert caught.value.fault is ModelFault.BAD_ANSWER
     assert caught.value.usage is not None

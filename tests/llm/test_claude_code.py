@@ -123,7 +123,7 @@ def test_replay_answers_what_was_recorded_and_nothing_else(tmp_path: Path) -> No
     model = chat_model(f"replay:{file}")
     model.ready()
     assert ask(model, ASKED, SCHEMA).model == "was"
-    with pytest.raises(ModelError, match="holds no answer"):
+    with pytest.raises(ModelError, match="has no answer"):
         ask(model, [Message("user", "Other?")], SCHEMA)
     file.write_text("{torn")
     file.write_text('{"text": 7}\n')
@@ -152,5 +152,5 @@ def test_replay_tells_questions_apart_by_how_they_are_asked(tmp_path: Path) -> N
     assert ask(chat_model(spec), ASKED, SCHEMA).parsed == Verdict("plain")
     assert ask(chat_model(spec, Options()), ASKED, SCHEMA).parsed == Verdict("plain")
     assert ask(chat_model(spec, options), ASKED, SCHEMA).parsed == Verdict("drawn")
-    with pytest.raises(ModelError, match="holds no answer"):
+    with pytest.raises(ModelError, match="has no answer"):
         ask(chat_model(spec, Options(seed=4)), ASKED, SCHEMA)

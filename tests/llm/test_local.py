@@ -127,7 +127,7 @@ class TestTheFile:
         ("content", "said"),
         [
             (None, "there is no model file"),
-            (b"PK..", "does not begin with GGUF"),
+            (b"PK..", "does not start with GGUF"),
             (b"GGUF\3\0\0\0", "ends in its header"),
         ],
     )
@@ -170,7 +170,7 @@ class TestTheFile:
         tiny_gguf(path, seed=5)
         error = refused(lambda: leases.lease(spec))
         assert "is another file" in error.what
-        assert "put the old one back" in (error.hint or "")
+        assert "restore the old one" in (error.hint or "")
 
     def test_a_full_disk_is_said_with_its_folder(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*_: Any, **__: Any) -> None:

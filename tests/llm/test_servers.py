@@ -125,7 +125,7 @@ def test_litellm_knows_what_is_missing_before_it_asks(monkeypatch: pytest.Monkey
     with pytest.raises(ModelError, match="needs OPENAI_API_KEY") as caught:
         chat_model("openai/gpt-4o").ready()
     assert caught.value.exit_code == 2
-    with pytest.raises(ModelError, match="knows no provider"):
+    with pytest.raises(ModelError, match="does not know the provider"):
         chat_model("nosuchmodel").ready()
 
 

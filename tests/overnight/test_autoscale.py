@@ -77,7 +77,7 @@ def test_what_is_unknown_adds_no_worker(reading: MachineReading, now: Scale, bou
 def test_it_begins_with_one_for_each_processor_and_adds_one_in_each_interval() -> None:
     now = Scale()
     first = decide(CALM, now, LIMITS)
-    assert first == ScaleDecision(4, "4 to begin with, one for each processor")
+    assert first == ScaleDecision(4, "4 to start with, one for each processor")
     now = first.applied(now, CALM.at_sec)
     assert decide(replace(CALM, at_sec=1001.0), now, LIMITS).workers == 4
     more = decide(replace(CALM, at_sec=1030.0), now, LIMITS)
@@ -93,8 +93,8 @@ def test_little_memory_begins_with_few_and_unknown_memory_with_one() -> None:
 @pytest.mark.parametrize(
     ("change", "workers", "urgent", "reason"),
     [
-        ({"available_mb": 900.0}, 5, False, "900 MB of memory are available, 1,024 MB are kept free"),
-        ({"available_mb": 100.0}, 4, True, "100 MB of memory are available, 1,024 MB are kept free"),
+        ({"available_mb": 900.0}, 5, False, "900 MB of memory are available, and 1,024 MB are kept free"),
+        ({"available_mb": 100.0}, 4, True, "100 MB of memory are available, and 1,024 MB are kept free"),
         ({"waits_memory": 12.0}, 5, False, "processes wait for memory 12% of the time"),
         ({"stalls_memory": 6.0}, 3, True, "everything waits for memory 6% of the time"),
         ({"stalls_io": 60.0}, 5, False, "everything waits for the disk 60% of the time"),
@@ -102,8 +102,8 @@ def test_little_memory_begins_with_few_and_unknown_memory_with_one() -> None:
         ({"available_mb": 900.0, "stalls_memory": 50.0}, 3, True, "everything waits for memory 50% of the time"),
         ({"load": 5.0}, 6, False, "load 5.0 on 4 processors"),
         ({"waits_memory": 5.0}, 6, False, "processes wait for memory"),
-        ({"available_mb": 1500.0}, 6, False, "1,500 MB of memory are not enough for one more"),
-        ({"worker_mb": 15_000.0}, 6, False, "16,000 MB of memory are not enough for one more"),
+        ({"available_mb": 1500.0}, 6, False, "1,500 MB of memory are not enough for another worker"),
+        ({"worker_mb": 15_000.0}, 6, False, "16,000 MB of memory are not enough for another worker"),
     ],
 )
 def test_what_takes_workers_away_and_what_keeps_them(
@@ -116,15 +116,15 @@ def test_what_takes_workers_away_and_what_keeps_them(
 def test_the_last_worker_stays() -> None:
     found = decide(replace(CALM, available_mb=10.0), Scale(1), LIMITS)
     assert found.workers == 1
-    assert found.reason.endswith("one worker stays")
+    assert found.reason.endswith("one worker is kept")
 
 
 def test_caps_say_what_they_are() -> None:
     assert decide(CALM, Scale(), ScaleLimits(most=8, model_slots=2)) == ScaleDecision(
-        2, "the model server answers 2 at once, a worker asks 1"
+        2, "the model server answers 2 requests at once, and a worker sends 1"
     )
     assert decide(CALM, Scale(3), ScaleLimits(most=8, sandboxes=6, trials=2)) == ScaleDecision(
-        3, "there may be 6 sandboxes at once, a worker has 2"
+        3, "at most 6 sandboxes may run at once, and a worker needs 2"
     )
     assert decide(CALM, Scale(8), LIMITS) == ScaleDecision(8, "at most 8 at once")
 

@@ -69,7 +69,7 @@ def test_a_resume_on_another_day_means_the_seven_of_that_day(root: Path) -> None
     assert left_sec(folder.gate_json) == pytest.approx(9 * 3600, abs=60)
     later = evening + timedelta(days=3, hours=1)
     with mock.patch("terminalbench.overnight.limits.time.time", later.timestamp):
-        with pytest.raises(UserError, match="was to end at 2026-11-18T07:00.*which has passed.*--until with a later"):
+        with pytest.raises(UserError, match="had to end at 2026-11-18T07:00.*which has passed.*a later --until"):
             go_on(NightRequest(), folder, later)
         again = go_on(NightRequest(until="07:00"), folder, later)
     assert again.config.until == "2026-11-21T07:00:00+00:00"
@@ -126,7 +126,7 @@ def test_a_folder_with_other_files_is_refused_also_where_a_start_was_killed(root
     (root.parent / "night").mkdir()
     (root.parent / "night" / "starting").write_bytes(b"")
     (root.parent / "night" / "mine.txt").write_text("keep me")
-    with pytest.raises(UserError, match=r"holds other files: mine.txt"):
+    with pytest.raises(UserError, match=r"contains other files: mine.txt"):
         begun(root, ONE)
     assert (root.parent / "night" / "mine.txt").exists()
 
@@ -158,7 +158,7 @@ def test_a_worker_that_never_beats_is_started_again_later_each_time_and_given_up
     events = read_jsonl(night.folder.events_jsonl, NightEvent).records
     lost = [event for event in events if event.kind is NightEventKind.WORKER_LOST]
     assert len(lost) == 3
-    assert all("has not beaten once" in event.said for event in lost)
+    assert all("gave no sign of life" in event.said for event in lost)
     assert not any(start_ticks(event.pid or 0) for event in lost)
     starts = [datetime.fromisoformat(e.time) for e in events if e.kind is NightEventKind.WORKER_STARTED]
     ends = [datetime.fromisoformat(e.time) for e in events if e.kind is NightEventKind.WORKER_ENDED]
@@ -212,5 +212,5 @@ def test_a_night_on_a_cluster_says_so_in_each_of_its_experiments(tmp_path, monke
 
 def test_an_address_without_the_executor_is_refused(tmp_path) -> None:
     (tmp_path / "p").mkdir()
-    with pytest.raises(UserError, match="--ray-address is for --executor ray"):
+    with pytest.raises(UserError, match="--ray-address works only with --executor ray"):
         begun(tmp_path / "p", [{"id": "t", "path": "t"}], ray_address="10.0.0.5:6379")

@@ -46,7 +46,7 @@ def test_a_model_that_was_pulled_again_starts_no_iteration(tmp_path: Path) -> No
         end = work(WorkerAssignment(night.folder, 1, Role.ITERATION))
         assert len(server.native_chats) == asked
     assert end.code == EXIT_USAGE
-    assert "it was pulled again: its digest is abababababab" in (end.said or "")
+    assert "the model was pulled again: its digest is abababababab" in (end.said or "")
     assert night.folder.batches() == []
 
 
@@ -62,12 +62,12 @@ def test_workers_keep_within_what_the_model_server_answers_and_within_the_sandbo
         found = decide(roomy, Scale(), limits_of(base, config, environment))
         return found.workers, found.reason
 
-    assert first(night.config) == (1, "the model server answers 1 at once, a worker asks 4")
+    assert first(night.config) == (1, "the model server answers 1 requests at once, and a worker sends 4")
     assert first(night.config, OLLAMA_NUM_PARALLEL="8")[0] == 2
     declared = msgspec.structs.replace(night.config, model_slots=12)
     assert first(declared, OLLAMA_NUM_PARALLEL="8")[0] == 3
     few = msgspec.structs.replace(night.config, model_slots=64, sandboxes=20)
-    assert first(few) == (5, "there may be 20 sandboxes at once, a worker has 4")
+    assert first(few) == (5, "at most 20 sandboxes may run at once, and a worker needs 4")
     docker = replace(base, run=replace(base.run, container_env="docker"))
     assert limits_of(docker, declared, {}).sandboxes == 28
     assert limits_of(replace(base, profiles=()), declared, {}).model_slots is None, "no profile asks a local server"

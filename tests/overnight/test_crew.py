@@ -82,9 +82,9 @@ def test_a_loaded_process_that_dies_is_said_and_in_the_end_given_up(
         assert loaded.keep() is None
         assert loaded.passed_over(subprocess.Popen(["true"]))
         dying.alive = False
-        assert "has died (loaded.log says more); it is started again" in (loaded.keep() or "")
+        assert "has died (details in loaded.log); it is restarted" in (loaded.keep() or "")
         dying.alive = False
-        assert "from here on each loads Harbor by itself" in (loaded.keep() or "")
+        assert "from now on each worker loads Harbor itself" in (loaded.keep() or "")
         assert loaded.keep() is None
 
 

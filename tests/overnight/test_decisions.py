@@ -61,7 +61,7 @@ def test_a_slow_worker_that_beats_is_left_alone_for_as_long_as_its_trials_may_ta
 def test_a_worker_whose_loop_is_silent_is_killed_whatever_its_trials_may_take() -> None:
     judged = judge(watched((0.0, beat(limit_sec=10_000.0))), 10.5, PATIENCE)
     assert judged.verdict is WorkerVerdict.KILL
-    assert "has not beaten for" in judged.reason
+    assert "has given no sign of life for" in judged.reason
 
 
 def test_the_same_beat_read_again_is_no_sign_of_life_and_what_its_clock_says_does_not_matter() -> None:
@@ -95,7 +95,7 @@ def test_a_start_that_beats_has_its_own_time() -> None:
 
 def test_a_worker_that_never_beats_is_not_waited_for_as_long_as_one_that_starts() -> None:
     assert judge(WorkerWatch(0.0), 39.0, PATIENCE).verdict is WorkerVerdict.LEAVE
-    assert "has not beaten once" in judge(WorkerWatch(0.0), 41.0, PATIENCE).reason
+    assert "gave no sign of life" in judge(WorkerWatch(0.0), 41.0, PATIENCE).reason
 
 
 def test_a_batch_without_progress_is_stopped_unless_something_holds_it_back() -> None:

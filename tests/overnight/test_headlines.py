@@ -80,7 +80,7 @@ def test_profiles_of_one_model_are_told_apart(model: str, profile: str, simulate
 
 def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path) -> None:
     summary = project_night(make_night(tmp_path / "night", [{"p": {"a": "+"}}] * 2).folder)
-    waits = "challenger p12 waits for its canary: tbench overnight --learn plan.toml (this one cost $2.00)"
+    waits = "challenger p12 is waiting for its canary: tbench overnight --learn plan.toml (this one cost $2.00)"
     gain = Gain(
         kind=GainKind.TRANSFER, profile="p-lessons", control="p", policy_id="q", batches=2, tasks=9, trials=240,
         control_trials=240, difference=0.271, low=0.18, high=0.35, verdict="better",
@@ -145,7 +145,9 @@ def test_a_gain_is_told_by_iteration_and_one_that_is_nearly_shown_is_worth_one_m
     assert "at least 1 more iteration: tbench overnight --resume" in step
     assert "--iterations 4 (2 trials" in step
     far = replace(told, lessons=replace(lessons, gains=[replace(gain, difference=-0.1, low=-0.4, high=0.2)]))
-    said = "take more tasks than 12 next time: over these, so often tried, lessons show from about +42.9 pt on"
+    said = (
+        "use more than 12 tasks next time: with these tasks and attempts, lessons can be proven from about +42.9 pt on"
+    )
     assert next_steps(far, tmp_path)[0] == said
     level = replace(told, lessons=replace(lessons, gains=[replace(gain, difference=0.0, low=-0.3, high=0.3)]))
     assert next_steps(level, tmp_path)[0] == said, "nothing was seen that more iterations would show"
@@ -153,7 +155,7 @@ def test_a_gain_is_told_by_iteration_and_one_that_is_nearly_shown_is_worth_one_m
     told = replace(told, lessons=replace(lessons, gains=[doubtful]))
     assert headlines(told)[0].startswith("Better? not decided: +18.8 pt (95 %: +10.0 to +30.0 pt) by lessons of")
     assert ", because 9 results of 9 of p look doubtful: no_tokens; by iteration" in headlines(told)[0]
-    assert next_steps(told, tmp_path)[0].startswith("see which results look doubtful")
+    assert next_steps(told, tmp_path)[0].startswith("check the doubtful results")
     assert next_steps(told, tmp_path)[0].endswith("batches/night/3")
 
 
@@ -163,7 +165,7 @@ def test_what_broke_trials_alike_is_named_and_mended_first(tmp_path: Path) -> No
     (broke,) = [line for line in summary.headlines if line.startswith("Broke: ")]
     reason = summary.lost[0].reason
     assert broke == f"Broke: 4 of 8 trials not measured (4 environment: {reason})"
-    assert summary.next_steps[0] == f"mend what broke 4 trials alike: {reason}; then run them again"
+    assert summary.next_steps[0] == f"fix what broke 4 trials in the same way:  {reason}; then run them again"
     assert summary.next_steps[1].startswith("run what broke in iteration 1 again: tbench resume")
 
 
@@ -175,7 +177,7 @@ def test_crashes_of_an_agent_are_failures_and_broke_something(tmp_path: Path) ->
     trial.write_text(json.dumps(json.loads(trial.read_text()) | {"agent_execution": worked}))
     found = project_night(night.folder)
     assert (found.measured, found.crashed) == (2, 1)
-    assert "Broke: 1 trial failed by a crash of the agent" in found.headlines
+    assert "Broke: 1 trial failed because the agent crashed" in found.headlines
 
 
 def test_a_hole_a_rerun_and_incidents_are_named(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_the_first_success_after_failures_is_why_the_third_iteration_is_looked_a
         learn(made, number)
     last = read_reflection(made.folder, 3)
     assert last is not None
-    assert (last.trigger, last.why) == ("first_success", "failed before, and passed: a")
+    assert (last.trigger, last.why) == ("first_success", "failed before and passed now: a")
 
 
 def test_what_a_model_charges_is_counted_by_the_gate_of_the_night(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_what_a_model_charges_is_counted_by_the_gate_of_the_night(tmp_path: Path
     assert (first.asked, first.cost_usd, first.stopped) == (True, 0.01, None)
     assert standing(made.folder.gate_json).spent_usd == pytest.approx(0.01)
     second = learn(made, 2)  # no price says what it costs: as much as the first
-    assert (second.asked, second.stopped) == (False, "one question may cost $0.01, of $0.005 that are left")
+    assert (second.asked, second.stopped) == (False, "one question can cost $0.01, and $0.005 are left")
     assert standing(made.folder.gate_json).spent_usd == pytest.approx(0.01)
     third = night(tmp_path / "other", {"a": "x"}, {"a": "x"}, model=reflector(tmp_path), budget_usd=0.01)
     learn(third, 1)
@@ -172,9 +172,9 @@ def test_within_a_budget_a_question_of_unknown_price_is_asked_once_until_it_says
     made = night(tmp_path, {"a": "x"}, {"a": "x"}, model=reflector(tmp_path), budget_usd=0.03)
     payer = str(made.folder.folder / "reflection")
     change_account(made.folder.gate_json, payer, lambda _: Account().entered("2", 0.0))  # another worker asks
-    assert "nobody knows what the question before it costs" in (learn(made, 1).stopped or "")
+    assert "the cost of the previous question is unknown" in (learn(made, 1).stopped or "")
     change_account(made.folder.gate_json, payer, lambda one: one.settled("2", 0.02, measured=False, again=False))
-    assert learn(made, 2).stopped == "one question may cost $0.02, of $0.01 that are left"
+    assert learn(made, 2).stopped == "one question can cost $0.02, and $0.01 are left"
 
 
 def test_an_answer_of_another_form_is_not_repaired_beyond_the_budget(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_the_report_has_one_section_on_lessons_and_only_where_they_were_asked_fo
     assert summary.cost_usd == pytest.approx(0.01)
     text = render_markdown(summary)
     assert text.count("<summary>Lessons</summary>") == 1
-    assert "- No lesson was eligible for a trial yet: nothing can be said of a gain." in text
+    assert "- No lesson was eligible for a trial yet, so the gain is unknown." in text
     assert "for $0.01" in text
     assert '<h2 id="lessons">' in render_html(summary)
     plain = make_night(tmp_path / "plain", [{"p": {"a": "x"}}])

@@ -56,19 +56,19 @@ def test_options_of_the_agent_follow_a_spec(spec: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("claude", 'no model is named so (did you mean "claude-code"?'),
+        ("claude", 'no model has this name (did you mean "claude-code"?'),
         ("gpt-5", "PROVIDER/MODEL (any LiteLLM name)"),
         ("codex", "possible: claude-code[:MODEL], ollama:MODEL:TAG"),
-        ("", "no model is named so"),
-        ("ollama", "it names no model (write ollama:MODEL:TAG"),
-        ("ollama:", "it names no model"),
-        ("ollama:qwen3:", "it names no model"),
+        ("", "no model has this name"),
+        ("ollama", "there is no model name (write ollama:MODEL:TAG"),
+        ("ollama:", "there is no model name"),
+        ("ollama:qwen3:", "there is no model name"),
         ("ollama_chat/qwen3:8b", "write ollama:qwen3:8b"),
         ("claude-code:", "names no model after the colon"),
         ("oracle:x", "oracle calls no model"),
         ("simulated:solve=1", 'simulated has no option \'solve\''),
-        ("/x", "no model is named so"),
-        ("x/", "no model is named so"),
+        ("/x", "no model has this name"),
+        ("x/", "no model has this name"),
     ],
 )  # fmt: skip
 def test_what_no_model_is_named_is_refused_with_what_is_possible(spec: str, said: str) -> None:
@@ -166,7 +166,7 @@ def test_an_ollama_model_that_was_pulled_again_is_refused_by_its_digest() -> Non
         check_again(model, facts)
         server.digest = "ab" * 32
         with pytest.raises(
-            UserError, match="it was pulled again: its digest is abababababab, the night began with 0000"
+            UserError, match="the model was pulled again: its digest is abababababab, but the night began with 0000"
         ):
             check_again(model, facts)
     with pytest.raises(ModelError) as caught:
@@ -181,7 +181,7 @@ def test_an_ollama_server_that_is_not_well_is_named() -> None:
     assert "no Ollama server answers at" in gone
     assert "--ollama-endpoint URL or OLLAMA_HOST" in gone
     with OllamaServer([TOKEN], model="qwen3:8b", context_length=4096) as server:
-        assert "num_ctx is 16384, its window 4096" in _refused("ollama:qwen3:8b,num_ctx=16384", server)
+        assert "num_ctx is 16384, but the context window is 4096" in _refused("ollama:qwen3:8b,num_ctx=16384", server)
     with OllamaServer([TOKEN], model="qwen3:8b", loaded_context=4096) as server:
         assert "gives it a window of 4096 tokens, not 32768" in _refused("ollama:qwen3:8b", server)
 
@@ -222,7 +222,7 @@ def test_a_litellm_model_without_its_key_or_provider_is_refused(monkeypatch: pyt
     monkeypatch.setattr(live_check, "ask", lambda _module, request, *_: probe(request))
     with pytest.raises(UserError, match='"openai/scripted": openai/scripted needs OPENAI_API_KEY'):
         check_model(parse_model("openai/scripted"))
-    with pytest.raises(UserError, match='LiteLLM knows no provider for "antropic/claude"'):
+    with pytest.raises(UserError, match='LiteLLM does not know the provider of "antropic/claude"'):
         check_model(parse_model("antropic/claude"))
 
 
@@ -233,7 +233,7 @@ def test_claude_code_needs_a_key_or_a_login() -> None:
     facts = check_model(parse_model("claude-code"), container_env="docker", environment=environment)
     assert facts == {
         "login": "CLAUDE_CODE_OAUTH_TOKEN",
-        "answered": "not asked: no `claude` on PATH, and no ANTHROPIC_API_KEY",
+        "answered": "not checked: no `claude` on PATH, and no ANTHROPIC_API_KEY",
     }
     assert profile_of(parse_model("claude-code"), environment=environment)["env"] == ["CLAUDE_CODE_OAUTH_TOKEN"]
 

@@ -103,7 +103,9 @@ def test_time_limits_of_a_suite_reach_the_experiment(tmp_path: Path) -> None:
 
 def test_what_is_accepted_and_not_used_is_said(tmp_path: Path) -> None:
     task = {"id": "csv-clean", "max_turns": 100, "verification": {"type": "test"}, "tags": ["a"]}
-    assert load_suite(_write(tmp_path, tasks=[task])).notes == ("not used of its tasks: max_turns, verification, tags",)
+    assert load_suite(_write(tmp_path, tasks=[task])).notes == (
+        "keys of its tasks that are not used: max_turns, verification, tags",
+    )
 
 
 @pytest.mark.parametrize(

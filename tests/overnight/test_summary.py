@@ -155,8 +155,8 @@ def test_a_night_without_anything_has_a_report(tmp_path: Path) -> None:
     ]
     night.folder.state_json.unlink()
     assert project_night(night.folder).status == "unknown"
-    assert "None has begun." in night.folder.report_md.read_text()
-    assert "None has begun." in night.folder.report_html.read_text()
+    assert "None has started." in night.folder.report_md.read_text()
+    assert "None has started." in night.folder.report_html.read_text()
 
 
 def test_a_night_in_the_middle_says_how_far_it_is(tmp_path: Path) -> None:
@@ -231,10 +231,10 @@ def test_incidents_scaling_and_quarantine_are_told_with_their_cause(tmp_path: Pa
     assert [one.workers for one in summary.scaling] == [2]
     assert (summary.workers_started, summary.problems) == (
         1,
-        ["2 lines of events.jsonl cannot be read, the first is 4"],
+        ["2 lines of events.jsonl cannot be read, starting with line 4"],
     )
     assert (
-        "Broke: 1 worker lost (worker 1 stopped beating); 1 task left out: d/t1; 1 note on what could not be read"
+        "Broke: 1 worker lost (worker 1 stopped beating); 1 task left out: d/t1; 1 note about unreadable files"
         in summary.headlines
     )
 
@@ -307,7 +307,9 @@ def test_tasks_and_profiles_that_became_others_are_left_out_and_said(tmp_path: P
     for file in night.folder.batches()[1].runs.glob("*/a__*/result.json"):
         file.write_text(file.read_text().replace("c" * 64, "e" * 64))
     summary = project_night(night.folder)
-    assert summary.problems == ["the content of d/a changed during the night: it is in no rate over several iterations"]
+    assert summary.problems == [
+        "the content of d/a changed during the night, so no rate over several iterations includes it"
+    ]
     assert (summary.models[0].pass_rate, [one.task_id for one in summary.models[0].tasks]) == (1.0, ["b"])
 
 

@@ -85,7 +85,7 @@ def test_kappa_has_an_interval_where_there_are_enough_pairs(tmp_path: Path) -> N
     assert agreed.kappa is not None
     assert agreed.kappa_low < agreed.kappa < 1
     assert f"kappa {agreed.kappa:.2f} ({agreed.kappa_low:.2f} to " in found.against[0].sentence
-    assert "without a cap" in found.sentence
+    assert "without a separate cap" in found.sentence
 
 
 def test_off_is_said(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_every_class_a_chart_uses_has_a_style() -> None:
 def test_a_point_that_none_beats_is_named_in_words_people_use() -> None:
     """The chart and its legend say what the dashed line means, not that a profile is "on the front"."""
     drawn = pareto([FrontPoint("p", 0.1, 0.5, on_front=True), FrontPoint("q", 0.3, 0.4)], "cost")
-    assert "p: 50.0 % at $0.10, none is better for less." in drawn
+    assert "p: 50.0 % at $0.10, which means that no profile is better for less." in drawn
     assert ">p (best for its cost)<" in drawn
     assert "front)" not in drawn
     assert "on the front" not in drawn

@@ -190,7 +190,7 @@ def test_what_is_proven_comes_first_and_simulated_agents_prove_nothing() -> None
     made = measured(SMALL).comparison
     played = [msgspec.structs.replace(one, simulated=True) for one in made.profiles]
     best = 'Use canvas from now on: baseline = "canvas" in [analysis] compares what comes next with it'
-    assert next_steps(made, "s/0")[:2] == [best, "See where canvas and text part: tbench errors s/0 --vs canvas text"]
+    assert next_steps(made, "s/0")[:2] == [best, "See where canvas and text differ: tbench errors s/0 --vs canvas text"]
     assert next_steps(msgspec.structs.replace(made, contrasts=made.contrasts[:1]), "s/0")[0] == (
         "Stay with text: graph is worse"
     )

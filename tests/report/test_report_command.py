@@ -38,7 +38,7 @@ def test_a_clear_win_is_said_first(tbench, root: Path) -> None:
     first = page.index('class="better"')
     assert "new vs old: +100.0 pt" in page[first : first + 200]
     assert '<b>60</b> <span class="dim">of 60</span> nothing tells why' in page
-    assert "See where new and old part: <code>tbench errors" in page
+    assert "See where new and old differ: <code>tbench errors" in page
     assert page.index("Why they failed") < page.index("Tasks by profile")
     assert not (batch.analytics / "findings.jsonl").exists()
     assert f'href="../runs/{STAMP}__new/a__0"' in page
@@ -86,7 +86,7 @@ def test_a_batch_that_has_not_begun_is_reported_too(tbench, root: Path) -> None:
     page = (batch.analytics / "report.html").read_text()
     assert "0 of 8 planned trials were measured; 8 were not." in page
     assert "nothing measured" in page
-    assert "No two profiles have a task that both were measured on." in page
+    assert "No two profiles were measured on the same task." in page
 
 
 def test_an_analysis_ends_in_a_report(tbench, root: Path) -> None:

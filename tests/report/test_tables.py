@@ -24,7 +24,7 @@ TASKS = (
 )
 PROFILES = ("plain", "with-a-server-that-has-a-rather-long-name-of-its-own", "no-key")
 REASON = (
-    "claude-code needs ANTHROPIC_API_KEY for anthropic (put it into experiments/.env, or name it in env and export it)"
+    "claude-code needs ANTHROPIC_API_KEY for anthropic (put it into experiments/.env, or list it in env and export it)"
 )
 EXPERIMENT = f"""
 schema_version = 2

@@ -89,7 +89,7 @@ def test_steps_are_picked_and_full_cuts_nothing(tbench, batch: Batch) -> None:
 def test_wrong_steps_are_refused(tbench, batch: Batch, wrong: str) -> None:
     ran = tbench("show", "a__1", f"--steps={wrong}", "--results", batch.folder.parent.parent)
     assert ran.code == 2
-    assert "names no steps" in ran.err
+    assert "is not a range of steps" in ran.err
 
 
 def test_without_a_trajectory_the_task_on_disk_tells(tbench, batch: Batch, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_trial_is_shown_by_what_it_was_to_do(tbench, batch: Batch) -> None:
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        (("p", "a#3"), "a has 2 attempts by p, none is #3"),
+        (("p", "a#3"), "a has 2 attempts by p, but no #3"),
         (("p", "aa"), 'no task is called "aa" (did you mean "a"?)'),
         (("P", "a"), 'no profile is called "P" (did you mean "p"?)'),
         (("q", "a"), "a#1 by q has not run: no key"),

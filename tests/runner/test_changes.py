@@ -71,11 +71,11 @@ def test_what_did_not_change_goes_on(project: Project, batch: Batch, started: St
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("lab/agents.py", 'profile "p" is another treatment now: agent_code.lab/agents.py: '),
+        ("lab/agents.py", 'profile "p" has changed: agent_code.lab/agents.py: '),
         ("lab/new.py", "agent_code.lab/new.py: + "),
-        ("d/b/tests/test.sh", 'task "d/b" is another task now: tests/test.sh'),
-        ("d/b/instruction.md", 'task "d/b" is another task now: instruction.md'),
-        ("d/b/environment/new.txt", 'task "d/b" is another task now: environment/new.txt is new'),
+        ("d/b/tests/test.sh", 'task "d/b" has changed: tests/test.sh'),
+        ("d/b/instruction.md", 'task "d/b" has changed: instruction.md'),
+        ("d/b/environment/new.txt", 'task "d/b" has changed: environment/new.txt is new'),
     ],
 )
 def test_what_changed_is_refused_by_its_name(
@@ -103,7 +103,7 @@ def test_changed_code_of_the_environment_is_refused(project: Project, batch: Bat
     resume(other, ResumeRequest())
     assert started.cells() == {("p", "b")}
     project.write("rooms.py", "class Room:\n    edited = True\n")
-    with pytest.raises(UserError, match=r'profile "p" is another treatment now: environment_code.rooms.py: '):
+    with pytest.raises(UserError, match=r'profile "p" has changed: environment_code.rooms.py: '):
         resume(other, ResumeRequest())
 
 
@@ -122,7 +122,7 @@ def test_a_top_up_refuses_what_changed_too(project: Project, batch: Batch, start
         batch.plan_json, msgspec.structs.replace(plan_of(batch), top_up=TopUpTable(interval_width=0.1, max_attempts=3))
     )
     project.write("d/b/tests/test.sh", "exit 1\n")
-    with pytest.raises(UserError, match="another task now"):
+    with pytest.raises(UserError, match="has changed"):
         terminalbench.resume(batch.folder, top_up=True)
     assert started.jobs == []
 
@@ -131,7 +131,7 @@ def test_a_task_that_is_finished_may_change(project: Project, batch: Batch, star
     project.write("d/a/tests/test.sh", "exit 1\n")
     resume(batch, ResumeRequest())
     assert started.cells() == {("p", "b")}
-    with pytest.raises(UserError, match='task "d/a" is another task now'):
+    with pytest.raises(UserError, match='task "d/a" has changed'):
         resume(batch, ResumeRequest(attempts=2))
 
 
@@ -145,8 +145,8 @@ def test_an_accepted_change_is_a_departure_and_is_asked_for_once(
     assert started.cells() == {("p", "b")}
     plan = plan_of(batch)
     code, task = map(str, plan.departed())
-    assert code.startswith('changed-profiles: profile "p" is another treatment now: agent_code.lab/agents.py: ')
-    assert task == 'changed-tasks: task "d/b" is another task now: tests/test.sh'
+    assert code.startswith('changed-profiles: profile "p" has changed: agent_code.lab/agents.py: ')
+    assert task == 'changed-tasks: task "d/b" has changed: tests/test.sh'
     told = read_jsonl(batch.events_jsonl, Event).records[-1].detail
     assert told["departures"] == [code, task]
     assert len({before.jobs[0].profile_id, plan.jobs[0].profile_id, targets(project)[1].profiles[0].id}) == 3, (
@@ -160,7 +160,7 @@ def test_an_accepted_change_is_a_departure_and_is_asked_for_once(
     assert {profile for profile, _ in started.cells()} == {"p", "q"}
     assert len(plan_of(batch).departures) == 2
     project.write("lab/agents.py", AGENT)
-    with pytest.raises(UserError, match="another treatment now"):
+    with pytest.raises(UserError, match="has changed"):
         resume(batch, ResumeRequest())
 
 
@@ -171,7 +171,7 @@ def test_a_departure_is_shown_by_compare(project: Project, batch: Batch, started
     resume(batch, ResumeRequest(), targets(project)[1])
     finished(batch, "b")
     shown = " ".join(tbench("compare", batch.folder, "--details").out.split())
-    assert 'changed-tasks: task "d/b" is another task now: tests/test.sh' in shown
+    assert 'changed-tasks: task "d/b" has changed: tests/test.sh' in shown
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_another_value_of_a_variable_is_another_treatment(
     resume(env_batch, ResumeRequest())
     monkeypatch.setenv("QUALITY", "low")
     for target in targets(project):
-        with pytest.raises(UserError, match='profile "p" is another treatment now: another value of QUALITY'):
+        with pytest.raises(UserError, match='profile "p" has changed: another value of QUALITY'):
             resume(env_batch, ResumeRequest(), target)
     resume(env_batch, ResumeRequest(accept_changed=True))
     after = plan_of(env_batch)
@@ -223,7 +223,7 @@ def test_batches_that_ran_otherwise_depart_in_compare(project: Project, env_batc
         views.append(view_batch(batch))
     assert [str(one) for one in settings_of(views).departures] == [
         "run-settings: run.timeout_multiplier is 1.0 in s/0, 0.3 in s/1",
-        "changed-profiles: p had another value of QUALITY in s/1 than in s/0",
+        "changed-profiles: p had a different value of QUALITY in s/1 than in s/0",
     ]
     assert settings_of(views[:1]).departures == ()
 
@@ -231,9 +231,9 @@ def test_batches_that_ran_otherwise_depart_in_compare(project: Project, env_batc
 def test_the_table_of_a_profile_is_never_accepted(project: Project, batch: Batch, started: Started) -> None:
     file = project.root / "experiments" / "exp.toml"
     file.write_text(file.read_text().replace(MINE, MINE + 'env = ["OTHER"]\n'))
-    with pytest.raises(UserError, match="another treatment now") as caught:
+    with pytest.raises(UserError, match="has changed") as caught:
         resume(batch, ResumeRequest(accept_changed=True), load(file))
-    assert "as it was planned: name its folder" in (caught.value.hint or "")
+    assert "finish this batch as planned by naming its folder" in (caught.value.hint or "")
 
 
 def test_a_plan_of_an_earlier_version_goes_on_with_a_word(project: Project, batch: Batch, started: Started) -> None:
@@ -250,14 +250,14 @@ def test_a_plan_of_an_earlier_version_goes_on_with_a_word(project: Project, batc
         resume(batch, ResumeRequest(), target, Listener(note=notes.append))
         assert started.cells() == {("p", "b")}
         assert notes == [
-            'profile "p": an earlier version planned this batch without the code of its agent, so a change of it '
-            "cannot be told"
+            'profile "p": an earlier version planned this batch without recording the code of its '
+            "agent, so changes of that code cannot be detected"
         ]
     after = plan_of(batch)
     assert (after.jobs[0].profile_id, after.profiles[0].recipe) == ("p000000000000", 1)
     assert list(after.task_files) == ["d/a", "d/b"], "from now on a change of a task can be told"
     project.write("d/b/tests/test.sh", "exit 2\n")
-    with pytest.raises(UserError, match='task "d/b" is another task now'):
+    with pytest.raises(UserError, match='task "d/b" has changed'):
         resume(batch, ResumeRequest())
 
 
@@ -321,8 +321,8 @@ def test_the_command_and_the_function_take_the_same_word(
 ) -> None:
     project.write("d/b/tests/test.sh", "exit 1\n")
     ran = tbench("resume", batch.folder)
-    assert (ran.code, 'task "d/b" is another task now: tests/test.sh' in ran.err) == (2, True)
-    with pytest.raises(UserError, match="another task now"):
+    assert (ran.code, 'task "d/b" has changed: tests/test.sh' in ran.err) == (2, True)
+    with pytest.raises(UserError, match="has changed"):
         terminalbench.resume(batch.folder)
     assert tbench("resume", batch.folder, "--accept-changed").code == 3, "the stand-in for Harbor runs nothing"
     project.write("d/b/tests/test.sh", "exit 2\n")
@@ -365,5 +365,5 @@ def test_compare_keeps_versions_of_an_agent_apart(project: Project, batch: Batch
     old = msgspec.structs.replace(views[0].plan.profiles[0], recipe=1)
     views[0] = msgspec.structs.replace(views[0], plan=msgspec.structs.replace(views[0].plan, profiles=(old,)))
     assert settings_of(views).warnings == (
-        "p of s/0 was planned without the code of its agent: whether it is that of the other batches is unknown",
+        "p of s/0 was planned without recording the code of its agent, so whether the code is the same as in the other batches is unknown",
     )

@@ -213,7 +213,7 @@ def test_what_a_killed_runner_had_elsewhere_is_waited_for(tmp_path: Path, monkey
         append_jsonl(batch.events_jsonl, Event("t", "job_ended", f"{STAMP}__p", 1, "p"))
 
     kill.await_ends(batch, note)
-    assert notes == ["waits up to 60.0 min for jobs of the run before, which end on other machines"]
+    assert notes == ["waiting up to 60.0 min for jobs of the previous run to end on other machines"]
 
 
 class Web(BaseHTTPRequestHandler):
@@ -246,10 +246,10 @@ def joined(port: int) -> str | None:
 def test_what_listens_at_an_address_and_is_no_ray_is_told_without_ray() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Web) as web:
         threading.Thread(target=web.serve_forever, daemon=True).start()
-        assert joined(web.server_port) == "what listens there is no Ray"
+        assert joined(web.server_port) == "it answers, but is not Ray"
         web.shutdown()
     with listening(b"SSH-2.0-OpenSSH_9.2\r\n") as port:
-        assert joined(port) == "what listens there is no Ray"
+        assert joined(port) == "it answers, but is not Ray"
     with listening(bytes([0, 0, 6, 4, 0, 0, 0, 0, 0])) as port:
         assert joined(port) is None, "a frame of settings: so a server of gRPC begins"
 
@@ -257,5 +257,5 @@ def test_what_listens_at_an_address_and_is_no_ray_is_told_without_ray() -> None:
 def test_a_silent_listener_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("terminalbench.runner.executors.ray_messages._ANSWER_SEC", 0.2)
     with listening(b"") as port:
-        assert joined(port) == "what listens there does not answer"
+        assert joined(port) == "it does not answer"
     assert JoinRequest("somewhere", 1.0, 0, 1, 18.0).obstacle() == "an address is HOST:PORT"

@@ -150,7 +150,7 @@ def test_it_gets_its_signal_when_the_process_that_asked_is_killed(loaded: Loaded
         (["/bin/python", "-m", "x"], {"HOME": "/elsewhere"}, "another HOME"),
         (["/bin/python", "-m", "x"], {"LITELLM_LOG": "x", "LC_ALL": "C"}, "another LC_ALL, LITELLM_LOG"),
         (["/bin/python", "-m", "x"], {"PYTHONPATH": "/else:/where"}, "another PYTHONPATH"),
-        (["/bin/sh", "-c", "x"], {}, "neither Harbor nor a module"),
+        (["/bin/sh", "-c", "x"], {}, "neither Harbor nor a known module"),
     ],
 )
 def test_what_would_not_be_the_same_is_not_forked(argv: list[str], env: dict[str, str], reason: str | None) -> None:
@@ -176,7 +176,7 @@ def test_the_modules_of_a_project_are_found_by_a_fork_unless_they_stand_in_for_l
     (own / "msgspec").mkdir()
     assert question() is None, "a folder without a module does not stand in for a package"
     (own / "msgspec/__init__.py").write_text("")
-    assert question() == f"a module msgspec of its own in {own}"
+    assert question() == f"a module named msgspec in {own}"
     (own / "msgspec/__init__.py").unlink()
     (own / "mine.egg-info").mkdir()
     assert question() == f"packages are installed in {own}"

@@ -127,7 +127,7 @@ def test_what_cannot_be_verified_is_not_called_ended(host: Callable[[str], Host]
     (made.home / "down").touch()
     ran = tbench("kill", made.batch.folder, "--yes")
     assert (ran.code, ran.out) == (1, "")
-    assert "containers could not be looked at: docker ps: Cannot connect to the Docker daemon" in ran.err
+    assert "containers could not be checked: docker ps: Cannot connect to the Docker daemon" in ran.err
     assert made.running() == {*OURS, *STRANGERS}
 
 

@@ -144,7 +144,7 @@ def test_holes_and_folders_without_end_are_named_and_harm_nobody(tmp_path: Path)
     with (holes / "hole").open("wb") as stream:
         stream.truncate(10 << 40)
     done = mirror_trial(tmp_path / "job" / "a__1", ["t"], tmp_path / "out")
-    assert done.failed[0].startswith("a__1: a copy would take 10485760 MB of the ")
+    assert done.failed[0].startswith("a__1: a copy needs 10485760 MB, and only ")
     deep = tmp_path / "job" / "a__2" / "agent" / "sessions" / "t"
     deep.mkdir(parents=True)
     handle = os.open(deep, os.O_RDONLY)

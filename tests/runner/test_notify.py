@@ -102,8 +102,8 @@ def test_what_is_not_taken_is_a_problem_without_the_address(plan: Plan, inbox) -
     notifier = Notifier.of(plan, {"NOTIFY_URL": secret})
     notifier.tell("finished", "x")
     (problem,) = notifier.finish()
-    assert problem == "notify: 1 of 1 addresses did not take the message"
-    assert deliver(["nonsense"], "x") == "notify: 1 of 1 addresses did not take the message"
+    assert problem == "notify: 1 of 1 addresses did not accept the message"
+    assert deliver(["nonsense"], "x") == "notify: 1 of 1 addresses did not accept the message"
     (problem,) = Notifier.of(plan, {}).finish()
     assert problem == "notify: NOTIFY_URL is not set; nothing was sent"
 
@@ -113,7 +113,7 @@ def test_the_table_takes_references_and_known_events_only(project, monkeypatch: 
     assert experiment.notify is not None
     assert experiment.notify.on == ["finished", "stalled", "budget", "alert", "regression"]
     (problem,) = problems(project, BASE + ORACLE + '[notify]\nurls = ["slack://a/b/c"]\n')
-    assert problem.startswith("notify.urls[0]: must be a reference to a variable and nothing else")
+    assert problem.startswith("notify.urls[0]: must be a reference to a variable, with no other text")
     assert "slack://" not in problem
     (problem,) = problems(project, BASE + ORACLE + '[notify]\nurls = ["${X:-json://h}"]\n')
     assert problem.startswith("notify.urls[0]")

@@ -102,7 +102,7 @@ def test_a_batch_keeps_its_commit_and_what_is_added_shares_it(
     resume(batch, ResumeRequest(), grown)
     assert refs(batch) == {"fixed": "d" * 40, "p": first, "q": first}
     shown = tbench("plan", grown.file, "--batch", "0").out
-    assert "p: 0 of 2 trials are finished and kept" in shown
+    assert "p: 0 of 2 trials are finished and reused" in shown
     resume(batch, ResumeRequest(), grown)
     assert refs(batch) == {"fixed": "d" * 40, "p": first, "q": first}
 
@@ -114,7 +114,9 @@ def test_a_profile_whose_commit_cannot_be_found_out_is_not_added(
     batch = planned(everywhere(written(project, profile("p", repository))))
     before = batch.plan_json.read_bytes()
     gone = Repository(tmp_path / "gone")
-    with pytest.raises(UserError, match='could not be read from git, so profile "q" was not added'):
+    with pytest.raises(
+        UserError, match='profile "q" was not added, because the newest commit of .* could not be read from git'
+    ):
         resume(batch, ResumeRequest(), written(project, profile("p", repository), profile("q", gone)))
     assert batch.plan_json.read_bytes() == before
 
@@ -124,10 +126,10 @@ def test_what_the_file_pins_elsewhere_is_another_treatment(
 ) -> None:
     repository.commit()
     batch = planned(everywhere(written(project, profile("p", repository))))
-    with pytest.raises(UserError, match="another treatment now"):
+    with pytest.raises(UserError, match="has changed"):
         resume(batch, ResumeRequest(), written(project, profile("p", repository, f'mcp_git_ref = "{"d" * 40}"\n')))
     tagged = planned(written(project, profile("p", repository, 'mcp_git_ref = "v1"\n')))
-    with pytest.raises(UserError, match="another treatment now"):
+    with pytest.raises(UserError, match="has changed"):
         resume(tagged, ResumeRequest(), written(project, profile("p", repository)))
 
 

@@ -81,7 +81,7 @@ def test_a_job_that_no_node_could_have_room_for_waits_for_another_node_and_then_
     found.see([small])
     clock.now += NO_ROOM_SEC + 1
     found.see([small])
-    what = "2 trials at once take 2 CPUs, and no node has more than 1 since 90 s"
+    what = "2 trials at once need 2 CPUs, but no node has more than 1 since 90 s"
     assert said == [JobEnd("j", NO_ROOM, what)]
 
 

@@ -172,7 +172,7 @@ def test_a_trial_comes_whole_with_its_links_modes_and_names_and_the_place_is_rem
     assert here.file("t__1/agent/.log.tmp").read_text() == "of a writer"
     assert here.file(f"t__1/agent/{'d' * 255}").is_dir()
     notes = [event.error for event in read_jsonl(here.batch.events_jsonl, Event).records if event.kind == "note"]
-    assert "t__1: 1 of its files stayed on the node" in (notes[-1] or "")
+    assert "t__1: 1 of its files were not sent from the node" in (notes[-1] or "")
     assert here.file("t__1/run.sh").stat().st_mode & 0o777 == 0o755
     assert here.batch.job_log(JOB).read_text() == "Harbor says"
     kinds = [event.kind for event in read_jsonl(here.batch.events_jsonl, Event).records]
@@ -216,7 +216,7 @@ def test_the_gate_of_the_batch_decides_there_too(here: Here) -> None:
         control.clear()
         assert door.ask("t__1", "lane") is None
         assert here.file("t__1").is_dir(), "that it has begun is known if the node is lost"
-        assert "running trials hold the rest" in str(door.ask("t__2", "lane"))
+        assert "is reserved for running trials" in str(door.ask("t__2", "lane"))
         door.settle("t__1", 0.75)
         door.settle("t__1", None)
         refused = door.ask("t__2", "lane")
@@ -246,7 +246,7 @@ WRONG = {
     "a folder elsewhere": whole(name="../../plan.json"),
     "a folder of ours": whole(name=".lock"),
     "a file twice": whole(FolderPiece(b"x", data=b"1"), FolderPiece(b"y"), FolderPiece(b"x", data=b"2")),
-    "a file of no folder": [FolderPiece(b"x")],
+    "a file that belongs to no folder": [FolderPiece(b"x")],
     "a file of the batch": [JobFile("../../gate.json", b"{}")],
     "a log elsewhere": [LiveLogPiece("..", "agent/x", 0, b"x")],
     "a log above": [LiveLogPiece("t", "agent/..", 0, b"x")],
@@ -312,7 +312,7 @@ def test_what_a_job_names_is_sent_and_found_under_its_path_there(
     assert agent["skills"] == ["/place/outside/1/skill"]
     assert config["tasks"] == [{"path": "/place/project/tasks/t"}]
     monkeypatch.setattr(ray_payload, "FOLDER_BYTES", 1)
-    with pytest.raises(TbenchError, match=r"skill is too large for a node .*: more than"):
+    with pytest.raises(TbenchError, match=r"skill is too large to send to a node: more than"):
         ray_payload.needs_of(job, here.plan, here.batch, "/place")
 
 
@@ -347,6 +347,6 @@ def test_a_node_without_room_says_so_and_what_a_killed_job_left_is_removed(
     left = ray_scratch.JobScratch("killed")
     os.close(left._lock)
     monkeypatch.setattr(ray_scratch, "_SPARE_BYTES", 1 << 60)
-    with pytest.raises(TbenchError, match=r"^no space on node .* MB are free in .*, and it takes 0 MB"):
+    with pytest.raises(TbenchError, match=r"^no space on node .* MB are free in .*, but it needs 0 MB"):
         here.run(lambda _node, _job: 0)
     assert not left.folder.exists()

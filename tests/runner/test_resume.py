@@ -130,15 +130,15 @@ def test_a_quarantine_counts_as_it_is_now(project: Project, started: Started) ->
     said = next_steps(result.view, "results/s/0", interrupted=False, nothing_ran=True)
     assert said[0] == "nothing was missing, so nothing ran"
     assert "quarantined (1 trial): tbench check FILE.toml --release" in said[1]
-    assert not any("go on with it" in line for line in said), "it would do nothing"
+    assert not any("continue the night" in line for line in said), "it would do nothing"
     quarantine_file(made.file).unlink()
     resume(batch, ResumeRequest(), load(made.file))
     assert started.cells() == {("p", "b")}
     scan_batch(batch)
-    assert next_steps(view_batch(batch), "x", interrupted=False) == ["go on with it: tbench resume x"]
+    assert next_steps(view_batch(batch), "x", interrupted=False) == ["continue the night: tbench resume x"]
     ways = ResumeWords("this command with --resume", "this command with --retry-errors")
     assert next_steps(view_batch(batch), "x", interrupted=False, ways=ways) == [
-        "go on with it: this command with --resume"
+        "continue the night: this command with --resume"
     ]
 
 
@@ -147,7 +147,7 @@ def test_a_result_that_cannot_be_read_is_run_again_by_every_resume(project: Proj
     for task in ("a", "b"):
         make_trial(batch, f"{task}__1").joinpath("result.json").write_text("{")
     scan_batch(batch)
-    assert next_steps(view_batch(batch), "x", interrupted=False) == ["go on with it: tbench resume x"]
+    assert next_steps(view_batch(batch), "x", interrupted=False) == ["continue the night: tbench resume x"]
 
 
 def test_errors_of_a_quarantined_task_stay_what_they_are(project: Project, started: Started) -> None:
@@ -251,7 +251,7 @@ def test_strict_goes_for_a_batch_that_goes_on(project: Project, tbench, monkeypa
     batch = planned(made)
     ran = tbench("run", made.file, "--batch", "0", "--strict")
     assert ran.code == 2
-    assert "would be left out (--strict):\n  q: no key" in ran.err
+    assert "--strict refuses this run, because it would leave out:\n  q: no key" in ran.err
     assert not [path for path in batch.runs.iterdir() if path.is_dir()]
     assert not batch.events_jsonl.exists(), "nothing is recorded of what is refused"
     assert read_json(batch.plan_json, Plan).excluded == ()
@@ -290,7 +290,7 @@ def test_a_number_goes_with_a_file(project: Project, tbench) -> None:
     batch = planned(experiment(project))
     for target in ([], [batch.folder], ["s/0"]):
         ran = tbench("resume", *target, "--batch", "0")
-        assert (ran.code, "--batch goes with an experiment file" in ran.err) == (2, True), target
+        assert (ran.code, "--batch works only with an experiment file" in ran.err) == (2, True), target
 
 
 def ended(batch: Batch, folder: Path, outcome: str, **detail: bool) -> None:
@@ -352,7 +352,7 @@ def test_what_was_run_again_on_request_is_no_lost_verdict(project: Project, star
     [
         ("timeout_working", ['"timeout_working" is a class of failures', "--retry-errors agent_timeout"]),
         ("unexplained", ['"unexplained" is a class of failures', "failed with a verdict is measured"]),
-        ("not_run", ["a resume runs what did not end"]),
+        ("not_run", ["resume always runs trials that did not end"]),
         ("nonsense", ['no error class is called "nonsense"', "known: all, setup"]),
         ("s/0", ["name the batch before --retry-errors"]),
     ],

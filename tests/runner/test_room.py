@@ -16,7 +16,7 @@ def test_a_disk_without_inodes_is_full(tmp_path: Path, monkeypatch: pytest.Monke
     preflight.refuse_a_full_disk(tmp_path / "results")
     monkeypatch.setattr(preflight.os, "statvfs", lambda _: SimpleNamespace(f_files=100_000, f_favail=12))
     monkeypatch.setattr(preflight, "free_mb", lambda _: 100_000)
-    with pytest.raises(UserError, match=r"only 12 more files can be made there \(its inodes are used up\).*4096"):
+    with pytest.raises(UserError, match=r"only 12 more files can be created there \(it has no free inodes\).*4096"):
         preflight.refuse_a_full_disk(tmp_path)
     monkeypatch.setattr(preflight.os, "statvfs", lambda _: SimpleNamespace(f_files=0, f_favail=0))
     preflight.refuse_a_full_disk(tmp_path)  # a file system that counts none

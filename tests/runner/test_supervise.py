@@ -88,9 +88,9 @@ def test_how_a_harbor_process_ended(code: int, words: str, said: str) -> None:
         (False, 0.0, START_SEC, None),
         (False, 0.0, START_SEC + 1, "Harbor did not start a trial within 30.0 min"),
         (True, 0.0, SILENT_SEC, None),
-        (True, 0.0, SILENT_SEC + 1, "Harbor hung: no sign of life for 5.0 min"),
+        (True, 0.0, SILENT_SEC + 1, "Harbor hung: it gave no sign of life for 5.0 min"),
         (True, 600.0, SILENT_SEC + 600, None),
-        (True, 600.0, SILENT_SEC + 601, "Harbor hung: no sign of life for 15.0 min"),
+        (True, 600.0, SILENT_SEC + 601, "Harbor hung: it gave no sign of life for 15.0 min"),
     ],
 )
 def test_a_silent_harbor_hangs(started: bool, limit: float, quiet: float, why: str | None) -> None:
@@ -106,7 +106,7 @@ def test_a_silent_harbor_hangs(started: bool, limit: float, quiet: float, why: s
     assert line.why_hung(100.0 + quiet) is None
     if started and limit:
         line.hear(Event("t", "trial_ended", "j", 1, "p", "a__1", task="a", dataset="d"), 100.0)
-        assert line.why_hung(100.0 + SILENT_SEC + 1) == "Harbor hung: no sign of life for 5.0 min"
+        assert line.why_hung(100.0 + SILENT_SEC + 1) == "Harbor hung: it gave no sign of life for 5.0 min"
 
 
 def test_a_harbor_that_is_stopped_is_not_waited_for_as_long_as_its_trials_may_take() -> None:

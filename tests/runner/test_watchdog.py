@@ -98,7 +98,7 @@ def test_pressure_by_level_and_by_answers() -> None:
     dog = Watchdog(RunTable(on_rate_limit="slow"))
     assert dog.look(sample(lanes={"m": 1}))[0] == []
     changes, orders = dog.look(sample(lanes={"m": 2}))
-    assert raised(changes) == {"rate_limit": "m: rate limited again and again; its trials wait"}
+    assert raised(changes) == {"rate_limit": "m: rate limited repeatedly; its trials wait"}
     assert orders == [], "no profile can be blamed"
     assert cleared(dog.look(sample(1.0, lanes={"m": 0}))[0]) == ["rate_limit"]
     dog.add(event("trial_started"))
@@ -117,7 +117,7 @@ def test_a_full_disk_pauses_everything_until_there_is_room() -> None:
     dog = Watchdog()
     assert dog.look(sample(free_mb=513.0, memory_mb=10_000.0))[0] == []
     changes, orders = dog.look(sample(free_mb=100.0))
-    assert raised(changes) == {"disk": "100.0 MB are left on the disk of the results"}
+    assert raised(changes) == {"disk": "only 100.0 MB are free on the disk of the results"}
     assert [(order.action, order.profile) for order in orders] == [("pause", "*")]
     changes, orders = dog.look(sample(free_mb=9999.0))
     assert cleared(changes) == ["disk"]
@@ -127,7 +127,9 @@ def test_a_full_disk_pauses_everything_until_there_is_room() -> None:
 def test_memory_and_unknown_memory() -> None:
     dog = Watchdog()
     assert dog.look(sample(memory_mb=None, free_mb=None))[0] == []
-    assert raised(dog.look(sample(memory_mb=200.0))[0]) == {"memory": "200.0 MB of memory are left on this machine"}
+    assert raised(dog.look(sample(memory_mb=200.0))[0]) == {
+        "memory": "only 200.0 MB of memory are free on this machine"
+    }
 
 
 @pytest.mark.parametrize("jump", [3600.0, -40.0])
@@ -201,7 +203,7 @@ def test_a_guard_writes_alerts_and_carries_out_orders(tmp_path) -> None:
     machine.look()
     machine.look(1.0)
     control = ControlFile(machine.batch.control_json)
-    assert control.read().why_paused("p") == "10.0 MB are left on the disk of the results"
+    assert control.read().why_paused("p") == "only 10.0 MB are free on the disk of the results"
     machine.free = 10_000.0
     machine.look()
     assert control.read().why_paused("p") is None
@@ -336,7 +338,7 @@ def test_a_lane_under_pressure_is_named(tmp_path) -> None:
     state = replay(None, read_jsonl(machine.batch.events_jsonl, Event).records)
     (alert,) = state.alerts.worst_first()
     assert (alert.cause, alert.model, alert.trial) == ("rate_limit", "some/model", None)
-    assert "warning (rate_limit): some/model: rate limited again" in run_line(state, 1.0)
+    assert "warning (rate_limit): some/model: rate limited repeatedly" in run_line(state, 1.0)
 
 
 def test_the_end_of_an_alert_leaves_a_persons_pause_alone(tmp_path) -> None:

@@ -189,7 +189,7 @@ def test_a_submodule_that_is_not_checked_out_is_said(project: Project, tmp_path:
     git(project.root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(module), "mod")
     commit(project.root)
     git(project.root, "submodule", "deinit", "-q", "-f", "mod")
-    assert pin(project.root, night(project)).notes == ("submodule mod is not checked out, and not pinned",)
+    assert pin(project.root, night(project)).notes == ("submodule mod is not checked out, so it is not pinned",)
 
 
 def test_content_of_git_lfs_is_pinned_without_git_lfs(project: Project) -> None:
@@ -213,11 +213,11 @@ def test_content_of_git_lfs_is_pinned_without_git_lfs(project: Project) -> None:
     git(project.root, "config", "filter.lfs.required", "true")
     made = pin(project.root, night(project))
     assert (Path(made.root) / "a.bin").read_bytes() == content
-    assert made.notes == ("b.bin is a pointer of Git LFS, not its content (git lfs pull)",)
+    assert made.notes == ("b.bin is a Git LFS pointer without its content (run git lfs pull)",)
     ensure(night(project))
     shutil.rmtree(made.folder)
     (project.root / "a.bin").write_bytes(b"other")
-    with pytest.raises(UserError, match=r"content of a.bin \(Git LFS\) is not there any more"):
+    with pytest.raises(UserError, match=r"content of a.bin \(Git LFS\) no longer exists"):
         ensure(night(project))
 
 
@@ -305,7 +305,7 @@ def test_code_that_is_unregistered_stays_to_be_read_and_is_made_a_worktree_again
 def test_a_folder_and_a_worktree_of_others_are_refused(project: Project) -> None:
     into = night(project)
     git(project.root, "worktree", "add", "-q", "--detach", str(into))
-    with pytest.raises(UserError, match="was not made by tbench"):
+    with pytest.raises(UserError, match="was not created by tbench"):
         pin(project.root, into)
     git(project.root, "worktree", "remove", str(into))
     made = pin(project.root, into)
@@ -397,7 +397,7 @@ def test_what_an_experiment_names_is_pinned_though_git_ignores_it(project: Proje
     assert profile_id(made, project) == before
     experiment = load(pinned_path(made, file), made.root)
     assert unpinned(experiment, made) == [
-        f"tasks are read from {project.root}/local/tasks; a batch tells when one of them changes"]  # fmt: skip
+        f"tasks are read from {project.root}/local/tasks; a batch reports when one of them changes"]  # fmt: skip
     assert ensure(night(project)) == made
 
 
@@ -410,7 +410,7 @@ def test_what_lies_outside_is_said(project: Project, tmp_path: Path) -> None:
     made = pin(project.root, night(project))
     assert made.notes == ("out is a link that leads out of the pin",)
     lines = unpinned(load(pinned_path(made, file), made.root), made)
-    assert lines == [f'profile "one": {outside} is outside the project, and read where it is']
+    assert lines == [f'profile "one": {outside} is outside the project, so it is not pinned']
 
 
 def test_code_of_a_pin_that_lies_in_the_project_is_the_pinned_code(
@@ -433,7 +433,7 @@ def test_more_data_than_code_is_refused_with_the_folder_that_holds_it(
 ) -> None:
     monkeypatch.setattr(file_archive, "MOST_BYTES", 1000)
     project.write("data/big/file", "x" * 2000)
-    with pytest.raises(UserError, match="Most is in data/big"):
+    with pytest.raises(UserError, match="Most of them are in data/big"):
         pin(project.root, night(project))
 
 

@@ -249,8 +249,11 @@ def test_a_build_is_limited_too(driver: Driver) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"files": {"Dockerfile": "FROM alpine:3\n"}}, "the image alpine:3 is not here"),
-        ({"files": {"Dockerfile": "FROM a AS b\nFROM debian:12\nCOPY --from=b / /\n"}}, "the image a is not here"),
+        ({"files": {"Dockerfile": "FROM alpine:3\n"}}, "the image alpine:3 is not on this machine"),
+        (
+            {"files": {"Dockerfile": "FROM a AS b\nFROM debian:12\nCOPY --from=b / /\n"}},
+            "the image a is not on this machine",
+        ),
         (
             {
                 "files": {
@@ -261,7 +264,10 @@ def test_a_build_is_limited_too(driver: Driver) -> None:
             "pid .service a.",
         ),
         ({"config": {"gpus": 1}}, "needs 1 GPU"),
-        ({"config": {"docker_image": "org/image:1"}, "files": {"readme": ""}}, "the image org/image:1 is not here"),
+        (
+            {"config": {"docker_image": "org/image:1"}, "files": {"readme": ""}},
+            "the image org/image:1 is not on this machine",
+        ),
         ({"mounts": [{"type": "volume", "source": "v", "target": "/v"}]}, "a mount of type volume"),
         (
             {
@@ -381,7 +387,7 @@ def test_stages_and_mounts(driver: Driver) -> None:
 
 
 def test_what_an_address_holds_is_added(driver: Driver, work: Path) -> None:
-    with pytest.raises(Raised, match="no public address"):
+    with pytest.raises(Raised, match="not a public address"):
         driver.box(files={"Dockerfile": "FROM debian:12\nADD http://127.0.0.1:9/x /x\n"})
     with pytest.raises(Raised, match="it cannot be fetched"):
         driver.box(files={"Dockerfile": "FROM debian:12\nADD http://no-such-host.invalid/x /x\n"})
@@ -391,7 +397,7 @@ def test_a_failed_build_keeps_its_log_and_is_not_tried_again_by_those_that_waite
     files = {"Dockerfile": "FROM debian:12\nRUN seq 3000; date +%N; exit 7\n"}
     with pytest.raises(Raised, match="exit code 7") as first:
         driver.box(files=files)
-    log = Path(first.value.message.rpartition("all that it printed: ")[2].partition(";")[0].rstrip(")"))
+    log = Path(first.value.message.rpartition("its whole output: ")[2].partition(";")[0].rstrip(")"))
     assert log.read_text().splitlines()[1:4] == ["1", "2", "3"]
     with pytest.raises(Raised, match="exit code 7") as same:
         driver.box(files=files, kwargs={"prepared_at": 1.0})

@@ -312,4 +312,4 @@ def test_a_disk_that_is_nearly_full_is_said_with_what_to_do(monkeypatch: pytest.
     monkeypatch.setattr(cache, "KEEP_FREE_BYTES", 1 << 60)
     said = cache.no_room()
     assert said is not None
-    assert said.endswith("(make room there, tbench images prune, or set XDG_CACHE_HOME to a larger disk)")
+    assert said.endswith("(free some space there, run tbench images prune, or set XDG_CACHE_HOME to a larger disk)")

@@ -126,7 +126,7 @@ def test_a_tree_that_would_not_end_takes_the_others_with_it(left: int, asked: li
     if how == "timeout":
         notes = {
             0: [],
-            1: ["a command would not end, so every process of the sandbox was ended"],
+            1: ["a command could not be ended, so every process of the sandbox was ended"],
             2: ["1 processes of the sandbox would not end"],
         }
         assert getattr(error, "__notes__", []) == notes[left]

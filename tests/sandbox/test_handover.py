@@ -263,7 +263,7 @@ def test_a_program_that_the_tests_wait_for_is_known(box: Box, landlock: bool) ->
     """By a mark that it cannot take off, with all that it leaves behind; what the tests run by themselves has none."""
     run = hand(box, landlock=landlock)["run_program"]
     if run is None:
-        pytest.skip("neither Landlock nor another user")
+        pytest.skip("neither Landlock nor a second user")
     box.out("setsid sleep 1000 >/dev/null 2>&1 &")
     assert not box.call("runs_programs")
     box.out(f'{run} bash -c "(setsid env -i sleep 1001 >/dev/null 2>&1 &)"')

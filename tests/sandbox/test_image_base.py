@@ -56,7 +56,7 @@ def test_a_prebuilt_image_wins_over_a_dockerfile_unless_it_is_to_be_built(driver
 
 def test_the_host_stands_for_an_image_only_where_somebody_says_so(driver: Driver, tiny: str, work: Path) -> None:
     files = {"Dockerfile": "FROM debian:12\nRUN git --version\n"}
-    with pytest.raises(Raised, match="the image debian:12 is not here.*images pull debian:12"):
+    with pytest.raises(Raised, match="the image debian:12 is not on this machine.*images pull debian:12"):
         driver.box(files=files, kwargs={"images": {}})
     by_task = driver.box(files={**files, "../task.toml": "[metadata]\nhost_base = true\n"}, kwargs={"images": {}})
     by_table = driver.box(files=files, kwargs={"images": {"debian:*": "host"}})

@@ -325,7 +325,7 @@ def test_a_full_disk_is_one_error_and_nothing_of_the_image_counts(
     images: ImageStore, server: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store.cache, "KEEP_FREE_BYTES", 1 << 60)
-    with pytest.raises(Exception, match="no room in .* for an image"):
+    with pytest.raises(Exception, match="no space in .* for an image"):
         images.pull(f"{server.host}/box:1")
     assert images.find(f"{server.host}/box:1") is None
 

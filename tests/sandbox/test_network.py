@@ -264,7 +264,7 @@ def test_phases_of_the_experiment_narrow_what_the_task_allows(driver: Driver, si
 
 
 def test_a_job_that_tells_no_phases_cannot_have_a_policy_of_the_agents_own(own_driver: Driver) -> None:
-    with pytest.raises(Raised, match="in a job that tells no phases.*run it by tbench run"):
+    with pytest.raises(Raised, match="in a job that reports no phases.*run it with tbench run"):
         own_driver.box(network="public", kwargs={"network": {"agent": "none"}})
     own_driver.box(network="public", kwargs={"network": {"setup": "none", "agent": "none"}})
 

@@ -104,9 +104,9 @@ def test_limits_that_are_only_watched_are_said() -> None:
     held = {"memory": "cgroup2", "pids": "cgroup2", "cpu": "affinity"}
     assert probing.limit_notes(held, machine()) == ()
     (note,) = probing.limit_notes({**held, "memory": "watch"}, machine())
-    assert note.endswith("limits of memory are watched, and may be passed briefly (run as root)")
+    assert note.endswith("limits of memory are only monitored, and can be exceeded briefly (run as root)")
     (note,) = probing.limit_notes({**held, "memory": "watch"}, machine(programs=["systemd-run"], uid=0))
-    assert note.endswith("may be passed briefly"), "no manager of this user's, and root already"
+    assert note.endswith("can be exceeded briefly"), "no manager of this user's, and root already"
     watched = {"memory": "watch, without sockets", "pids": "watch", "cpu": "affinity"}
     notes = probing.limit_notes(watched, machine({"/run/user/1000/systemd": ""}, ["systemd-run"]))
     assert "limits of memory and processes are watched" in notes[0]

@@ -59,7 +59,7 @@ def test_a_set_up_that_is_done_again_is_done_before_the_agents_phase(
     if codes == (0, 0):
         asyncio.run(trial())
     else:
-        with pytest.raises(SandboxError, match="ended with 0 and 1 when it was done twice"):
+        with pytest.raises(SandboxError, match="ended with 0 and 1 when it ran a second time"):
             asyncio.run(trial())
     assert phases == ["setup", "setup"]
     assert network._phase == "agent"

@@ -240,7 +240,7 @@ def test_an_item_needs_an_id(project: Project) -> None:
 
 def test_a_profile_names_servers_or_says_that_it_has_none(project: Project) -> None:
     [line] = problems(project, ITEMS.replace("no_mcp = true", "no_mcp = false", 1))
-    assert line == "profiles.z.mcp_servers: names no server (name at least one, or set no_mcp = true)"
+    assert line == "profiles.z.mcp_servers: is empty (name at least one, or set no_mcp = true)"
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def classes() -> dict[str, list[str]]:
 def test_class_names_are_unique() -> None:
     shared = {name: places for name, places in classes().items() if len(places) > 1}
     assert shared.keys() == SHARED, (
-        f"give each a name of its own: { {n: p for n, p in shared.items() if n not in SHARED} }"
+        f"give each a different name: { {n: p for n, p in shared.items() if n not in SHARED} }"
     )
 
 

@@ -64,7 +64,7 @@ def once(folder: Path, produce: Callable[[Path], None]) -> Path:
 
 
 def run_harbor(folder: Path, config: dict[str, Any], *extra: str, home: Path, status: int = 0) -> str:
-    """Run a job, or go on with it, in a process group of its own that ends with it; what Harbor printed."""
+    """Run a job, or continue the night, in a process group of its own that ends with it; what Harbor printed."""
     folder.mkdir(parents=True, exist_ok=True)
     home.mkdir(exist_ok=True)
     (folder / "job.json").write_text(json.dumps(config))

@@ -138,8 +138,8 @@ def _contrast(old: ProfileSummary, new: ProfileSummary) -> Contrast:
     losses = sum(d.difference < 0 for d in differences)
     estimate = Estimate(
         units=len(differences), trials=2 * new.measured, difference=mean, p=0.048, wins=wins, losses=losses, ties=len(differences) - wins - losses,
-        interval=Interval(mean - 0.12, mean + 0.12, 0.95, "t", "What would it be on tasks like these?"),
-        suite_interval=Interval(mean - 0.06, mean + 0.06, 0.95, "t", "What would it be if these same tasks were attempted again?"),
+        interval=Interval(mean - 0.12, mean + 0.12, 0.95, "t", "What would the result be on similar tasks?"),
+        suite_interval=Interval(mean - 0.06, mean + 0.06, 0.95, "t", "What would the result be if the same tasks were attempted again?"),
     )  # fmt: skip
     verdict = "better" if mean > 0.12 else "worse" if mean < -0.12 else "inconclusive"
     return Contrast(

@@ -76,7 +76,7 @@ def test_neither_prompt_nor_environment_know_the_fix(tmp_path: Path) -> None:
             "test_patch and before_repo_set_cmd name different files: other.py, test_tool.py",
         ),
         ({"test_patch": "no patch"}, "test_patch names no file"),
-        ({"before_repo_set_cmd": "make tests"}, "the last line of before_repo_set_cmd is no checkout of its tests"),
+        ({"before_repo_set_cmd": "make tests"}, "the last line of before_repo_set_cmd does not check out its tests"),
         ({"instance_id": "instance_unknown"}, "the evaluator has no run_scripts/instance_unknown/run_script.sh"),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_task_is_replaced_whole_and_another_folder_is_left_alone(tmp_path: Pat
     assert not (tmp_path / "out" / ID / "tests" / "old.txt").exists()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [ID, "swebench-pro.json"]
     (tmp_path / "out" / ID / "instance.json").unlink()
-    with pytest.raises(UserError, match="holds no task of SWE-Bench Pro"):
+    with pytest.raises(UserError, match="contains no SWE-Bench Pro task"):
         converted(tmp_path, row())
 
 

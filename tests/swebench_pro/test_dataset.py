@@ -79,11 +79,11 @@ def test_names_keep_their_spaces_and_their_order() -> None:
         ({"repo_language": "cobol"}, 'repo_language is "cobol"'),
         ({"patch": None}, "patch is empty"),
         ({"fail_to_pass": "[]"}, "fail_to_pass is empty"),
-        ({"pass_to_pass": "[1]"}, "pass_to_pass has an entry 1 that is no text but int"),
+        ({"pass_to_pass": "[1]"}, "pass_to_pass has entry 1, which must be a text, not int"),
         ({"instance_id": "../x"}, "instance_id is not a plain name"),
         ({"base_commit": "main"}, "base_commit is not a commit"),
         ({"repo": "tool"}, "repo is not owner/name"),
-        ({"test_patch": 3}, "test_patch is no text but int"),
+        ({"test_patch": 3}, "test_patch must be a text, not int"),
     ],
 )
 def test_a_row_that_is_no_instance_is_refused_by_row_and_column(tmp_path: Path, changes: dict, said: str) -> None:
@@ -117,13 +117,13 @@ def test_the_three_kinds_of_file_give_the_same_instances(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("r.txt", "", "is no table"),
+        ("r.txt", "", "is not a readable table"),
         ("r.jsonl", "", "has no rows"),
         ("r.jsonl", "{\n", "line 1 is no JSON"),
-        ("r.jsonl", "[1]\n", "line 1 is no JSON object"),
+        ("r.jsonl", "[1]\n", "line 1 is not a JSON object"),
         ("r.jsonl", '{"instance_id": "x"}\n', "has no column repo"),
         ("r.csv", "a,b\n1,2\n", "has no column instance_id"),
-        ("r.parquet", "x", "is no parquet file"),
+        ("r.parquet", "x", "is not a Parquet file"),
     ],
 )
 def test_a_file_that_is_none_is_one_message(tmp_path: Path, name: str, content: str, said: str) -> None:

@@ -228,7 +228,7 @@ def test_errors_are_run_again_on_request(
     task.write_text("[metadata]\nswebench_pro = true\n")
     ask = ["swebench-pro", "experiment", "--provider", "ollama", "--tasks", str(task.parents[1])]
     ask += ["--output-dir", str(tmp_path / "out")]
-    for more, said in ((given, "nothing is run here"), ([], "holds an experiment already")):
+    for more, said in ((given, "nothing is run here"), ([], "already contains an experiment")):
         assert main([*ask, *more]) == 2
         assert said in capsys.readouterr().err
     assert calls == [asked]
@@ -341,4 +341,4 @@ def test_another_seed_draws_another_sample_and_a_shard_is_checked(capsys: pytest
     found = instances(big=40)
     assert select(found, Picks(sample=10, seed=1)) != select(found, Picks(sample=10, seed=2))
     assert main(["swebench-pro", "list-instances", "--tasks", "x", "--shard", "5/4"]) == 2
-    assert "as in 1/4" in capsys.readouterr().err
+    assert "such as 1/4" in capsys.readouterr().err

@@ -88,7 +88,7 @@ def test_what_hugging_face_does_not_have_is_one_message(hub: type[Hub], monkeypa
         read_rows("hf:other")
     with pytest.raises(UserError, match='no split "dev"'):
         read_rows(f"hf:{COMMIT[:7]}", "dev")
-    with pytest.raises(UserError, match="hf: names no revision"):
+    with pytest.raises(UserError, match="hf: needs a revision"):
         read_rows("hf:")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(TbenchError, match="Hugging Face cannot be reached: .*download the parquet file elsewhere"):

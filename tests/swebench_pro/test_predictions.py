@@ -49,7 +49,7 @@ def test_patches_are_as_they_stand_and_what_is_odd_is_told(tmp_path: Path, name:
         ("[", "is neither JSON nor JSON lines"),
         ([{"patch": "x"}], "entry 1: has no instance_id"),
         ([{"instance_id": "a"}], "entry 1: has neither patch nor model_patch"),
-        ([{"instance_id": "a", "patch": 3}], "entry 1: patch is not a text but int"),
+        ([{"instance_id": "a", "patch": 3}], "entry 1: patch must be a text, not int"),
         ([7], "entry 1: has no instance_id"),
         ('[{"instance_id": "a", "patch": "\\ud800"}]', "patch is not valid Unicode"),
     ],
@@ -152,7 +152,9 @@ def test_the_official_program_is_driven_from_its_folder_with_results_by_patch(tm
     assert judged("y", a="dead") == {
         "a": (VerdictState.UNRESOLVED, "officially unresolved: the parser left no results")
     }  # not what x has
-    assert judged("z", 1.0, a="hang") == {"a": (VerdictState.EVAL_ERROR, "the evaluator did not end within its time")}
+    assert judged("z", 1.0, a="hang") == {
+        "a": (VerdictState.EVAL_ERROR, "the evaluator did not end within its time limit")
+    }
     assert judged("empty") == {}
     (flagged,) = official.evaluate(
         Checkout.at(folder),

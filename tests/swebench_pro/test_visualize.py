@@ -113,7 +113,7 @@ def test_verdicts_of_an_evaluation_are_by_instance_and_arm(tmp_path: Path) -> No
     ]
     found = with_verdicts(rows, verdicts(tmp_path, {"resolved": {"a": {"i": True}, "b": {"i": None}}, "verdicts": []}))
     assert [(row.resolved, row.outcome) for row in found] == [(True, "passed"), (None, "errored")]
-    with pytest.raises(UserError, match="names no arms"):
+    with pytest.raises(UserError, match="does not name arms"):
         with_verdicts(rows, verdicts(tmp_path, {"i": True}))
     assert with_verdicts(rows[:1], verdicts(tmp_path, {"i": False}))[0].resolved is False
     with pytest.raises(UserError, match="no verdict on any of the results: 2 runs of a, b"):
@@ -151,7 +151,7 @@ def test_results_of_the_official_evaluator_and_of_others_are_arms_beside_ours(
     shutil.copytree(tmp_path / "board" / "kimi", tmp_path / "other" / "kimi")
     same = ("--results", str(tmp_path / "board"), "--results", str(tmp_path / "other"))
     assert main([*command, *same]) == 2
-    assert 'has an arm "kimi", as' in capsys.readouterr().err
+    assert 'has an arm "kimi", but so does' in capsys.readouterr().err
     assert main([*command, "--results", str(tmp_path / "none.jsonl")]) == 2
 
 
@@ -165,7 +165,7 @@ def test_the_note_below_the_effects_says_what_the_matrix_shows() -> None:
         return effects.note
 
     assert note("i").startswith("No two arms differ. ")
-    assert note("j").startswith("No two arms have an instance that both were measured on.")
+    assert note("j").startswith("No two arms were measured on the same instance.")
 
 
 def test_the_axis_of_times_has_its_unit_and_outer_numbers_stay_inside(output: Path) -> None:

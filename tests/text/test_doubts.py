@@ -25,7 +25,7 @@ def test_the_page_has_every_reason_with_its_next_step() -> None:
 
 def test_a_reason_says_what_it_is_about_and_what_to_do() -> None:
     assert doubt("mcp_not_connected:files") == (
-        "mcp_not_connected: the MCP server files was not connected; mend the server, then run it again"
+        "mcp_not_connected: the MCP server files was not connected; fix the server, then run the trial again"
     )
     assert doubt("unheard of") == "unheard of"
     assert "{0}" in doubt("hook_timed_out:{0}"), "what an agent named is no template"

@@ -62,7 +62,7 @@ def test_edited_sections_and_options_are_the_change(project: Project, tmp_path: 
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({LISTED: "./prompt.md\n./tests/test.sh\n"}, "other files than its own: tests/test.sh"),
+        ({LISTED: "./prompt.md\n./tests/test.sh\n"}, "files that it must not write: tests/test.sh"),
         ({OPTIONS: "steps ="}, "options.toml is not valid TOML"),
         ({PROMPT: "x" * 70_000}, "prompt.md is longer than 64 KB"),
     ],
@@ -76,7 +76,7 @@ def test_a_link_is_no_file(project: Project, tmp_path: Path) -> None:
     place = came_back(tmp_path / "v")
     (place / PROMPT).unlink()
     (place / PROMPT).symlink_to(project.root / "my_agents.py")
-    with pytest.raises(UserError, match="did not come back as a plain file"):
+    with pytest.raises(UserError, match="is not a plain file any more"):
         read_edit(place, planned(project).start)
 
 

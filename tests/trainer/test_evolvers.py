@@ -64,7 +64,7 @@ def test_one_that_fails_ends_the_search_and_the_night_keeps_what_it_has(
 def test_an_unknown_one_is_refused_with_those_that_are_there(project: Project, trials: ScriptedTrials) -> None:
     with pytest.raises(InvalidFile, match=r'evolver.name: no evolver is called "shortr".*did you mean "shorter"'):
         load_plan(planned(project, 'name = "shortr"'), project.root)
-    with pytest.raises(InvalidFile, match=r"evolver.options: the evolver reflect does not read them"):
+    with pytest.raises(InvalidFile, match=r"evolver.options: the evolver reflect does not use them"):
         load_plan(planned(project, 'name = "reflect"\noptions = { most = 2 }'), project.root)
 
 

@@ -89,10 +89,10 @@ def test_families_are_units_when_the_plan_says_so() -> None:
 
 def test_what_is_not_shown_is_dropped() -> None:
     even = "+x" * 10
-    assert said(night(1, even, even)).reason.startswith("no gain is in sight: +0.0 pt")
+    assert said(night(1, even, even)).reason.startswith("no gain is likely any more: +0.0 pt")
     assert said(night(1, "+" * 4 + even[4:], "x" * 4 + even[4:]), nights=1).action is GateAction.GO_ON
     lean = said(night(1, "+" + even[1:], "x" + even[1:]))  # one task more: the look that is left could not show it
-    assert lean.reason.startswith("no gain is in sight: +5.0 pt")
+    assert lean.reason.startswith("no gain is likely any more: +5.0 pt")
     late = said(night(1, GOOD, GOOD[1:] + "+") + night(2, "+" * 20, GOOD), nights=2)
     assert (late.action, late.reason.split(":")[0]) == (GateAction.CANARY, "proven better")
     weak = night(1, "+" * 5 + "x" * 15, "+" * 4 + "x" * 16)
@@ -103,7 +103,7 @@ def test_what_is_not_shown_is_dropped() -> None:
 def test_what_cannot_be_measured_is_not_a_gain_and_ends() -> None:
     broken = night(1, "E" * 20, BAD)
     assert said(broken).action is GateAction.GO_ON
-    assert said(broken, nights=4).reason == "could not be measured in 4 nights: no task was measured under both"
+    assert said(broken, nights=4).reason == "could not be measured in 4 nights: no task was measured with both"
     # Passed wherever it was measured: the trials that were not may have been the worst.
     picked = night(1, "+" * 8 + "E" * 12, "+" * 2 + "x" * 6 + "+" * 12)
     assert said(picked + picked, nights=2).action is not GateAction.CANARY
@@ -123,8 +123,8 @@ def test_cost_can_forbid_and_is_not_guessed() -> None:
     rule = GateRule(0.05, 2, 2 * TASKS, cost_margin=0.25)
     for costs, action, word in (
         ((0.12, 0.1), GateAction.CANARY, "proven better"),
-        ((0.3, 0.1), GateAction.DROP, "but at 3.00 the cost (at most 1.25 was declared)"),
-        ((None, 0.1), GateAction.DROP, "but what it costs is not known"),
+        ((0.3, 0.1), GateAction.DROP, "but at 3.00 the cost (1.25 was declared as the limit)"),
+        ((None, 0.1), GateAction.DROP, "but its cost is unknown"),
         ((0.0, 0.0), GateAction.CANARY, "proven better"),
     ):
         verdict = said(night(1, GOOD, BAD, costs) + night(2, GOOD, BAD, costs), rule, 2)
@@ -137,7 +137,7 @@ def test_a_loss_in_a_family_forbids() -> None:
     rows = [row for n in range(1, 5) for row in night(n, new, old)]
     verdict = said(rows, GateRule(0.05, 4, 4 * TASKS), 4)
     assert (verdict.action, verdict.lost_families) == (GateAction.DROP, ("f0",))
-    assert "over all, but worse in f0" in verdict.reason
+    assert "overall, but worse in f0" in verdict.reason
     assert lost_families(rows[:80], "new", "old") == ("f0",)
     assert lost_families(rows[:40], "new", "old") == ()  # one in 32 by luck, of four families
     assert lost_families(night(1, "x" + "+" * 19, "+" * 20), "new", "old") == ()
@@ -153,7 +153,7 @@ def test_the_canary_alone_is_what_is_claimed() -> None:
     assert kept.interval.level == 0.95
     nothing = night(3, BAD, BAD)
     assert canary(nothing, "new", "old", RULE, 1).action is GateAction.GO_ON  # one more night, where it did not show
-    assert canary(nothing * 2, "new", "old", RULE, 2).reason.startswith("the gain did not show again: +0.0 pt")
+    assert canary(nothing * 2, "new", "old", RULE, 2).reason.startswith("the gain was not confirmed: +0.0 pt")
     assert canary([], "new", "old", RULE, 1).action is GateAction.GO_ON
     assert canary([], "new", "old", RULE, 3).action is GateAction.DROP
     dear = night(3, GOOD, BAD, (1.0, 0.1))

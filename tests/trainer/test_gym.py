@@ -151,7 +151,7 @@ def test_trials_of_held_out_tasks_outside_of_looks_are_told(project, tbench) -> 
         write_json(batch.plan_json, {"labels": labels})
     each = len(look.tasks)
     assert gym.trials_outside(environment, project.root / "results") == {"mine/0": each, "mine/2": each}
-    said = f"outside of looks: {2 * each} trials of held-out tasks in mine/0, mine/2"
+    said = f"outside of recorded looks: {2 * each} trials of held-out tasks in mine/0, mine/2"
     assert said in tbench("gym", "show", "d").out
     training = Training(project.root, "mine", "mine", 3)
     write_json(plan_json(training.folder), PlanDeclaration("mine", "0", "2026-01-20T20:00:00Z", {"environment": "d"}))
@@ -167,7 +167,7 @@ def test_what_can_be_an_environment(project) -> None:
     assert open_environment("own/tasks", project.root).what == "folder of tasks"
     assert {t.family for t in open_environment("tb-2.0", project.root).tasks} >= {"security", "debugging"}
     for name, said in (
-        ("terminal-bench@2.0", "known only to a registry"),
+        ("terminal-bench@2.0", "known only when a run asks the registry"),
         ("startre", "did you mean"),
         ("no/such", "no"),
     ):
@@ -195,7 +195,7 @@ def test_the_commands(project, tbench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert made["train"] + made["dev"] + made["holdout"] == made["new"] == 16
     again = tbench("gym", "split", "starter", "--seed", 4)
     assert made["split"] in again.out
-    assert "every task had its part already" in again.out
+    assert "nothing to do: every task already belongs to a part" in again.out
     sealed = json.loads(tbench("gym", "show", "starter", "--json").out)
     assert (sealed["holdout"], sealed["held_out"], sealed["looks"]) == ([], made["holdout"], [])
     open_tasks = {*sealed["train"], *sealed["dev"]}

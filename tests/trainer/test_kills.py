@@ -129,7 +129,7 @@ def test_status_says_what_the_night_does(project: Project, trials: ScriptedTrial
     with pytest.raises(Killed):
         trained(project.root)
     ran = tbench("trainer", "status", project.root / PLAN)
-    assert "now: night 1 has begun, explore-1 last" in ran.out
+    assert "now: night 1 has started; last step: explore-1" in ran.out
     assert "night 0 of 4" in ran.out
 
 

@@ -84,7 +84,7 @@ def test_a_champion_whose_files_changed_is_a_problem_not_another_champion(line: 
             BEST.replace('"mine"', '"mien"'),
             'profiles.best.champion: no lineage is called "mien" (did you mean "mine"?)',
         ),
-        (BEST + 'model = "x"\n', "profiles.best.model: does not go with champion (remove it"),
+        (BEST + 'model = "x"\n', "profiles.best.model: cannot be combined with champion (remove it"),
         (BEST.replace('"mine"', '"../mine"'), "profiles.best.champion: must be letters"),
     ],
 )
@@ -123,12 +123,12 @@ def test_a_line_cut_off_was_never_written_and_a_damaged_one_is_an_error(line: Li
 
 def test_who_may_become_champion(line: Line, tmp_path: Path) -> None:
     store, first = line.store, line.first.profile.id
-    with pytest.raises(UserError, match="is the champion already"):
+    with pytest.raises(UserError, match="is already the champion"):
         store.crown("mine", first, ChampionReason.BY_HAND, reason="again")
     with pytest.raises(UserError, match="is not in the lineage"):
         store.crown("mine", "p1", ChampionReason.BY_HAND, reason="who")
     simulated = resolved(line.starter, {"agent": "simulated"}, "profile")
-    with pytest.raises(UserError, match="simulated profiles and real ones"):
+    with pytest.raises(UserError, match="cannot mix simulated and real profiles"):
         store.add("mine", simulated, reason="r", source="s")
     with pytest.raises(UserError, match="parent p0"):
         store.add("mine", resolved(line.starter, {**TABLE, "model": "n"}, "p"), reason="r", source="s", parent="p0")
@@ -159,7 +159,7 @@ def test_a_lineage_tells_who_came_from_whom(line: Line) -> None:
     line.store.crown("mine", line.first.profile.id, ChampionReason.ROLLED_BACK, reason="worse")
     found = line.store.lineage("mine")
     assert [one.why for one in found.crowned] == ["started", "promoted", "rolled_back"]
-    with pytest.raises(UserError, match="no profile begins"):
+    with pytest.raises(UserError, match="it has no first profile"):
         found.find("x")
 
 
@@ -175,7 +175,7 @@ def test_a_variant_whose_table_was_edited_is_not_measured(line: Line) -> None:
     made = line.second()
     found, edited = line.store.lineage("mine"), {**made.table, "model": "stronger"}
     found.check(made.profile.id, resolved(line.starter, made.table, "profile").profile)
-    with pytest.raises(UserError, match="is no longer what was recorded: model: m -> stronger"):
+    with pytest.raises(UserError, match="has changed since it was recorded: model: m -> stronger"):
         found.check(made.profile.id, resolved(line.starter, edited, "profile").profile)
 
 

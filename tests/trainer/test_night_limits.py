@@ -109,7 +109,7 @@ def test_what_the_model_charges_is_the_nights_money_and_counts_once(project: Pro
     assert limits.standing(gate).spent_usd == pytest.approx(0.3)
     again.ask([Message("user", "question 2")], schema)
     assert NightLimits(gate).left_usd == pytest.approx(0.2)
-    with pytest.raises(TrainingStopped, match=r"one question may cost \$0.50, of \$0.20 that are left"):
+    with pytest.raises(TrainingStopped, match=r"one question can cost \$0.50, and \$0.20 are left"):
         again.ask([Message("user", "question 3")], schema)
     assert NightLimits(gate).spent(project.root / "results/mine").cost_usd == pytest.approx(0.8)
     change_shared(gate, 2.0, None)
@@ -148,5 +148,5 @@ def test_an_agent_that_edits_has_its_share_of_the_searchs_money(
 
 def test_an_edit_for_all_of_the_searchs_money_is_refused(project: Project) -> None:
     file = project.write("plan.toml", f'{PLAN}name = "agent"\nusd = 1.5\nprofile = {{ agent = "simulated" }}\n')
-    with pytest.raises(InvalidFile, match=r"evolver.usd: leaves nothing of the search's \$1.50 for trials"):
+    with pytest.raises(InvalidFile, match=r"evolver.usd: leaves nothing for trials of the \$1.50 for the search"):
         load_plan(file)

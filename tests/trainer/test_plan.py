@@ -66,22 +66,22 @@ def plan(project: Project, *changes: tuple[str, str], more: str = "") -> Trainin
         (("trials = 60", "trials = 2"), "19: budget.trials: must be at least 4, not 2"),
         (
             ("trials = 60", "trials = 60\nexplore = 0.35"),
-            "20: budget.explore: is no key any more: what budget.control leaves is for the",
+            "20: budget.explore: is no longer a key: what budget.control leaves goes to the",
         ),
         (("train = 0.2", "train = 0.8"), "14: split: train, dev and holdout (0.2) add up to 1.6, more than 1"),
         (
             ("[[variants]]", '[[variants]]\nreason = "first"\noptions = { steps_mean = 9 }\n[[variants]]'),
-            "24: variants[1]: is the same profile as variants[0] (leave one of them out)",
+            "24: variants[1]: is the same profile as variants[0] (remove one of them)",
         ),
         (('reason = "more steps"', ""), "21: variants[0].reason: is required"),
-        (("steps_mean", "stepsmean"), "23: variants[0].options.stepsmean: agent simulated has no such option"),
+        (("steps_mean", "stepsmean"), "23: variants[0].options.stepsmean: agent simulated does not have this option"),
         (("{ steps_mean = 9 }", "{}"), "21: variants[0]: changes nothing"),
         (('model = "m"', 'modle = "m"'), '9: profile.modle: unknown key (did you mean "model"?)'),
-        (('container_env = "local"', "attempts = 3"), "12: run.attempts: is not for a plan"),
+        (('container_env = "local"', "attempts = 3"), "12: run.attempts: cannot be set in a plan"),
         (('container_env = "local"', "parallel = -1"), "12: run.parallel: must be at least 0"),
         (
             ('"starter"', '"startre"'),
-            '4: environment: startre: is no environment: "startre" is not a dataset (did you mean',
+            '4: environment: startre: is not an environment: "startre" is not a dataset (did you mean',
         ),
         (("[profile]", "[other]"), "7: other: unknown key"),
         (("schema_version = 1", "schema_version = 2"), "2: schema_version: must be 1, not 2"),
@@ -168,7 +168,7 @@ def test_a_task_that_was_edited_since_is_found(project: Project) -> None:
 
 def test_a_plan_without_a_profile_goes_on_from_the_champion(project: Project) -> None:
     none = ('[profile]\nagent = "simulated"\nmodel = "m"\n', "")
-    with pytest.raises(UserError, match='profile: lineage "mine" has no champion to begin with'):
+    with pytest.raises(UserError, match='profile: lineage "mine" has no champion to start from'):
         plan(project, none)
     store, first = LineageStore(project.root), plan(project)
     made = first.start
@@ -217,7 +217,7 @@ def test_a_night_that_trains_brings_its_own_suite_and_profile(project: Project, 
     for option in (("--suite", "starter"), ("--model", "simulated")):
         ran = tbench("overnight", "--learn", file, *option, "--output", project.root / "results/n")
         assert ran.code == 2
-        assert f"{option[0]}: the plan of --learn says" in ran.err
+        assert f"{option[0]}: with --learn, the plan decides" in ran.err
     declare(load_plan(file))
     other = written(project, ("nights = 9", "nights = 10"))
     ran = tbench("overnight", "--learn", other, "--output", project.root / "results/n")
@@ -256,7 +256,7 @@ def test_the_first_plan_is_that_of_the_page_and_never_written_over_another(proje
 
 def test_looks_that_can_decide_nothing_are_named(project: Project) -> None:
     assert idle_looks(plan(project)) == (
-        "looks 1 to 2 of 5 can decide nothing: 10 dev tasks reach p = 0.002 at best, and p has to be 0.0013"
+        "looks 1 to 2 of 5 can decide nothing: 10 dev tasks reach p = 0.002 at best, but p must be 0.0013"
     )
     assert idle_looks(plan(project, ("nights = 9", "nights = 9\ngate = { looks = 1 }"))) is None
 
@@ -287,7 +287,7 @@ def test_a_plan_that_can_decide_nothing_is_refused_before_its_first_trial(projec
     file = written(project, few, ("trials = 60", "trials = 30"))
     for command in (("validate",), ("trainer", "plan"), ("trainer", "run"), ("overnight", "--learn")):
         ran = tbench(*command, file)
-        assert (ran.code, "it can decide nothing (about" in ran.err) == (2, True), ran.err
+        assert (ran.code, "so this plan can decide nothing (about" in ran.err) == (2, True), ran.err
     assert not (project.root / "results").exists()
 
 
@@ -305,10 +305,10 @@ def test_a_search_whose_model_is_dead_is_refused_before_its_first_trial(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("steps_mean", "stepsmean"), "variants[0].options.stepsmean: agent simulated has no such option"),
+        (("steps_mean", "stepsmean"), "variants[0].options.stepsmean: agent simulated does not have this option"),
         (('agent = "simulated"', 'agent = "simulatde"'), "profile.agent"),
         (("{ steps_mean = 9 }", "{}"), "variants[0]: changes nothing"),
-        (('"starter"', '"startre"'), "is no environment"),
+        (('"starter"', '"startre"'), "is not an environment"),
         (('model = "m"', 'model = "m"\nprompt = "none.md"'), "profile.prompt"),
         (("nights = 9", 'nights = 9\n[evolver]\nname = "no.such:Evolver"'), "no.such"),
         (("options = { steps_mean = 9 }", 'sections = { "A" = "see /tests/test.sh" }'), "variants[0]"),
@@ -339,11 +339,17 @@ def test_validate_refuses_another_plan_than_the_declared_one(project: Project, t
 def test_a_plan_is_no_experiment_and_an_experiment_no_plan(project: Project, tbench) -> None:
     for command in ("run", "plan"):
         ran = tbench(command, written(project))
-        assert (ran.code, "is a training plan (tbench trainer run training/plan.toml runs it)" in ran.err) == (2, True)
+        assert (ran.code, "is a training plan (run it with: tbench trainer run training/plan.toml)" in ran.err) == (
+            2,
+            True,
+        )
     file = project.write("e.toml", 'schema_version = 2\nslug = "s"\ntasks = { items = "all" }\n')
     for command in ("status", "run"):
         ran = tbench("trainer", command, file)
-        assert (ran.code, "is an experiment, no training plan (tbench run e.toml runs it)" in ran.err) == (2, True)
+        assert (ran.code, "is an experiment, not a training plan (run it with: tbench run e.toml)" in ran.err) == (
+            2,
+            True,
+        )
 
 
 def test_a_long_text_is_shown_where_it_differs() -> None:

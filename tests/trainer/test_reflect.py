@@ -103,8 +103,8 @@ def test_a_question_whose_asker_was_killed_is_counted_with_an_unknown_cost(proje
     ("answer", "why"),
     [
         ({"error": "429, too many"}, "429, too many"),
-        (said({"reason": "x", "sections": []}), "does not fit its form, twice"),
-        ({"text": "I would rather not."}, "does not fit its form, twice"),
+        (said({"reason": "x", "sections": []}), "did not have the required form twice"),
+        ({"text": "I would rather not."}, "did not have the required form twice"),
     ],
 )
 def test_a_model_that_fails_ends_the_search_with_the_reason(project: Project, answer: dict[str, Any], why: str) -> None:
@@ -148,10 +148,10 @@ def test_the_question_holds_sections_clusters_and_what_was_tried_but_no_task(pro
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("usd = 1.0", "evolver.usd: is what a model may be paid, and none is named"),
+        ("usd = 1.0", "evolver.usd: is the budget of a model, but no model is named"),
         (
             '[[variants]]\nreason = "x"\noptions = { steps_mean = 9 }',
-            "variants: the evolver reflect does not read them",
+            "variants: the evolver reflect does not use them",
         ),
     ],
 )

@@ -94,7 +94,7 @@ def test_nights_whose_batches_are_gone_or_replaced_are_not_gone_on_with(
     (plan.root / "results/mine/1/plan.json").unlink()
     third = (plan.root / "results/mine/3/plan.json").read_bytes()
     (plan.root / "results/mine/2/plan.json").write_bytes(third)
-    said = r"gone, or others have their numbers: mine/1 \(control of night 1\), mine/2 \(control of night 2\) \(put"
+    said = r"missing, or other batches have their numbers: mine/1 \(control of night 1\), mine/2 \(control of night 2\) \(restore"
     with pytest.raises(UserError, match=said):
         run.run_training(plan, resume=True)
     assert len(run.read_nights(plan.folder)) == 3
@@ -107,7 +107,7 @@ def test_a_training_whose_searches_all_stopped_is_not_complete(
     for _ in range(4):
         last = run.run_training(plan, resume=True)
     assert (len(last.nights), last.complete) == (4, False)
-    assert last.why == "all nights are over, and nothing was ever tried: m: no answer"
+    assert last.why == "all nights have ended, and nothing was tried: m: no answer"
 
 
 def test_what_a_person_decides_while_a_night_runs_stays(plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,12 +130,15 @@ def test_promote_needs_a_reason_and_says_from_when_it_counts(
     run.run_training(plan, nights=1)
     start = plan.start.profile.id
     ran = tbench("trainer", "promote", plan.file, start, "--reason", " ")
-    assert (ran.code, "--reason: a champion made by hand needs a reason" in ran.err) == (2, True)
+    assert (ran.code, "--reason: making a champion by hand needs a reason" in ran.err) == (2, True)
     other = changed(plan.environment, plan.start, Change("r", options={"steps_mean": 3}), "")
     made = LineageStore(plan.root).add("mine", other, reason="r", source="person")
     with lock(training_lock(plan.folder), "training mine"):
         ran = tbench("trainer", "promote", plan.file, made.id, "--reason", "mine")
-        assert f"it counts from the next night: this one is still run by pid {os.getpid()}, with {start}" in ran.out
+        assert (
+            f"it takes effect with the next night: the current night (pid {os.getpid()}) continues with {start}"
+            in ran.out
+        )
         ran = tbench("trainer", "run", plan.file, "--resume")
         assert (ran.code, "tbench trainer status plan.toml says how far it is" in ran.err) == (2, True), ran.err
     ran = tbench("trainer", "rollback", plan.file, "--reason", "")
@@ -148,7 +151,7 @@ def test_an_interrupted_run_names_what_goes_on(plan: TrainingPlan, monkeypatch: 
 
     monkeypatch.setattr(run, "run_training", interrupted)
     ran = tbench("trainer", "run", plan.file)
-    assert (ran.code, "tbench trainer run plan.toml --resume goes on" in ran.err) == (130, True), ran.err
+    assert (ran.code, "tbench trainer run plan.toml --resume continues it" in ran.err) == (130, True), ran.err
 
 
 def test_what_was_spent_includes_the_holdout(plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_an_evolver_that_proposes_otherwise_is_found_out(plan: TrainingPlan) -> 
     batches = Batches(plan, nothing)
     search_of(plan, batches).collect(Measuring())
     (Path(plan.folder) / "nights/001/search.jsonl").unlink()
-    with pytest.raises(TbenchError, match="of other profiles than the search asks for now"):
+    with pytest.raises(TbenchError, match="other profiles than the search now asks for"):
         search_of(plan, batches).collect(Measuring())
 
 

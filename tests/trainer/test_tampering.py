@@ -21,7 +21,7 @@ def test_a_profile_whose_table_was_edited_is_not_measured(project: Project) -> N
     first = store.add("mine", plan.start, reason="r", source="s")
     store.crown("mine", first.id, ChampionReason.STARTED, reason="r")
     store.log.write_text(store.log.read_text().replace('"model":"m"', '"model":"stronger"', 1))
-    with pytest.raises(UserError, match=f"profile {first.id} is no longer what was recorded: model: m -> stronger"):
+    with pytest.raises(UserError, match=f"profile {first.id} has changed since it was recorded: model: m -> stronger"):
         run_training(plan)
     assert not (plan.root / "results").exists()
 

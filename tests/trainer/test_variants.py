@@ -106,7 +106,7 @@ def test_a_change_of_nothing_is_refused(starter: Environment) -> None:
 
 def test_what_cannot_be_made_is_said_at_its_place(starter: Environment) -> None:
     parent = resolved(starter, {"agent": "simulated"}, "profile")
-    with pytest.raises(UserError, match="simulated cannot be told which tools") as caught:
+    with pytest.raises(UserError, match="tools of agent simulated cannot be set") as caught:
         changed(starter, parent, Change("r", tools=ToolsTable(deny=["Bash"])), "variants[1]")
     assert caught.value.where == "variants[1].tools.deny"
     with pytest.raises(InvalidFile, match=r"variants\[1\]\.options\.max_turn"):

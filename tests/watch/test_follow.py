@@ -34,7 +34,7 @@ def test_what_ends_as_soon_as_the_view_is_gone_is_printed(
 
     def said(message: str, *, err: bool = False) -> None:
         echo(message, err=err)
-        if "goes on here" in message:
+        if "continues here" in message:
             for event in ended.whole(2, 4):
                 append_jsonl(batch.events_jsonl, event)
 

@@ -29,7 +29,7 @@ def test_a_trial_is_read_as_steps_first_and_its_logs_after(tmp_path: Path) -> No
     add_trajectory(folder, steps("ls", "cat notes", "exit"))
     assert "> bash exit" in "\n".join(read_tail(batch, ("j", "a__1"), Secrets()).lines), "what is new is read"
     add_trajectory(folder, b"{")
-    assert read_tail(batch, ("j", "a__1"), Secrets()).lines == ("its steps cannot be read: h and l show its logs",)
+    assert read_tail(batch, ("j", "a__1"), Secrets()).lines == ("its steps cannot be read; h and l show its logs",)
 
 
 def test_what_runs_has_its_steps_and_what_failed_its_check_on_the_page(tmp_path: Path) -> None:

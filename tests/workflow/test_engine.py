@@ -120,7 +120,7 @@ def test_a_server_that_takes_no_temperature_is_traced_as_such() -> None:
 def test_an_unusable_answer_is_an_attempt_with_feedback_and_its_tokens_count() -> None:
     bad = ModelError(
         ModelFault.BAD_ANSWER,
-        "the answer does not fit its form, twice: no edits",
+        "the answer did not have the required form twice: no edits",
         usage=Usage(30, 0, 0, 7, 0.25),
         rejected=("Sure!", "{}"),
     )
@@ -133,7 +133,7 @@ def test_an_unusable_answer_is_an_attempt_with_feedback_and_its_tokens_count() -
     assert [bench.sink.answers[name] for name in first.rejected] == ["Sure!", "{}"], "what was said is kept"
     assert (second.artifact, second.rejected) == (None, ())
     assert third.artifact is not None
-    assert "does not fit its form, twice: no edits" in bench.model.prompts(Kind.PATCH)[1]
+    assert "did not have the required form twice: no edits" in bench.model.prompts(Kind.PATCH)[1]
     assert "refused it" in bench.model.prompts(Kind.PATCH)[2]
     assert (result.usage.input_tokens, result.usage.output_tokens, result.usage.cost_usd) == (40, 12, 0.75)
 

@@ -218,7 +218,7 @@ def _decode_slowly(data: bytes) -> Any:
     try:
         return _clean(json.loads(data.decode("utf-8", "replace")))
     except (ValueError, RecursionError) as error:
-        raise UnreadableTrajectory(f"is no JSON: {error}") from None
+        raise UnreadableTrajectory(f"is not JSON: {error}") from None
 
 
 def _clean(value: Any) -> Any:

@@ -178,14 +178,14 @@ def comparability(
     refused = [*(f"{name} {ORACLE}" for name in (new.profile, old.profile) if is_oracle(declared, name)), *refused]
     warnings += unexplained(new, old, declared)
     same = _same_treatment(new, old)
-    warnings += [f"{new.profile} and {old.profile} are the same treatment: what differs is noise"] if same else []
+    warnings += [f"{new.profile} and {old.profile} have the same content, so any difference is noise"] if same else []
     warnings += _unequal_attempts(planned or (new, old), common)
     warnings += _in_time(new.profile, old.profile, measured)
     error_p, flagged = _error_rates(new.profile, old.profile, rows)
     within = [task for task in changed if _digests(new, task) == _digests(old, task)]
     batches = {row.batch for task in within for side in (new, old) for row in side.tasks[task]}
     for tasks, what in (
-        ([task for task in changed if task not in within], "not the same task under both (its digest differs)"),
+        ([task for task in changed if task not in within], "not the same task for both (its digest differs)"),
         (within, f"changed {'within the batch' if len(batches) == 1 else 'from trial to trial'} (its digest differs)"),
     ):
         if tasks:
@@ -241,7 +241,7 @@ def _factors(
         what = factor.replace("_", " ")
         shown = f"{new} ran with {_listed(seen[0])}, {old} with {_listed(seen[1])}"
         if seen[0].isdisjoint(seen[1]) and not explained:
-            refused.append(f"another {what} that no profile declares: {shown}")
+            refused.append(f"a different {what} that no profile declares: {shown}")
         elif max(map(len, seen)) > 1 and (not explained or seen[0] & seen[1]):
             warnings.append(f"more than one {what}: {shown}")
     return refused, warnings
@@ -261,8 +261,8 @@ def _unequal_attempts(sides: Sequence[ProfileRows], common: Sequence[TaskRef]) -
     if len(planned) < 2:
         return []
     return [
-        f"{min(planned)} to {max(planned)} attempts a task: if they were added where results varied, the interval "
-        "about these tasks is a little too narrow, and the difference a little too small"
+        f"{min(planned)} to {max(planned)} attempts per task: if they were added where results varied, the interval "
+        f"for these tasks is slightly too narrow, and the difference slightly too small"
     ]
 
 
@@ -283,7 +283,7 @@ def _in_time(new: str, old: str, measured: Sequence[Sequence[Row]]) -> list[str]
     first, last = min(ours[0], theirs[0])[:19], max(ours[1], theirs[1])[:19]  # some name their zone, others do not
     if (elapsed_sec(first, last) or 0) > _SAME_TIME_SEC:
         shown = [f"{start[:16]} to {end[:16]}".replace("T", " ") for start, end in (ours, theirs)]
-        warnings.append(f"not at the same time: {new} {shown[0]}, {old} {shown[1]}")
+        warnings.append(f"not run at the same time: {new} {shown[0]}, {old} {shown[1]}")
     return warnings
 
 
@@ -302,8 +302,8 @@ def _error_rates(new: str, old: str, rows: Sequence[Sequence[Row]]) -> tuple[flo
     shown = [
         f"{name} {broken} of {broken + measured}" for name, (broken, measured) in zip((new, old), counts, strict=True)
     ]
-    how = ", tries that were run again included" if any(again) else ""
-    return p, [f"trials broke at different rates{how} ({', '.join(shown)}): those measured may not be alike"]
+    how = ", including tries that were run again" if any(again) else ""
+    return p, [f"trials broke at different rates{how} ({', '.join(shown)}), so the measured ones may not be comparable"]
 
 
 def _redrawn(rows: Sequence[Sequence[Row]]) -> bool:

@@ -378,10 +378,10 @@ def _verdict(
     alone = judge([ways[settings.rule]], looks, settings)
     verdict = judge([ways[way] for way in _needed(settings)], looks, settings)
     if prepared.checked.same_treatment and verdict in ("better", "worse"):
-        return "inconclusive", "both are the same treatment, so what differs is noise"
+        return "inconclusive", "both have the same content, so any difference is noise"
     if verdict == "inconclusive" and alone != "inconclusive":
         if missing is None:
-            return verdict, "it does not hold when trials that were not measured are counted the other way"
+            return verdict, "it does not hold if trials that were not measured are counted the other way"
         return verdict, could_be_undone(missing)
     if verdict == "inconclusive" and looks.method == "sign-flips" and not looks.last:
         fits = all(ways[way].inside(settings.margin) for way in _needed(settings))
@@ -402,7 +402,7 @@ def _too_little(
             return f"only {percent(share.measured)} of {what} {wanted}"
     if any(share.compared is not None and share.compared < settings.coverage for share in shares):
         everything = {task for side in prepared.planned for task in side.tasks}
-        return f"only {len(prepared.tasks)} of {plural(len(everything), 'task')} are the same under both {wanted}"
+        return f"only {len(prepared.tasks)} of {plural(len(everything), 'task')} are the same for both {wanted}"
     checked = prepared.checked
     for side, share, why in zip((prepared.new, prepared.old), checked.doubtful, checked.doubts, strict=True):
         if share is not None and share > settings.doubtful:

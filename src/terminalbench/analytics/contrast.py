@@ -86,7 +86,7 @@ def with_interval(
             interval,
             low=min(interval.low, 0.0),
             high=max(interval.high, 0.0),
-            method=f"{interval.method}, up to zero as p does not exclude it",
+            method=f"{interval.method}, extended to zero because p does not exclude zero",
         )
     suite = stats.suite_interval(found.new, found.old, alpha, reach)
     ratio = _ratio_at(found, settings.metric, alpha, 1 if by_look else steps)
@@ -100,7 +100,7 @@ def _ratio_at(found: PairedSample, metric: Metric, alpha: float, steps: int) -> 
         return ratio
     span, p = ratio["ratio_interval"], ratio["ratio_p"]
     if span is not None and p > alpha and not span.low <= 1 <= span.high:
-        method = f"{span.method}, up to one as p does not exclude it"
+        method = f"{span.method}, extended to one because p does not exclude one"
         span = msgspec.structs.replace(span, low=min(span.low, 1.0), high=max(span.high, 1.0), method=method)
     return {**ratio, "ratio_interval": span, "ratio_p": min(1.0, p * steps)}
 

@@ -239,7 +239,7 @@ def _compared(
     names = [told.trial if told else _name(cells[0]) for told, cells in zip(sides, (good, bad), strict=True)]
     fork = first_divergence(sides[0], sides[1]) if sides[0] is not None and sides[1] is not None else None
     absent = [name for name, told in zip((solved.a, solved.b), sides, strict=True) if told is None]
-    why = f"what {' and '.join(absent)} called is not told" if absent else None if fork else "both made the same moves"
+    why = f"the calls of {' and '.join(absent)} are unknown" if absent else None if fork else "both made the same calls"
     return msgspec.structs.replace(
         solved,
         a_trial=names[0],

@@ -171,9 +171,7 @@ def _measure(name: str) -> Point | None:
         return None
     if name in RECORDED or kind == "table":
         what = "is recorded, not judged" if name in RECORDED else "is a table"
-        raise UserError(
-            f"{name} {what}: a label cannot change it", hint='label a judged value, such as "failure_class"'
-        )
+        raise UserError(f"{name} {what}: labels cannot change it", hint='label a judged value, such as "failure_class"')
     if name == FAILURE_CLASS:
         return Point(name, "label", "", dict.fromkeys(_CLASSES, ""))
     return Point(name, _POINTS[kind], "", minimum=0.0)
@@ -199,8 +197,8 @@ def _fitting(point: Point, text: str) -> Said:
         raise UserError(f'{name} is a {"whole " if whole else ""}number, not "{text}"') from None
     low = -_MOST if point.minimum is None else point.minimum
     if not low <= number <= (_MOST if point.maximum is None else point.maximum):
-        above = f"it is never below {low:g}"
-        hint = above if point.maximum is None else f"it lies between {low} and {point.maximum}"
+        above = f"it must not be below {low:g}"
+        hint = above if point.maximum is None else f"it must be between {low} and {point.maximum}"
         raise UserError(f"{name} cannot be {text}", hint=hint)
     return number
 

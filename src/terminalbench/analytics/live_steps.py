@@ -53,7 +53,7 @@ class SpentSoFar:
 
 
 def log_trajectory(name: str, data: bytes) -> Trajectory:
-    """The trajectory in a file of `LIVE_FILES`. Raises UnreadableTrajectory, also where it tells of no step yet."""
+    """The trajectory in a file of `LIVE_FILES`. Raises UnreadableTrajectory, also where it has no steps yet."""
     if name not in PRINTED:
         return parse_trajectory(data)
     wanted = PRINTED[name]
@@ -65,7 +65,7 @@ def log_trajectory(name: str, data: bytes) -> Trajectory:
     except NOT_DECODED as error:
         raise UnreadableTrajectory(f"it cannot be read: {error}") from None
     if not steps or wanted not in ("auto", found.format):
-        raise UnreadableTrajectory("it tells of no step yet")
+        raise UnreadableTrajectory("it has no steps yet")
     return Trajectory(None, None, tuple(steps), (), None, None, untold=found.format in ("text", "lines"))
 
 

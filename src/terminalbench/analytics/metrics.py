@@ -298,7 +298,7 @@ def write_tables(
 def _label_notes(labels: Mapping[str, Labels], profiles: Mapping[str, ProfileMetrics]) -> list[str]:
     """What of the tables is a person's word, and which labels do not count."""
     said = sum((Counter(metrics.labelled) for metrics in profiles.values()), Counter[str]())
-    notes = [f"{name} is a person's word in {plural(count, 'trial')}" for name, count in said.most_common()]
+    notes = [f"{name} was labelled by a person in {plural(count, 'trial')}" for name, count in said.most_common()]
     odd = {batch: found.unreadable for batch, found in labels.items() if found.unreadable}
     return notes + [f"{batch}: {unfit_lines(count)}" for batch, count in odd.items()]
 

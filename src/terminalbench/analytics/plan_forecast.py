@@ -182,6 +182,7 @@ def _room(plan: Plan, sides: Mapping[str, ProfileHistory]) -> list[str]:
     settled = sum(rate in (0.0, 1.0) for rate in rates)
     if settled > 0.8 * len(rates) and len(rates) >= _ENOUGH_TASKS:
         return [
-            f"{settled} of {len(rates)} tasks were always or never passed by {plan.baseline} so far: few can differ"
+            f"{settled} has always or never passed {len(rates)} of {plan.baseline} tasks so far, so few tasks can "
+            f"differ"
         ]
     return []

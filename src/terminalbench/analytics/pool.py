@@ -68,7 +68,7 @@ def pool(named: Sequence[Batch], *, by_snapshot: bool = False, only: str | None 
     for batch, view in zip(others, further, strict=True):
         fits, why_not = _fitting(own, view, by_snapshot)
         if fits is None:
-            told.append(f"{view.batch} holds the same profiles and is not pooled: {why_not}")
+            told.append(f"{view.batch} has the same profiles but is not pooled: {why_not}")
             continue
         taken.append(batch)
         own.append(fits)
@@ -87,7 +87,7 @@ def _all_measured(views: Sequence[BatchView]) -> bool:
 def left_out(batches: Sequence[str], why: str | None = None) -> Departure:
     """That these batches hold the same profiles and are not compared."""
     verb = noun(len(batches), "holds", "hold")
-    reason = f": {why}" if why is not None else "; tbench compare takes them all"
+    reason = f": {why}" if why is not None else "; tbench compare pools them all"
     return Departure(
         DepartureKind.BATCHES, f"{some(batches)} {verb} the same profiles and {_is(batches)}left out{reason}"
     )
@@ -159,7 +159,10 @@ def _fitting(own: Sequence[BatchView], view: BatchView, by_snapshot: bool) -> tu
     for key in sorted(keys):
         share = fmean([cell.measured for cell in view.cells if cell.profile == key] or [False])
         if share < wanted:
-            return None, f"only {percent(share)} of what {key} was to do was measured ({percent(wanted)} wanted)"
+            return (
+                None,
+                f"only {percent(share)} of the planned trials of {key} were measured ({percent(wanted)} needed)",
+            )
     said = f"{view.batch} had other versions of {some([task.id for task in changed])}: left out" if changed else None
     return view, said
 

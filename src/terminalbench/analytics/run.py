@@ -30,7 +30,7 @@ from terminalbench.live.processes import resume_places
 from terminalbench.records.trial import Finding
 
 COMPARISON, TESTS = "comparison.json", "statistical_tests.json"
-_OTHERS = "the tables and the report there are about other trials or another question, and stay as they are"
+_OTHERS = "the tables and the report there cover other trials or another question, and are not changed"
 type Progress = Callable[[int, int], None]
 _METRICS: tuple[Metric, ...] = get_args(Metric.__value__)
 
@@ -168,7 +168,7 @@ def _written(
     if wanted.is_sample:
         for path in files:
             path.unlink(missing_ok=True)
-        notes.append("trials picked by how they ended or at random are not compared")
+        notes.append("trials selected by outcome or at random are not compared")
         return replace(made, notes=(*notes, *made.notes))
     compared = _compared(chosen, settings)
     write_json(files[0], compared["pass"])

@@ -33,7 +33,7 @@ def too_early(looks: LookPlan) -> str | None:
         return None
     if not looks.look:
         return f"it is before the first of {looks.looks} looks"
-    return f"look {looks.look} of {looks.looks} needs p up to {p_value(looks.level)}"
+    return f"look {looks.look} of {looks.looks} needs p of at most {p_value(looks.level)}"
 
 
 def ended_early(looks: LookPlan, chance: float | None) -> str | None:
@@ -41,7 +41,7 @@ def ended_early(looks: LookPlan, chance: float | None) -> str | None:
     if looks.method != "sign-flips" or chance is None:
         return None
     ended = f"the run ended early, at look {looks.look} of {looks.looks}"
-    return f"{ended}: the chance that the rest decides is {percent(chance)}"
+    return f"{ended}: the probability that the rest decides is {percent(chance)}"
 
 
 def still_to_come(profiles: Mapping[str, ProfileRows]) -> list[str]:
@@ -76,15 +76,17 @@ def still_runs(view: BatchView) -> list[str]:
     ended = sum(cell.outcome is not Outcome.NOT_RUN for cell in view.cells)
     waiting = sum(cell.state == Outcome.NOT_RUN and cell.reason is None for cell in view.cells)
     more = f", {waiting} waiting" if waiting else ""
-    return [f"{view.batch} still runs: {ended} of {plural(len(view.cells), 'trial')} ended, {running} running{more}"]
+    return [
+        f"{view.batch} is still running: {ended} of {plural(len(view.cells), 'trial')} ended, {running} running{more}"
+    ]
 
 
 def unknown_k(summaries: Sequence[ProfileSummary], settings: ComparisonSettings) -> list[str]:
     """That pass@k is not known of some profiles."""
     unmeasured = {s.profile: sum(not task.measured for task in s.tasks) for s in summaries}
     said = [
-        f"{s.profile}: pass@k is not shown: it is over all planned tasks, and of {unmeasured[s.profile]} of "
-        f"{len(s.tasks)} nothing was measured"
+        f"{s.profile}: pass@k is not shown, because it needs all planned tasks, and {unmeasured[s.profile]} of "
+        f"{len(s.tasks)} were never measured"
         for s in summaries
         if s.measured and not s.pass_at and max(task.planned for task in s.tasks) > 1
     ]
@@ -115,7 +117,7 @@ def sentence(contrast: Contrast, fewest: int) -> str:
     found, metric, reason = contrast.estimate, contrast.metric, contrast.reason
     head = f"{contrast.new} vs {contrast.old}" + ("" if metric == "pass" else f", {metric}")
     if found.difference is None:
-        nothing = f"no task {HAS_VALUE[metric]} under both"
+        nothing = f"no task {HAS_VALUE[metric]} for both"
         return f"{head}: {reason or nothing}: inconclusive"
     parts = [amount(found.difference, metric)]
     if found.interval is not None:
@@ -135,13 +137,15 @@ def sentence(contrast: Contrast, fewest: int) -> str:
         return f"{text}, because {reason}"
     trials, units = plural(found.trials, "trial"), plural(found.units, contrast.unit)
     if contrast.sequential is not None and contrast.sequential.never and contrast.sequential.method == "growth":
-        return f"{text}; {units} can never show a difference with what is left of alpha"
+        return f"{text}; {units} can never show a difference with the remaining alpha"
     if found.units < fewest:
         return f"{text}; {units} can never show a difference at this alpha"
     if contrast.smallest_detectable is None and metric == "pass":
         return f"{text}; {trials} on {units} are too few: they would show no gap that can exist 4 times in 5"
     if contrast.smallest_detectable is None:
-        return f"{text}; the difference is the same on all {units}, so nothing says which gaps {trials} can show"
+        return (
+            f"{text}; the difference is the same on all {units}, so the smallest gap that {trials} can show is unknown"
+        )
     return f"{text}; {trials} can only show gaps above {amount(contrast.smallest_detectable, metric, sign=False)}"
 
 
@@ -150,11 +154,11 @@ def _assumed(smallest: float, in_third: float | None) -> str:
     third = (
         f"is {amount(in_third, 'pass', sign=False)} on average over all"
         if in_third is not None
-        else "would have to be larger than it can be"
+        else "would have to be impossibly large"
     )
     return (
-        f"the gap of {amount(smallest, 'pass', sign=False)} is shown 4 times in 5 where every task gains alike; "
-        f"where only a third of them gains, it {third}"
+        f"a gap of {amount(smallest, 'pass', sign=False)} is shown 4 times in 5 if every task gains equally; if only "
+        f"a third of the tasks gain, the gap {third}"
     )
 
 
@@ -169,13 +173,15 @@ def notes(contrast: Contrast) -> list[str]:
     said = []
     if contrast.strict and metric == "pass" and found.p is not None:
         said.append(
-            "strict (analysis.strict = true): p does not assume that, were they equal, a task favours either alike"
+            "strict (analysis.strict = true): p does not assume that a task favours equal profiles equally often"
         )
     if contrast.verdict in ("better", "worse") and found.interval is not None and not excludes_zero(found.interval):
-        said.append("the interval reaches zero, the verdict follows p: it is exact, the interval is only approximate")
+        said.append(
+            "the interval reaches zero, but the verdict follows p, which is exact; the interval is only approximate"
+        )
     looks = contrast.sequential
     if contrast.verdict in ("better", "worse") and looks is not None and looks.spared:
-        said.append("a difference that ended its run early is told a little too large")
+        said.append("the run ended early, so its difference is slightly overestimated")
     if (
         contrast.reason is None
         and contrast.verdict == "inconclusive"
@@ -187,14 +193,14 @@ def notes(contrast: Contrast) -> list[str]:
     if suite is not None and found.interval is not None and excludes_zero(suite) != excludes_zero(found.interval):
         ends = between(suite.low, suite.high, metric)
         said.append(
-            f"on exactly these tasks there is a difference ({ends}); on other tasks like these it is open"
+            f"on exactly these tasks there is a difference ({ends}); whether there is one on similar tasks is undecided"
             if excludes_zero(suite)
-            else f"attempted again, exactly these tasks could show no difference ({ends}): attempts vary much"
+            else f"exactly these tasks, attempted again, might show no difference ({ends}), because attempts vary a lot"
         )
     if found.ratio is not None and found.difference is not None and (found.ratio - 1) * found.difference < 0:
         way = "more" if found.ratio > 1 else "less"
-        said.append(f"{contrast.new} takes {way} on most tasks: a few large ones make the mean difference")
+        said.append(f"{contrast.new} uses {way} on most tasks: a few large values cause the mean difference")
     if found.ratio_tasks and found.ratio_tasks < found.tasks:
         left = plural(found.tasks - found.ratio_tasks, "task")
-        said.append(f"the ratio is over {found.ratio_tasks}: {left} took nothing under one of the two")
+        said.append(f"the ratio is over {found.ratio_tasks}: {left} used nothing with one of the two")
     return said

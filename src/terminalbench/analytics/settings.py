@@ -122,8 +122,8 @@ def _pooled_snapshots(views: Sequence[BatchView], names: Mapping[tuple[str, str]
         for job in view.plan.jobs:
             held.setdefault(names[view.batch, job.profile], {}).setdefault(job.profile_id, view.batch)
     return [
-        f"{name} is one policy whose memory held {len(found)} sets of lessons ({some(list(found.values()))}); "
-        "--by-snapshot keeps them apart"
+        f"{name} had {len(found)} different sets of lessons in memory ({some(list(found.values()))}) and counts as "
+        f"one profile; --by-snapshot separates them"
         for name, found in held.items()
         if len(found) > 1
     ]
@@ -213,7 +213,7 @@ def _notes(views: Sequence[BatchView]) -> list[str]:
 def _differing_plans(views: Sequence[BatchView]) -> list[str]:
     first = views[0]
     return [
-        f"{view.batch} declares analysis.{key} = {getattr(view.plan.analysis, key)!r}, {first.batch} "
+        f"{view.batch} declares analysis.{key} = {getattr(view.plan.analysis, key)!r}, but {first.batch} declares "
         f"{getattr(first.plan.analysis, key)!r}; the latter is used"
         for view in views[1:]
         for key in _DECLARED
@@ -227,7 +227,10 @@ def _unrecorded_code(views: Sequence[BatchView]) -> list[str]:
         return []
     old = [(view.batch, p) for view in views for p in view.plan.profiles if not tells(p.recipe, "agent_code")]
     own = [(batch, p.key) for batch, p in old if _is_own(str(p.content.get("agent")))]
-    told = "was planned without the code of its agent: whether it is that of the other batches is unknown"
+    told = (
+        "was planned without recording the code of its agent, so whether the code is the same as in the other "
+        "batches is unknown"
+    )
     return [f"{key} of {batch} {told}" for batch, key in own]
 
 
@@ -260,14 +263,14 @@ def _departures(
     own = not all(view.is_foreign for view in views)
     baseline = names[views[0].batch, plan.baseline]
     if own and asked.baseline is not None and asked.baseline != baseline:
-        found.append(Departure(DepartureKind.BASELINE, f"{baseline} was declared, {asked.baseline} is used"))
+        found.append(Departure(DepartureKind.BASELINE, f"{baseline} was declared, but {asked.baseline} is used"))
     declared = _declared_contrasts(views, names, baseline if own else asked.baseline or baseline)
     other = [f"{new} vs {old} was not declared" for new, old in asked.contrasts if own and (new, old) not in declared]
     shown_now = {frozenset(pair) for pair in asked.contrasts}
     hidden = [pair for pair in declared if frozenset(pair) not in shown_now] if shown_now else []
     if hidden:
         shown = some([f"{new} vs {old}" for new, old in hidden])
-        was = "declared and not asked for now" if own else "not asked for"
+        was = "declared, but not requested now" if own else "not requested"
         other.append(f"{was}, so Holm's adjustment leaves it out: {shown}")
     found += [Departure(DepartureKind.CONTRASTS, text) for text in other]
     found += _more_than_planned(views, names)
@@ -278,7 +281,10 @@ def _departures(
     if asked.analysis is not None:
         pairs = [(key, getattr(plan.analysis, key), getattr(asked.analysis, key)) for key in _DECLARED]
         found += [
-            Departure(DepartureKind.ANALYSIS, f"{key} = {before!r} was declared and is used; the file now says {now!r}")
+            Departure(
+                DepartureKind.ANALYSIS,
+                f"{key} = {before!r} was declared and is used, although the file now has {now!r}",
+            )
             for key, before, now in pairs
             if before != now
         ]
@@ -296,12 +302,12 @@ def other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str],
                 found.append(Departure(DepartureKind.RUN_SETTINGS, text))
         others = [name for name, sec in _task_limits(view).items() if _task_limits(first).get(name, sec) != sec]
         if others:
-            text = f"agents had another time limit on {some(others)} in {view.batch} than in {first.batch}"
+            text = f"agents had different time limits on {some(others)} in {view.batch} and {first.batch}"
             found.append(Departure(DepartureKind.RUN_SETTINGS, text))
         were, are = _bases(first), _bases(view)
         others = [f"{name} ({base}, was {were[name]})" for name, base in are.items() if were.get(name, base) != base]
         if others:
-            text = f"{view.batch} ran on other images than {first.batch}: {some(others)}"
+            text = f"{view.batch} ran on different images than {first.batch}: {some(others)}"
             found.append(Departure(DepartureKind.CHANGED_BASES, text))
     held: dict[str, tuple[str, dict[str, str]]] = {}
     for view in views:
@@ -313,7 +319,7 @@ def other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str],
             batch, before = held.setdefault(name, (view.batch, had))
             others = [key for key, value in had.items() if before.get(key, value) != value]
             if others:
-                text = f"{name} had another {some(others)} in {view.batch} than in {batch}"
+                text = f"{name} had a different {some(others)} in {view.batch} than in {batch}"
                 found.append(Departure(DepartureKind.CHANGED_PROFILES, text))
     return found
 
@@ -359,7 +365,7 @@ def _more_than_planned(views: Sequence[BatchView], names: Mapping[tuple[str, str
     planned = Counter(names[view.batch, cell.profile] for view in views for cell in view.cells)
     more = {name: count for name, count in planned.items() if count > declared}
     return [
-        Departure(DepartureKind.PLANNED_TRIALS, f"{declared} were declared, {name} has {count}")
+        Departure(DepartureKind.PLANNED_TRIALS, f"{declared} were declared, but {name} has {count}")
         for name, count in more.items()
     ]
 
@@ -372,7 +378,7 @@ def _growth(plan: Plan) -> list[Departure]:
     found = []
     attempts = max((job.attempts for job in plan.jobs), default=0)
     if declared.attempts != attempts:
-        text = f"{declared.attempts} were declared, {attempts} are planned now"
+        text = f"{declared.attempts} were declared, but {attempts} are planned now"
         found.append(Departure(DepartureKind.ATTEMPTS, text))
     tasks = dict.fromkeys(f"{task.ref.dataset}/{task.ref.id}" for job in plan.jobs for task in job.tasks)
     profiles = [job.profile for job in plan.jobs]

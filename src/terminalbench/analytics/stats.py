@@ -18,8 +18,8 @@ from terminalbench.analytics.special import (
     student_quantile,
 )
 
-TASKS_LIKE_THESE = "What would it be on tasks like these?"
-THESE_TASKS = "What would it be if these same tasks were attempted again?"
+TASKS_LIKE_THESE = "What would the result be on similar tasks?"
+THESE_TASKS = "What would the result be if the same tasks were attempted again?"
 _NOISE = 1e-9
 _NODES_PER_STEP = 8
 

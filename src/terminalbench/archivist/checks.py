@@ -25,7 +25,7 @@ def judge(lesson: Lesson, leaks: Sequence[Leak], tasks: Sequence[TaskTexts]) -> 
     if leaks:
         return LessonVerdict(LessonState.QUARANTINED, quarantine_reason(leaks))
     if poison := next((task.poison for task in tasks if task.poison is not None), None):
-        return LessonVerdict(LessonState.CANDIDATE, f'{poison.what}: "{flat(poison.found, 60)}"; approve it to use it')
+        return LessonVerdict(LessonState.CANDIDATE, f'{poison.what}: "{flat(poison.found, 60)}"; to use it, approve it')
     unread = sorted({task.id for task in lesson.source_tasks} - {task.id for task in tasks if task.complete})
     if unread:
         return LessonVerdict(LessonState.CANDIDATE, f"not compared with the files of {', '.join(unread)}")
@@ -34,7 +34,7 @@ def judge(lesson: Lesson, leaks: Sequence[Leak], tasks: Sequence[TaskTexts]) -> 
 
 def quarantine_reason(leaks: Iterable[Leak]) -> str:
     """Why a lesson is quarantined, and what puts it into use all the same."""
-    return f"{'; '.join(map(str, leaks))}; tbench memory approve releases it"
+    return f"{'; '.join(map(str, leaks))}; to use it anyway: tbench memory approve"
 
 
 def check_fields(lesson: Lesson) -> None:
@@ -43,14 +43,16 @@ def check_fields(lesson: Lesson) -> None:
         raise UserError("the lesson is empty: give --do, --avoid, or both")
     if (length := len(lesson.do or "") + len(lesson.avoid or "")) > LONGEST_TEXT:
         raise UserError(
-            f"the text has {length} characters; {LONGEST_TEXT} are the most",
-            hint="shorten it: one lesson says one thing",
+            f"the text has {length} characters; the limit is {LONGEST_TEXT}",
+            hint="shorten it: a lesson says one thing",
         )
     if (lesson.scope is LessonScope.GLOBAL) != (lesson.scope_value is None):
-        wanted = "has no value" if lesson.scope is LessonScope.GLOBAL else f"needs a value: {lesson.scope}:NAME"
+        wanted = (
+            "must not have a value" if lesson.scope is LessonScope.GLOBAL else f"needs a value: {lesson.scope}:NAME"
+        )
         raise UserError(f"the scope {lesson.scope} {wanted}")
     if not 0 <= lesson.importance <= 1:
         raise UserError(f"importance must be between 0 and 1, not {lesson.importance}")
     wrong = [tag for tag in lesson.tags if not tag or tag != tag.strip().lower() or " " in tag]
     if wrong:
-        raise UserError(f'"{wrong[0]}" is not a tag', hint="write one word in lower case")
+        raise UserError(f'"{wrong[0]}" is not a tag', hint="a tag is one word in lower case")

@@ -268,7 +268,7 @@ def _returns(store: Store, lessons: dict[str, Lesson], effects: _Effects) -> lis
             and _last_retired_by(store, name) == BY_EFFECT
         ):
             best = in_use(found) or found[0]
-            said = f"more trials speak for it: {points(best.mean)} (sd {points(best.sd, sign=False)})"
+            said = f"more trials now support it: {points(best.mean)} (sd {points(best.sd, sign=False)})"
             changes = LessonChanges(state=LessonState.ACTIVE, reason=said)
             entries.append(MemoryEntry(op=Operation.EDIT, id=name, by=BY_EFFECT, reason=said, changes=changes))
     return entries
@@ -292,7 +292,7 @@ def harm_said(effect: Utility) -> str:
     where += ", on its own tasks" if effect.own else ""
     kind = "simulated trial" if effect.simulated else "trial"
     harm = f"below zero with a probability of {chance_of_harm(effect):.2f}"
-    idle = f"hardly more than {points(LITTLE, sign=False)}, if that"
+    idle = f"very probably not above {points(LITTLE, sign=False)}"
     return (
         f"its effect{where} is {harm if is_harmful(effect) else idle}: {points(effect.mean)} "
         f"(sd {points(effect.sd, sign=False)}) in {plural(effect.n, kind)}, {effect.shown} of them with it"

@@ -107,9 +107,9 @@ def applied(entry: MemoryEntry, find: Callable[[str], Lesson | None]) -> list[Le
     before = find(entry.id)
     if entry.op is Operation.ADD:
         if entry.lesson is None or entry.lesson.id != entry.id:
-            raise UnfitEntry("it adds a lesson that is not in it")
+            raise UnfitEntry("it adds a lesson without its text")
         if before is not None:
-            raise UnfitEntry(f"it adds {entry.id}, which is there")
+            raise UnfitEntry(f"it adds {entry.id}, which already exists")
         return [msgspec.structs.replace(entry.lesson, created_at=entry.time, updated_at=entry.time)]
     if before is None:
         raise UnfitEntry(f"there is no lesson {entry.id}")
@@ -121,7 +121,7 @@ def applied(entry: MemoryEntry, find: Callable[[str], Lesson | None]) -> list[Le
     for name in entry.absorbed if entry.op is Operation.MERGE else ():
         found = find(name)
         if found is None or name == entry.id:
-            raise UnfitEntry(f"it merges {name}, which is no other lesson")
+            raise UnfitEntry(f"it merges {name}, which is not another lesson")
         changed.append(
             msgspec.structs.replace(
                 found,

@@ -75,21 +75,21 @@ _NEGATED = re.compile(
 _LOCAL = r"(?!(?:localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0)\b)"
 _ADDRESS = re.compile(rf"\b(?:https?|ftp|ssh|git)://{_LOCAL}[\w.-]+\.\w+|\b\w[\w.-]*@[\w-]+\.\w+:", re.IGNORECASE)
 _WHAT = (
-    (_ORDERS, "an order about the conversation"),
-    (_MARKUP, "a mark of a role or of a tool call"),
-    (_REMOTE_CODE, "a program from the network that is run unseen"),
-    (_ADDRESS, "an address in the network"),
+    (_ORDERS, "an instruction about the conversation"),
+    (_MARKUP, "a marker of a role or a tool call"),
+    (_REMOTE_CODE, "a program that is downloaded and run unseen"),
+    (_ADDRESS, "a network address"),
 )
-_DEEDS = ((_GIVEN_AWAY, "keys that are given away"), (_WEAKENED, "checks that are made weaker"))
+_DEEDS = ((_GIVEN_AWAY, "an attempt to give away keys"), (_WEAKENED, "an attempt to weaken checks"))
 """Wrong where a lesson asks for them, right where it warns of them."""
 
 
 def find_orders(text: str) -> Iterator[InjectionFinding]:
     """What in a lesson is addressed to a model, or would do harm; each kind once."""
     if hidden := unseen(text):
-        yield InjectionFinding(f"U+{ord(hidden):04X}", "a character that cannot be seen")
+        yield InjectionFinding(f"U+{ord(hidden):04X}", "an invisible character")
     if word := mixed_word(text):
-        yield InjectionFinding(word, "a word with letters of two scripts")
+        yield InjectionFinding(word, "a word that mixes two scripts")
     if said := next(decoded(text), None):
         yield InjectionFinding(said[:60], "an encoded text")
     read = plain(text)
@@ -123,5 +123,5 @@ def find_poison(texts: Iterable[str]) -> InjectionFinding | None:
         read = plain(text)
         for one in (read, *decoded(read)):
             if match := _ORDERS.search(one) or _READ.search(one):
-                return InjectionFinding(match.group().strip(), "an order to a model that its agent read")
+                return InjectionFinding(match.group().strip(), "an instruction to a model, which its agent had read")
     return None

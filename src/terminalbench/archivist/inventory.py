@@ -147,13 +147,13 @@ def why_nothing_is_known(found: Stats, trials: int) -> str | None:
     if found.measured:
         return None
     if not found.lessons:
-        return "Nothing can be learned yet: memory is empty. `tbench memory reflect BATCH` or `memory add` fills it."
+        return "Effects are unknown: memory is empty. `tbench memory reflect BATCH` or `tbench memory add` fills it."
     if not found.states.get(LessonState.ACTIVE):
-        return "Nothing can be learned yet: no lesson is active. `tbench memory list` says why, `memory approve` helps."
+        return "Effects are unknown: no lesson is active. `tbench memory list` says why."
     if not trials:
-        said = "Nothing can be learned yet: no trial might have been shown a lesson."
-        return f'{said} `tbench overnight --lessons`, or `lessons = "masked"` in a profile, shows them by chance.'
-    return f"Nothing is known yet: {trials} trials might have been shown a lesson. `tbench memory learn` counts them."
+        said = "Effects are unknown: lessons were not offered to any trial."
+        return f'{said} `tbench overnight --lessons`, or `lessons = "masked"` in a profile, offers them at random.'
+    return f"Effects are unknown: {trials} trials with lessons are not counted yet. `tbench memory learn` counts them."
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:
@@ -186,7 +186,7 @@ def import_lessons(store: Store, file: Path, *, by: str) -> LessonImport:
                 if _travels(lessons[-1]):
                     check_fields(lessons[-1])
         except NOT_DECODED as error:
-            problems.append(Problem(f"line {number}", f"is no lesson: {error}"))
+            problems.append(Problem(f"line {number}", f"is not a lesson: {error}"))
         except UserError as error:
             problems.append(Problem(f"line {number}", error.what, error.hint))
     if problems:

@@ -150,7 +150,7 @@ def _general(text: str) -> Iterable[Leak]:
     if match := _VERIFIER.search(text):
         yield Leak(LeakKind.VERIFIER, match.group().strip(), "a part of the verification")
     if match := _EXPECTED.search(text):
-        yield Leak(LeakKind.VALUE, match.group().strip(), "an answer that is said to be expected")
+        yield Leak(LeakKind.VALUE, match.group().strip(), "an answer described as the expected one")
 
 
 def _of_task(text: str, task: TaskTexts) -> Iterable[Leak]:
@@ -159,21 +159,21 @@ def _of_task(text: str, task: TaskTexts) -> Iterable[Leak]:
     if name := next(filter(None, (_test_name(name, text) for name in sorted(task.test_names))), None):
         yield Leak(LeakKind.TEST, name, f"the name of a test of {task.id}")
     if name := next((name for name in sorted(task.defined) if re.search(rf"\b{re.escape(name)}\b", text)), None):
-        yield Leak(LeakKind.TEST, name, f"a name that the tests of {task.id} define")
+        yield Leak(LeakKind.TEST, name, f"a name defined in the tests of {task.id}")
     if value := _held(text, task.values) or _begun(text, task.values):
-        yield Leak(LeakKind.VALUE, value, f"a value that the tests of {task.id} hold")
+        yield Leak(LeakKind.VALUE, value, f"a value from the tests of {task.id}")
     if value := _held(text, task.solution_values):
-        yield Leak(LeakKind.SOLUTION, value, f"a value of the solution of {task.id}")
+        yield Leak(LeakKind.SOLUTION, value, f"a value from the solution of {task.id}")
     for kind, sources, name in (
         (LeakKind.INSTRUCTION, (task.instruction,), f"the instruction of {task.id}"),
         (LeakKind.TEST, task.tests, f"a test of {task.id}"),
         (LeakKind.SOLUTION, task.solution, f"the solution of {task.id}"),
-        (LeakKind.COPIED, task.read, "what its agent read"),
+        (LeakKind.COPIED, task.read, "text that its agent had read"),
     ):
         if copied := next(filter(None, (_copied(text, source) for source in sources)), None):
             yield Leak(kind, copied, f"a copy of {name}")
     if pieces := _pieced(text, task.read_runs):
-        yield Leak(LeakKind.COPIED, pieces, "put together from what its agent read")
+        yield Leak(LeakKind.COPIED, pieces, "assembled from text that its agent had read")
 
 
 def _task_id(name: str, text: str) -> str | None:

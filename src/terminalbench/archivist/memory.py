@@ -62,7 +62,7 @@ def taken_up(
     if known.state is LessonState.ACTIVE and (new := [leak for leak in leaks if leak not in general]):
         changes = msgspec.structs.replace(changes, state=LessonState.QUARANTINED, reason=quarantine_reason(new))
     elif again and not leaks and (taught := sorted({task.id for task in draft.source_tasks} - before)):
-        reason = f"tried again: {', '.join(taught[:3])} taught it too"
+        reason = f"tried again: {', '.join(taught[:3])} led to the same lesson"
         changes = msgspec.structs.replace(changes, state=LessonState.ACTIVE, reason=reason)
     return changes
 
@@ -92,8 +92,8 @@ def add(store: Store, draft: Lesson, *, by: str, tasks: Sequence[TaskTexts] = ()
     def refuse(known: Lesson) -> None:
         if known.state in (LessonState.RETIRED, LessonState.QUARANTINED):
             why = f" ({known.reason})" if known.reason else ""
-            hint = f"tbench memory approve {known.id} puts it into use again"
-            raise UserError(f"{known.id} says the same and is {known.state}{why}", hint=hint)
+            hint = f"tbench memory approve {known.id} puts it back into use"
+            raise UserError(f"lesson {known.id} says the same and is {known.state}{why}", hint=hint)
 
     added = _add(store, draft, by=by, tasks=tasks, if_known=refuse)
     assert added is not None  # only an episode has a limit
@@ -256,10 +256,10 @@ def approve(store: Store, name: str, *, by: str, reason: str | None = None) -> L
         before = find(store, name)
         if before.superseded_by is not None:
             raise UserError(
-                f"{before.id} is part of {before.superseded_by} now", hint=f"approve {before.superseded_by}"
+                f"{before.id} was merged into {before.superseded_by}", hint=f"approve {before.superseded_by}"
             )
         if before.state is LessonState.ACTIVE:
-            raise UserError(f"{before.id} is active already")
+            raise UserError(f"{before.id} is already active")
         said = f"approved by {by}" + (f": {reason}" if reason else "")
         changes = LessonChanges(state=LessonState.ACTIVE, reason=said)
         return [MemoryEntry(op=Operation.EDIT, id=before.id, by=by, reason=said, changes=changes)]
@@ -275,7 +275,7 @@ def retire(store: Store, name: str, *, by: str, reason: str) -> Lesson:
     def make() -> list[MemoryEntry]:
         before = find(store, name)
         if before.state is LessonState.RETIRED:
-            raise UserError(f"{before.id} is retired already", hint=before.reason)
+            raise UserError(f"{before.id} is already retired", hint=before.reason)
         return [MemoryEntry(op=Operation.RETIRE, id=before.id, by=by, reason=reason)]
 
     (entry,) = store.write(make)
@@ -310,7 +310,7 @@ def merge(store: Store, into: str, names: Sequence[str], *, by: str, reason: str
 
 def _check_reason(reason: str) -> None:
     if not reason.strip():
-        raise UserError("the reason is empty", hint="say why: it stays in the log")
+        raise UserError("the reason is empty", hint="give a reason, which is recorded in the log")
 
 
 def find(store: Store, name: str) -> Lesson:
@@ -324,7 +324,7 @@ def find(store: Store, name: str) -> Lesson:
         return lesson_of(rows[0]["record"])
     if rows:
         shown = [row["id"] for row in rows[:3]] + (["..."] if len(rows) > 3 else [])
-        raise UserError(f'"{name}" begins several ids: {", ".join(shown)}')
+        raise UserError(f'"{name}" matches several lessons: {", ".join(shown)}')
     ids = [row[0] for row in store.connection.execute("SELECT id FROM lessons ORDER BY number DESC LIMIT 10000")]
     hint = did_you_mean(name, ids, limit=5) if ids else "memory is empty; tbench memory add writes one"
     raise UserError(f'no lesson is called "{name}"', hint=hint)

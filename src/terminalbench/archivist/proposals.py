@@ -87,7 +87,7 @@ def check(proposed: ProposedLesson, shown: Sequence[ReadableTrial], learned: Lea
     for said in proposed.evidence:
         one = by_name.get(said.attempt)
         if one is None or said.step == VERIFIER_STEP or not one.material.holds(said.step, said.quote):
-            why = f'"{said.quote}" is not in step {said.step} of {said.attempt}'
+            why = f'the quote "{said.quote}" is not in step {said.step} of {said.attempt}'
             learned.refused.append(RefusedLesson(plain.text, why))
             return
         evidence.append(Evidence(one.attempt.name, [said.step], said.quote))

@@ -106,7 +106,7 @@ def reflect(
     episode = episode_of(part)
     attempts = attempts_of(part)
     if not attempts:
-        hint = "run it first: tbench resume; trials of a workflow that sees the hidden verdict are never used"
+        hint = "run the batch first: tbench resume; trials of a workflow that sees the hidden verdict are never used"
         raise UserError("no trial of this batch was measured", where=str(batch.folder), hint=hint)
     if not occasion.on_demand and (before := of_episode(store, episode)):
         return ReflectionResult(len(attempts), tuple(before.added), (), before.trigger, before.why, again=True)
@@ -139,7 +139,7 @@ def _take_out_told(store: Store, learned: LearnedLessons, attempts: Sequence[Evi
         if known is not None and all(known.id in told.get(one.trial, ()) for one in draft.evidence):
             learned.drafts.remove(draft)
             learned.refused.append(
-                RefusedLesson(draft.text, f"its only evidence is attempts that were shown {known.id} already")
+                RefusedLesson(draft.text, f"its only evidence comes from attempts that were shown {known.id}")
             )
 
 
@@ -266,7 +266,7 @@ def too_dear(model: ChatModel, messages: Sequence[Message], limits: ReflectionLi
         most = model.count(messages).tokens * price.input_usd + OUTPUT_TOKENS * price.output_usd
     if usd <= 0:
         return "the budget for reflection is spent"
-    return f"one question may cost {dollars(most)}, of {dollars(usd)} that are left" if most > usd else None
+    return f"one question can cost {dollars(most)}, and {dollars(usd)} are left" if most > usd else None
 
 
 def _texts(batch: Batch, task: TaskRef, attempts: Sequence[EvidenceTrial]) -> TaskTexts:

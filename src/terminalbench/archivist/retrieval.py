@@ -67,7 +67,7 @@ class RetrievalPolicy:
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= MOST_LESSONS:
-            raise UserError(f"a task can be shown 1 to {MOST_LESSONS} lessons, not {self.k}")
+            raise UserError(f"a task can get 1 to {MOST_LESSONS} lessons, not {self.k}")
         if self.budget_tokens < 1:
             raise UserError(f"the token budget of lessons must be at least 1, not {self.budget_tokens}")
 

@@ -196,7 +196,7 @@ def open_store(folder: Path, *, write: bool = False, held_up: HeldUp | None = No
                 raise
             with changing(place.log):
                 set_aside(place.database)
-            hint = "it was set aside; the next command makes it again from the log"
+            hint = "it was moved aside; the next command rebuilds it from the log"
             raise TbenchError(f"is damaged: {error}", where=str(place.database), hint=hint) from error
 
 
@@ -273,9 +273,9 @@ def _reached(connection: sqlite3.Connection, log: Path) -> tuple[int, int]:
     """The entry and the byte up to which the log was read; an error where it is another log, or gone."""
     seq, offset, mark, state = connection.execute("SELECT seq, offset, mark, state FROM reading").fetchone()
     if _state(log) != state and _mark(log, offset) != mark:
-        hint = f"restore it; or delete {log.with_suffix('.db').name}, and the log counts as it is now"
+        hint = f"restore the log, or delete {log.with_suffix('.db').name} to accept the log as it is now"
         raise TbenchError(
-            f"is not the log that {log.with_suffix('.db').name} has read: its first {offset} bytes have changed",
+            f"was changed: its first {log.with_suffix('.db').name} bytes differ from what {offset} has read",
             where=str(log),
             hint=hint,
         )
@@ -341,14 +341,14 @@ def _apply(connection: sqlite3.Connection, lines: Sequence[LogLine], start: _Rea
         if line.entry is None:
             # The writer of the next entry did not know a line that was cut off: the operation never was done.
             cut = line.cut_off and not gaps and (start.torn or line is not lines[-1])
-            said = "was cut off by the end of its writer" if cut else f"cannot be read: {line.reason}"
+            said = "was cut off when its writer ended" if cut else f"cannot be read: {line.reason}"
             _note(connection, ProblemKind.CUT_OFF if cut else ProblemKind.LOST, f"{start.where(line)} {said}")
             continue
         if is_known(line.key):
-            _note(connection, ProblemKind.AGAIN, f"{start.where(line)} is there again, and was not applied again")
+            _note(connection, ProblemKind.AGAIN, f"{start.where(line)} is a repetition, and was applied only once")
             continue
         if line.edited:
-            what = "was changed after it was written; it counts as it reads now"
+            what = "was changed after it was written; the changed text is used"
             _note(connection, ProblemKind.EDITED, f"{start.where(line)} {what}")
         seq += 1
         entry = replace(line.entry, seq=seq)
@@ -408,7 +408,7 @@ def repair(folder: Path) -> Repair | None:
                 if line.entry is None:
                     raise UnfitEntry(line.reason)
                 if line.key in keys:
-                    raise UnfitEntry("it stands twice")
+                    raise UnfitEntry("it appears twice")
                 changed = applied(line.entry, lessons.get)
             except UnfitEntry as error:
                 left_out.append(f"line {line.number}: {error}")

@@ -20,7 +20,7 @@ _MOST_FILES = 400
 def read_task(folder: Path, task: str | None = None) -> TaskTexts:
     """What stands in the folder of a task, which is called as its folder unless told."""
     if not (folder / "task.toml").is_file():
-        raise UserError("is not the folder of a task", where=str(folder), hint="name a folder that holds a task.toml")
+        raise UserError("is not the folder of a task", where=str(folder), hint="name a folder with a task.toml")
     instructions = [_text(file) for file in (folder / "instruction.md", *sorted(folder.glob("steps/*/instruction.md")))]
     return TaskTexts(
         id=task or folder.resolve().name,

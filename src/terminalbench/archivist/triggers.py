@@ -63,10 +63,10 @@ def fired(
     lost = [cell for cell, passed in now.items() if _lost(passed, before.get(cell, ()))]
     lost += [cell for cell in now if cell.task.id in fell and cell not in lost]
     if lost:
-        found.append(_about(Trigger.REGRESSION, "passed before, and failed", lost))
+        found.append(_about(Trigger.REGRESSION, "passed before and failed now", lost))
     won = [cell for cell, passed in now.items() if _won(passed, before.get(cell, ()))]
     if won:
-        found.append(_about(Trigger.FIRST_SUCCESS, "failed before, and passed", won))
+        found.append(_about(Trigger.FIRST_SUCCESS, "failed before and passed now", won))
     often = [(sign, n) for sign, n in Counter(signatures).most_common() if n >= LEAST_TRIALS]
     if often:
         found.append(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from terminalbench.lab.select import SelectedBatches
 
 
-_NO_MODEL = "no judge model is set: nothing was judged (--model M, or [analysis] judge_model)"
+_NO_MODEL = "nothing was judged: no judge model is set (give --model M, or set [analysis] judge_model)"
 _SET_MODEL = "give --model, or set [analysis] judge_model"
 
 
@@ -30,26 +30,28 @@ _SET_MODEL = "give --model, or set [analysis] judge_model"
     "--compare",
     nargs=2,
     metavar="NEW OLD",
-    help="Compare these two, in a folder of their own. Default: the declared contrasts.",
+    help="Compare only these two profiles, in a separate folder. Default: the declared contrasts.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only N trials, drawn at random.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of --limit.")
 @click.option("--succeeded", is_flag=True, help="Only trials that passed.")
 @click.option("--failed", is_flag=True, help="Only trials that ran and did not pass.")
 @click.option("--list", "only_list", is_flag=True, help="List the trials that would be analysed, and stop.")
-@click.option("--no-llm", is_flag=True, help="Ask no model, whatever the file says.")
-@click.option("--llm-only", is_flag=True, help="Only ask the judge; leave the tables as they are.")
-@click.option("--model", metavar="M", help="Model of the judge. Default: judge_model of the file; without one, none.")
+@click.option("--no-llm", is_flag=True, help="Ask no judge model, even if the file names one.")
+@click.option("--llm-only", is_flag=True, help="Only ask the judge; do not rewrite the tables.")
+@click.option("--model", metavar="M", help="Model of the judge. Default: judge_model of the file, else no judge.")
 @click.option(
-    "--rubric", multiple=True, metavar="NAME|FILE", help="The rubric to judge by. Default: all built-in ones."
+    "--rubric", multiple=True, metavar="NAME|FILE", help="Rubric that the judge uses. Default: all built-in rubrics."
 )
-@click.option("--judge-budget", type=click.FloatRange(min=0), metavar="USD", help="The most the judge may cost.")
-@click.option("--estimate-cost", is_flag=True, help="Say what the judge would cost, and stop. Calls nothing.")
+@click.option(
+    "--judge-budget", type=click.FloatRange(min=0), metavar="USD", help="Upper limit of what the judge may cost."
+)
+@click.option("--estimate-cost", is_flag=True, help="Estimate what the judge would cost, and stop. Calls no model.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @on_batches
 @working
 def analyze_command(selected: "SelectedBatches", quiet: bool, **chosen: Any) -> int:
-    """Find out what each trial did, compare the profiles, and write tables to the batch's analytics folder.
+    """Analyse what each trial did, compare the profiles, and write tables to the batch's analytics folder.
 
     Takes an experiment file, a batch folder, or any folder of Harbor jobs; without one, the newest batch.
     Trials that were analysed before are not read again. A model is called only when you name one. Exit code 3:
@@ -99,7 +101,7 @@ def _judge(selected: "SelectedBatches", chosen: dict[str, Any], teller: "Analysi
 
     if chosen["no_llm"]:
         if chosen["llm_only"] or chosen["model"] or chosen["estimate_cost"] or chosen["rubric"]:
-            raise click.UsageError("--no-llm excludes --llm-only, --model, --rubric and --estimate-cost")
+            raise click.UsageError("--no-llm cannot be combined with --llm-only, --model, --rubric or --estimate-cost")
         return None
     model = chosen["model"] or selected.judge_model
     if model is None:
@@ -114,7 +116,7 @@ def _filter(chosen: dict[str, Any]) -> "Filter":
     from terminalbench.analytics.selection import Filter
 
     if chosen["succeeded"] and chosen["failed"]:
-        raise click.UsageError("--succeeded and --failed exclude each other")
+        raise click.UsageError("--succeeded and --failed cannot be combined")
     only: Only | None = "succeeded" if chosen["succeeded"] else "failed" if chosen["failed"] else None
     return Filter(chosen["tasks"], chosen["profiles"], only, chosen["limit"], chosen["seed"])
 
@@ -128,16 +130,16 @@ _GROUPS = 15
     "--compare",
     nargs=2,
     metavar="A B",
-    help="Contrast only these two profiles. Default: as declared, else each with the baseline.",
+    help="Contrast only these two profiles. Default: the declared contrasts, else each profile with the baseline.",
 )
 @click.option(
     "--vs",
     "versus",
     nargs=2,
     metavar="A B",
-    help="Show why these two differ: the tasks that one solves and the other never, with both deciding steps.",
+    help="Show why two profiles differ: the tasks that only one of them solves, with the deciding step of each.",
 )
-@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Contrasts to show.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many contrasts to show.")
 @json_option
 @on_batches
 @working
@@ -160,7 +162,7 @@ def errors_command(
     from terminalbench.cli.progress import AnalysisTeller
 
     if compare is not None and versus is not None:
-        raise click.UsageError("--compare and --vs both name two profiles: give one of them")
+        raise click.UsageError("--compare and --vs both name two profiles: give only one of these options")
     teller = AnalysisTeller(quiet=as_json)
     report = error_report(selected.batches, Filter(tasks, profiles), compare or versus, limit, teller.progress)
     if as_json:
@@ -182,7 +184,7 @@ def _text(report: "ErrorReport") -> str:
     if report.classes:
         lines += [
             "",
-            "By class (docs/analysis.md), errors with whose fault they are (docs/results.md)",
+            "By failure class (docs/analysis.md); errors also say whose fault they are (docs/results.md)",
             *_groups(report.classes),
         ]
         lines += ["", "By signature", *_groups(report.signatures)]
@@ -202,16 +204,16 @@ def _versus(report: "ErrorReport", a: str, b: str) -> str:
     from terminalbench.text.numbers import plural
 
     lines = [
-        f"{one} solves {plural(sum(found.a == one for found in report.contrasts), 'task')} that {other} never does"
+        f"{one} solves {plural(sum(found.a == one for found in report.contrasts), 'task')} that {other} never solves"
         for one, other in ((a, b), (b, a))
     ]
     for group in loss_groups(report.contrasts):
         lines += ["", f"{len(group.tasks):>5}  {group.loser}: {printable(failure_words(group.what))} ({group.what})"]
         lines += [line for found in group.tasks for line in _contrast(found)]
     if not report.contrasts:
-        lines.append("no task that both were measured on is solved by one alone")
+        lines.append("no task measured on both profiles is solved by only one of them")
     else:
-        lines += ["", "side by side in a browser: tbench view"]
+        lines += ["", "to see them side by side in a browser: tbench view"]
     return "\n".join(wrapped for line in lines for wrapped in _wrapped(line)) + "\n"
 
 
@@ -239,7 +241,7 @@ def _groups(groups: "list[FailureGroup]") -> list[str]:
             f"       e.g. {first.trial.rsplit('/', 1)[-1]}{steps}: {printable(first.reason or first.failure_class)}"
         )
     rest = len(groups) - _GROUPS
-    return [*lines, f"       and {plural(rest, 'further group')} (--json has all)"] if rest > 0 else lines
+    return [*lines, f"       and {plural(rest, 'further group')} (--json lists all)"] if rest > 0 else lines
 
 
 def _doubtful(groups: "list[DoubtfulGroup]") -> list[str]:
@@ -265,7 +267,7 @@ def _contrast(found: "OneSidedTask") -> list[str]:
     if found.divergence is None:
         return [*lines, f"    {found.why_none}"]
     fork = found.divergence
-    moves = f"same for {plural(fork.common, 'move')}, then" if fork.common else "different from the first move on"
+    moves = f"identical for {plural(fork.common, 'move')}, then" if fork.common else "they differ from the first move"
     lines.append(f"    {moves}")
     return [*lines, *_decision(found.a, fork.a), *_decision(found.b, fork.b)]
 

@@ -42,14 +42,14 @@ def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) 
     DEBUG,
     is_flag=True,
     expose_value=False,
-    help="Show the traceback of an error. May stand anywhere on the command line.",
+    help="Show the traceback of an error. Can be given anywhere on the command line.",
 )
 def app() -> None:
-    """A lab bench for coding agents: one TOML file names the tasks and the profiles."""
+    """A lab bench for coding agents: one TOML file lists the tasks and the profiles."""
     try:
         Path.cwd()
     except OSError:
-        raise UserError("the current folder does not exist any more", hint="go to a folder that does: cd ..") from None
+        raise UserError("the current folder no longer exists", hint="change to a folder that exists: cd ..") from None
 
 
 def run_command(arguments: Sequence[str], prog_name: str) -> int:
@@ -84,12 +84,12 @@ def run_command(arguments: Sequence[str], prog_name: str) -> int:
         return EXIT_FAILURE
     except Exception as error:  # noqa: BLE001  the one place that turns a bug into a message
         _traceback(debug)
-        _say(printable(f"error: unexpected {type(error).__name__}: {error} (run again with {DEBUG} for the place)"))
+        _say(printable(f"error: unexpected {type(error).__name__}: {error} (run again with {DEBUG} to see where)"))
         return EXIT_FAILURE
     code = result if isinstance(result, int) else EXIT_OK
     lost = lost_output()
     if lost is not None:
-        _say(printable(f"error: standard output: {lost.strerror} (what the command said is lost, what it did is kept)"))
+        _say(printable(f"error: standard output: {lost.strerror} (the output is lost; what the command did is kept)"))
     return code if lost is None or code != EXIT_OK else EXIT_FAILURE
 
 
@@ -139,14 +139,14 @@ def _has_no_inodes(name: object) -> bool:
 def _os_error(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
     hints = {
-        errno.ENOSPC: "free some space; what was finished is kept, and tbench resume goes on with a run",
-        errno.EDQUOT: "free some space; what was finished is kept, and tbench resume goes on with a run",
+        errno.ENOSPC: "free some space; finished trials are kept, and tbench resume continues the run",
+        errno.EDQUOT: "free some space; finished trials are kept, and tbench resume continues the run",
         errno.EROFS: "choose another results_root",
         errno.EACCES: "check who owns it, or choose another results_root",
-        errno.ENAMETOOLONG: "the path is longer than the system takes; choose a shorter results_root",
+        errno.ENAMETOOLONG: "the path is longer than the system allows; choose a shorter results_root",
     }
     hint = hints.get(error.errno or 0)
     if error.errno == errno.ENOSPC and error.filename and _has_no_inodes(error.filename):
-        full = f"{where}the file system has room for no more files, though there are bytes left"
-        return f"{full} (its inodes are used up: remove files that are not needed, then tbench resume)"
+        full = f"{where}the file system cannot hold more files, though it has free space"
+        return f"{full} (it has no free inodes: remove files that are not needed, then run tbench resume)"
     return f"{where}{error.strerror or error}" + (f" ({hint})" if hint else "")

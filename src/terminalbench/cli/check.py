@@ -19,9 +19,9 @@ _WIDTH = 80
 @click.command("check", cls=ListCommand)
 @experiment_argument
 @picks
-@click.option("--no-probe", is_flag=True, help="Do not install agents and do not call models.")
+@click.option("--no-probe", is_flag=True, help="Install no agents and call no models.")
 @click.option("--quarantine", is_flag=True, help="Exclude the failing tasks from later runs, and record why.")
-@click.option("--release", is_flag=True, help="Check quarantined tasks too, and release those that pass.")
+@click.option("--release", is_flag=True, help="Also check quarantined tasks, and release those that pass.")
 @json_option
 @root_option
 def command(
@@ -93,7 +93,7 @@ def _text(report: "CheckReport") -> str:
         endpoint = found.endpoint if found.endpoint in (None, "ok") else "failed"
         verdict = "problem" if found.problem else "not checked" if report.interrupted else "ok"
         profiles.append([keys[found.profile], install or "-", endpoint or "-", verdict])
-    parts = ["interrupted: what had ended is shown"] if report.interrupted else []
+    parts = ["interrupted: only the finished checks are shown"] if report.interrupted else []
     parts += [columns(rows, left=range(4)) for rows in (tasks, profiles)]
     parts += [] if report.interrupted else _problems(report)
     parts += ["\n".join(_wrapped(f"note: {text}", "")) for text in report.notes]
@@ -121,7 +121,7 @@ def _problems(report: "CheckReport") -> list[str]:
     shown = []
     for (problem, said), names in (*tasks.items(), *profiles.items()):
         lines = _wrapped(f"{some(names)}: {problem}", "  ")
-        lines += ["  the verifier said last", *(f"    {line[: _WIDTH - 4]}" for line in said)] if said else []
+        lines += ["  the last words of the verifier", *(f"    {line[: _WIDTH - 4]}" for line in said)] if said else []
         shown.append("\n".join(lines))
     return shown
 

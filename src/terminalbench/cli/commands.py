@@ -13,57 +13,57 @@ SECTIONS = {
         "check": "Prove tasks, environment, agents and models before a run.",
         "run": "Run an experiment: one Harbor job per profile, in a new batch.",
         "resume": "Continue a batch: finish it, add to it, retry errors.",
-        "compare": "Say which profile is better, by how much, and how sure it is.",
-        "show": "Show one trial: what it was told, did, and how it ended.",
-        "view": "Show the results in a browser, live; or export them as a site.",
+        "compare": "Show which profile is better, by how much, and how certain that is.",
+        "show": "Show one trial: its instruction, what the agent did, and how it ended.",
+        "view": "Show the results live in a browser, or export them as a static site.",
     },
     "Why it is so": {
-        "errors": "Show why trials did not pass, and what the others did.",
-        "analyze": "Find out what each trial did, and write tables of it.",
+        "errors": "Show why trials did not pass, and what passing trials did instead.",
+        "analyze": "Analyse what each trial did, and write the findings as tables.",
         "report": "Write the report of a batch: one HTML file, and text.",
-        "list": "List the batches, newest first; or the trials of one.",
-        "label": "Label a trial yourself.",
+        "list": "List the batches, newest first, or the trials of one batch.",
+        "label": "Label a trial by hand.",
     },
     "Before a run": {
         "validate": "Check experiment files; report every problem at once.",
         "plan": "Show exactly what would run, before anything runs.",
         "diff": "Show what differs between two profiles.",
-        "models": "Say whether models answer, how fast, and with tools or not.",
-        "images": "Fetch the images of tasks, without Docker; see and remove them.",
+        "models": "Test whether models answer, how fast, and whether they can call tools.",
+        "images": "Fetch, list and remove images of tasks, without Docker.",
     },
     "While it runs": {
         "watch": "Watch a batch live, from any terminal.",
-        "status": "Show what runs now, and how far it is.",
+        "status": "Show what is running now, and its progress.",
         "ctl": "Steer a live run: pause, resume, requeue, cancel.",
-        "kill": "End a running batch, and verify it.",
+        "kill": "End a running batch, and verify that nothing of it still runs.",
     },
     "Data in and out": {
-        "import": "Make a batch of results that another tool wrote.",
+        "import": "Turn results of another tool into a batch.",
         "export": "Write trials as CSV, JSON, Parquet or JUnit XML.",
-        "query": "Ask the index a question in SQL.",
+        "query": "Query the index in SQL.",
     },
     "Overnight": {
-        "overnight": "Attempt a suite again and again, and have a report in the morning.",
+        "overnight": "Attempt a suite repeatedly through the night, and write a report in the morning.",
         "iterate": "The same as overnight --workers 1.",
-        "episodes": "Look into the episodes: every iteration of every night.",
+        "episodes": "Inspect the episodes: every iteration of every night.",
     },
     "Memory": {
-        "memory": "Read, write and veto the lessons that memory holds.",
+        "memory": "Read, write and veto the lessons in memory.",
     },
     "Training": {
         "trainer": "Try variants of a profile at night; promote what is proven better.",
     },
     "SWE-Bench Pro": {
-        "swebench-pro": "Make tasks of SWE-Bench Pro, and evaluate patches on them.",
+        "swebench-pro": "Turn SWE-Bench Pro into tasks, run arms on them, and evaluate patches.",
     },
     RARE: {
-        "prune": "Remove old batches that nothing names.",
+        "prune": "Remove old batches that nothing refers to.",
         "mirror": "Copy session folders out of every trial again.",
         "index": "Bring the index up to date with what is on disk.",
         "migrate": "Convert an older experiment file to version 2.",
         "schema": "Print the JSON Schema of the experiment file.",
         "completion": "Print the completion script of a shell.",
-        "gym": "An older name of trainer gym.",
+        "gym": "Older name of trainer gym.",
     },
 }
 
@@ -89,17 +89,17 @@ GROUPS = {
         "Look": {
             "list": "List episodes, newest first.",
             "show": "Show one episode and its tasks.",
-            "baseline": "Say what an episode is measured against, and how it compares.",
+            "baseline": "Show the baseline of an episode, and how the episode compares with it.",
             "export": "Write episodes as JSON lines or CSV.",
         },
     },
     "gym": {
         "Look": {
             "list": "List the environments of the project.",
-            "show": "Show one environment, its split, and the looks at its holdout.",
+            "show": "Show one environment, its split, and who has looked at its holdout.",
         },
         "Decide": {
-            "split": "Give each family of an environment its part.",
+            "split": "Assign each task family to train, dev or holdout.",
         },
     },
     "images": {
@@ -112,21 +112,21 @@ GROUPS = {
             "show": "Show one image: its layers, settings and names.",
         },
         "Remove": {
-            "prune": "Remove images that are not used.",
+            "prune": "Remove unused images.",
         },
     },
     "memory": {
         "Look": {
             "list": "List lessons, newest first.",
             "show": "Show one lesson, what supports it, and its history.",
-            "search": "Find lessons by words; or those that a task would get.",
-            "stats": "Count what memory holds, and what lessons gain.",
-            "log": "Show the operations, newest first.",
-            "check": "Check the log, and repair it.",
+            "search": "Find lessons by words, or the lessons that a task would get.",
+            "stats": "Count what memory holds, and show what its lessons gain.",
+            "log": "Show the operations on memory, newest first.",
+            "check": "Check the log of memory, and repair it.",
         },
         "Learn": {
-            "reflect": "Learn from a batch: by rules, or by a chat model.",
-            "learn": "Learn what lessons are worth from trials with and without them.",
+            "reflect": "Learn lessons from a batch, by rules or with a chat model.",
+            "learn": "Measure what lessons are worth, from trials with and without them.",
         },
         "Decide": {
             "add": "Add a lesson.",
@@ -137,49 +137,49 @@ GROUPS = {
         },
         "Take along": {
             "export": "Write lessons as JSON lines.",
-            "import": "Add the lessons of an export, as candidates.",
+            "import": "Add exported lessons as candidates.",
         },
     },
     "models": {
         "Look": {
-            "check": "Ask models something short, and say how they answer.",
+            "check": "Send models a short question, and show how they answer.",
         },
     },
     "trainer": {
         "Run": {
-            "init": "Write a plan to start from; it needs no key.",
-            "plan": "Say what gains a plan can show, in how many nights, at which price.",
+            "init": "Write a training plan to start from; it needs no key.",
+            "plan": "Show what gains a plan can prove, in how many nights, and at what cost.",
             "run": "Run the nights of a training plan.",
-            "holdout": "Measure the champion on the sealed tasks; each look counts.",
+            "holdout": "Measure the champion on the held-out tasks; every look is counted.",
         },
         "Look": {
-            "status": "Show where a training stands.",
-            "history": "Show every comparison, rejected ones as well.",
+            "status": "Show the state of a training.",
+            "history": "Show every comparison, including the rejected ones.",
             "diff": "Show how a profile differs from its parents.",
             "report": "Write the report of a training.",
         },
         "Decide": {
-            "promote": "Make a profile champion yourself.",
-            "rollback": "Bring back the champion before this one.",
+            "promote": "Make a profile the champion by hand.",
+            "rollback": "Restore the previous champion.",
         },
         "Environments": {
-            "gym": "Look into what profiles are trained on, and split their tasks.",
+            "gym": "Inspect the training environments, and split their tasks.",
         },
     },
     "swebench-pro": {
         "Instances": {
-            "tasks": "Make Harbor tasks of a dataset file, or of Hugging Face.",
+            "tasks": "Make Harbor tasks from a dataset file or from Hugging Face.",
             "list-instances": "Count instances by language and repository.",
         },
         "Experiments": {
-            "experiment": "Run arms on instances, and continue an experiment.",
+            "experiment": "Run arms on instances, or continue an experiment.",
         },
         "Results": {
-            "evaluate": "Judge patches, also from other tools, on the tests of their instances.",
-            "analyze-errors": "Say why runs did not resolve their instance.",
-            "visualize": "Draw pass rates, cost, tokens, times, outcomes and effects.",
-            "import": "Convert results of AtomicGuard to the format of experiment.",
-            "project": "Write results, traces and predictions again, from batches.",
+            "evaluate": "Evaluate patches, including those of other tools, with the tests of their instances.",
+            "analyze-errors": "Show why runs did not resolve their instance.",
+            "visualize": "Draw charts of pass rates, cost, tokens, times, outcomes and effects.",
+            "import": "Convert AtomicGuard results to the format of tbench swebench-pro experiment.",
+            "project": "Write results, traces and predictions again from the batches.",
         },
     },
 }

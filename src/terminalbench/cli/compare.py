@@ -27,44 +27,54 @@ DEPARTURES = (
 @click.argument(
     "targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH|JOBS|FILE]...", shell_complete=batch_names
 )
-@click.option("--baseline", metavar="PROFILE", help="Compare the others with this one. Default: as declared.")
+@click.option(
+    "--baseline", metavar="PROFILE", help="Compare the other profiles with this one. Default: the declared baseline."
+)
 @click.option(
     "--compare",
     "pairs",
     nargs=2,
     multiple=True,
     metavar="NEW OLD",
-    help="Compare these two only; may be given several times. Default: the declared contrasts.",
+    help="Compare only these two profiles; repeatable. Default: the declared contrasts.",
 )
 @click.option(
     "--metric",
     type=click.Choice(METRICS),
     default="pass",
     show_default=True,
-    help="What to compare: its mean per trial.",
+    help="Measure to compare, as its mean per trial.",
 )
-@click.option("--k", type=click.IntRange(min=1), help="Show pass@K and pass^K. Default: as many as all tasks have.")
+@click.option(
+    "--k",
+    type=click.IntRange(min=1),
+    help="Show pass@K and pass^K up to this K. Default: the number of attempts that every task has.",
+)
 @click.option(
     "--fail-if",
     type=click.Choice(GATES),
-    help="Exit with 100 when this is true of a contrast, with 3 when one is inconclusive.",
+    help="Exit with 100 when this is true of any contrast, with 3 when a contrast is inconclusive.",
 )
-@click.option("--allow-undecided", is_flag=True, help="Exit with 0 when the gate is undecided, and say so.")
+@click.option("--allow-undecided", is_flag=True, help="When the gate is undecided, say so and exit with 0.")
 @click.option(
     "--accept",
     multiple=True,
     type=click.Choice(DEPARTURES),
     metavar="NAME",
-    help="Judge the gate although this departs from the declared plan; may be given several times.",
+    help="Accept this departure from the declared plan when the gate is judged; repeatable.",
 )
 @click.option(
     "--only",
     metavar="WHY",
-    help="Leave out other batches with the same profiles, and why: a departure, which is kept.",
+    help="Leave out other batches with the same profiles, for this reason; it is recorded as a departure.",
 )
 @reading_options
-@click.option("--details", is_flag=True, help="Show all: both ways of counting, both questions, costs, notes.")
-@click.option("--by-snapshot", is_flag=True, help="Count a profile as another one where its memory held other lessons.")
+@click.option(
+    "--details", is_flag=True, help="Show everything: both ways of counting, both questions, costs and notes."
+)
+@click.option(
+    "--by-snapshot", is_flag=True, help="Treat a profile with different lessons in memory as a different profile."
+)
 @results_option
 @json_option
 @root_option
@@ -86,15 +96,15 @@ def command(
     as_json: bool,
     root: Path | None,
 ) -> None:
-    """Say which profile is better, by how much, and how sure that is.
+    """Show which profile is better, by how much, and how certain that is.
 
     A target is an experiment file, a batch, a Harbor job or a folder of jobs; without one it is the newest
-    batch. It may be results of another tool: a table, Terminal-Bench 1, SWE-bench, Inspect, promptfoo, JUnit
+    batch. It can also be results of another tool: a table, Terminal-Bench 1, SWE-bench, Inspect, promptfoo, JUnit
     XML. Batches are pooled where a profile is unchanged; other batches of the same experiment with the same
     profiles are included too. A batch may still be running: the output names what is missing.
     """
     if (accept or allow_undecided) and fail_if is None:
-        raise click.UsageError(f"--{'accept' if accept else 'allow-undecided'} goes with --fail-if")
+        raise click.UsageError(f"--{'accept' if accept else 'allow-undecided'} works only with --fail-if")
     from terminalbench.cli.select import noted
     from terminalbench.lab.compare import compare, hold_gate
     from terminalbench.lab.select import select

@@ -71,12 +71,12 @@ def episode_filters(command: Callable[..., int | None]) -> Any:
         return command(episodes=found, **rest)
 
     for option in (
-        click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the newest N."),
-        click.option("--suite", metavar="NAME", help="Only of this suite."),
-        click.option("--since", metavar="DAY", help="Only those that ended on this day or later: 2026-01-31."),
-        click.option("--status", type=click.Choice(STATUSES), help="Only with this status."),
-        click.option("--model", metavar="SPEC", help="Only of this model, as it was given to --model."),
-        click.option("--run", "run_id", metavar="ID", help="Only of this night."),
+        click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the newest N episodes."),
+        click.option("--suite", metavar="NAME", help="Only episodes of this suite."),
+        click.option("--since", metavar="DAY", help="Only episodes that ended on or after this day, e.g. 2026-01-31."),
+        click.option("--status", type=click.Choice(STATUSES), help="Only episodes with this status."),
+        click.option("--model", metavar="SPEC", help="Only episodes of this model, as written for --model."),
+        click.option("--run", "run_id", metavar="ID", help="Only episodes of this night."),
     ):
         called = option(called)
     return called
@@ -96,7 +96,7 @@ def list_command(episodes: "list[Episode]", as_json: bool) -> None:
         print_json(episodes)
         return
     if not episodes:
-        click.echo("no episodes: tbench iterate and tbench overnight record them")
+        click.echo("no episodes yet: tbench iterate and tbench overnight record them")
         return
     rows = [["episode", "ended (UTC)", "status", "pass rate", "passed", "cost", "model"]]
     for one in episodes:
@@ -163,9 +163,9 @@ def show_command(episode: str, store: "EpisodeStore", as_json: bool) -> None:
 @on_store
 @json_option
 def baseline_command(episode: str, store: "EpisodeStore", as_json: bool) -> int:
-    """Say what an episode is measured against: an earlier run of the same profile on the same tasks, or nothing.
+    """Show the baseline of an episode: an earlier run of the same profile on the same tasks, if there is one.
 
-    Exit code 3 when there is nothing to measure it against.
+    Exit code 3 when there is none.
     """
     from terminalbench.overnight.episodes import BASELINE_RULE
     from terminalbench.overnight.model_summary import against_earlier
@@ -179,7 +179,7 @@ def baseline_command(episode: str, store: "EpisodeStore", as_json: bool) -> int:
     elif found is not None:
         click.echo(f"{one.id}: {found.sentence}\nbaseline: {found.episode}")
     elif results is None:
-        click.echo(f"{one.id}: its results can no longer be read: {one.results_path}")
+        click.echo(f"{one.id}: its results cannot be read any more: {one.results_path}")
     else:
         click.echo(f"{one.id} has no baseline.\n{BASELINE_RULE}")
     return EXIT_OK if found is not None else EXIT_INCOMPLETE
@@ -188,14 +188,14 @@ def baseline_command(episode: str, store: "EpisodeStore", as_json: bool) -> int:
 @click.command("export")
 @on_store
 @episode_filters
-@click.option("-o", "--output", type=PATH, metavar="FILE", help="Write it here, not to standard output.")
+@click.option("-o", "--output", type=PATH, metavar="FILE", help="Write to this file. Default: standard output.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(("jsonl", "csv")),
     default="jsonl",
     show_default=True,
-    help="One JSON document per line, or a table.",
+    help="Format: jsonl (one JSON document per line) or csv.",
 )
 def export_command(episodes: "list[Episode]", output: Path | None, form: str) -> None:
     """Write episodes for other programs, newest first."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @experiments_argument
 @root_option
 def validate_command(experiments: tuple[Path, ...], root: Path | None) -> int:
-    """Check experiment files: every problem of every file at once. Writes nothing."""
+    """Check experiment files, and report every problem of every file at once. Writes nothing."""
     worst = EXIT_OK
     for file in experiments:
         try:
@@ -68,7 +68,7 @@ def _check(file: Path, root: Path | None) -> None:
         many = sum(map(len, missing.values()))
         click.echo(f"{file}: note: a run here would leave out {many} of {plural(profiles, 'profile')}:")
     for why, keys in missing.items():
-        click.echo(f"{file}: note: left out by a run: {', '.join(keys)}: {why}")
+        click.echo(f"{file}: note: a run leaves out {', '.join(keys)}: {why}")
     for note in (*experiment.notes, *environment_needs(experiment), *notes):
         click.echo(f"{file}: note: {note}")
 
@@ -91,7 +91,7 @@ def _images(experiment: "Experiment") -> list[str]:
         raise UserError(
             f"none of {plural(len(left_out), 'task')} can run here:\n  {listed}", where=str(experiment.file)
         )
-    return [*(f"left out by a run: {line}" for line in lines), *books.lines()]
+    return [*(f"a run leaves out {line}" for line in lines), *books.lines()]
 
 
 @click.command("diff")
@@ -131,7 +131,7 @@ def diff_command(experiment: Path, a: str, b: str, as_json: bool, root: Path | N
 @click.option("-o", "--output", type=PATH, metavar="NEW.toml", help="Write here. Default: print it.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def migrate_command(experiment: Path, output: Path | None, force: bool) -> int:
-    """Convert an experiment of an older shape to version 2, and say what changed.
+    """Convert an experiment in an older format to version 2, and list the changes.
 
     Knows `[tasks] dataset/ids` with `[[profiles]] key = ...`, and `[tasks.<id>]` tables. Exit code 3: the result has
     problems left, which are named.
@@ -140,9 +140,9 @@ def migrate_command(experiment: Path, output: Path | None, force: bool) -> int:
     from terminalbench.files import write_project_file
 
     if output is not None and output.exists() and not force:
-        raise UserError("exists already", where=str(output), hint="choose another name, or --force")
+        raise UserError("exists already", where=str(output), hint="choose another name, or give --force")
     migration = migrate(experiment)
-    for change in migration.changes or ("nothing to change: it is of version 2 already",):
+    for change in migration.changes or ("nothing to change: the file already has version 2",):
         click.echo(f"{experiment}: {change}", err=True)
     if output is None:
         click.echo(migration.text, nl=False)
@@ -151,7 +151,9 @@ def migrate_command(experiment: Path, output: Path | None, force: bool) -> int:
         click.echo(f"written: {output} (next: tbench validate {typed(output)})", err=True)
     left = remaining(migration.text, output or experiment)
     for line in left.lines() if left is not None else ():
-        click.echo(line if output is not None else f"left to mend, by lines of the new text: {line}", err=True)
+        click.echo(
+            line if output is not None else f"to be fixed by hand, with line numbers of the new file: {line}", err=True
+        )
     return EXIT_OK if left is None else EXIT_INCOMPLETE
 
 

@@ -90,15 +90,18 @@ def list_command(root: Path, as_json: bool) -> None:
 
 @click.command("show")
 @on_environment
-@click.option("--holdout", is_flag=True, help="Name the held-out tasks too; this look is recorded and counted.")
-@click.option("--reason", metavar="TEXT", help="Why you look at the held-out tasks; needed with --holdout.")
+@click.option("--holdout", is_flag=True, help="Also name the held-out tasks; this look is recorded and counted.")
+@click.option("--reason", metavar="TEXT", help="Reason for looking at the held-out tasks; required with --holdout.")
 @json_option
 def show_command(environment: "Environment", gym: "Gym", holdout: bool, reason: str | None, as_json: bool) -> None:
-    """Show an environment: which tasks teach, which measure, and every look at those that are held out."""
+    """Show an environment: its train and dev tasks, and every look at its held-out tasks."""
     from terminalbench.trainer.split import SplitPart
 
     if holdout != (reason is not None):
-        raise click.UsageError("--holdout and --reason go together: each look at held-out tasks has its reason")
+        raise click.UsageError(
+            "--holdout needs --reason, and --reason needs --holdout: every look at held-out tasks "
+            "is recorded with a reason"
+        )
     look = gym.look(environment, by="tbench trainer gym show", reason=reason) if reason is not None else None
     named = look.tasks if look is not None else ()
     seen = tuple(task for task in environment.tasks if f"{task.dataset}/{task.id}" in named)
@@ -163,7 +166,7 @@ def _shares(_context: click.Context, _option: click.Parameter, given: str) -> "S
     try:
         train, dev, holdout = (float(part) for part in given.split("/"))
     except ValueError:
-        raise click.BadParameter(f'must be three numbers, as 40/40/20; not "{given}"') from None
+        raise click.BadParameter(f'must be three numbers such as 40/40/20, not "{given}"') from None
     if not min(train, dev, holdout) > 0 or max(train, dev, holdout) == float("inf"):
         raise click.BadParameter("each part needs a share above 0")
     return Shares(train, dev, holdout)
@@ -171,14 +174,16 @@ def _shares(_context: click.Context, _option: click.Parameter, given: str) -> "S
 
 @click.command("split")
 @on_environment
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Draws which family goes where.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random split of families."
+)
 @click.option(
     "--shares",
     metavar="T/D/H",
     default="40/40/20",
     show_default=True,
     callback=_shares,
-    help="Shares of train, dev and holdout.",
+    help="Shares of train, dev and holdout, such as 40/40/20.",
 )
 @json_option
 def split_command(environment: "Environment", gym: "Gym", seed: int, shares: "Shares", as_json: bool) -> None:
@@ -199,4 +204,4 @@ def split_command(environment: "Environment", gym: "Gym", seed: int, shares: "Sh
     sizes = ", ".join(f"{part} {plural(count, 'task')}" for part, count in numbers.items())
     click.echo(f"{environment.name}: {sizes} (split {split.digest})")
     if not before.unassigned:
-        click.echo("every task had its part already")
+        click.echo("nothing to do: every task already belongs to a part")

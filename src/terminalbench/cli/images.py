@@ -61,7 +61,7 @@ def _document(image: "ImageRecord", names: list["NameRecord"]) -> dict[str, Any]
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @json_option
 def pull_command(names: tuple[str, ...], as_json: bool) -> int:
-    """Fetch images from their registries; layers that are here already are not fetched again.
+    """Fetch images from their registries, except layers that are already on this machine.
 
     \b
     NAME is as in a Dockerfile:
@@ -96,7 +96,7 @@ def pull_command(names: tuple[str, ...], as_json: bool) -> int:
 @click.command("import")
 @click.argument("place", metavar="PATH", type=PATH)
 @click.argument("name", metavar="NAME")
-@click.option("--tag", help="Which image, if the archive holds several.")
+@click.option("--tag", help="Name of the image, if the archive holds several.")
 @json_option
 def import_command(place: Path, name: str, tag: str | None, as_json: bool) -> int:
     """Import an image from an archive or a folder, as NAME.
@@ -119,7 +119,9 @@ def import_command(place: Path, name: str, tag: str | None, as_json: bool) -> in
 
 
 @click.command("list")
-@click.option("--builds", is_flag=True, help="List the layers built for tasks instead, most recently used first.")
+@click.option(
+    "--builds", is_flag=True, help="List the layers built for tasks instead of images, most recently used first."
+)
 @json_option
 def list_command(builds: bool, as_json: bool) -> int:
     """List the images of this machine, by name."""
@@ -143,7 +145,7 @@ def list_command(builds: bool, as_json: bool) -> int:
     if rows:
         click.echo(columns([["image", "digest", "fetched", "stored"], *sorted(rows)], left=(0, 1, 3)))
     else:
-        click.echo("no image is here; tbench images pull NAME fetches one")
+        click.echo("no images on this machine; tbench images pull NAME fetches one")
     if layers:
         click.echo(f"\nbuilt for tasks: {_layers_said(layers)} (--builds lists them)")
     return EXIT_OK
@@ -166,7 +168,7 @@ def _list_builds(layers: list["BuiltLayer"], *, as_json: bool) -> int:
         used = moment(datetime.fromtimestamp(one.used_at, UTC).isoformat())
         said = " ".join(printable(one.note.text).split())[:_TEXT_WIDTH]
         rows.append([said, size(one.note.size) if one.note.size is not None else "?", used])
-    click.echo(columns([["instruction", "size", "used"], *rows], left=(0, 2)) if rows else "nothing was built yet")
+    click.echo(columns([["instruction", "size", "used"], *rows], left=(0, 2)) if rows else "no layers were built yet")
     return EXIT_OK
 
 
@@ -192,7 +194,7 @@ def show_command(name: str, as_json: bool) -> int:
     store = ImageStore()
     image = store.find(name)
     if image is None:
-        click.echo(f"error: {name} is not here (tbench images pull {name})", err=True)
+        click.echo(f"error: {name} is not on this machine (tbench images pull {name})", err=True)
         return EXIT_FAILURE
     if as_json:
         print_json(image)
@@ -226,7 +228,7 @@ def show_command(name: str, as_json: bool) -> int:
     show_default=True,
     help="Remove images not used for this many days.",
 )
-@click.option("--yes", is_flag=True, help="Do it. Without this, only list what would be removed.")
+@click.option("--yes", is_flag=True, help="Remove them. Without --yes, only list what would be removed.")
 @json_option
 def prune_command(names: tuple[str, ...], days: float, yes: bool, as_json: bool) -> int:
     """Remove images that were not used for a while, or those that you name; without --yes, only list them.
@@ -242,7 +244,7 @@ def prune_command(names: tuple[str, ...], days: float, yes: bool, as_json: bool)
     store = ImageStore()
     for name in names:
         if store.find(name) is None and not (name.startswith("sha256:") and store.image(name) is not None):
-            raise UserError(f"{name} is not here", hint="tbench images list")
+            raise UserError(f"{name} is not on this machine", hint="tbench images list")
     gone = store.prune(list(names) or None, unused_days=None if names else days, dry=not yes)
     bases = {f"{IMAGE}{digest}" for digest in gone.digests} if names else None
     built = prune_layers(bases, days, dry=not yes)

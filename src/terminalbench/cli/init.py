@@ -41,11 +41,13 @@ class _WithCommand(click.Command):
     "--agent",
     metavar="NAME",
     shell_complete=agents,
-    help="Agent of the profiles; a new name creates one of your own, from PROGRAM if given. Default: claude-code.",
+    help="Agent of the profiles. A new name creates your own agent, from PROGRAM if given. Default: claude-code.",
 )
 @click.option("--model", help="Model of the profiles.")
 @click.option("--dataset", help="Where the tasks come from. Default: starter.")
-@click.option("--slug", help="Name of the file and of its results folder. Default: first, or your own agent or task.")
+@click.option(
+    "--slug", help="Name of the file and of its results folder. Default: first, or the name of your new agent or task."
+)
 def command(
     folder: Path,
     is_demo: bool,
@@ -55,7 +57,7 @@ def command(
     dataset: str | None,
     slug: str | None,
 ) -> None:
-    """Write a commented experiment to start from, in DIR/experiments/. Asks nothing.
+    """Write a commented experiment to start from, in DIR/experiments/. Asks no questions.
 
     tbench init --agent mine -- python3 agent.py {instruction} makes a profile of a program; words that name files of
     the project are copied in. With --slug of an experiment that exists, the profile or the task is added to it.
@@ -66,7 +68,7 @@ def command(
     _check_texts(slug, {"--model": model, "--dataset": dataset})
     words = click.get_current_context().meta[_WORDS]
     if words and (agent is None or is_demo):
-        raise UserError("a program after -- needs --agent NAME", hint="choose NAME: it becomes the name of the profile")
+        raise UserError("a program after -- needs --agent NAME", hint="NAME becomes the name of the profile")
     if (words or (task and agent is None)) and slug is not None and experiment_file(folder, slug).exists():
         _extend(experiment_file(folder, slug), agent, task, words, folder)
         return
@@ -79,7 +81,7 @@ def command(
     if task and agent and not is_new:
         raise UserError(
             f"--task needs a new name for --agent: {agent} exists already",
-            hint="leave --agent out, then add a profile to the file",
+            hint="leave out --agent, then add a profile to the file",
         )
     if is_demo:
         files, following = demo(folder), "run"
@@ -129,7 +131,7 @@ def _check_texts(slug: str | None, others: dict[str, str | None]) -> None:
         raise UserError(f"--slug {RESERVED}")
     for name, value in others.items():
         if value is not None and re.search(r'["\\\x00-\x1f]', value):
-            raise UserError(f"{name} must not hold quotes, backslashes or control characters")
+            raise UserError(f"{name} must not contain quotes, backslashes or control characters")
 
 
 def _write(files: dict[Path, str], following: str) -> None:

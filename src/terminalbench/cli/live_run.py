@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @results_option
 @json_option
 def status_command(results: Path | None, as_json: bool) -> None:
-    """Show what runs now, for this user: batches (this project's first), their processes, how far they are."""
+    """Show the running batches of this user (this project's first), their processes and their progress."""
     from terminalbench.experiments.batch import Batch
     from terminalbench.lab.select import of_this_project, results_root
     from terminalbench.live.status import running_batches
@@ -72,23 +72,23 @@ def _nights(batches: list[Path]) -> dict[Path, str]:
 
 
 _ACTIONS = ("pause", "resume", "set", "requeue", "cancel")
-_BY_HAND = "by hand, without a reason"
+_BY_HAND = "by hand, no reason given"
 _PARALLEL = re.compile(r"parallel=(\d{1,6})")
 
 
 @click.command("ctl")
 @click.argument("action", type=click.Choice(_ACTIONS))
 @click.argument("targets", nargs=-1, metavar="[parallel=N] [PROFILE|TRIAL]...")
-@click.option("--reason", help="Why. It is recorded with the change. May be left out on a terminal only.")
+@click.option("--reason", help="Reason, recorded with the change. Required, except on a terminal.")
 @click.option(
     "--in",
     "target",
     type=PATH,
     metavar="EXPERIMENT.toml|BATCH",
-    help="Which batch. Default: the one that runs, in this project before elsewhere.",
+    help="Batch to steer. Default: the running batch, of this project first.",
 )
 @batch_option
-@click.option("--gate", type=PATH, metavar="FILE", help="All batches that share this gate.")
+@click.option("--gate", type=PATH, metavar="FILE", help="Steer all batches that share this gate.")
 @results_option
 @root_option
 def ctl_command(
@@ -124,20 +124,20 @@ def ctl_command(
     if action == "set":
         match = _PARALLEL.fullmatch(targets[0]) if targets else None
         if match is None:
-            raise UserError("tbench ctl set: the only thing to set is parallel=N, as in: tbench ctl set parallel=1")
+            raise UserError("tbench ctl set: only parallel=N can be set, as in: tbench ctl set parallel=1")
         value, targets = int(match[1]), targets[1:]
     if reason is None:
         if not sys.stdin.isatty():
             raise click.UsageError(
-                "Missing option '--reason': say why, it is recorded (on a terminal it may be left out)"
+                "Missing option '--reason': give a reason, which is recorded (optional on a terminal)"
             )
         reason = _BY_HAND
     if not reason.strip():
-        raise UserError("--reason is empty; say why, it is recorded")
+        raise UserError("--reason is empty; give a reason, which is recorded")
     order = ControlOrder(action, targets, reason.strip(), value)
     if gate is not None:
         if target is not None or batch is not None:
-            raise UserError("--gate is for all batches that share it; --in and --batch do not go with it")
+            raise UserError("--gate steers all batches that share it; it cannot be combined with --in or --batch")
         place, given = gate, give_to_all(gate.absolute(), order)
     else:
         found = batch_to_steer(BatchChoice(target, batch, results, root))
@@ -145,22 +145,29 @@ def ctl_command(
     names = ", ".join("all profiles" if name == "*" else name for name in given.targets)
     click.echo(f"{action}{f' parallel={value}' if value else ''}: {names} ({place})")
     for trial, outcome in await_end(given):
-        click.echo(f"{trial} has ended: {outcome}" if outcome else f"{trial} has not ended yet: tbench status shows it")
+        click.echo(
+            f"{trial} has ended: {outcome}" if outcome else f"{trial} is still running: tbench status shows its state"
+        )
 
 
 @click.command("kill")
 @click.option(
-    "--all", "everything", is_flag=True, help="Every running batch of this user; with --results, of that folder."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="End every running batch of this user, or of the folder given by --results.",
 )
 @click.option(
-    "--all-containers", is_flag=True, help="Also every running Docker container on this host, whoever's it is."
+    "--all-containers",
+    is_flag=True,
+    help="Also end every running Docker container on this host, including those of other users.",
 )
-@click.option("--yes", is_flag=True, help="Do it. Without this, only list what would be ended.")
+@click.option("--yes", is_flag=True, help="End them. Without --yes, only list what would be ended.")
 @on_batch
 def kill_command(where: BatchChoice, everything: bool, all_containers: bool, yes: bool) -> int:
     """End the processes and containers of a running batch: gracefully, then hard, then verify.
 
-    Without a target: the batch that runs in the results folder. Acts only on what was recorded when it was
+    Without a target: the running batch of the results folder. Acts only on what was recorded when it was
     started, and on this user's processes. Afterwards the batch can be resumed. Exit code 0: nothing of it runs
     any more (verified); 1: something still runs, or could not be checked; 2: something runs and --yes was not
     given.
@@ -176,14 +183,14 @@ def kill_command(where: BatchChoice, everything: bool, all_containers: bool, yes
             click.echo("nothing is running")
         return EXIT_OK if found.clear else EXIT_FAILURE
     if not yes:
-        click.echo("nothing was ended; add --yes to end these", err=True)
+        click.echo("nothing was ended yet: add --yes to end these", err=True)
         return EXIT_USAGE
     left = end(batches, found, all_containers=all_containers)
     if not left.clear:
-        click.echo("still there or not known:", err=True)
+        click.echo("still running, or in an unknown state:", err=True)
         _tell(left, err=True)
         return EXIT_FAILURE
-    click.echo("ended; nothing of it runs any more")
+    click.echo("ended; none of its processes is running")
     return EXIT_OK
 
 
@@ -201,4 +208,4 @@ def _tell(found: "LiveProcesses", *, err: bool = False) -> None:
         whose = f"user {process.user}" if process.user is not None else "another user"
         click.echo(f"left alone: {process.kind} {process.shown} belongs to {whose}  {process.batch}", err=True)
     if found.unknown is not None:
-        click.echo(f"containers could not be looked at: {found.unknown}", err=True)
+        click.echo(f"containers could not be checked: {found.unknown}", err=True)

@@ -13,14 +13,14 @@ from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 
 @click.group("models", cls=LazyCommandGroup, sections=GROUPS["models"], package=__name__, no_args_is_help=True)
 def command() -> None:
-    """The models that can be asked, by the names that profiles, judges and nights give them."""
+    """The models, as profiles, judges and nights name them."""
 
 
 @click.command("check")
 @click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
 @json_option
 def check_command(specs: tuple[str, ...], as_json: bool) -> int:
-    """Ask models something short: whether each answers, how fast, and whether it calls tools.
+    """Send models a short question: does each answer, how fast, and can it call tools?
 
     \b
     SPEC is a model as a judge or a profile names it:
@@ -30,7 +30,7 @@ def check_command(specs: tuple[str, ...], as_json: bool) -> int:
       PROVIDER/NAME                 any LiteLLM name
 
     Keys come from the environment and from experiments/.env of the project, which wins. Each model is asked two
-    or three questions, which a paid model bills. Exit code 1: one does not answer; 2: it is not there, or its
+    or three questions, which a paid model bills. Exit code 1: one does not answer; 2: one does not exist, or its
     key or extra is missing.
     """
     import os

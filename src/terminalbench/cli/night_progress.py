@@ -72,7 +72,7 @@ class NightTeller(StatusLine):
         self._say(f"{config.suite_name}: {much} of {tasks} with {models}{until} in {from_here(night.folder.folder)}")
         self.told_at = time.monotonic()
         if not self.live and not self.watch:
-            self._say(f"tbench watch {typed(night.folder.folder)} follows it")
+            self._say(f"tbench watch to follow the night: {typed(night.folder.folder)}")
         if config.validation_off is not None:
             self._say(f"no validation by Claude: {config.validation_off}")
 
@@ -132,11 +132,11 @@ class NightTeller(StatusLine):
         for line in ended.summary.headlines if ended.summary is not None else [f"{state.status}, without a report"]:
             click.echo(printable(line))
         if ended.training_stopped is not None:
-            click.echo(printable(f"the training is not over: {ended.training_stopped}"))
+            click.echo(printable(f"the training is not finished: {ended.training_stopped}"))
         if ended.exit_code:
-            click.echo(f"to go on: tbench {ended.config.command} --resume {place}")
+            click.echo(f"to continue: tbench {ended.config.command} --resume {place}")
             if state.stopped or ended.training_stopped is not None:
-                click.echo("  with a larger --budget-usd or a later --until, where these ended it")
+                click.echo("  (add a larger --budget-usd or a later --until if one of them ended the night)")
         click.echo(f"the report: {from_here(ended.folder.report_md)}, {from_here(ended.folder.report_html)}")
         click.echo(f"its batches: tbench list --results {typed(ended.folder.results_root)}")
         return ended.exit_code

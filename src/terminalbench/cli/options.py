@@ -59,14 +59,15 @@ root_option: Any = click.option(
     "--root",
     type=PATH,
     metavar="DIR",
-    help="Folder that relative paths start from. Default: the nearest one above with .git, pyproject.toml or .tbench.",
+    help="Folder that relative paths start from. Default: the nearest parent folder with .git, pyproject.toml or "
+    ".tbench.",
 )
 
 
 def picks(command: Any) -> Any:
     """`--tasks` and `--profiles`, which pick some of an experiment."""
     for name, values in (("profiles", "KEY..."), ("tasks", "ID...")):
-        only, complete = f"Only these {name}; globs work.", names_of(name)
+        only, complete = f"Only these {name}; globs allowed.", names_of(name)
         command = click.option(f"--{name}", multiple=True, metavar=values, help=only, shell_complete=complete)(command)
     return command
 
@@ -75,7 +76,7 @@ attempts_option: Any = click.option(
     "--attempts",
     type=click.IntRange(1, 1000),
     metavar="K",
-    help="Trials of each task by each profile, instead of what the file says.",
+    help="Trials of each task by each profile. Default: run.attempts of the file.",
 )
 
 
@@ -100,19 +101,19 @@ label_option: Any = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=labels_of,
-    help="A label of the batch, besides those of the file.",
+    help="A label of the batch, in addition to those of the file.",
 )
 watch_option: Any = click.option(
     "--watch",
     is_flag=True,
-    help="Show progress live; where the output is not a terminal, print a line for each finished trial.",
+    help="Show live progress. Without a terminal, print a line for each finished trial.",
 )
 
 
 def _place_for_file(_context: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
     """A file that can be written at the end: what is wrong with its place is said before anything runs."""
     if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
-        raise click.BadParameter(f"{file} is a folder, or lies in none that exists; name a file in an existing folder")
+        raise click.BadParameter(f"{file} is a folder, or its folder does not exist; name a file in an existing folder")
     return file
 
 
@@ -121,17 +122,18 @@ junit_option: Any = click.option(
     type=PATH,
     metavar="FILE",
     callback=_place_for_file,
-    help="At the end, write the trials as JUnit XML: failed is a failure, broken an error, not run skipped.",
+    help="At the end, write the trials as JUnit XML: failed trials as failures, broken ones as errors, trials not "
+    "run as skipped.",
 )
 json_option: Any = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 results_option: Any = click.option(
     "--results",
     type=PATH,
     metavar="DIR",
-    help="Results folder. Default: results/ of the project around the current folder.",
+    help="Results folder. Default: results/ of the project that the current folder belongs to.",
 )
 batch_option: Any = click.option(
-    "--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest."
+    "--batch", type=click.IntRange(min=0), help="Number of the batch of the experiment. Default: the latest."
 )
 
 
@@ -154,12 +156,13 @@ def reading_options(command: Callable[..., Any]) -> Any:
         multiple=True,
         metavar="NAME=COLUMN",
         callback=_columns,
-        help="The column that holds the task, passed, cost ...; an empty one is left out. Default: by its name.",
+        help="Column of the file that holds NAME (task, passed, cost, ...), as in passed=is_ok; NAME= ignores it. "
+        "Default: recognised by its name.",
     )
     pass_at = click.option("--pass-at", type=float, metavar="N", help="The lowest reward that counts as a pass.")
-    dataset = click.option("--dataset", metavar="NAME", help="The dataset of the tasks in a file.")
+    dataset = click.option("--dataset", metavar="NAME", help="Dataset that the tasks in the file belong to.")
     form = click.option(
-        "--format", "form", metavar="NAME", help="The format of a file. Default: recognised by its content."
+        "--format", "form", metavar="NAME", help="Format of the file. Default: recognised by its content."
     )
     return column(pass_at(dataset(form(called))))
 

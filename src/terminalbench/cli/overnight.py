@@ -41,15 +41,15 @@ workers_option: Any = click.option(
     "--workers",
     metavar="N|auto",
     callback=_workers,
-    help="Iterations side by side; auto: as many as memory, load and model servers allow. Default: 1.",
+    help="Iterations that run at once; auto: as many as memory, load and model servers allow. Default: 1.",
 )
 
 
 def _caps(command: Callable[..., Any]) -> Any:
     """What bounds `--workers auto` besides the machine."""
     for name, what in (
-        ("--sandboxes", "The most sandboxes at once; a limit for --workers auto."),
-        ("--model-slots", "Requests that a local model server answers at once; a limit for --workers auto."),
+        ("--sandboxes", "Upper limit of sandboxes at once, for --workers auto."),
+        ("--model-slots", "Requests that a local model server answers at once, for --workers auto."),
     ):
         command = click.option(name, type=click.IntRange(min=1), metavar="N", help=what)(command)
     return command
@@ -68,20 +68,22 @@ def night_options(command: Callable[..., Any]) -> Any:
                 "--suite",
                 type=PATH,
                 metavar="FILE",
-                help="What to attempt: an experiment TOML, a JSON suite, or a shipped one (starter, tb-2.0).",
+                help="Suite to attempt: an experiment TOML, a JSON suite, or a shipped suite (starter, tb-2.0).",
             ),
             click.option("--output", type=PATH, metavar="DIR", help="Folder of the night. Default: results/YYYYMMDD."),
             click.option(
                 "--iterations",
                 type=click.IntRange(min=1, max=100_000),
                 metavar="N",
-                help="Passes over the suite. Default: 10; with --until as many as there is time for, but not with "
-                "--learn.",
+                help="Passes over the suite. Default: 10; with --until and without --learn, as many as there is time "
+                "for.",
             ),
             click.option(
-                "--until", metavar="TIME", help="Start nothing after this time of day, as 07:00, or date and time."
+                "--until",
+                metavar="TIME",
+                help="Start nothing after this time of day, such as 07:00, or after this date and time.",
             ),
-            _usd("--budget-usd", "What the whole night may spend."),
+            _usd("--budget-usd", "Budget of the whole night."),
             click.option("--tasks", multiple=True, metavar="GLOB...", help="Only these tasks of the suite."),
             click.option(
                 "--attempts", type=click.IntRange(min=1), metavar="K", help="Trials of each task in an iteration."
@@ -100,16 +102,17 @@ def night_options(command: Callable[..., Any]) -> Any:
                 "validation_rate",
                 type=click.FloatRange(0, 1),
                 metavar="R",
-                help="Have Claude Code attempt this share of the trials too, and compare.",
+                help="Also have Claude Code attempt this share of the trials, and compare the results.",
             ),
-            _usd("--validation-budget-usd", "What the validation may spend, within the budget of the night."),
+            _usd("--validation-budget-usd", "Budget of the validation, part of the budget of the night."),
             click.option(
                 "--lessons",
                 type=click.Choice(["masked", "recall"]),
                 is_flag=False,
                 flag_value="masked",
-                help="Learn: run each profile with and without lessons, reflect after each iteration, and tell the "
-                "next ones what was learned; masked (the default): never to the tasks that it comes from.",
+                help="Learn from each iteration: run each profile with and without lessons, and add what was learned "
+                "to the next iterations. masked (the default) never shows a lesson to the tasks that it comes from; "
+                "recall does.",
             ),
             click.option(
                 "--reflect-model",
@@ -117,31 +120,35 @@ def night_options(command: Callable[..., Any]) -> Any:
                 help="Chat model that looks for lessons; its calls are paid from the budget of the night. "
                 "Default: built-in rules, which cost nothing.",
             ),
-            _usd("--reflect-budget-usd", "What that model may cost, within the budget of the night."),
+            _usd("--reflect-budget-usd", "Budget of that model, part of the budget of the night."),
             click.option(
                 "--learn",
                 type=PATH,
                 metavar="PLAN.toml",
-                help="Iterate the champion of a training on its train tasks, with and without lessons, then run a "
-                "night of that training with the time and money that are left.",
+                help="Iterate the champion of this training on its train tasks, with and without lessons; then run "
+                "one night of the training with the remaining time and budget.",
             ),
             click.option(
                 "--executor",
                 type=click.Choice(["local", "ray"]),
-                help="Where trials run: this machine, or a Ray cluster. Default: as the suite says.",
+                help="Where trials run: this machine, or a Ray cluster. Default: the executor of the suite.",
             ),
             click.option(
                 "--ray-address",
                 metavar="HOST:PORT",
-                help="The cluster of --executor ray. Default: $RAY_ADDRESS, else one on this machine.",
+                help="Address of the Ray cluster. Default: $RAY_ADDRESS, else a new cluster on this machine.",
             ),
-            click.option("--seed", type=click.IntRange(min=0), help="Seed of the night; each iteration has its own."),
+            click.option(
+                "--seed",
+                type=click.IntRange(min=0),
+                help="Seed of the night; the seed of each iteration is derived from it.",
+            ),
             click.option(
                 "--dirty",
                 type=click.Choice(["capture", "refuse"]),
                 default="capture",
                 show_default=True,
-                help="What to do with changes that are not committed: pin them too, or refuse to start.",
+                help="What to do with uncommitted changes: pin them too, or refuse to start.",
             ),
             click.option(
                 "--resume", type=PATH, metavar="DIR", help="Continue the night in this folder (or its state.json)."
@@ -160,7 +167,7 @@ def night_options(command: Callable[..., Any]) -> Any:
 @workers_option
 @_caps
 def overnight_command(resume: Path | None, watch: bool, as_json: bool, **asked: Any) -> int:
-    """Attempt a suite again and again, with several workers, and have a report in the morning.
+    """Attempt a suite repeatedly through the night, with several workers, and write a report in the morning.
 
     Each iteration is a batch in the folder of the night. A worker that hangs or dies is ended, and its batch
     continues; a task that brings workers down is left out, and the report names it. kill -9, then --resume:
@@ -187,7 +194,7 @@ def run_night(resume: Path | None, *, watch: bool, as_json: bool, learn: Path | 
 @click.command("iterate", cls=NightCommand)
 @night_options
 def iterate_command(resume: Path | None, watch: bool, as_json: bool, **asked: Any) -> int:
-    """Attempt a suite again and again, one iteration after the other: it is tbench overnight --workers 1.
+    """Attempt a suite repeatedly, one iteration after the other, as tbench overnight --workers 1 does.
 
     Exit code 0: everything was measured; 3: not everything; 1: nothing; 130: interrupted.
     """

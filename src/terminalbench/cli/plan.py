@@ -40,10 +40,10 @@ _NAME_WIDTH = 30
 @attempts_option
 @label_option
 @click.option(
-    "--batch", type=click.IntRange(min=0), help="Plan into this batch, and say which of its trials are reused."
+    "--batch", type=click.IntRange(min=0), help="Plan for this batch, and show which of its trials are reused."
 )
 @json_option
-@click.option("--job-configs", type=PATH, metavar="DIR", help="Write each job's JobConfig here.")
+@click.option("--job-configs", type=PATH, metavar="DIR", help="Write the JobConfig of each job into this folder.")
 @root_option
 def command(
     experiment: Path,
@@ -162,7 +162,7 @@ def plan_text(planned: "PlannedBatch", width: int) -> str:
     where = f"batch {planned.plan.batch} in {planned.plan.folder}"
     lines = [
         planned.plan.name,
-        f"{where}{'' if planned.taken else ' (the next free number; taken when a run starts)'}",
+        f"{where}{'' if planned.taken else ' (the next free number; reserved when a run starts)'}",
         f"environment {run.container_env}; "
         f"{plural(run.profiles_parallel, 'profile') if run.profiles_parallel else 'all profiles'} side by side, "
         f"{run.parallel or f'{HARBOR_PARALLEL} (Harbor default)'} {noun(run.parallel, 'trial')} at once in each",
@@ -187,7 +187,7 @@ def plan_text(planned: "PlannedBatch", width: int) -> str:
     if planned.plan.excluded:
         rest += ["", "Left out", *(f"  {line}" for line in exclusion_lines(planned.plan.excluded))]
         if planned.experiment.quarantine:
-            rest.append(f"  (tbench check {typed(planned.experiment.file)} --release proves quarantined tasks again)")
+            rest.append(f"  (tbench check {typed(planned.experiment.file)} --release checks quarantined tasks again)")
     rest += _reuse_lines(planned)
     if planned.forecast is not None:
         rest += ["", "Forecast", *forecast_lines(planned.forecast)]
@@ -213,7 +213,7 @@ def _notes(planned: "PlannedBatch") -> list[str]:
     experiment = planned.experiment
     profiles = [planned.profile(job) for job in planned.plan.jobs]
     missing = left_out_here(profiles, experiment.root, os.environ, experiment.run.container_env)
-    left_out = [f"left out by a run here: {', '.join(keys)}: {why}" for why, keys in missing.items()]
+    left_out = [f"a run on this machine leaves out {', '.join(keys)}: {why}" for why, keys in missing.items()]
     return [*planned.plan.all_notes(), *environment_needs(experiment), *left_out]
 
 
@@ -222,7 +222,7 @@ def _network_lines(run: "RunTable") -> list[str]:
     from terminalbench.experiments.network import phases
 
     if isinstance(run.network, str):
-        return ["network: that of this machine itself, shared by all trials"]
+        return ["network: this machine's own, shared by all trials"]
     own = phases(run.network) if run.network is not None else {}
     told = [f"{phase} {value if isinstance(value, str) else some(value)}" for phase, value in own.items()]
     return [f"network: {'; '.join(told)}"] if told else []
@@ -236,27 +236,29 @@ def _limit_lines(planned: "PlannedBatch") -> list[str]:
         lines += _budget_lines(planned.budget)
     if run.run_timeout_sec is not None:
         limit = duration(run.run_timeout_sec)
-        lines.append(f"no trial starts later than {limit} after the start; running ones finish")
+        lines.append(f"no trial starts later than {limit} after the start of the run; running trials finish")
     return lines
 
 
 def _budget_lines(budget: "PlannedBudget") -> list[str]:
     """The budget, what a trial is taken to cost and why, what is likely to be spent, and the most that may be."""
-    outside = f"; not for {', '.join(budget.free)}: no cost" if budget.free else ""
+    outside = f"; does not apply to {', '.join(budget.free)}, which cost nothing" if budget.free else ""
     lines = [
         f"budget {dollars(budget.budget_usd)} for the whole batch, in equal shares until a profile needs less{outside}"
     ]
-    lines += [f"  {key}: a trial probably costs {dollars(one.usd)} ({one})" for key, one in budget.likely.items()]
+    lines += [f"  {key}: a trial costs about {dollars(one.usd)} ({one})" for key, one in budget.likely.items()]
     unknown = ", ".join(budget.cost_unknown)
     if unknown:
-        lines.append(f"  {unknown}: what a trial costs is not known: one at a time until the first has told it")
+        lines.append(
+            f"  {unknown}: the cost of a trial is unknown, so trials run one at a time until the first one ends"
+        )
     if budget.cost_usd is not None:
         short = "" if budget.cost_usd <= budget.budget_usd else ": not all trials will run"
-        lines.append(f"  likely spend {dollars(budget.cost_usd)} of {dollars(budget.budget_usd)}{short}")
+        lines.append(f"  expected cost: {dollars(budget.cost_usd)} of {dollars(budget.budget_usd)}{short}")
     first = f"1 trial{' each' if len(budget.cost_unknown) > 1 else ''} of {unknown}, then " if unknown else ""
     most = f", {dollars(budget.at_once_usd)} at these costs" if budget.at_once_usd is not None else ""
     if budget.slots:
-        lines.append(f"  most it can be overspent by: {first}what {plural(budget.slots, 'trial')} at once cost{most}")
+        lines.append(f"  largest possible overspend: {first}the cost of {plural(budget.slots, 'trial')} at once{most}")
     return lines
 
 
@@ -288,7 +290,7 @@ def _profile_lines(planned: "PlannedBatch") -> list[str]:
         if profile.key == baseline.key:
             continue
         changes = summaries(differences(baseline.content, profile.content))
-        for change in changes or ["the same treatment as the baseline"]:
+        for change in changes or ["the same content as the baseline"]:
             lines.append(f"  {'':<{width}}  vs {baseline.key}: {change}")
     return lines
 
@@ -314,7 +316,7 @@ def _reuse_lines(planned: "PlannedBatch") -> list[str]:
     for reuse in planned.reuse:
         if reuse.same_profile:
             planned_trials = plural(reuse.planned, "trial is", "trials are")
-            lines.append(f"  {reuse.profile}: {reuse.finished} of {planned_trials} finished and kept")
+            lines.append(f"  {reuse.profile}: {reuse.finished} of {planned_trials} finished and reused")
         else:
-            lines.append(f"  {reuse.profile}: nothing; the batch has no such profile, or it was another treatment then")
+            lines.append(f"  {reuse.profile}: nothing; the batch has no such profile, or its content has changed since")
     return lines

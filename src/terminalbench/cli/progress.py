@@ -38,7 +38,7 @@ class AnalysisTeller(ProgressLine):
     def judging(self, now: "JudgeProgress") -> None:
         """Show how far the judge is."""
         cost = f", {dollars(now.spent_usd)}" if now.spent_usd else ""
-        self.tell("judging", now.done, now.total, f" ({now.cached} from the cache{cost})")
+        self.tell("judging", now.done, now.total, f" ({now.cached} from cache{cost})")
 
 
 class RunTeller(StatusLine):

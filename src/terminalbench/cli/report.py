@@ -12,12 +12,14 @@ from terminalbench.errors import UserError
 
 @click.command("report")
 @click.argument("targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH|JOBS|NIGHT]...")
-@click.option("--batch", "numbers", metavar="N|N,M|all", help="Which batches of the experiment. Default: the latest.")
+@click.option(
+    "--batch", "numbers", metavar="N|N,M|all", help="Numbers of the batches of the experiment. Default: the latest."
+)
 @click.option("--output", "-o", type=PATH, metavar="DIR", help="Default: the batch's analytics/.")
 @click.option(
     "--pictures",
     is_flag=True,
-    help="Write the charts as files, too: SVG, and PNG where rsvg-convert, Inkscape or Chromium is installed.",
+    help="Also write the charts as files: SVG, and PNG if rsvg-convert, Inkscape or Chromium is installed.",
 )
 @results_option
 @root_option
@@ -30,7 +32,7 @@ def report_command(
     results: Path | None,
     root: Path | None,
 ) -> None:
-    """Write report.html and comparison_report.md of a batch: one file each, made to be read and passed on.
+    """Write report.html and comparison_report.md of a batch: one self-contained file each, made for sharing.
 
     Without a target: the newest batch. The report covers the newest of the batches that you name; several add a
     trend. It includes what tbench analyze found. For the folder of a night, it writes the morning report again,
@@ -40,7 +42,7 @@ def report_command(
         if numbers is not None or output is not None or pictures:
             what, hint = (
                 "the report of a night is written into its folder",
-                "leave --batch, --output and --pictures out",
+                "leave out --batch, --output and --pictures",
             )
             raise UserError(what, hint=hint)
         _report_night(night)
@@ -55,7 +57,7 @@ def report_command(
     elif len(targets) == 1 and not targets[0].is_dir():
         selected = select_numbered(targets[0], numbers, results, root)
     else:
-        raise UserError("--batch goes with one experiment file", hint="name the batch folders instead")
+        raise UserError("--batch works only with one experiment file", hint="name the batch folders instead")
     page, text = report(noted(selected), output.resolve() if output else None, pictures=pictures)
     click.echo(f"{from_here(page)}\n{from_here(text)}")
     if pictures:
@@ -63,9 +65,9 @@ def report_command(
 
         folder = page.parent / FOLDER
         made = sorted(file.name for file in folder.glob("*.*g"))
-        click.echo(f"{from_here(folder)}: {', '.join(made) or 'no chart has anything to show'}")
+        click.echo(f"{from_here(folder)}: {', '.join(made) or 'there is no data for a chart'}")
         if made and painter() is None:
-            click.echo(f"no PNG: none of {', '.join(PAINTERS)} is installed", err=True)
+            click.echo(f"PNG charts were not written: none of {', '.join(PAINTERS)} is installed", err=True)
 
 
 def _night(targets: tuple[Path, ...]) -> Path | None:
@@ -95,26 +97,26 @@ PORT = 8642
 @click.command("view")
 @click.argument("results", type=PATH, metavar="[RESULTS]", required=False)
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes a free one."
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes any free port."
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on. Any address but loopback lets other machines connect.",
+    help="Address to listen on. With any address but loopback, other machines can connect.",
 )
-@click.option("--open", "open_browser", is_flag=True, help="Open it in a browser.")
+@click.option("--open", "open_browser", is_flag=True, help="Open the dashboard in a browser.")
 @click.option(
     "--export",
     "export_to",
     type=PATH,
     metavar="DIR|FILE.zip",
-    help="Write it as a static site instead of serving it; as a .zip it is one small file to send.",
+    help="Write a static site instead of serving the dashboard; a name that ends in .zip makes one small file to send.",
 )
 def view_command(results: Path | None, port: int, host: str, open_browser: bool, export_to: Path | None) -> None:
     """Show the results in a browser: batches, profiles, trials step by step. It only reads.
 
-    RESULTS is the results folder. Default: results/ of the project around the current folder.
+    RESULTS is the results folder. Default: results/ of the project that the current folder belongs to.
     """
     from terminalbench.dashboard.site import Site
     from terminalbench.lab.select import results_root

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 _STARTED = "{trials} in batch {number} ({place})"
-_RESUMED = "going on with batch {number} ({place}): {trials} to run"
+_RESUMED = "continuing batch {number} ({place}): {trials} to run"
 
 
 @click.command("run", cls=ListCommand)
@@ -67,19 +67,21 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
     help="Without a file: another agent, or the same with another model, on the same tasks. Repeatable.",
 )
 @click.option(
-    "--container-env", metavar="NAME", help="Without a file: where trials run (docker if installed, else local)."
+    "--container-env",
+    metavar="NAME",
+    help="Without a file: where trials run. Default: docker if installed, else local.",
 )
 @label_option
 @click.option("--batch", type=click.IntRange(min=0), help="Continue this batch, as tbench resume does, or create it.")
-@click.option("--dry-run", is_flag=True, help="The same as tbench plan: show what would run.")
-@click.option("--detach", is_flag=True, help="Run in the background, without this terminal.")
+@click.option("--dry-run", is_flag=True, help="Show what would run, as tbench plan does.")
+@click.option("--detach", is_flag=True, help="Run in the background, independent of this terminal.")
 @click.option("--strict", is_flag=True, help="Refuse to run when a task or profile would be left out.")
-@click.option("--fresh-setup", is_flag=True, help="Install agents again instead of using a cached set-up.")
+@click.option("--fresh-setup", is_flag=True, help="Install agents again instead of using a cached installation.")
 @click.option(
     "--gate",
     type=PATH,
     metavar="FILE",
-    help="Share budget, rate limits and orders with every batch that names this file.",
+    help="Share budget, rate limits and tbench ctl orders with every batch that names this file.",
 )
 @junit_option
 @watch_option
@@ -111,7 +113,7 @@ def run_command(
 
     Without a file: tbench run --agent A --model M --tasks 'starter/*' --vs B. Tasks are then DATASET/ID, or globs.
 
-    What cannot run (a task the environment cannot hold, a profile without its key) is found first and left out
+    What cannot run (a task too large for the environment, a profile without its key) is found first and left out
     with its reason; the rest runs. Exit code 0: every planned trial was measured, passed or failed; 3: some
     were not; 100: all were, and a budget is exceeded; 130: interrupted. In CI, tbench compare --fail-if worse
     detects a proven loss.
@@ -123,7 +125,7 @@ def run_command(
         draft = _draft(tasks, (agent, model, commands, versus), attempts, container_env, root)
         experiment, tasks = draft.experiment.file, ()
     elif given := [name for name, value in asked.items() if value]:
-        raise UserError(f"{given[0]} is for a run without a file; {experiment} says what runs")
+        raise UserError(f"{given[0]} works only without an experiment file; {experiment} already says what to run")
     if dry_run:
         from terminalbench.cli.plan import show_plan
         from terminalbench.experiments.planner import Selection
@@ -132,14 +134,17 @@ def run_command(
         return show_plan(_loaded(draft, experiment, root), selection, batch, as_json=as_json)
     if detach:
         if watch:
-            raise UserError("--detach and --watch do not go together", hint="start it, then: tbench watch")
+            raise UserError(
+                "--detach and --watch cannot be combined",
+                hint="start it with --detach, then follow it with tbench watch",
+            )
         return _detach()
     loaded = _loaded(draft, experiment, root)
     if batch is not None and (loaded.results_root / loaded.slug / str(batch) / "plan.json").is_file():
         from terminalbench.cli.select import one_batch
 
         if attempts or labels or gate:
-            what = f"batch {batch} goes on as it was planned: --attempts, --label and --gate cannot change it"
+            what = f"batch {batch} continues as it was planned: --attempts, --label and --gate cannot change it"
             raise UserError(what, hint="tbench resume --attempts adds attempts")
         where = one_batch(BatchChoice(experiment, batch, root=root))
         picked = {"tasks": tasks, "profiles": profiles}
@@ -186,7 +191,7 @@ def resume_batch(target: "Target", *, as_json: bool, watch: bool, junit: Path | 
     from terminalbench.lab.resume import resume
 
     work = partial(resume, target, **wanted)
-    return _told(work, "looking at what is there ...", _RESUMED, as_json=as_json, watch=watch, junit=junit)
+    return _told(work, "looking at existing results ...", _RESUMED, as_json=as_json, watch=watch, junit=junit)
 
 
 def _told(
@@ -205,7 +210,7 @@ def _told(
             _write_junit(junit, ended)
         return show_end(ended, as_json=as_json, watched=watch)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("what has ended is kept" if teller.begun else "nothing was started") from None
+        raise KeyboardInterrupt("finished trials are kept" if teller.begun else "nothing was started") from None
 
 
 def _write_junit(file: Path, ended: "FinishedRun") -> None:
@@ -240,10 +245,10 @@ def show_end(ended: "FinishedRun", *, as_json: bool, watched: bool, ways: "Resum
         how = {"interrupted": interrupted, "nothing_ran": ended.nothing_ran, "gate_stopped": ended.gate_stopped}
         for line in (*ended.over_budget, *next_steps(view, place, ways=ways, **how)):
             click.echo(line)
-        click.echo(f"who is better, and how sure: tbench compare {place}")
-        click.echo(f"its trials, and one of them: tbench list {place}")
+        click.echo(f"which profile is better, and how certain that is: tbench compare {place}")
+        click.echo(f"its trials: tbench list {place}")
         click.echo(f"what each trial did: tbench analyze {place}")
-        click.echo(f"in a browser: {f'tbench view {results}'.strip()}")
+        click.echo(f"results in a browser: {f'tbench view {results}'.strip()}")
     if interrupted:
         return EXIT_INTERRUPTED
     if ended.complete:
@@ -265,7 +270,7 @@ def _detach() -> int:
         click.echo(f"still preparing: pid {started.pid}, log: {started.log}")
         return EXIT_OK
     click.echo(f"running in the background: pid {started.pid}, batch {started.batch.folder}\nlog: {started.log}")
-    click.echo("tbench status shows how far it is, tbench kill ends it")
+    click.echo("tbench status shows its progress, tbench kill ends it")
     return EXIT_OK
 
 
@@ -276,25 +281,27 @@ def _detach() -> int:
     is_flag=False,
     flag_value="all",
     metavar="[CLASS]",
-    help="Run errored trials again: all that are the bench's fault, or one class. Errors that a profile "
-    "causes (agent_crash, ...) are retried only when you name their class, and the first verdict still counts.",
+    help="Run errored trials again: every error that is the bench's fault, or one class of errors. Errors that a "
+    "profile causes (agent_crash, ...) are retried only when you name their class, and the first verdict still counts.",
 )
 @click.option(
     "--profiles",
     multiple=True,
     metavar="KEY...",
     shell_complete=names_of("profiles"),
-    help="Only what is missing of these profiles; the others stay as they are. Name the batch before it.",
+    help="Run only what is missing of these profiles, and leave the others as they are. Give the batch before this "
+    "option.",
 )
 @click.option(
     "--top-up",
     is_flag=True,
-    help="Add attempts where profiles disagree or are unstable, under the [top_up] rule of the plan.",
+    help="Add attempts where profiles disagree or are unstable, by the [top_up] rule of the plan.",
 )
 @click.option(
     "--accept-changed",
     is_flag=True,
-    help="Continue although code, skills or tasks changed since the plan; compare shows this as a departure.",
+    help="Continue although code, skills or tasks have changed since the plan; compare reports the change as a "
+    "departure.",
 )
 @junit_option
 @watch_option

@@ -54,7 +54,7 @@ def on_batches(command: Callable[..., int | None]) -> Any:
 
         return command(selected=noted(select_numbered(experiment, batch, results, root)), **rest)
 
-    batches = "Which batches of the experiment. Default: the latest with data."
+    batches = "Numbers of the batches of the experiment. Default: the latest with data."
     declared = click.option("--batch", metavar="N|N,M|all", help=batches)(results_option(root_option(called)))
     target = "[EXPERIMENT.toml|BATCH|JOBS]"
     return click.argument("experiment", type=PATH, metavar=target, required=False, shell_complete=batch_names)(declared)
@@ -89,7 +89,7 @@ def batch_to_watch(where: BatchChoice) -> "Batch":
     running = live_batches(where.results) if name is None and where.number is None else []
     if not running:
         return one_batch(where).batch
-    elsewhere = "" if where.results is not None or of_this_project(running[0]) else ", which is not of this project"
+    elsewhere = "" if where.results is not None or of_this_project(running[0]) else ", which belongs to another project"
     click.echo(f"watching {running[0].folder}{elsewhere}", err=True)
     if running[1:]:
         click.echo(f"also running: {', '.join(str(other.folder) for other in running[1:])}", err=True)
@@ -106,7 +106,7 @@ def batch_to_steer(where: BatchChoice) -> "Batch":
     if not running:
         raise UserError("nothing is running", hint="tbench status shows what runs")
     if sum(map(of_this_project, running)) != 1:
-        refuse_several(running, "say which with --in")
+        refuse_several(running, "name one with --in")
     return running[0]  # this project's come first
 
 
@@ -130,5 +130,5 @@ def batches_to_end(where: BatchChoice, *, everything: bool) -> "list[Batch]":
     if everything:
         there = [batch for batch in announced_batches() if batch.folder.resolve().is_relative_to(folder)]
         return list({batch.folder.resolve(): batch for batch in (*there, *running)}.values())
-    refuse_several(running, "name the one to end, or give --all")
+    refuse_several(running, "name the batch to end, or give --all")
     return running or [one_batch(where).batch]

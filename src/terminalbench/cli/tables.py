@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @click.command("import")
 @click.argument("source", type=PATH, metavar="FILE|FOLDER")
-@click.option("--name", metavar="NAME", help="Its name in the results folder. Default: the name of the file.")
-@click.option("--profile", metavar="NAME", help="The profile of all its rows. Default: as the file tells.")
-@click.option("--copy", is_flag=True, help="Copy the files that are read beside the batch. Default: name their place.")
-@click.option("--update", is_flag=True, help="Import a changed source again, replacing the earlier import.")
+@click.option("--name", metavar="NAME", help="Name of the batch in the results folder. Default: the name of the file.")
+@click.option("--profile", metavar="NAME", help="Profile of all rows. Default: the profile that each row names.")
+@click.option("--copy", is_flag=True, help="Copy the source files into the batch. Default: only record their paths.")
+@click.option("--update", is_flag=True, help="If the source has changed, replace the earlier import.")
 @reading_options
 @results_option
 @json_option
@@ -37,7 +37,7 @@ def import_command(
     results: Path | None,
     as_json: bool,
 ) -> None:
-    """Make a batch of results that another tool wrote: list, compare, report, view and query them like any other.
+    """Turn results of another tool into a batch, to list, compare, report, view and query like any other.
 
     Recognised by content: tables (CSV, JSONL, Parquet), Terminal-Bench 1, Harbor jobs, SWE-bench and SWE-Bench Pro,
     Inspect logs, promptfoo, JUnit XML. docs/import.md has an example of each.
@@ -73,11 +73,11 @@ _ENDINGS: dict[str, Any] = {".csv": "csv", ".json": "json", ".parquet": "parquet
 
 
 @click.command("export")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="How to write it. Default: as FILE ends, else csv.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Format. Default: the extension of FILE, else csv.")
 @click.option(
     "--table", type=click.Choice(("trials", "findings")), default="trials", show_default=True, help="What to write."
 )
-@click.option("--all", "everything", is_flag=True, help="Every batch of the results folder.")
+@click.option("--all", "everything", is_flag=True, help="Write every batch of the results folder.")
 @click.option("--output", "-o", type=PATH, metavar="FILE", help="Default: standard output.")
 @on_batch
 @working
@@ -100,10 +100,10 @@ def export_command(where: BatchChoice, form: Any, table: str, everything: bool, 
     form = form or _ENDINGS.get(ending, "csv")
     if _ENDINGS.get(ending, form) != form:
         raise UserError(
-            f"--format {form} does not fit the ending of {output}", hint="name another file, or leave out --format"
+            f"--format {form} does not match the extension of {output}", hint="name another file, or leave out --format"
         )
     if output is not None and not output.resolve().parent.is_dir():
-        raise UserError("there is no such folder", where=str(output.parent), hint="make it first")
+        raise UserError("there is no such folder", where=str(output.parent), hint="create it first")
     if form == "parquet" and output is None:
         raise UserError("parquet is binary", hint="name a file with -o")
     if form == "junit" and table != "trials":
@@ -132,7 +132,11 @@ _CELL = 80
 @click.argument("sql")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option(
-    "--limit", type=click.IntRange(min=0), default=1000, show_default=True, help="The most rows to print; 0: all."
+    "--limit",
+    type=click.IntRange(min=0),
+    default=1000,
+    show_default=True,
+    help="Print at most this many rows; 0 prints all.",
 )
 @click.option(
     "--timeout",
@@ -140,13 +144,13 @@ _CELL = 80
     default=30.0,
     show_default=True,
     metavar="SEC",
-    help="Stop the query after this many seconds; 0: never.",
+    help="Stop the query after this many seconds; 0 means never.",
 )
 @results_option
 @json_option
 @working
 def query_command(sql: str, as_csv: bool, limit: int, timeout: float, results: Path | None, as_json: bool) -> None:
-    """Ask the index of all batches a question in SQL. It can only read.
+    """Query the index of all batches in SQL. Queries can only read.
 
     Tables: batches, trials, findings (see docs/results.md). For example
     "SELECT profile, avg(cost_usd) FROM trials GROUP BY profile".
@@ -158,7 +162,7 @@ def query_command(sql: str, as_csv: bool, limit: int, timeout: float, results: P
     from terminalbench.text.table import columns
 
     if as_csv and as_json:
-        raise click.UsageError("--csv and --json exclude each other")
+        raise click.UsageError("--csv and --json cannot be combined")
     root = results_root(results)
     scan_all(root)
     answer = ask(root, sql, limit or None, timeout or None)
@@ -173,7 +177,7 @@ def query_command(sql: str, as_csv: bool, limit: int, timeout: float, results: P
         left = [i for i in range(len(answer.columns)) if i not in numbers]
         click.echo(columns([[printable(name) for name in answer.columns], *rows], left=left))
     if answer.more:
-        click.echo(f"only the first {plural(limit, 'row')}; --limit sets how many", err=True)
+        click.echo(f"only the first {plural(limit, 'row')} shown; --limit sets how many", err=True)
 
 
 def _plain(value: object) -> object:

@@ -25,11 +25,11 @@ __all__ = ["command", "gym_command"]
 
 @click.group("trainer", cls=LazyCommandGroup, sections=GROUPS["trainer"], package=__name__, no_args_is_help=True)
 def command() -> None:
-    """Train a profile by a plan: variants are tried at night; what is proven better becomes champion."""
+    """Train a profile by a plan: variants are tried at night, and one that is proven better becomes champion."""
 
 
 plan_argument: Any = click.argument("file", type=PATH, metavar="PLAN.toml")
-reason_option: Any = click.option("--reason", required=True, metavar="TEXT", help="Why; it is kept with the lineage.")
+reason_option: Any = click.option("--reason", required=True, metavar="TEXT", help="Reason, recorded in the lineage.")
 
 
 def on_training(command: Callable[..., int | None]) -> Any:
@@ -50,7 +50,7 @@ def measuring(again: str) -> Generator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted("interrupted; what was finished is kept", hint=f"{again} goes on") from None
+        raise Interrupted("interrupted; finished work is kept", hint=f"{again} goes on") from None
 
 
 def crown_by_hand(training: "Training", profile: str, reason: str) -> None:
@@ -60,11 +60,17 @@ def crown_by_hand(training: "Training", profile: str, reason: str) -> None:
     from terminalbench.trainer.lineage import ChampionReason
 
     if not reason.strip():
-        raise UserError("a champion made by hand needs a reason", where="--reason", hint="it is kept with the lineage")
+        raise UserError(
+            "making a champion by hand needs a reason",
+            where="--reason",
+            hint="give --reason TEXT; it is recorded in the lineage",
+        )
     made = training.store.crown(training.lineage_name, profile, ChampionReason.BY_HAND, reason=reason.strip())
     click.echo(f"champion of {training.lineage_name}: {made.id} (before: {made.before})")
     if (owner := living_owner(training_lock(training.folder))) is not None:
-        click.echo(f"it counts from the next night: this one is still run by pid {owner.pid}, with {made.before}")
+        click.echo(
+            f"it takes effect with the next night: the current night (pid {owner.pid}) continues with {made.before}"
+        )
 
 
 @click.command("init")
@@ -100,7 +106,7 @@ def init_command(file: Path) -> None:
 @json_option
 @root_option
 def plan_command(file: Path, as_json: bool, root: Path | None) -> None:
-    """Show what a training plan would do, and the nights, trials and dollars that it takes to prove gains of 5,
+    """Show what a training plan would do, and the nights, trials and dollars needed to prove gains of 5,
     10 and 20 points.
 
     Nothing is run or written. A plan that can never decide anything is refused, and the message says what to
@@ -136,7 +142,7 @@ def _show_forecast(plan: "TrainingPlan", *before: str) -> None:
 
 @click.command("run")
 @plan_argument
-@click.option("--nights", type=click.IntRange(min=1), metavar="N", help="Run at most N nights now.")
+@click.option("--nights", type=click.IntRange(min=1), metavar="N", help="Run at most N nights.")
 @click.option("--resume", is_flag=True, help="Continue a training that has begun.")
 @json_option
 @root_option
@@ -207,22 +213,22 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
         click.echo(fill(printable(said), text_width(), subsequent_indent="  "))
         if not trained.complete:
             over = len(trained.nights) >= plan.table.nights
-            click.echo("next: mend it, and give the plan another slug" if over else f"next: {again}")
+            click.echo("next: fix the plan, and give it another slug" if over else f"next: {again}")
     return EXIT_OK if trained.complete else EXIT_INCOMPLETE
 
 
 @click.command("holdout")
 @plan_argument
-@click.option("--reason", required=True, metavar="TEXT", help="Why you look; it is kept with the look.")
+@click.option("--reason", required=True, metavar="TEXT", help="Reason for the look, recorded with it.")
 @json_option
 @root_option
 def holdout_command(file: Path, reason: str, as_json: bool, root: Path | None) -> int:
-    """Measure the champion against the profile that the training started with, on the sealed tasks.
+    """Measure the champion against the profile that the training started with, on the held-out tasks.
 
     The look is recorded with its reason, and counted, before the first trial runs. It decides nothing:
     promotion and rollback go by dev. After a kill, run it again: it continues the same look.
 
-    Exit code 0: measured; 3: no held-out task was measured under both; 130: interrupted.
+    Exit code 0: measured; 3: no held-out task was measured with both; 130: interrupted.
     """
     from textwrap import fill
 
@@ -236,7 +242,11 @@ def holdout_command(file: Path, reason: str, as_json: bool, root: Path | None) -
 
     training = open_training(file, root)
     if training.declared is None:
-        raise UserError("has not begun: there is no champion to measure", where=str(file), hint=training.run_command)
+        raise UserError(
+            "has no champion to measure, because the training has not started",
+            where=str(file),
+            hint=training.run_command,
+        )
     with measuring(f"tbench trainer holdout {typed(file)} --reason ..."):
         found = measure_holdout(load_plan(file, root), reason)
     if as_json:
@@ -252,7 +262,7 @@ def holdout_command(file: Path, reason: str, as_json: bool, root: Path | None) -
 @on_training
 @json_option
 def status_command(training: "Training", as_json: bool) -> None:
-    """Show where a training stands: nights, champion, challenger, evidence so far."""
+    """Show the state of a training: nights, champion, challenger, evidence so far."""
     from textwrap import fill
 
     from terminalbench.text.foreign import printable
@@ -276,7 +286,7 @@ def status_command(training: "Training", as_json: bool) -> None:
     simulated = " (simulated)" if training.simulated else ""
     lines = [f"{training.slug}: {standing(nights, training.planned, training.lineage)}{simulated}"]
     if training.declared is None:
-        lines.append(f"not begun: nothing is declared or measured yet; {training.run_command}")
+        lines.append(f"not started: nothing is declared or measured yet; {training.run_command}")
     else:
         lines.append(f"spent: {spent(nights, training.holdout)}")
     if training.under_way is not None:
@@ -295,7 +305,7 @@ def status_command(training: "Training", as_json: bool) -> None:
 @on_training
 @json_option
 def history_command(training: "Training", as_json: bool) -> None:
-    """Show every comparison of a training, rejected and undecided ones as well, and every change of champion."""
+    """Show every comparison of a training, including rejected and undecided ones, and every change of champion."""
     from textwrap import fill
 
     from terminalbench.text.foreign import printable
@@ -317,7 +327,7 @@ def history_command(training: "Training", as_json: bool) -> None:
             )
         )
     if not training.nights:
-        click.echo(f"no night is over yet: {training.run_command}")
+        click.echo(f"no night has finished yet: {training.run_command}")
 
 
 @click.command("diff")
@@ -351,7 +361,7 @@ def diff_command(training: "Training", profile: str | None) -> None:
 @on_training
 @click.option("-o", "--output", type=PATH, metavar="FILE", help="Write it here, not to standard output.")
 def report_command(training: "Training", output: Path | None) -> None:
-    """Write the report of a training, Markdown: what was tried, kept, rejected, at what cost, and what is claimed."""
+    """Write the report of a training in Markdown: what was tried, kept and rejected, the cost, and the claimed gain."""
     from textwrap import fill
 
     from terminalbench.files import write_text
@@ -375,7 +385,7 @@ def report_command(training: "Training", output: Path | None) -> None:
 @click.argument("profile")
 @reason_option
 def promote_command(training: "Training", profile: str, reason: str) -> None:
-    """Make a profile of the lineage its champion yourself. It is recorded as your decision, and claims no gain."""
+    """Make a profile of the lineage its champion by hand. It is recorded as your decision, and claims no gain."""
     crown_by_hand(training, training.lineage.find(profile).id, reason)
 
 
@@ -383,10 +393,10 @@ def promote_command(training: "Training", profile: str, reason: str) -> None:
 @on_training
 @reason_option
 def rollback_command(training: "Training", reason: str) -> None:
-    """Bring back the champion before this one, yourself; called again, the one before that."""
+    """Restore the previous champion by hand; called again, the champion before that."""
     from terminalbench.errors import UserError
 
     before = training.lineage.earlier
     if before is None:
-        raise UserError("there is no champion before this one", where=training.lineage_name)
+        raise UserError("there is no earlier champion to restore", where=training.lineage_name)
     crown_by_hand(training, before.id, reason)

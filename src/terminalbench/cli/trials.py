@@ -29,15 +29,17 @@ _LEAST_NAME = 8
     multiple=True,
     metavar="NAME=VALUE",
     callback=labels_of,
-    help="Only batches with this label; with several, with all of them.",
+    help="Only batches with this label; repeatable, and then batches must have all of them.",
 )
 @json_option
 @working
 def list_command(target: Path | None, results: Path | None, labels: dict[str, str], as_json: bool) -> None:
-    """List the batches of a results folder, newest first; of one batch, its trials."""
+    """List the batches of a results folder, newest first, or the trials of one batch."""
     if target is not None:
         if labels:
-            raise click.UsageError("--label filters the list of batches; leave it out, or do not name a batch")
+            raise click.UsageError(
+                "--label filters the list of batches, so it cannot be combined with a batch; leave one of them out"
+            )
         _list_trials(target, results, as_json=as_json)
         return
     import json
@@ -122,13 +124,13 @@ def _list_trials(name: Path, results: Path | None, *, as_json: bool) -> None:
         print_json([row | {"state": states[place] if place < len(states) else None} for place, row in enumerate(rows)])
         return
     click.echo(trials_text(view, text_width()), nl=False)
-    click.echo(f"\none of them: tbench show {typed(name)} PROFILE TRIAL")
+    click.echo(f"\nto see one trial: tbench show {typed(name)} PROFILE TRIAL")
 
 
 @click.command("show")
 @click.argument("trial", nargs=-1, required=True, metavar="TRIAL|BATCH PROFILE TASK[#N]", shell_complete=trial_words)
-@click.option("--steps", metavar="A-B", help="Only these steps, with more of each.")
-@click.option("--full", is_flag=True, help="Everything, nothing cut.")
+@click.option("--steps", metavar="A-B", help="Only these steps, in more detail.")
+@click.option("--full", is_flag=True, help="Show everything in full length.")
 @results_option
 @json_option
 @working
@@ -183,7 +185,7 @@ def _range(steps: str | None) -> tuple[int, int] | None:
     except ValueError:
         ends = (1, 0)
     if ends[0] > ends[1]:
-        raise UserError(f'"{steps}" names no steps', where="--steps", hint="as in 3-7 or 12")
+        raise UserError(f'"{steps}" is not a range of steps', where="--steps", hint="write it as 3-7 or 12")
     return ends
 
 
@@ -191,9 +193,9 @@ def _range(steps: str | None) -> tuple[int, int] | None:
 @click.argument("trial", required=False)
 @click.argument("name", required=False)
 @click.argument("value", required=False)
-@click.option("--author", metavar="A", help="Who says so.")
+@click.option("--author", metavar="A", help="Author of the label.")
 @click.option("--reason", metavar="TEXT", help="Why.")
-@click.option("--remove", is_flag=True, help="Take the label back; the line stays in the file.")
+@click.option("--remove", is_flag=True, help="Withdraw the label; its line stays in the file.")
 @click.option("--list", "only_list", is_flag=True, help="List the labels in force, and how often the judge agrees.")
 @results_option
 @json_option
@@ -206,7 +208,7 @@ def label_command(
     as_json: bool,
     **said: Any,
 ) -> None:
-    """Label a trial yourself: your label takes precedence over the judge's, and both are kept.
+    """Label a trial by hand: your label takes precedence over the judge's, and both are kept.
 
     TRIAL is a trial's name or the beginning of it, NAME what is labelled ("root_cause", "strategy", any finding), VALUE
     what it is. Lines are appended to analytics/labels.jsonl of the batch with author and reason.
@@ -217,7 +219,7 @@ def label_command(
     root = results_root(results)
     if only_list:
         if name is not None:
-            raise click.UsageError("--list takes a trial or nothing")
+            raise click.UsageError("--list can be combined with one trial only")
         _list(root, trial, as_json)
         return
     if trial is None or name is None or (value is None) != said["remove"]:
@@ -225,7 +227,7 @@ def label_command(
     if not said["author"] or not said["reason"]:
         raise click.UsageError("a label needs --author and --reason")
     label = label_trial(root, trial, name, value, author=said["author"], reason=said["reason"])
-    click.echo(_line(label) if not label.removed else f"{label.trial}  {label.name}: the label was taken back")
+    click.echo(_line(label) if not label.removed else f"{label.trial}  {label.name}: the label was withdrawn")
 
 
 def _list(root: Path, trial: str | None, as_json: bool) -> None:

@@ -18,7 +18,7 @@ from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_OK, UserErr
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
-    help="A batch is old when nothing was written to it for this many days.",
+    help="Age in days after which an unchanged batch counts as old.",
 )
 @click.option(
     "--keep",
@@ -27,7 +27,7 @@ from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_OK, UserErr
     show_default=True,
     help="How many of the newest batches of each experiment to keep.",
 )
-@click.option("--yes", is_flag=True, help="Do it. Without this, only list what would be removed.")
+@click.option("--yes", is_flag=True, help="Remove them. Without --yes, only list what would be removed.")
 @results_option
 @json_option
 @working
@@ -64,7 +64,7 @@ def prune_command(
         if yes:
             click.echo(f"removed {count}")
         elif going:
-            click.echo(f"would remove {count}, {freed}; add --yes to do it")
+            click.echo(f"would remove {count}, {freed}; add --yes to remove them")
         else:
             click.echo("nothing to remove")
     for problem in removed.problems:
@@ -74,11 +74,16 @@ def prune_command(
 
 @click.command("mirror", cls=ListCommand)
 @experiment_argument
-@click.option("--batch", type=click.IntRange(min=0), help="Which batch. Default: the latest with data.")
+@click.option("--batch", type=click.IntRange(min=0), help="Number of the batch. Default: the latest with data.")
 @click.option(
-    "--targets", multiple=True, metavar="NAME...", help="Session folders. Default: the TOML's artifacts.targets."
+    "--targets",
+    multiple=True,
+    metavar="NAME...",
+    help="Session folders to copy. Default: artifacts.targets of the experiment file.",
 )
-@click.option("--dest-dirname", default="artifacts", show_default=True, help="Folder of the batch to copy to.")
+@click.option(
+    "--dest-dirname", default="artifacts", show_default=True, help="Folder of the batch that they are copied to."
+)
 @root_option
 def mirror_command(
     experiment: Path, batch: int | None, targets: tuple[str, ...], dest_dirname: str, root: Path | None
@@ -102,11 +107,13 @@ def mirror_command(
             raise UserError(f'"{name}" must be {SLUG_DOC}')
     if dest_dirname in ("runs", "superseded", "workers", "analytics"):
         raise UserError(
-            f"--dest-dirname: every batch uses the folder {dest_dirname} itself", hint="choose another name"
+            f"--dest-dirname: every batch already uses the folder {dest_dirname} for itself", hint="choose another name"
         )
     if not wanted:
         raise UserError(
-            "names no artifact targets to copy", where=str(experiment), hint="set [artifacts] targets, or --targets"
+            "names no artifact targets to copy",
+            where=str(experiment),
+            hint="set targets in [artifacts], or give --targets",
         )
     folder = noted(SelectedBatches((find_target(loaded, batch, with_data=True),))).batches[0]
     done = mirror_batch(folder.runs, wanted, folder.folder / dest_dirname)
@@ -118,7 +125,7 @@ def mirror_command(
 
 @click.command("index")
 @results_option
-@click.option("--rebuild", is_flag=True, help="Forget everything and read all trials again.")
+@click.option("--rebuild", is_flag=True, help="Rebuild the index: forget everything and read all trials again.")
 @json_option
 @working
 def index_command(results: Path | None, rebuild: bool, as_json: bool) -> int:

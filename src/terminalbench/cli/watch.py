@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 @click.command("watch")
-@click.option("--json", "as_json", is_flag=True, help="Print every event as JSON, one a line, then the summary.")
+@click.option("--json", "as_json", is_flag=True, help="Print every event as one line of JSON, then the summary.")
 @on_batch
 def command(where: BatchChoice, as_json: bool) -> int:
     """Watch a batch or a night live, from any terminal: leave and come back at any time, without any effect on
     the run.
 
-    Without a target: the batch that runs (this project's before another's, the one started last), else the
+    Without a target: the running batch (of this project first, the latest one first), else the
     newest of the results folder. Not on a terminal: one plain line for each finished trial. Exit code 0: you
     left, or every planned trial was measured; 3: some were not.
     """
@@ -42,7 +42,7 @@ def command(where: BatchChoice, as_json: bool) -> int:
         if end is ViewEnd.TERMINATED:
             return end
         if end is not ViewEnd.OVER:
-            click.echo(f"left {feed.place}; it goes on. tbench watch comes back", err=True)
+            click.echo(f"stopped watching {feed.place}, which keeps running (tbench watch shows it again)", err=True)
             return EXIT_INTERRUPTED if end is ViewEnd.INTERRUPTED else EXIT_OK
     else:
         _stream(feed, as_json=as_json)
@@ -79,7 +79,9 @@ def _watch_night(folder: Path, *, as_json: bool) -> int:
         if end is ViewEnd.TERMINATED:
             return end
         if end is not ViewEnd.OVER:
-            click.echo(f"left {from_here(folder)}; it goes on. tbench watch comes back", err=True)
+            click.echo(
+                f"stopped watching {from_here(folder)}, which keeps running (tbench watch shows it again)", err=True
+            )
             return EXIT_INTERRUPTED if end is ViewEnd.INTERRUPTED else EXIT_OK
     else:
 
@@ -128,7 +130,7 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
         scan_batch(feed.batch)
         ended = FinishedRun(feed.batch, view_batch(feed.batch))
     except (TbenchError, OSError) as error:
-        click.echo(printable(f"the index cannot be read, so this is from the events alone: {error}"), err=True)
+        click.echo(printable(f"the index cannot be read, so this shows events only: {error}"), err=True)
         return _tell_state(feed, as_json=as_json)
     show_end(ended, as_json=as_json, watched=True)
     return EXIT_OK if ended.complete else EXIT_INCOMPLETE

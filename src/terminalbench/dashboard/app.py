@@ -58,7 +58,9 @@ def make_app(site: Site, access: Access) -> RequestGuard:
 
     async def events(request: Request) -> Response:
         if len(streams) >= MOST_STREAMS:
-            return PlainTextResponse("Too many pages are open: this one is not live.\n", 503, {"retry-after": "30"})
+            return PlainTextResponse(
+                "Too many pages are open, so this one is not updated live.\n", 503, {"retry-after": "30"}
+            )
         batch, seen = request.query_params.get("batch", ""), request.query_params.get("seen")
         return _EventStream(streams, _events(site, request, batch, seen))
 

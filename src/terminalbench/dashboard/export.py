@@ -45,7 +45,7 @@ def export_zip(site: Site, target: Path) -> ExportResult:
 def export_site(site: Site, target: Path) -> ExportResult:
     """Write the site to `target`: a new or empty folder, or one that holds an earlier export."""
     if target.exists() and not (target / MARK).is_file() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError("exists and is no earlier export", where=str(target), hint="name a new folder")
+        raise UserError("exists and is not an earlier export", where=str(target), hint="name a new folder")
     scan_all(site.root)
     waiting = ["", *(f"assets/{name}" for name in ASSETS)]
     known = set(waiting)

@@ -124,11 +124,13 @@ class RequestGuard:
         """What is answered in the place of a page; None: the page is."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if not self._access.allows_host(host):
-            return PlainTextResponse("This name is not one of this dashboard's. Use the address it printed.\n", 421)
+            return PlainTextResponse(
+                "The dashboard does not answer to this host name. Use the address that it printed.\n", 421
+            )
         if origin and origin.partition("://")[2].lower() != host.strip().lower():
-            return PlainTextResponse("Another site may not ask.\n", 403)
+            return PlainTextResponse("Requests from other sites are refused.\n", 403)
         if request.method not in ("GET", "HEAD"):
-            return PlainTextResponse("The dashboard only reads.\n", 405)
+            return PlainTextResponse("The dashboard is read-only.\n", 405)
         asked = request.query_params.get("token")
         if asked is not None and (self._access.allows_token(asked) or self._visits_once(asked)):
             rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])

@@ -115,7 +115,7 @@ def ad_hoc(asked: AdHoc, root: Path, environment: Mapping[str, str] | None = Non
         if table in profiles.values():
             raise UserError(
                 f"{' '.join(filter(None, (agent, model)))} is given twice",
-                hint="to run each task more often: --attempts K",
+                hint="to run each task more than once, give --attempts K",
             )
         alone = sum(agent == other for other, _ in sides) == 1 or not model
         profiles[_key(agent if alone else f"{agent}-{(model or '').rpartition('/')[2]}", profiles)] = table
@@ -156,7 +156,7 @@ def _profile(agent: str, model: str | None, environment: Mapping[str, str]) -> d
     if info is None and not is_import_path(agent):
         raise UserError(f'no agent is called "{agent}"', hint=did_you_mean(agent, agent_names()))
     if info is not None and not info.model and model:
-        raise UserError(f"{agent} takes no model, so {model} would not be used", hint="leave it out")
+        raise UserError(f"{agent} takes no model, so {model} would not be used", hint="leave out the model")
     variables = _variables(info, model, environment)
     return {
         "agent": agent,

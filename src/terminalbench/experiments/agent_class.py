@@ -190,7 +190,9 @@ def _literal(value: ast.expr, where: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise UserError(f"{RECORD} must be a table of plain values: it is read without running the code", where=where)
+        raise UserError(
+            f"{RECORD} must be a table of plain values, because it is read without running the code", where=where
+        )
     return found
 
 

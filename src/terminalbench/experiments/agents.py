@@ -24,26 +24,26 @@ class AgentRecord:
     """`AGENT_INFO`: what an agent may declare of itself, a table of plain values in its class."""
 
     model: bool = key("It calls a model. Without one it costs nothing.", default=True)
-    simulated: bool = key("It only pretends to, and takes `run.seed` as option `seed`.", default=False)
+    simulated: bool = key("It only simulates a model, and takes `run.seed` as option `seed`.", default=False)
     seeded: str | None = key(
-        "Its option that takes `run.seed`, unless the profile sets it; no part of the profile's id."
+        "Its option that takes `run.seed`, unless the profile sets it; not part of the profile's id."
     )
-    mcp: bool | None = key("It takes MCP servers. Not declared: perhaps; `no_mcp` is not needed.")
+    mcp: bool | None = key("It takes MCP servers. If not declared: unknown, and `no_mcp` is not needed.")
     skills: bool = key("It takes skills.", default=True)
     hooks: bool = key("It takes hooks, and MCP servers with their code.", default=False)
     reasoning: str | None = key("Its option that sets the reasoning effort.")
     system_prompt: str | None = key("Its option that adds to the system prompt. Default: the instruction.")
     version: bool = key("It is installed by version, its option `version`.", default=False)
     options: dict[str, Any] | list[str] | None = key(
-        "Options besides those its class names; a table has the choices of each."
+        "Options in addition to those of its class; a table lists the choices of each."
     )
-    any_options: bool = key("Options are handed over unchecked.", default=False)
+    any_options: bool = key("Options are passed on unchecked.", default=False)
     conditions: dict[str, Any] = key(
-        "What each of its profiles has unless it says otherwise: tables `env` and `options`.",
+        "Defaults of its profiles: tables `env` and `options`.",
         factory=dict,
     )
     asks_from_host: bool = key(
-        "Harbor's process asks its model: the sandbox needs no way to it.",
+        "Harbor's process calls its model, so the sandbox needs no access to it.",
         default=False,
     )
     workflow: bool = key(
@@ -54,13 +54,13 @@ class AgentRecord:
         "It runs the command of its profiles' table `command`, which its option `command` gets.",
         default=False,
     )
-    logins: list[str] = key("Variables that stand in for the key of its provider.", factory=list)
+    logins: list[str] = key("Variables that can replace the key of its provider.", factory=list)
     program: str | None = key("The program that its installation puts into the sandbox.")
-    installer: str | None = key("The host that its installation starts from.")
+    installer: str | None = key("The host that its installation downloads from.")
     usage: Literal["claude-code", "harbor", "workflow"] | None = key(
-        "Where its tokens, cost, calls and errors are told: the stream of the Claude Code session that it runs; what "
-        "it reports to Harbor, and its trajectory; of a workflow also its trace. Not declared: as Harbor's agent of "
-        "its name, else `harbor`."
+        "Where its tokens, cost, calls and errors are recorded: in the stream of its Claude Code session; in its "
+        "report to Harbor and its trajectory; for a workflow also in the trace. If not declared: as for Harbor's "
+        "agent of the same name, else `harbor`."
     )
     provider: str | None = key("Provider of a model that is named without one.")
     base_url_env: str | None = key("Variable with the address of its provider.")
@@ -132,7 +132,7 @@ def _takes(kind: str, value: Any) -> bool:
     return kind == "number" or number.is_integer()
 
 
-NO_MODEL, NO_MODEL_HINT = "does not start without a model", 'set model = "provider/name" in its profile'
+NO_MODEL, NO_MODEL_HINT = "needs a model", 'set model = "provider/name" in its profile'
 RESERVED_OPTIONS = ("mcp_config", "mcp_source", "mcp_extras", "hooks")
 """Options of our Claude Code agent that a profile sets by its own keys."""
 
@@ -193,7 +193,7 @@ def _checked(record: dict[str, Any], path: str) -> dict[str, Any]:
     values = given(AgentRecord, record, RECORD, problems)
     for name, condition in values.get("conditions", {}).items():
         if name not in ("env", "options") or not isinstance(condition, dict):
-            problems.add(f"{RECORD}.conditions.{name}", "must be one of the tables env and options")
+            problems.add(f"{RECORD}.conditions.{name}", "must be a table: env or options")
     if problems.found:
         raise InvalidFile(path, problems.found)
     return values

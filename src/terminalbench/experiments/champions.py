@@ -46,7 +46,7 @@ class Champion:
         """Note where the profile that was made of the table is not the one that became champion."""
         if found := changed_aspects(self.content, self.recipe, profile):
             what = f'is no longer the champion of "{self.lineage}" ({self.id}): {some(found, 3)}'
-            problems.add(at, what, "restore what has changed, or train again")
+            problems.add(at, what, "restore these files, or train again")
 
 
 def changed_aspects(content: Mapping[str, Any], recipe: int, profile: Profile) -> list[str]:
@@ -72,13 +72,13 @@ def read_champion(root: Path, lineage: str, at: str, problems: Problems) -> Cham
         if (real := content_id(champion.content)) != champion.id:
             what = f"{file}: the content of {champion.id} is that of {real}: it was edited"
         elif logged and (champion.id, champion.since) not in [(one.id, one.since) for one in logged]:
-            what = f"{file}: {champion.id} was not made champion of {lineage}: {LOG} does not say so"
+            what = f"{file}: {champion.id} was not made champion of {lineage}: {LOG} has no record of it"
         else:
             return champion
-        problems.add(at, what, f"delete the file: it is made again from {LOG}")
+        problems.add(at, what, f"delete the file: it is rebuilt from {LOG}")
     except FileNotFoundError:
         known = sorted(path.stem for path in file.parent.glob("*.json"))
-        hint = did_you_mean(lineage, known) or "tbench trainer makes them"
+        hint = did_you_mean(lineage, known) or "tbench trainer creates lineages"
         problems.add(at, f'no lineage is called "{lineage}"', hint)
     except (OSError, ValueError, TypeError, KeyError) as error:
         problems.add(at, f"{file} cannot be read: {error}")
@@ -108,7 +108,7 @@ def taken_over(
     """The champion that a profile names and the keys that the profile then has; None when there is none to take."""
     for name in own:
         if name not in BESIDE:
-            problems.add(f"{at}.{name}", "does not go with champion", "remove it; the champion is taken as it is")
+            problems.add(f"{at}.{name}", "cannot be combined with champion", "remove it; a champion cannot be changed")
     champion = read_champion(root, own["champion"], f"{at}.champion", problems)
     if champion is None:
         return None

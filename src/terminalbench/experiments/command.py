@@ -95,7 +95,7 @@ class CommandReader:
                 problems.add(at, "is missing: agent command needs one", hint)
             return None
         if not table.run or not table.run[0].strip():
-            problems.add(f"{at}.run", "names no program", 'as in ["my-program", "{instruction}"]')
+            problems.add(f"{at}.run", "does not name a program", 'as in ["my-program", "{instruction}"]')
         for name in table.usage or ():
             if name not in USAGE_KEYS:
                 problems.add(f"{at}.usage.{name}", f"must be one of {', '.join(USAGE_KEYS)}")
@@ -103,15 +103,19 @@ class CommandReader:
             hint = "put it in the env file and name the variable in env of the profile"
             problems.add(secret, "looks like a secret", hint)
         if servers_at is not None and not any(_MCP_WORD in word for word in table.run):
-            hint = f"put {_MCP_WORD} into its words where it takes the path of a file of MCP servers"
-            problems.add(servers_at, "the command is not told of MCP servers", hint)
+            hint = f"put {_MCP_WORD} where the command takes the path of a file of MCP servers"
+            problems.add(servers_at, "the command gets no MCP servers", hint)
         named = table.files if isinstance(table.files, dict) else dict.fromkeys(table.files)
         found: dict[str, CommandFile] = {}
         for name, target in named.items():
             file = self._file(name, target, join(f"{at}.files", name))
             if file is not None and file.target in found:
-                what = f"{file.target} would be {found[file.target].name} and {name}"
-                problems.add(f"{at}.files", what, 'give one another place: files = { "a.py" = "/opt/agent/one.py" }')
+                what = f"{file.target} would be both {found[file.target].name} and {name}"
+                problems.add(
+                    f"{at}.files",
+                    what,
+                    'choose another place for one of them: files = { "a.py" = "/opt/agent/one.py" }',
+                )
             elif file is not None:
                 found[file.target] = file
         self._check_words(table.run, found)
@@ -123,12 +127,12 @@ class CommandReader:
             meant = _MEANT.get(word) or closest(word, _KNOWN_WORDS)
             if word not in _KNOWN_WORDS and meant is not None:
                 hint = f"did you mean {{{meant}}}?"
-                self.problems.add(f"{self.at}.run", f"nothing stands for {{{word}}}", hint)
+                self.problems.add(f"{self.at}.run", f"{{{word}}} is not a known placeholder", hint)
         for word in run:
             inner = word.partition("{files}/")[2]
             unknown = inner and not self.problems.at(f"{self.at}.files")
             if unknown and not self._holds(files, f"{PLACE}/{inner}"):
-                self.problems.add(f"{self.at}.run", f"no file of it is at {PLACE}/{inner}", "name it in files")
+                self.problems.add(f"{self.at}.run", f"none of its files is at {PLACE}/{inner}", "name it in files")
 
     @staticmethod
     def _holds(files: Mapping[str, CommandFile], place: str) -> bool:
@@ -147,10 +151,10 @@ class CommandReader:
             return None
         place = target or f"{PLACE}/{path.name}"
         if not place.startswith("/") or ".." in PurePosixPath(place).parts:
-            self.problems.add(at, f'"{place}" is no absolute path in the sandbox')
+            self.problems.add(at, f'"{place}" is not an absolute path in the sandbox')
             return None
         if (held := private_in(path, self.private)) is not None:
             what = f"{path} holds {held}, which the agent would see"
-            self.problems.add(at, what, "name the files that it needs, or give it a folder of its own")
+            self.problems.add(at, what, "name only the files that it needs, or give it a separate folder")
             return None
         return CommandFile(name, path, place)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from terminalbench.experiments.champions import Champion
 
 RESERVED_SLUGS = ("index.db", ".check")
-RESERVED = f"is reserved: {', '.join(RESERVED_SLUGS)} have their own place beside the batches"
+RESERVED = f"is reserved: {', '.join(RESERVED_SLUGS)} have another meaning in the results folder"
 HINTED_TASKS = 20
 HARBOR_OPTIONS = {
     "--debug", "-q", "--quiet", "--silent", "--mounts", "--mounts-json", "--extra-docker-compose", "--ek",
@@ -59,10 +59,10 @@ def load(path: Path | str, root: Path | str | None = None, *, thorough: bool = F
     raw = read_toml(file)
     shape = old_shape(raw)
     if shape is not None:
-        what = f"is of an older shape ({shape}); only schema_version = {SCHEMA_VERSION} is accepted"
+        what = f"has an older format ({shape}); only schema_version = {SCHEMA_VERSION} is accepted"
         raise UserError(what, where=str(file), hint=f"convert it: tbench migrate {typed(file)}")
     if is_plan(raw):
-        raise UserError("is a training plan", where=str(file), hint=f"tbench trainer run {typed(file)} runs it")
+        raise UserError("is a training plan", where=str(file), hint=f"run it with: tbench trainer run {typed(file)}")
     return _Loader(file, project_root(file, root), raw, thorough).load()
 
 
@@ -143,7 +143,7 @@ class _Loader:
             raise self._invalid(list(dict.fromkeys(self.problems.found)))
         for dataset, task in quarantine.keys() - {(task.dataset, task.id) for task in tasks}:
             name = quarantine_file(self.file).name
-            self.notes.append(f'{name} names "{task}" of {dataset}, which is not a task here')
+            self.notes.append(f'{name} names "{task}" of {dataset}, which is not a task of this experiment')
         return Experiment(
             file=self.file,
             root=self.root,
@@ -181,7 +181,7 @@ class _Loader:
             number = re.fullmatch(r"-\d+(\.\d+)?", option)
             if option.startswith("-") and option not in HARBOR_OPTIONS and not number:
                 hint = did_you_mean(option, sorted(HARBOR_OPTIONS), limit=40)
-                what = f"{option} is not for this list: the plan or a profile decides it"
+                what = f"{option} cannot be set here: the plan or a profile decides it"
                 self.problems.add(f"run.harbor_args[{index}]", what, hint)
         self._check_mounts(run.harbor_args)
         for secret in secrets_in(run.harbor_args, "run.harbor_args"):
@@ -205,7 +205,7 @@ class _Loader:
                 self.problems.add(at, f"is not readable as JSON: {error}", _MOUNT_HINT)
                 continue
             if not isinstance(mounts, list) or not all(map(_is_mount, mounts)):
-                self.problems.add(at, "must be a list of mounts, each with its source and target", _MOUNT_HINT)
+                self.problems.add(at, "must be a list of mounts, each with a source and a target", _MOUNT_HINT)
 
     def _registry(self, run: tables.RunTable) -> Path | None:
         at = "run.registry_path"
@@ -253,8 +253,8 @@ class _Loader:
             return [wanted] if self._task_exists(dataset, wanted, at) else []
         known = dataset.known_tasks()
         if known is None:
-            what = f'which tasks {dataset.name} has is known only when a run starts; "{wanted}" cannot be looked up'
-            self.problems.add(at, what, "list the ids")
+            what = f'the tasks of {dataset.name} are known only when a run starts, so "{wanted}" cannot be resolved'
+            self.problems.add(at, what, "list the ids of the tasks")
             return []
         ids = [task_id for task_id in known if fits(task_id, wanted)]
         if not ids:
@@ -271,15 +271,15 @@ class _Loader:
                 continue
             at = f'task "{task.id}" of {task.dataset}'
             if self.thorough and (wrong := broken(task.source.folder)) is not None:
-                self.problems.add(at, wrong, f"mend {typed(task.source.folder)}, or leave the task out")
+                self.problems.add(at, wrong, f"fix {typed(task.source.folder)}, or leave out the task")
             if (found := foreign_file(task.source.folder)) is not None:
-                self.problems.add(at, found, "copy it into the folder, or leave the task out")
+                self.problems.add(at, found, "copy it into the folder, or leave out the task")
                 continue
             for variable in () if declared is None else variables(task.source.folder):
                 if not variable.has_default and variable.name not in (declared or ()):
                     self.notes.append(
-                        f"{at} takes ${{{variable.name}}} ({variable.at}), which not every profile declares: it will be"
-                        f" left out (add {variable.name} to env of [defaults] or to the env file)"
+                        f"{at} uses ${{{variable.name}}} ({variable.at}), which not every profile declares: the task"
+                        f" will be left out (add {variable.name} to env of [defaults] or to the env file)"
                     )
 
     def _task_exists(self, dataset: Dataset, task_id: str, at: str) -> bool:
@@ -335,7 +335,7 @@ class _Loader:
         profiles = [profile for key in own if (profile := shared.resolve(key)) is not None]
         for profile in profiles:
             if (both := two_endpoints(profile)) is not None:
-                at, what = join("profiles", profile.key), f"and options.{both[1]} name two places of its model"
+                at, what = join("profiles", profile.key), f"and options.{both[1]} both name the address of its model"
                 self.problems.add(f"{at}.env.{both[0]}", what, "keep one of the two")
             if (champion := champions.get(profile.key)) is not None:
                 champion.check(profile, f"{join('profiles', profile.key)}.champion", self.problems)
@@ -364,7 +364,7 @@ class _Loader:
         for profile in profiles:
             twin = first.setdefault(profile.id, profile.key)
             if twin != profile.key:
-                self.notes.append(f"profiles.{profile.key} and profiles.{twin} are the same treatment ({profile.id})")
+                self.notes.append(f"profiles.{profile.key} and profiles.{twin} have the same content ({profile.id})")
 
     def _check_analysis(self, analysis: tables.AnalysisTable, oracles: Sequence[str]) -> None:
         raw = self.raw.get("profiles")
@@ -401,7 +401,9 @@ class _Loader:
         for index, url in enumerate(notify.urls):
             if not VARIABLE.fullmatch(url.strip().removeprefix("${").removesuffix("}")) or not is_template(url):
                 hint = 'write "${NOTIFY_URL}" and set the variable'
-                self.problems.add(f"notify.urls[{index}]", "must be a reference to a variable and nothing else", hint)
+                self.problems.add(
+                    f"notify.urls[{index}]", "must be a reference to a variable, with no other text", hint
+                )
         from importlib.util import find_spec
 
         if find_spec("apprise") is None:

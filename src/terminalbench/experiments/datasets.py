@@ -129,7 +129,7 @@ class DatasetPlaces:
             path = self.root / Path(name).expanduser()
             is_folder = path.is_dir()
         except (OSError, ValueError, RuntimeError):
-            problems.add(at, "is neither a dataset nor a path")
+            problems.add(at, "is neither a dataset nor an existing path")
             return None
         if is_folder and match is None:
             return Dataset(name, "folder", {}, folder=path)
@@ -156,15 +156,17 @@ class DatasetPlaces:
         if table.path is not None and table.repo is None:
             sources.append("path")
         if len(sources) != 1:
-            said = f"gives {' and '.join(sources)}" if sources else "gives no source"
-            problems.add(at, f"{said}; exactly one of path, registry_path, registry_url or repo (with ref) is needed")
+            said = f"gives {' and '.join(sources)}" if sources else "names no source"
+            problems.add(at, f"{said}; give exactly one of path, registry_path, registry_url, or repo with ref")
             return None
         if table.ref is not None and table.repo is None:
-            problems.add(f"{at}.ref", "only goes with repo")
+            problems.add(f"{at}.ref", "can be set only together with repo")
             return None
         if table.repo is not None:
             if table.ref is None:
-                problems.add(f"{at}.ref", "is required with repo", "a commit or a tag, so that the tasks cannot change")
+                problems.add(
+                    f"{at}.ref", "is required with repo", "give a commit or a tag, so that the tasks cannot change"
+                )
                 return None
             return Dataset(name, "git", {"repo": table.repo, "ref": table.ref, "path": (table.path or "").strip("/")})
         if table.registry_path is not None:
@@ -204,7 +206,7 @@ class DatasetPlaces:
         for entry in entries[names.index(wanted)]["tasks"]:
             task = _registry_task(entry, file)
             if tasks.setdefault(entry["name"], task) != task:
-                problems.add(at, f'{file} lists two tasks "{entry["name"]}" in {wanted}', "give each a name of its own")
+                problems.add(at, f'{file} lists two tasks "{entry["name"]}" in {wanted}', "give each a different name")
                 return None
         return Dataset(name, "registry-file", {}, tasks=tasks)
 

@@ -37,7 +37,7 @@ def read_env_file(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot be read: {type(error).__name__}", where=str(path)) from None
     if "\0" in text:
-        raise UserError("is not text: it holds a NUL byte", where=str(path))
+        raise UserError("is not text: it contains a NUL byte", where=str(path))
     from dotenv.parser import parse_stream  # only experiments with such a file pay for it
 
     values: dict[str, str] = {}

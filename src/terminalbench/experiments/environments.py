@@ -48,10 +48,10 @@ def check_environment(run: RunTable, problems: Problems) -> None:
             problems.add("run.container_env", f'no environment is called "{name}"', hint)
             return
     for secret in secrets_in(run.container_options, at):
-        problems.add(secret, "looks like a secret", "put it in the env file: environments find their keys there")
+        problems.add(secret, "looks like a secret", "put it in the env file, where environments look for keys")
     if name == "local":
         for option in run.container_options:
-            problems.add(f"{at}.{option}", "the local sandbox takes no options", "its network is run.network")
+            problems.add(f"{at}.{option}", "the local sandbox takes no options", "set the network in run.network")
     _check_images(run, problems)
     if (info := harbor_environments().get(name)) is not None:
         _check_options(name, info, run, problems)
@@ -68,9 +68,15 @@ def _place(value: str, root: Path) -> str:
 
 def _check_images(run: RunTable, problems: Problems) -> None:
     if run.images and run.container_env != "local":
-        problems.add("run.images", 'is for container_env = "local"', "other environments fetch images themselves")
+        problems.add(
+            "run.images", 'works only with container_env = "local"', "other environments fetch images themselves"
+        )
     if run.ca and run.container_env != "local":
-        problems.add("run.ca", 'is for container_env = "local"', "give other environments an image that trusts it")
+        problems.add(
+            "run.ca",
+            'works only with container_env = "local"',
+            "for other environments, use an image that trusts the certificate",
+        )
     for pattern, value in run.images.items():
         if not value.strip() or value != value.strip():
             problems.add(f"run.images.{pattern}", "names nothing", 'write "host", an image, a folder or an archive')
@@ -84,7 +90,7 @@ def _check_options(name: str, info: dict[str, Any], run: RunTable, problems: Pro
     for option in run.container_options:
         if option not in known:
             hint = did_you_mean(option, known, limit=40) if known else "it has none"
-            problems.add(f"{at}.{option}", f"environment {name} has no such option", hint)
+            problems.add(f"{at}.{option}", f"environment {name} does not have this option", hint)
     if missing := [option for option in info.get("required", []) if option not in run.container_options]:
         example = ", ".join(f'{option} = "..."' for option in missing)
         problems.add(at, f"environment {name} needs {', '.join(missing)}", f"{at} = {{ {example} }}")
@@ -105,7 +111,7 @@ def environment_needs(experiment: "Experiment") -> Iterator[str]:
     variables = info.get("variables", ())
     if variables and not {*variables} & {*os.environ, *_told(experiment)}:
         which = f"{variables[0]}, which is not" if len(variables) == 1 else f"{' or '.join(variables)}: none is"
-        yield f"environment {name} asks for {which} set here"
+        yield f"environment {name} needs {which} set here"
 
 
 def own_variables(name: str, shell: Iterable[str]) -> list[str]:

@@ -70,7 +70,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         """Return what it holds, in words."""
         lessons = len({one.id for found in self.tasks.values() for one in found})
         for_tasks = sum(bool(found) for found in self.tasks.values())
-        kept_back = f", {self.masked} kept back by the mask" if self.masked else ""
+        kept_back = f", {self.masked} left out by the mask" if self.masked else ""
         return f"{plural(lessons, 'lesson')} for {for_tasks} of {plural(len(self.tasks), 'task')}{kept_back}"
 
 
@@ -81,16 +81,16 @@ def task_key(label: str | None, task: str) -> str:
 
 def read_snapshot(file: Path, digest: str) -> Snapshot:
     """The snapshot in a file; an error names the file where it is gone, or is not the one with this digest."""
-    hint = "put it back as it was, or start a new batch: tbench run"
+    hint = "restore the file, or start a new batch: tbench run"
     data = read_plain(file, _SIZE_LIMIT)
     if data is None:
-        raise UserError("the lessons of this batch are gone, or may not be read", where=str(file), hint=hint)
+        raise UserError("the lessons of this batch are missing, or not readable by you", where=str(file), hint=hint)
     try:
         found = decode(data, Snapshot)
     except NOT_DECODED as error:
         raise UserError(f"the lessons of this batch cannot be read: {error}", where=str(file), hint=hint) from error
     if found.digest != digest:
-        what = f"these are not the lessons that the batch was planned with: {digest} was, this is {found.digest}"
+        what = f"the lessons have changed since the batch was planned: {digest} then, {found.digest} now"
         raise UserError(what, where=str(file), hint=hint)
     return found
 

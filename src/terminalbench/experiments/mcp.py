@@ -114,10 +114,12 @@ def check_code(setup: McpSetup, agent: AgentInfo, private: Mapping[Path, str], a
         what = f'the folder of server "{server}", {folder},'
         if not agent.hooks:
             if _needs(setup.servers[server], folder):
-                hint = "keep only .mcp.json and USAGE.md there, and have the server in the tasks' image"
-                problems.add(at, f"{what} holds code, which agent {agent.name} cannot be given; claude-code can", hint)
+                hint = "keep only .mcp.json and USAGE.md there, and put the server into the image of the tasks"
+                problems.add(
+                    at, f"{what} contains code, which agent {agent.name} cannot receive; claude-code can", hint
+                )
         elif (held := held_in(folder, private)) is not None:
-            hint = "give the server a folder of its own"
+            hint = "give the server a separate folder"
             problems.add(at, f"{what} holds {held}, which the agent would see", hint)
 
 
@@ -135,11 +137,11 @@ def check_hooks(hooks: TextFile, setup: McpSetup, root: Path, at: str, problems:
             rendered = settings.render_hooks({"command": command}, locations)["command"]
         except settings.AmbiguousCommand:
             folders = " or ".join(str(folder) for name, folder in setup.folders.items() if name in places)
-            hint = "name a script or module that one of them alone has"
+            hint = "name a script or module that only one of them has"
             problems.add(at, f"{what} could belong to {folders}", hint)
             continue
         if (left := next((word for word in ("{mcp_dir}", "{mcp_bin}") if word in rendered), None)) is not None:
-            problems.add(at, f"{what} uses {left}, which no server of this profile gives a meaning", _BRING)
+            problems.add(at, f"{what} uses {left}, which no server of this profile defines", _BRING)
             continue
         for name, is_module in settings.needed_files(command):
             brought = any(name in place.files for place in places.values()) or (is_module and packages)

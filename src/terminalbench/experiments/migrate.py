@@ -32,7 +32,7 @@ _RENAMED = {
     "profiles": {"claude_version": "agent_version"},
 }
 _OLD_ALIASES = {"codegraph": "locagent"}
-_ONE_TOOL = {"install_r_languageserver": "belongs to one tool; use options or the server's own set-up"}
+_ONE_TOOL = {"install_r_languageserver": "belongs to one tool; use options, or configure the server itself"}
 _REMOVED = {
     "run": {"harbor_bin": "Harbor is pinned with this project"},
     "defaults": _ONE_TOOL,
@@ -59,7 +59,7 @@ def migrate(file: Path) -> Migration:
     if old_shape(raw) is None and raw.get("schema_version") == SCHEMA_VERSION:
         return Migration(text, ())
     if not isinstance(raw.get("tasks"), Mapping) or not isinstance(raw.get("profiles"), Mapping | list):
-        raise UserError("is not an experiment: it has no [tasks], or no profiles", where=str(file))
+        raise UserError("is not an experiment: it has no [tasks] or no profiles", where=str(file))
     changes: list[str] = []
     head: dict[str, Any] = {}
     if raw.get("schema_version") != SCHEMA_VERSION:
@@ -80,7 +80,7 @@ def migrate(file: Path) -> Migration:
             return Migration(kept, tuple(changes))
     except (TOMLKitError, AttributeError, LookupError, TypeError, ValueError):
         pass  # the file is written in a way that tomlkit cannot edit in place
-    return Migration(tomlkit.dumps(wanted), (*changes, "comments and layout could not be kept"))
+    return Migration(tomlkit.dumps(wanted), (*changes, "comments and layout are lost"))
 
 
 def remaining(text: str, file: Path) -> InvalidFile | None:
@@ -125,7 +125,7 @@ def _convert(document: Any, file: Path) -> list[str]:
     limit = run.get("run_timeout_sec") if isinstance(run, Mapping) else None
     if isinstance(limit, int | float) and limit <= 0:
         del run["run_timeout_sec"]
-        changes.append(f"run.run_timeout_sec: {limit} meant no limit; removed, which means the same")
+        changes.append(f"run.run_timeout_sec: {limit} meant no limit; removed, because no limit is the default")
     _aliases(document, file, changes)
     return changes
 
@@ -177,7 +177,7 @@ def _task_entry(name: str, table: Mapping[str, Any], file: Path, changes: list[s
         )
     dropped = [key for key in table if key not in ("dataset", "family")]
     if dropped:
-        changes.append(f"tasks.{name}: dropped {', '.join(dropped)}, which version 2 has no place for")
+        changes.append(f"tasks.{name}: dropped {', '.join(dropped)}, which does not exist in version 2")
     return {"id": name} | {key: str(table[key]) for key in ("dataset", "family") if key in table}
 
 

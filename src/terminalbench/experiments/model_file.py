@@ -29,7 +29,7 @@ def whole_model(model: str | None, agent: AgentInfo, root: Path, where: str, pro
         problems.add(where, f"there is no model file {found.path}", "name a .gguf file: local:FILE.gguf")
         return None
     if agent.name != TERMINUS and (agent.import_path is None or agent.name == _IN_SANDBOX):
-        problems.add(where, f"agent {agent.name} asks no local: model", "guarded, ollama and terminus-2 do")
+        problems.add(where, f"agent {agent.name} cannot use a local: model", "guarded, ollama and terminus-2 do")
         return None
     return str(found)
 

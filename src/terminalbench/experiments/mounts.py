@@ -190,16 +190,18 @@ class MountReader:
             path = find_path(name, self.root, where, self.problems)
             place = PurePosixPath(target)
             if not place.is_absolute() or ".." in place.parts or str(place) == "/":
-                self.problems.add(where, f'"{target}" is no place in the sandbox', "name one from / on")
+                self.problems.add(where, f'"{target}" is not a path in the sandbox', "give an absolute path")
             elif place.parts[1] in _RESERVED:
-                self.problems.add(where, f"/{place.parts[1]} is not the agent's", "mount it below /opt, as a rule")
+                self.problems.add(
+                    where, f"the agent must not change /{place.parts[1]}", "mount it below /opt, as a rule"
+                )
             elif str(place) in found:
-                self.problems.add(where, f"{place} is {found[str(place)].source} already", "give it another place")
+                self.problems.add(where, f"{place} is {found[str(place)].source} already", "choose another path for it")
             elif path is None or not self._is_there(path, where):
                 continue
             elif (held := private_in(path, self.private)) is not None:
                 what = f"{path} holds {held}, which the agent would see"
-                self.problems.add(where, what, "mount a folder of its own")
+                self.problems.add(where, what, "mount a separate folder")
             else:
                 found[str(place)] = Mount(path.resolve(), str(place))
         return tuple(self._told(one, one.target, at) for one in found.values())
@@ -216,7 +218,7 @@ class MountReader:
         for index, name in enumerate(names):
             where = f"{at}[{index}]"
             if "/" in name or not name.strip() or name in found:
-                self.problems.add(where, f'"{name}" is no name of a further program', "mounts takes paths")
+                self.problems.add(where, f'"{name}" is not the name of another program', "for a path, use mounts")
                 continue
             try:
                 program = find_program(name)
@@ -226,7 +228,7 @@ class MountReader:
             if program is None:
                 self._lacks(where, f"no program {name} on PATH", _like(name))
             elif program.mounts[0].source.parent.name == "shims":
-                what = f"{program.mounts[0].source} only looks for the program"
+                what = f"{program.mounts[0].source} is only a launcher that looks for the program"
                 self.problems.add(where, what, f"put the folder of the real {name} first on PATH")
             else:
                 found[name] = self._told(program, name, at)
@@ -236,11 +238,11 @@ class MountReader:
         if self.thorough:
             self.problems.add(at, what, hint)
         else:
-            self.notes.append(f"{at}: {what}; the profile's id misses it")
+            self.notes.append(f"{at}: {what}, so the profile's id does not include it")
 
     def _told[M: (Mount, Program)](self, one: M, name: str, at: str) -> M:
         if self.thorough and one.is_large:
-            what = "is large: its names, sizes and times are in the profile's id, not its bytes"
+            what = "is large: the profile's id includes its names, sizes and times, but not its content"
             self.notes.append(f"{at}: {name} {what}")
         return one
 
@@ -248,4 +250,4 @@ class MountReader:
 def _like(name: str) -> str | None:
     places = os.environ.get("PATH", "").split(os.pathsep)
     known = {entry.name for place in places if os.path.isdir(place) for entry in os.scandir(place)}  # noqa: PTH112
-    return did_you_mean(name, sorted(known), limit=0) or "install it, or mount it by mounts"
+    return did_you_mean(name, sorted(known), limit=0) or "install it, or mount it with mounts"

@@ -32,9 +32,7 @@ def check_network(run: RunTable, problems: Problems) -> None:
     if network is None or (isinstance(network, NetworkTable) and not phases(network)):
         return
     if run.container_env != "local":
-        what = (
-            f'is for container_env = "local"; here it is "{run.container_env}", which takes the network from each task'
-        )
+        what = f'works only with container_env = "local"; with "{run.container_env}", each task sets its own network'
         hint = 'use container_env = "local", or set network_mode and allowed_hosts in the task.toml of the tasks'
         problems.add(at, what, hint)
     if not isinstance(network, NetworkTable):
@@ -43,7 +41,7 @@ def check_network(run: RunTable, problems: Problems) -> None:
         if isinstance(hosts, str):
             continue
         if not hosts:
-            problems.add(f"{at}.{phase}", "is an empty list", 'write "none"')
+            problems.add(f"{at}.{phase}", "is empty", 'write "none"')
         if len(hosts) > MOST_HOSTS:
             problems.add(f"{at}.{phase}", f"has {len(hosts)} hosts", f"at most {MOST_HOSTS}: use *.name or a network")
         for index, host in enumerate(hosts):
@@ -53,8 +51,8 @@ def check_network(run: RunTable, problems: Problems) -> None:
 
 def _host_problem(host: str) -> tuple[str, str] | None:
     own = (
-        f"{host} is this machine, which no sandbox reaches",
-        "the profile's own model and MCP servers are reached anyway",
+        f"{host} is this machine, which no sandbox can reach",
+        "the profile's own model and MCP servers can always be reached",
     )
     if host.lower() == "localhost":
         return own
@@ -65,7 +63,7 @@ def _host_problem(host: str) -> tuple[str, str] | None:
     try:
         network = ip_network(host)
     except ValueError:
-        return f"{host} is no address and no network", 'write "192.0.2.7", "192.0.2.0/24" or "2001:db8::/32"'
+        return f"{host} is neither an address nor a network", 'write "192.0.2.7", "192.0.2.0/24" or "2001:db8::/32"'
     return own if network.is_loopback else None
 
 

@@ -19,7 +19,7 @@ from terminalbench.experiments.profiles import SNAPSHOT, policy_id
 from terminalbench.experiments.tables import AnalysisTable, NotifyTable, ProfilePrice, RunTable, TopUpTable
 from terminalbench.formats.source import digest_of
 from terminalbench.records.trial import TaskRef
-from terminalbench.text.numbers import some
+from terminalbench.text.numbers import plural, some
 
 HARBOR_PARALLEL = 4
 """Trials Harbor runs at once in a job when nobody says otherwise."""
@@ -253,17 +253,19 @@ class ImportRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
     def notes_now(self) -> tuple[str, ...]:
         """Return what a reader of its numbers must know."""
-        lines = [f"imported from {self.source} ({self.format}): what ran it, where, and with what settings is unknown"]
+        lines = [
+            f"imported from {self.source} ({self.format}): the agent settings, machine and environment are unknown"
+        ]
         lines += [f"{count} not used: {cause}" for cause, count in self.rejected.items()]
         lines += self.notes
         if self.earlier:
-            lines.append(f"the source was read again after it had changed: {len(self.earlier)} times")
+            lines.append(f"the source was read again {plural(len(self.earlier), 'time')} after it had changed")
         try:
             changed = self.changed
         except OSError as error:
-            changed = f"it cannot be looked at: {error.strerror}"
+            changed = f"it cannot be checked: {error.strerror}"
         if changed is not None:
-            lines.append(f"since it was imported, {changed}; the results are those of {self.at[:10]}")
+            lines.append(f"since the import, {changed}; the results are those of {self.at[:10]}")
         return tuple(lines)
 
 
@@ -387,7 +389,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def all_notes(self) -> tuple[str, ...]:
         """Its notes, and which datasets a run has to look up first: known from the tasks, as long as it is so."""
         unknown = dict.fromkeys(task.ref.dataset for job in self.jobs for task in job.tasks if not task.found)
-        said = "its tasks are looked up in the registry when a run starts, and then take their place in the order"
+        said = "its tasks are looked up in the registry when a run starts, and then sorted into the order"
         return (*self.notes, *(f"{name}: {said}" for name in unknown))
 
     def cells(self) -> list[Cell]:

@@ -13,9 +13,9 @@ class QuarantinedTask:
     """One task that is left out."""
 
     id: str = key("The task's id.", non_empty=True, required=True)
-    dataset: str = key("Its dataset, as the experiment names it.", non_empty=True, required=True)
-    reason: str = key("Why it is left out.", non_empty=True, required=True)
-    since: str | None = key("The day it was left out.")
+    dataset: str = key("Its dataset, as named in the experiment.", non_empty=True, required=True)
+    reason: str = key("Reason for leaving it out.", non_empty=True, required=True)
+    since: str | None = key("Day on which it was left out.")
 
 
 @table
@@ -26,8 +26,8 @@ class Quarantine:
 
 
 HEADER = """\
-# Tasks left out of the runs of {name}, and why. They count as planned and not run.
-# Written by `tbench check --quarantine`; `tbench check --release` takes out what is in order again.
+# Tasks left out of the runs of {name}, and why. They count as planned, but not run.
+# Written by `tbench check --quarantine`; `tbench check --release` removes tasks that pass again.
 """
 
 

@@ -78,7 +78,9 @@ class Inheritance:
         found = mounts_in(self.arguments, self.root)
         for one in found:
             if not one.source.exists():
-                self.notes.append(f"run.harbor_args: no file or folder at {one.source}; the profiles' ids miss it")
+                self.notes.append(
+                    f"run.harbor_args: no file or folder at {one.source}, so the profiles' ids do not include it"
+                )
         return tuple(one for one in found if one.source.exists())
 
     @cached_property
@@ -98,10 +100,10 @@ class Inheritance:
         if found is None and self.thorough:
             module = path.partition(":")[0]
             self.problems.add(
-                where, f"no module {module} in {self.root}, nor installed", "mind the name and the folder"
+                where, f"module {module} is neither in {self.root} nor installed", "check the name and the folder"
             )
         elif found is None:
-            self.notes.append(f"{at}: the code of {what} was not found; its id misses it")
+            self.notes.append(f"{at}: the code of {what} was not found, so the profile's id does not include it")
         return found or {}
 
     def resolve(self, key: str) -> Profile | None:
@@ -122,7 +124,9 @@ class Inheritance:
             self.problems.add(where, problem.what, problem.hint)
             return None
         if own_class is not None and self.thorough:
-            self.notes.append(f"{at}: the class of agent {name} is not looked at; a run asks it before the first trial")
+            self.notes.append(
+                f"{at}: the class of agent {name} was not checked; a run checks it before the first trial"
+            )
         return _Resolver(self, chain, info, own).profile()
 
     def _chain(self, key: str, at: str) -> list[str]:
@@ -130,7 +134,7 @@ class Inheritance:
         chain = [key]
         while (parent := self.own[chain[-1]].get("extends")) is not None:
             if parent in chain:
-                self.problems.add(f"{at}.extends", f"goes in a circle: {' -> '.join([*chain, parent])}")
+                self.problems.add(f"{at}.extends", f"is circular: {' -> '.join([*chain, parent])}")
                 break
             if parent not in self.own:
                 where = f"{join('profiles', chain[-1])}.extends"
@@ -173,7 +177,7 @@ class Inheritance:
         names = names if info.command else (*names, "command")
         dropped = [name for name in names if name in values]
         if dropped and at is not None:
-            self.notes.append(f"{at}: agent {info.name} does not take these {what}: {', '.join(dropped)}")
+            self.notes.append(f"{at}: agent {info.name} does not support these {what}: {', '.join(dropped)}")
         return {k: v for k, v in values.items() if k not in dropped}
 
 
@@ -272,7 +276,7 @@ class _Resolver:
     def _mounts(self) -> "tuple[Mount, ...]":
         given, shared = self.values.get("mounts"), self.shared.argument_mounts
         if shared and (given or self.values.get("programs")):
-            what, hint = "its --mounts would replace mounts and programs of profiles", "write them as mounts too"
+            what, hint = "its --mounts would replace the mounts of the profiles", "set mounts in the profiles instead"
             self.problems.add("run.harbor_args", what, hint)
         return self._mount_reader().mounts(given, self._where("mounts")) if given else shared
 
@@ -299,13 +303,13 @@ class _Resolver:
         info = self.info
         for name, has, lacks in (
             ("model", info.model, "calls no model"),
-            ("reasoning", info.reasoning, "has no reasoning knob"),
-            ("agent_version", info.version, "is not installed by version"),
-            ("prompt", info.model, "reads no prompt"),
+            ("reasoning", info.reasoning, "has no option for reasoning effort"),
+            ("agent_version", info.version, "is not installed in a chosen version"),
+            ("prompt", info.model, "takes no prompt"),
             ("skills", info.skills, "takes no skills"),
             ("hooks", info.hooks, "has no hooks; claude-code has"),
             ("workflow", info.workflow, "runs no workflow; guarded does"),
-            ("command", info.command, 'runs no command of yours; agent = "command" does'),
+            ("command", info.command, 'runs no command; agent = "command" does'),
             ("lessons", info.model or self._lessons() is None, "calls no model that could read lessons"),
         ):
             if self.values.get(name) and not has:
@@ -345,7 +349,7 @@ class _Resolver:
     def _reasoning(self) -> str | None:
         level, levels = self._text("reasoning"), self.info.reasoning_levels
         if level is not None and levels is not None and level not in levels:
-            self._wrong("reasoning", f'agent {self.info.name} knows the levels {", ".join(levels)}, not "{level}"')
+            self._wrong("reasoning", f'agent {self.info.name} has the levels {", ".join(levels)}, not "{level}"')
         return level
 
     def _options(self) -> dict[str, Any]:
@@ -355,13 +359,13 @@ class _Resolver:
         for name, value in options.items():
             if name in RESERVED_OPTIONS and self.info.hooks:
                 self.problems.add(
-                    join(at, name), "is set by the profile's own keys", "use mcp_servers, mcp_git_source or hooks"
+                    join(at, name), "must be set by the keys of the profile", "use mcp_servers, mcp_git_source or hooks"
                 )
             elif (name == "workflow" and self.info.workflow) or (name == "command" and self.info.command):
-                self.problems.add(join(at, name), "is set by the profile's own key", f"use {name}")
+                self.problems.add(join(at, name), "must be set by the key of the profile", f"use {name}")
             elif name not in known and not self.info.any_options:
                 hint = did_you_mean(name, sorted(known), limit=30)
-                self.problems.add(join(at, name), f"agent {self.info.name} has no such option", hint)
+                self.problems.add(join(at, name), f"agent {self.info.name} does not have this option", hint)
             elif (choices := known.get(name)) and isinstance(value, str) and value not in choices:
                 self.problems.add(join(at, name), f"must be one of {', '.join(choices)}")
             elif (wrong := self.info.wrong_kind(name, value)) is not None:
@@ -395,12 +399,12 @@ class _Resolver:
             if not path.is_dir():
                 self.problems.add(at, f"no folder at {path}")
             elif not (path / "SKILL.md").is_file():
-                self.problems.add(at, f"{path} holds no SKILL.md")
+                self.problems.add(at, f"{path} contains no SKILL.md")
             elif any(path.samefile(folder.path) for folder in folders):
                 self.problems.add(at, f"{path} is named twice", "remove one")
             elif (held := held_in(path, self.shared.private)) is not None:
                 what = f"{path} holds {held}, which the agent would see"
-                self.problems.add(at, what, "give the skill a folder of its own")
+                self.problems.add(at, what, "give the skill a separate folder")
             else:
                 folders.append(ContentFolder(path, every=True))
         return tuple(folders)
@@ -410,7 +414,7 @@ class _Resolver:
         at = f"{self.at}.mcp_servers"
         if self.info.mcp is False or self.values.get("no_mcp"):
             if "mcp_servers" in self.own and names and self.info.mcp is False:
-                self.problems.add(at, f"agent {self.info.name} does not speak MCP", "remove it")
+                self.problems.add(at, f"agent {self.info.name} does not support MCP", "remove it")
             elif "mcp_servers" in self.own and names:
                 self.problems.add(at, "contradicts no_mcp = true", "keep one of the two")
                 self.problems.add(self._where("no_mcp"), "contradicts mcp_servers", "keep one of the two")
@@ -418,7 +422,7 @@ class _Resolver:
         if not names:
             known = any(self.problems.at(f"{self.at}.{name}") for name in ("mcp_servers", "no_mcp", "extends"))
             if self.info.mcp and not known:
-                self.problems.add(at, "names no server", "name at least one, or set no_mcp = true")
+                self.problems.add(at, "is empty", "name at least one, or set no_mcp = true")
             return NO_MCP
         setup = read_mcp(names, self.shared.aliases, self.root, self._where("mcp_servers"), self.problems)
         self._check_servers(setup)
@@ -429,7 +433,7 @@ class _Resolver:
     def _check_servers(self, setup: McpSetup) -> None:
         for server, entry in setup.servers.items():
             if entry.get("headers") and not self.info.hooks:
-                what = f'server "{server}" has headers, which agent {self.info.name} cannot be given'
+                what = f'server "{server}" has headers, which agent {self.info.name} cannot receive'
                 self._wrong("mcp_servers", what)
         for server, folder in setup.folders.items():
             if (folder / "hooks.json").is_file() and not self.values.get("hooks"):
@@ -457,20 +461,16 @@ class _Resolver:
         if source is None:
             cleared = "mcp_git_source" in self.values  # and with it the ref that was inherited beside it
             if self._text("mcp_git_ref") and not self._text("mcp_git_source") and not cleared:
-                self._wrong("mcp_git_ref", "only goes with mcp_git_source")
+                self._wrong("mcp_git_ref", "can be set only together with mcp_git_source")
             return None
         if not self.info.hooks:
-            self._refuse(
-                "mcp_git_source", f"agent {self.info.name} cannot be given servers to install; claude-code can"
-            )
+            self._refuse("mcp_git_source", f"agent {self.info.name} cannot install servers; claude-code can")
             return None
         if has_login(source):
             self._wrong("mcp_git_source", "carries a login", "remove it and put GITHUB_TOKEN in the env file")
             return None
         if not self._text("mcp_git_ref"):
-            self.shared.notes.append(
-                f"{self.at}: mcp_git_ref is not set; a run pins the commit it finds and records it"
-            )
+            self.shared.notes.append(f"{self.at}: mcp_git_ref is not set; a run pins and records the newest commit")
         return source
 
     def _env(self) -> dict[str, str]:
@@ -481,7 +481,7 @@ class _Resolver:
                 hint = 'write it as NAME = "${VAR}" in a table' if "=" in name else None
                 self.problems.add(at, "an entry is not a variable name", hint)
             elif "${" in value and not is_template(value):
-                self.problems.add(join(at, name), "must be one ${VAR} as a whole, or no reference at all")
+                self.problems.add(join(at, name), "must be either exactly one ${VAR} or contain no reference")
             elif looks_secret(name, value):
                 hint = f'write {name} = "${{{name}}}" and put the value in the env file'
                 self.problems.add(join(at, name), "looks like a secret", hint)
@@ -498,6 +498,6 @@ class _Resolver:
             self._wrong("env_file", f"is not a file: {path}")
         else:
             self.shared.notes.append(
-                f"{self._where('env_file')}: no file at {path}; a run needs it for variables that are not exported"
+                f"{self._where('env_file')}: no file at {path}; a run needs it for all variables that are not exported"
             )
         return path

@@ -66,7 +66,7 @@ schema_version = 2
 slug = "{slug}" # results land in results/{slug}/<batch>/
 
 [run]
-attempts = 1 # more, before you believe a difference
+attempts = 1 # raise it before you trust a difference
 container_env = "local" # "docker", "local" (no daemon), or any Harbor environment
 
 [tasks]
@@ -156,13 +156,13 @@ def own(
         )
     if agent is not None and not words and (taken := _taken_module(module_of(agent), folder)) is not None:
         hint = f"choose another name: --agent my-{agent}"
-        raise UserError(f"--agent: {module_of(agent)}.py would hide {taken} of that name", hint=hint)
+        raise UserError(f"--agent: {module_of(agent)}.py would hide {taken} of the same name", hint=hint)
     root = marked_root(folder.resolve())
     if agent is not None and not words and root not in (None, folder.resolve()):
         raise UserError(
-            f"an agent of your own is imported from the root of the project, {root}",
+            f"your own agent is imported from the root of the project, {root}",
             where=str(folder),
-            hint=f"make it there: tbench init {typed(root)} --agent {agent}" if root else None,
+            hint=f"create it there: tbench init {typed(root)} --agent {agent}" if root else None,
         )
     place = os.path.relpath((folder / TASKS).resolve(), root or folder.resolve())
     if task:
@@ -281,9 +281,9 @@ def _task_ids(root: Path, dataset: str) -> list[str]:
 def _with_model(info: AgentInfo, model: str | None, prompt: str) -> str:
     """`[defaults]` and the profiles of an agent that calls a model."""
     no_mcp = ["no_mcp = true"] if info.mcp else []
-    key = f'env = ["{info.key_env}"] # its value: from experiments/.env'
+    key = f'env = ["{info.key_env}"] # its value is read from experiments/.env'
     lines = [
-        "[defaults] # what every profile starts from",
+        "[defaults] # keys that every profile starts from",
         f'agent = "{info.name}"',
         f'model = "{model}"' if model else '# model = "provider/name"',
         *([f'# reasoning = "{(info.reasoning_levels or ("low",))[0]}"'] if info.reasoning else []),

@@ -154,7 +154,7 @@ def _page(title: str, table: Any) -> Iterator[str]:
         yield "- and every key of `[defaults]`."
     if below:
         required = " and ".join(f"`{one.name}`" for one in below if is_required(one))
-        yield f"- and the tables below{f', of which {required} must be there' if required else ''}."
+        yield f"- and the tables below{f'; required: {required}' if required else ''}."
     yield ""
 
 

@@ -90,8 +90,8 @@ def _snapshot(experiment: Experiment, profile: Profile, job: JobSpec, batch: Bat
     later = [task.ref.id for task in job.tasks if task_key(task.label, task.ref.id) not in found.tasks]
     if later:
         raise UserError(
-            f'profile "{profile.key}" has no lessons for {plural(len(later), "task")} that the file has gained:'
-            f" {', '.join(later[:5])}; they are those of the time when batch {batch.number} was planned",
+            f'profile "{profile.key}" has no lessons for {plural(len(later), "task")} added to the file since:'
+            f" {', '.join(later[:5])}; its lessons were selected when batch {batch.number} was planned",
             where=str(experiment.file),
             hint="start a new batch: tbench run",
         )

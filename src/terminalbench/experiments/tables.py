@@ -104,7 +104,8 @@ class RayTable:
         example='"10.0.0.5:6379"',
     )
     wave_trials: int = key(
-        "Trials of a profile that go to a node together, at least; all attempts of a task do. 0 = 8 times `parallel`.",
+        "Least number of trials of a profile that go to a node together; all attempts of a task do. 0 = 8 times "
+        "`parallel`.",
         default=0,
         minimum=0,
     )
@@ -120,7 +121,7 @@ class RunTable:
     profiles_parallel: int = key("Profiles side by side; 0 = all.", default=0, minimum=0)
     attempts: int = key("Trials of each task by each profile.", default=1, minimum=1, maximum=MOST_ATTEMPTS)
     retries: int = key(
-        "Times a trial is tried again after an error of the bench that may pass.",
+        "How often a trial is tried again after a temporary error of the bench.",
         default=0,
         minimum=0,
     )
@@ -136,28 +137,29 @@ class RunTable:
         example='{ region = "eu-central-1" }',
     )
     verifier_system: Literal["pristine", "agent"] | None = key(
-        "Whose system the tests run in, in the local sandbox: the image's own, or the agent's (results are marked). "
-        "Default: as each task says, else `pristine`.",
+        "Where the tests run in the local sandbox: in a fresh system from the image (`pristine`), or in the system "
+        "that the agent changed (`agent`; results are marked). Default: as each task says, else `pristine`.",
     )
     network: Literal["host"] | NetworkTable | None = key(
-        'What trials may reach; `"host"`: this machine\'s own network, shared by all trials of the local sandbox '
+        'Hosts that trials may reach; `"host"`: this machine\'s own network, shared by all trials of the local sandbox '
         "(results are marked)."
     )
     images: dict[str, str] = key(
-        'What stands for images in the local sandbox: pattern -> `"host"` (this machine\'s own system; results are '
+        'Replacements for images in the local sandbox: pattern -> `"host"` (this machine\'s own system; results are '
         "marked), another image, a folder or an archive.",
         factory=dict,
         example='{ "ubuntu:*" = "ghcr.io/me/ubuntu:24.04" }',
     )
     ca: Literal["host"] | None = key(
-        "Whose certificates the local sandbox trusts: those of the image, or also this machine's (behind a proxy that "
-        "signs for others)."
+        "Certificates that the local sandbox trusts: those of the image, or also this machine's (needed behind a "
+        "proxy that re-signs traffic)."
     )
     fresh_setup: bool = key(
-        "Install agents anew, once a run; no set-up that was kept is used (local sandbox). Also by `--fresh-setup`.",
+        "Install agents again, once per run, instead of using a cached installation (local sandbox). Same as "
+        "`--fresh-setup`.",
         default=False,
     )
-    force_rebuild: bool = key("Build task images anew; also by `TERMINALBENCH_FORCE_REBUILD=1`.", default=False)
+    force_rebuild: bool = key("Build task images again. Same as `TERMINALBENCH_FORCE_REBUILD=1`.", default=False)
     timeout_multiplier: float = key("Factor on every timeout a task declares.", default=1.0, above=0)
     agent_timeout_sec: float | None = key("Seconds for the agent in a trial, instead of what the task says.", above=0)
     run_timeout_sec: float | None = key(
@@ -168,17 +170,18 @@ class RunTable:
         above=0,
     )
     on_auth_failure: Literal["stop", "pause", "continue"] = key(
-        "When a profile has no access or credit: start no more of it, wait for `tbench ctl resume`, or go on.",
+        "When a profile has no access or credit: start no more of its trials, wait for `tbench ctl resume`, or "
+        "continue.",
         default="stop",
     )
     on_setup_failure: Literal["stop", "pause", "continue"] = key("The same when its set-up fails.", default="continue")
     on_rate_limit: Literal["wait", "slow"] = key(
-        "Under rate limits trials wait; `slow` also halves how many of the profile run at once.",
+        "Trials always wait when rate limited; `slow` also halves how many trials of the profile run at once.",
         default="wait",
     )
-    stall_sec: float = key("Seconds without activity after which a trial is named.", default=900.0, above=0)
+    stall_sec: float = key("Seconds without activity after which an alert names the trial.", default=900.0, above=0)
     grace_sec: float = key(
-        "Seconds that a phase of a trial may pass its own limit (an agent: at most 60); then it is ended, as hung.",
+        "Seconds that a phase of a trial may exceed its own limit (an agent: at most 60) before it is ended as hung.",
         default=600.0,
         above=0,
     )
@@ -201,10 +204,10 @@ class LessonsTable:
         "`masked`: no lesson from a trial's own task or family; `recall`: also those; `off`: none.",
         default="masked",
     )
-    k: int = key("Lessons that a trial gets at most.", default=3, minimum=1, maximum=3)
-    budget: int = key("Tokens that they have at most.", default=400, minimum=1, maximum=100_000)
+    k: int = key("Upper limit of the lessons that a trial gets.", default=3, minimum=1, maximum=3)
+    budget: int = key("Upper limit of their tokens.", default=400, minimum=1, maximum=100_000)
     withhold: float = key(
-        "Chance that a lesson nobody knows yet is not shown, so that its effect is measured; less for proven ones.",
+        "Probability that a new lesson is not shown, so that its effect can be measured; lower for proven lessons.",
         default=0.3,
         minimum=0,
         below=1,
@@ -234,12 +237,12 @@ class ProfileDefaults:
         'Variables for the agent: a list of names, or `NAME = "${VAR}"`. No secrets.', example='["GITHUB_TOKEN"]'
     )
     mounts: dict[str, str] | None = key(
-        "Files and folders that its sandbox has read-only, each with its place there.",
+        "Files and folders mounted read-only into its sandbox, each with its path there.",
         example='{ "tools/lint" = "/opt/lint" }',
     )
     programs: list[str] | None = key(
-        "Programs of this machine, found on PATH, that its sandbox has in `/usr/local/bin`, with the npm package or "
-        "virtual environment that they are in.",
+        "Programs of this machine, found on PATH, that are mounted into its sandbox in `/usr/local/bin`, with their "
+        "npm package or virtual environment.",
         example='["claude"]',
     )
     env_file: str | None = key(f"File with the variables' values. Default `{DEFAULT_ENV_FILE}` if it exists.")
@@ -280,15 +283,15 @@ class CommandTable:
     )
     install: list[str] = key("Shell commands that install it, as root; run once and kept.", factory=list)
     env: dict[str, str] = key("Variables with plain values; secrets go by the profile's `env`.", factory=dict)
-    workdir: str | None = key("Where it starts. Default: the task's working folder.", non_empty=True)
+    workdir: str | None = key("Folder that it starts in. Default: the working folder of the task.", non_empty=True)
     timeout_sec: float | None = key("Seconds it may take, if that is less than the task allows.", above=0)
-    user: str | None = key("Who it runs as. Default: as the task says.", non_empty=True)
+    user: str | None = key("User that it runs as. Default: as the task says.", non_empty=True)
     format: Literal["auto", "text", "lines", "claude-stream-json", "codex-json", "openai-messages", "atif"] = key(
-        "What it prints.", default="auto"
+        "Format of its output.", default="auto"
     )
     usage: dict[str, str] | None = key(
-        "Where the last JSON line that it prints has tokens and cost: paths of `input`, `output`, `cached`, `cost`. "
-        "Or it writes them to `/logs/agent/usage.json`.",
+        "Paths of `input`, `output`, `cached` and `cost` (tokens and cost) in the last JSON line that it prints. "
+        "Alternatively it writes them to `/logs/agent/usage.json`.",
         example='{ input = "usage.in", output = "usage.out" }',
     )
 
@@ -308,8 +311,8 @@ class ProfileTable(ProfileDefaults):
     )
     description: str | None = key("For people.")
     price: float | ProfilePrice | None = key(
-        "What its model costs, where the agent reports tokens and no cost. `0` for a model of your own: no budget "
-        "holds it. Not part of the profile's id. Inherited by `extends` unless the model is another.",
+        "Price of its model, if the agent reports tokens but no cost. `0` for your own model, which no budget "
+        "limits. Not part of the profile's id. Inherited by `extends` unless the model differs.",
         minimum=0,
         maximum=0,
         example="{ input = 3.0, output = 15.0 }",
@@ -319,7 +322,7 @@ class ProfileTable(ProfileDefaults):
         minimum=1,
     )
     likely_cost_usd: float | None = key(
-        "What a trial of it probably costs (`run.budget_usd`). Not part of the profile's id. Inherited as `price` is.",
+        "Expected cost of a trial (for `run.budget_usd`). Not part of the profile's id. Inherited like `price`.",
         minimum=0,
     )
 
@@ -340,13 +343,15 @@ class ArtifactsTable:
 class AnalysisTable:
     """`[analysis]`: the questions, fixed before the run (docs/statistics.md)."""
 
-    hypothesis: str | None = key("What you expect; shown beside the result.", non_empty=True)
+    hypothesis: str | None = key("Expected result; shown beside the actual one.", non_empty=True)
     baseline: str | None = key("Profile that others are compared with. Default: the first.")
     contrasts: list[list[str]] | None = key('Pairs `[["new", "old"], ...]`. Default: each profile with the baseline.')
-    alpha: float = key("Error rate of all comparisons together.", default=0.05, above=0, maximum=0.5)
+    alpha: float = key(
+        "Probability of a false verdict, over all comparisons together.", default=0.05, above=0, maximum=0.5
+    )
     equivalence_margin: float | None = key("Difference of pass rates (0 to 1) too small to matter.", above=0, maximum=1)
     infra_errors: Literal["exclude", "fail"] = key(
-        "Trials that broke: left out of the rate, or counted as failed. Both are shown.",
+        "Whether broken trials are left out of the rate or counted as failed. Both rates are shown.",
         default="exclude",
     )
     coverage: float = key(
@@ -356,13 +361,14 @@ class AnalysisTable:
         maximum=1,
     )
     doubtful: float = key(
-        "Share of results that may be doubtful (docs/results.md).",
+        "Largest share of doubtful results for a verdict (docs/results.md).",
         default=0.1,
         minimum=0,
         maximum=1,
     )
     looks: int | Literal["any"] = key(
-        'Looks at the result: 1 = at the end, 2 to 20 = equally spaced, `"any"` = at any time, and a run ends early.',
+        'How often the result is checked: 1 = at the end, 2 to 20 = equally spaced, `"any"` = at any time; a run can '
+        "then end early.",
         default=1,
         minimum=1,
         maximum=20,
@@ -372,11 +378,11 @@ class AnalysisTable:
         minimum=1,
     )
     strict: bool = key(
-        "A difference must also pass a bound that holds for any truth; few tasks show large gaps only.",
+        "A difference must also pass a bound without assumptions; few tasks then show only large gaps.",
         default=False,
     )
     effect: float | None = key(
-        "Difference of pass rates (0 to 1) to be shown; `plan` and `compare` say what that takes.",
+        "Difference of pass rates (0 to 1) that you want to show; `plan` and `compare` say how many trials it needs.",
         above=0,
         maximum=1,
     )
@@ -389,13 +395,15 @@ class TopUpTable:
     """`[top_up]`: the rule of `tbench resume --top-up`, fixed before the first trial."""
 
     interval_width: float = key(
-        "Width of each contrast's interval for these tasks at which no more is added; 0.2 is 20 points.",
+        "Stop adding attempts when the interval of each contrast for these tasks is this narrow; 0.2 is 20 points.",
         above=0,
         maximum=2,
         required=True,
     )
-    max_attempts: int = key("Most attempts of a task by a profile.", default=10, minimum=2, maximum=MOST_ATTEMPTS)
-    trials_per_round: int = key("Trials between two looks at the intervals.", default=20, minimum=2)
+    max_attempts: int = key(
+        "Upper limit of the attempts of a task by a profile.", default=10, minimum=2, maximum=MOST_ATTEMPTS
+    )
+    trials_per_round: int = key("Trials between two checks of the intervals.", default=20, minimum=2)
 
 
 @table
@@ -409,7 +417,8 @@ class NotifyTable:
         required=True,
     )
     on: list[Literal["finished", "stalled", "budget", "alert", "regression"]] = key(
-        "When: a trial without activity, a budget used up, anything severe, a profile proven worse. Default: all.",
+        "Events to report: a trial without activity, a budget used up, anything severe, a profile proven worse. "
+        "Default: all.",
         factory=lambda: ["finished", "stalled", "budget", "alert", "regression"],
     )
 
@@ -433,9 +442,9 @@ class ExperimentTable:
         example='"tb2-core7__t-cg-cc__haiku45-low"',
         required=True,
     )
-    tasks: TasksTable = key("What to attempt.", required=True)
+    tasks: TasksTable = key("Tasks to attempt.", required=True)
     profiles: dict[str, ProfileTable] = key(
-        "The ways to attempt it, in order.", pattern=SLUG, pattern_doc=SLUG_DOC, required=True
+        "Ways to attempt the tasks, in order.", pattern=SLUG, pattern_doc=SLUG_DOC, required=True
     )
     name: str | None = key("For people. Default: the slug.", non_empty=True)
     labels: dict[str, str] = key(
@@ -451,5 +460,5 @@ class ExperimentTable:
     mcp: McpTable = key("Where MCP servers live.", factory=McpTable)
     artifacts: ArtifactsTable = key("What to keep of each trial.", factory=ArtifactsTable)
     analysis: AnalysisTable = key("The questions.", factory=AnalysisTable)
-    notify: NotifyTable | None = key("Whom to tell.")
-    top_up: TopUpTable | None = key("Where further attempts go, and when they end.")
+    notify: NotifyTable | None = key("Who is notified.")
+    top_up: TopUpTable | None = key("Rule for additional attempts.")

@@ -58,7 +58,7 @@ class _Log:
         self.status = str(header.get("status") or "started")
         about = table_of(header.get("eval"))
         if not _is_eval(about):
-            raise UserError("is no log of Inspect: it has no header", where=str(file.path))
+            raise UserError("is not an Inspect log: it has no header", where=str(file.path))
         solver = identifier(about.get("solver"))
         self.model = identifier(about.get("model")) or "unnamed"
         self.profile = f"{self.model} {solver}" if solver else self.model
@@ -75,12 +75,12 @@ class _Log:
     def read(self, reader: RowReader, *, alone: bool) -> None:
         if self.status != "success":
             reader.notes.append(
-                f"{self.file.path.name}: the status of the log is {self.status}, samples may be missing"
+                f"{self.file.path.name}: the status of the log is {self.status}, so samples may be missing"
             )
         scorer = None
         for sample in self.samples():
             if not isinstance(sample, dict):
-                reader.reject("the sample is no table")
+                reader.reject("the sample is not a table")
                 continue
             scores = table_of(sample.get("scores"))
             scorer = scorer or self._scorer(scores, reader)
@@ -96,7 +96,7 @@ class _Log:
             raise UserError(f'has no score "{asked}"', where=str(self.file.path), hint=hint)
         found = asked or next((name for name in self.scorers if name in scores), next(iter(scores)))
         others = [name for name in scores if name != found]
-        note = f"score {found} is the verdict; not used: {some(others)} (--column passed=NAME takes another)"
+        note = f"score {found} is used as the verdict; not used: {some(others)} (to use another: --column passed=NAME)"
         if others and asked is None and note not in reader.notes:
             reader.notes.append(note)
         return found
@@ -163,11 +163,11 @@ class _Archive:
         try:
             self.zip = _zipfile().ZipFile(io.BytesIO(file.data))
         except Exception as error:  # noqa: BLE001  a broken zip raises any of a dozen
-            hint = "a log is written to its end when its evaluation ends"
+            hint = "the log is complete only after its evaluation has ended"
             raise UserError(f"is a zip that cannot be read: {error}", where=self.where, hint=hint) from None
         self.names = self.zip.namelist()
         if len(self.names) > _MOST_MEMBERS:
-            raise UserError(f"holds {len(self.names)} files: more than a log has", where=self.where)
+            raise UserError(f"contains {len(self.names)} files, more than a log can have", where=self.where)
         self.left = _WHOLE
 
     def header(self) -> Mapping[str, Any]:

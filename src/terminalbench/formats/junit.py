@@ -51,7 +51,7 @@ class JUnitFormat:
             by_suite = len(suites) > 1 and max(shared.values()) > 1
             reader.guessed = reader.guessed or not by_suite
             if by_suite:
-                reader.notes.append(f"{file.path.name}: its suites hold the same cases, so each is a profile")
+                reader.notes.append(f"{file.path.name}: its suites contain the same cases, so each is a profile")
             if expected := sum(case.xfailed for case in cases):
                 counts = noun(expected, "expected failure counts", "expected failures count")
                 reader.notes.append(f"{file.path.name}: {expected} {counts} as passed (pytest's xfail)")
@@ -91,7 +91,7 @@ class _Parser:
             raise UserError(f"is not XML: {error}", where=self._where) from None
 
     def _refuse(self, *_: object) -> None:
-        raise UserError("declares a document type, which is not read", where=self._where, hint="remove the DOCTYPE")
+        raise UserError("declares a document type, which is not accepted", where=self._where, hint="remove the DOCTYPE")
 
     def _start(self, tag: str, told: dict[str, str]) -> None:
         tag = tag.rpartition("}")[2].rpartition(":")[2]

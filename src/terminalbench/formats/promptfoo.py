@@ -29,9 +29,9 @@ class PromptfooFormat:
     def recognises(self, file: SourceFile) -> bool:
         """By rows with `success` that name a prompt, a test or a provider."""
         if _CELL.search(file.head) or (file.head.startswith(b"evalId:") and b"\nresults:" in file.head):
-            hint = "let promptfoo write it as JSON: promptfoo eval -o results.json"
+            hint = "write the results as JSON: promptfoo eval -o results.json"
             raise UserError(
-                "is a table or YAML of promptfoo, of which only JSON is read", where=str(file.path), hint=hint
+                "is a promptfoo table or YAML file; only its JSON is supported", where=str(file.path), hint=hint
             )
         return any(_is_row(row) for row in _rows(file, first=True))
 
@@ -40,7 +40,7 @@ class PromptfooFormat:
         rows = [_named(row, provider) for file in files for provider in (_only(file),) for row in _rows(file)]
         usable = [row for row in rows if _is_row(row)]
         if len(usable) < len(rows):
-            reader.reject("the row tells neither success nor a provider", len(rows) - len(usable))
+            reader.reject("the row has neither success nor a provider", len(rows) - len(usable))
         prompts: dict[str, set[str]] = defaultdict(set)
         tests: dict[str, set[str]] = defaultdict(set)
         for row in usable:
@@ -143,5 +143,5 @@ def _add(
         input_tokens=reader.count(used.get("prompt"), "tokens"),
         output_tokens=reader.count(used.get("completion"), "tokens"),
         seconds=None if took is None else took / 1000,
-        error=message(row.get("error") or response.get("error")) or "an error that is not told" if broke else None,
+        error=message(row.get("error") or response.get("error")) or "an error without a message" if broke else None,
     )

@@ -42,10 +42,13 @@ def read_results(path: Path, options: ReadOptions | None = None) -> ForeignResul
         raise empty(path, reader.rejected)
     highest = max((row.reward for row in rows if row.passed is None and row.reward is not None), default=0.0)
     if highest > 1:
-        hint = "--pass-at N says it; or name a column with a verdict: --column passed=COLUMN"
-        told = f"its rewards go up to {highest:g}: from which on an attempt has passed is not told"
+        hint = "give the threshold with --pass-at N, or name a column with verdicts: --column passed=COLUMN"
+        told = f"its rewards go up to {highest:g}, and the reward needed to pass is unknown"
         raise UserError(told, where=str(path), hint=hint)
-    unread = [f"{plural(count, 'value')} of {what} cannot be read: unknown" for what, count in reader.unread.items()]
+    unread = [
+        f"{plural(count, 'value')} of {what} cannot be read (counted as unknown)"
+        for what, count in reader.unread.items()
+    ]
     paths = list(dict.fromkeys([*(file.path for file in files), *reader.beside]))
     return ForeignResults(
         format=name,
@@ -77,7 +80,7 @@ def _recognised(path: Path, options: ReadOptions) -> tuple[str, list[SourceFile]
     if len(found) == 1:
         return next((name, kept) for name, kept in found.items())
     if not found:
-        sums = ": it has figures of whole tasks or benchmarks, not of single attempts"
+        sums = ": it has results of whole tasks or benchmarks, not of single attempts"
         if len(files) == 1 and files[0].alone and files[0].path.suffix.lower() in _TEXTS:
             _ = files[0].text  # one that is no text says so
         why = sums if len(files) == 1 and _holds_sums(files[0].json) else ""
@@ -89,7 +92,7 @@ def _recognised(path: Path, options: ReadOptions) -> tuple[str, list[SourceFile]
         )
     held = some([f"{plural(len(kept), 'file')} of {name}" for name, kept in found.items()])
     raise UserError(
-        f"holds results of several formats: {held}", where=str(path), hint="name one file, or give --format"
+        f"contains results in several formats: {held}", where=str(path), hint="name one file, or give --format"
     )
 
 

@@ -92,7 +92,7 @@ class RowReader:
         """Keep one attempt; one whose task is not told, or whose reward is no number, is counted as not used."""
         name = identifier(task)
         if name is None:
-            self.reject("no task is told")
+            self.reject("the task is missing")
             return
         told = known.pop("reward", None)
         reward = share(told)
@@ -159,7 +159,7 @@ def numbered(rows: Sequence[ForeignRow], rejected: Counter[str]) -> list[Foreign
         place = (row.profile, row.dataset, row.task)
         if row.attempt is not None:
             if (*place, row.attempt) in told:
-                rejected["the same attempt at the same task was told before"] += 1
+                rejected["an earlier row has the same attempt at the same task"] += 1
                 continue
             told.add((*place, row.attempt))
         counts[place] += 1
@@ -275,4 +275,4 @@ def table_of(value: Any) -> Mapping[str, Any]:
 def empty(path: Path, rejected: Mapping[str, int]) -> UserError:
     """The error of a source that holds nothing to use."""
     why = "; ".join(f"{count}: {cause}" for cause, count in rejected.items())
-    return UserError(f"holds no result that can be used{f' ({why})' if why else ''}", where=str(path))
+    return UserError(f"contains no usable result{f' ({why})' if why else ''}", where=str(path))

@@ -41,7 +41,7 @@ class SourceFile:
         """Its first bytes, by which a format knows its own."""
         with open_plain(self.path) as stream:
             if stream is None:
-                raise UserError("is no plain file that may be read", where=str(self.path))
+                raise UserError("is not a readable plain file", where=str(self.path))
             return stream.read(_HEAD) or b""
 
     @cached_property
@@ -119,7 +119,9 @@ def source_files(path: Path) -> list[SourceFile]:
         return [SourceFile(path.resolve(), path.resolve().parent, alone=True)]
     found = [SourceFile(file, path.resolve()) for file in _walk(path.resolve(), 0)]
     if len(found) > _MOST_FILES:
-        raise UserError(f"holds more than {plural(_MOST_FILES, 'file')}", where=str(path), hint="name a folder in it")
+        raise UserError(
+            f"holds more than {plural(_MOST_FILES, 'file')}", where=str(path), hint="name a folder inside it"
+        )
     return found
 
 

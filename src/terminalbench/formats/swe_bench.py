@@ -49,9 +49,9 @@ class SweBenchFormat:
         for file in runs:
             (_read_old if _is_old(file.json) else _read_run)(file, file.json, reader)
         if partial:
-            reader.reject("the report lists the resolved instances alone", len(partial))
+            reader.reject("the report lists only the resolved instances", len(partial))
         if runs and instances:
-            reader.reject("the instance's report lies beside that of its run", len(instances))
+            reader.reject("the report of the instance is next to the report of its run", len(instances))
             return
         for file in instances:
             for name, one in _instances(file.json).items():
@@ -59,9 +59,9 @@ class SweBenchFormat:
 
 
 class _ReportKind(Enum):
-    RUN = "of a run, with what was tried"
+    RUN = "of a run, with the attempted instances"
     INSTANCE = "of instances"
-    PARTIAL = "of a run, with what was resolved alone"
+    PARTIAL = "of a run, with the resolved instances only"
 
 
 def _kind(found: Mapping[str, Any]) -> _ReportKind:
@@ -79,7 +79,7 @@ def _read_partial(file: SourceFile, reader: RowReader) -> None:
         raise UserError(
             "lists only the resolved instances, so the number of attempted ones is unknown",
             where=str(file.path),
-            hint=f"name the folder of its report.json files, or put the submission's {_PREDICTIONS} beside it",
+            hint=f"name the folder of its report.json files, or put the submission's {_PREDICTIONS} next to it",
         )
     reader.beside.append(beside)
     rows = map(parsed, SourceFile(beside, beside.parent).data.splitlines())

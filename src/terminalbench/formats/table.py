@@ -97,12 +97,14 @@ def _read_file(file: SourceFile, reader: RowReader) -> None:
     if named is None:
         reader.guessed = True
         if reader.options.profile is None:
-            reader.notes.append(f"{file.path.name} has no column for the profile: all of it is called {file.label}")
+            reader.notes.append(
+                f"{file.path.name} has no column for the profile, so all rows get the profile {file.label}"
+            )
     broke = 0
     for row in rows:
         broke += _add(file, row, names, reader)
     if broke:
-        reader.notes.append(f"{broke} rows with an error and without a pass broke; they are not failures")
+        reader.notes.append(f"{broke} rows with an error and no pass count as broken, not as failures")
 
 
 def _add(file: SourceFile, row: Mapping[str, Any], names: Mapping[str, str], reader: RowReader) -> bool:
@@ -112,14 +114,14 @@ def _add(file: SourceFile, row: Mapping[str, Any], names: Mapping[str, str], rea
         reader.reject("the row is empty")
         return False
     if verdict(cells.get("superseded")).passed:
-        reader.reject("a try that was superseded")
+        reader.reject("a superseded try")
         return False
     said = verdict(cells.get("passed"))
     passed = said.passed
     if not said.read:
         if _BAD_CELL not in reader.rejected:
             told = short(str(cells["passed"]), 40)
-            reader.notes.append(f'the first that is neither true nor false: {names["passed"]} is "{told}"')
+            reader.notes.append(f'the first value that is neither true nor false: {names["passed"]} is "{told}"')
         reader.reject(_BAD_CELL)
         return False
     error = message(cells.get("error")) or message(cells.get("error_type")) or said.error
@@ -190,9 +192,9 @@ def _columns(file: SourceFile, header: Sequence[str], reader: RowReader) -> dict
     if twice:
         raise UserError(f"has the column {some(twice)} more than once", where=str(file.path))
     if "task" not in found or not {"passed", "reward"} & set(found):
-        missing = "for the task" if "task" not in found else "for passed or reward: none of its rows has a verdict"
+        missing = "for the task" if "task" not in found else "for passed or reward, so no row has a verdict"
         hint = f"--column {'task' if 'task' not in found else 'passed'}=COLUMN; it has {some(list(header), 12)}"
-        raise UserError(f"has no column {missing}", where=str(file.path), hint=f"{hint}; a row is one attempt")
+        raise UserError(f"has no column {missing}", where=str(file.path), hint=f"{hint}; each row is one attempt")
     guessed = [f"{key} = {name}" for key, name in found.items() if key not in reader.options.columns and key != name]
     unused = [name for name in header if name not in taken]
     note = f"columns guessed: {', '.join(guessed)}" if guessed else ""
@@ -235,7 +237,7 @@ def _objects(file: SourceFile, reader: RowReader) -> Iterator[Mapping[str, Any]]
         if isinstance(value, dict):
             yield value
         else:
-            reader.reject("the line is no JSON object")
+            reader.reject("the line is not a JSON object")
 
 
 def _csv(file: SourceFile, reader: RowReader) -> tuple[list[str], Iterator[Mapping[str, Any]]]:

@@ -44,7 +44,7 @@ class TerminalBenchFormat:
         for file in whole:
             for one in file.json["results"]:
                 if not _is_trial(one):
-                    reader.reject("is no trial of Terminal-Bench")
+                    reader.reject("is not a Terminal-Bench trial")
                     continue
                 run = file.path if file.path.name != "results.json" else file.path.parent
                 runs[run].setdefault(_name(one), (file, one))

@@ -260,8 +260,8 @@ class ModelPlaces:
         declared = self.declared(provider) if base is None else None
         if (host := self._refuses(provider, base or declared)) is not None:
             raise ModelHostRefused(
-                f"the model is asked at {host}, which the network of the agent's phase does not allow "
-                "(declare it as the profile's endpoint, or name it in run.network.agent)"
+                f"the agent calls its model at {host}, which run.network.agent does not allow (declare it as the "
+                f"profile's endpoint, or add it to run.network.agent)"
             )
         return {**request, "api_base": declared} if declared is not None else None
 

@@ -204,7 +204,7 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, msgspec.DecodeError) as error:
             self._writer.failed(f"gate for {event.trial_name}", error)
         except asyncio.CancelledError:
-            over = TrialRefusal("the run ended before it could start", ExclusionKind.INTERRUPTED)
+            over = TrialRefusal("the run ended before the trial could start", ExclusionKind.INTERRUPTED)
             why = self._refused if self._interrupted and self._refused is not None else over
             self._leave(event.trial_name, HELD, HoldReason(why.reason, why.kind))
             raise

@@ -55,7 +55,7 @@ def _entry(entry: Any, where: str) -> tuple[str, str]:
         raise UserError("has neither patch nor model_patch", where=where)
     patch = "" if entry[key] is None else entry[key]
     if not isinstance(patch, str):
-        raise UserError(f"{key} is not a text but {type(patch).__name__}", where=where)
+        raise UserError(f"{key} must be a text, not {type(patch).__name__}", where=where)
     try:
         patch.encode()
     except UnicodeEncodeError as error:

@@ -137,7 +137,7 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
         yield from (f"Harbor refuses {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         return
     back = decode(parsed.model_dump_json())
-    yield from (f"Harbor drops the key {key.lstrip('.')}" for key in dropped(config, back))
+    yield from (f"Harbor ignores the key {key.lstrip('.')}" for key in dropped(config, back))
     agent = type(parsed.agents[0]).model_validate(unwrapped(parsed.agents[0].model_dump(exclude_unset=True)))
     try:
         variables = resolve_env_vars(agent.env)
@@ -149,7 +149,7 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     try:
         kind = AgentFactory.get_agent_class_from_config(agent)
         if not hasattr(kind, "preflight"):
-            yield f"{kind.__name__} is no Harbor agent (write class {kind.__name__}(BaseAgent))"
+            yield f"{kind.__name__} is not a Harbor agent (declare it as class {kind.__name__}(BaseAgent))"
             return
         AgentFactory.run_preflight(agent)
     except (Exception, SystemExit) as error:  # noqa: BLE001  any agent's own check may raise anything
@@ -162,7 +162,7 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     yield from _unknown_options(kind, agent.kwargs)
     missing = missing_key(kind, info.logins, agent.model_name, agent.kwargs, {**os.environ, **variables})
     if missing is not None:
-        yield f"{missing} (put it into {job.env_file}, or name it in env and export it)"
+        yield f"{missing} (put it into {job.env_file}, or list it in env and export it)"
     given = {*variables, *(config["environment"].get("env") or {}), *(f"option:{name}" for name in agent.kwargs)}
     uninstallable = not_installable(info, config["environment"], job.arguments, config["tasks"], given)
     if uninstallable is not None:
@@ -211,7 +211,7 @@ def _unknown_options(kind: Any, options: dict[str, Any]) -> Iterator[str]:
         named.add(flag.kwarg)
     for option in options:
         if option not in named:
-            hint = did_you_mean(option, sorted(named)) or "it names none"
+            hint = did_you_mean(option, sorted(named)) or "it has no options"
             yield f'agent {kind.__module__}:{kind.__name__} has no option "{option}" ({hint})'
 
 
@@ -295,7 +295,7 @@ async def _create(config: dict[str, Any], declared: set[str], folder: Path) -> s
         if not path.is_dir():
             return f"there is no folder {path}"
         if not Task.is_valid_dir(path):
-            needed = "task.toml, instruction.md, environment/ and tests/ are needed"
+            needed = "it needs task.toml, instruction.md, environment/ and tests/"
             return f"{path} is not a valid Harbor task: {broken(path) or needed}"
         if (problem := _folder_problem(path, declared)) is not None:
             return problem

@@ -78,7 +78,7 @@ class PreparingVerifier(Verifier):
         probed = await self.environment.exec("true", timeout_sec=PROBE_SEC)
         if probed.return_code in CANNOT_RUN:
             said = ((probed.stderr or "") + (probed.stdout or "")).strip()[-500:]
-            raise EnvironmentBrokenError(f"no command runs in the tests' working folder: {said}")
+            raise EnvironmentBrokenError(f"commands cannot run in the working folder of the tests: {said}")
         await asyncio.to_thread(empty_folder, self.trial_paths.verifier_dir)
         return prepared
 

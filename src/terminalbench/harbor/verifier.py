@@ -95,7 +95,9 @@ def system_of_tests(metadata: Mapping[str, Any]) -> str:
     """Whose system a task asks for; raises ValueError where that is no answer."""
     system = metadata.get(VERIFIER_SYSTEM, PRISTINE_SYSTEM)
     if system not in SYSTEMS:
-        raise ValueError(f'[metadata] {VERIFIER_SYSTEM} is "{PRISTINE_SYSTEM}" or "{AGENT_SYSTEM}", not {system!r}')
+        raise ValueError(
+            f'{VERIFIER_SYSTEM} in [metadata] must be "{PRISTINE_SYSTEM}" or "{AGENT_SYSTEM}", not {system!r}'
+        )
     return system
 
 
@@ -182,7 +184,7 @@ class SafeVerifier(PreparingVerifier):
                 self._repeated = await self._repeat(first)
             if ran.return_code in _KILLED and passed:
                 raise VerifierOutputParseError(
-                    f"the tests were killed (exit {ran.return_code}): no pass without an end"
+                    f"the tests were killed (exit {ran.return_code}): they pass only if they end by themselves"
                 )
         except EnvironmentBrokenError as error:
             broken = str(error)
@@ -223,7 +225,7 @@ class SafeVerifier(PreparingVerifier):
         folder = self.trial_paths.verifier_dir
         name = next((name for name in REWARDS if os.path.lexists(folder / name)), None)
         if name is None or (primary_reward(read_rewards(folder / name)) or 0) >= PASS_REWARD:
-            raise EnvironmentBrokenError(f"the tests were killed (exit {code}), and no limit was reached")
+            raise EnvironmentBrokenError(f"the tests were killed (exit {code}) although no limit was reached")
 
     async def _must_have_room(self, error: Exception) -> None:
         """The tests began with room, in a folder of theirs: a program of the agent's has changed that since."""

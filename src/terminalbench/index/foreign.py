@@ -186,7 +186,7 @@ def view_jobs(batch: ForeignJobs, connection: sqlite3.Connection, known: Sequenc
             named = msgspec.structs.replace(row, profile=found.profile[row.key])
             cells[named.profile or "", row.dataset or "", row.task or row.name].append(named)
     if not cells:
-        raise UserError("holds no trials", where=str(batch.folder))
+        raise UserError("contains no trials", where=str(batch.folder))
     states = [
         CellState(profile, TaskRef(task, dataset), attempt, row_outcome(row), row, _reason(row))
         for (profile, dataset, task), mine in cells.items()
@@ -240,11 +240,16 @@ def copies_note(again: Sequence[TrialRow], where: str) -> tuple[str, ...]:
     if not again:
         return ()
     jobs = some(list(dict.fromkeys(row.job for row in again)), _SHOWN)
-    return (f"{where}: {plural(len(again), 'trial')} in {jobs} have the id of another one: copies, counted once",)
+    return (
+        f"{where}: {plural(len(again), 'trial')} in {jobs} have the same id as another trial, so they are copies "
+        f"and counted once",
+    )
 
 
 def _told_apart(records: Sequence[ProfileRecord]) -> list[str]:
-    return [f"{one.key} is another treatment of that name: {one.description}" for one in records if one.description]
+    return [
+        f"{one.key} has the same name but different content: {one.description}" for one in records if one.description
+    ]
 
 
 def _job(record: ProfileRecord, cells: Sequence[CellState]) -> JobSpec:

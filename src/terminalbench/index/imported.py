@@ -47,7 +47,7 @@ class ForeignFile(Batch):
     def view(self) -> BatchView:
         """Its plan and the state of its cells."""
         if self.held is None:
-            raise TbenchError("was not read", where=str(self.folder))
+            raise TbenchError("could not be read", where=str(self.folder))
         plan, trials = self.held
         rows = [
             TrialRow(one.job, one.name, ReadState.FINISHED, None, one.profile, one.task, one.dataset, one, one.usage)

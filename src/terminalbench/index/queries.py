@@ -166,7 +166,7 @@ def view_batch(batch: Batch, results_root: Path | None = None, plan: Plan | None
     try:
         plan = plan or read_json(batch.plan_json, Plan)
     except FileNotFoundError:
-        raise UserError("has no plan.json: it is not a batch of ours", where=str(batch.folder)) from None
+        raise UserError("has no plan.json, so it is not a batch of tbench", where=str(batch.folder)) from None
     key = batch.folder.relative_to(root).as_posix()
     with open_index(root) as connection:
         rows = batch_rows(connection, key)

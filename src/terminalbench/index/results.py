@@ -157,7 +157,7 @@ def list_batches(root: Path, labels: Mapping[str, str] | None = None) -> list[di
 def open_results(root: Path | str = "results") -> Results:
     """The results folder at `root`, or the Harbor job."""
     if not isinstance(root, str | Path) or "\0" in str(root):
-        raise UserError(f"results are named by the path of their folder, not by {root!r}")
+        raise UserError(f"give the path of the results folder, not {root!r}")
     folder = Path(root).resolve()
     if not is_folder(folder):
         raise UserError("there are no results here", where=str(root))
@@ -266,7 +266,7 @@ def read_findings(
             kept.append(line)
     if bad:
         raise TbenchError(
-            f"{plural(len(bad), 'line')} cannot be read, the first is line {bad[0].number}: {bad[0].reason}",
+            f"{plural(len(bad), 'line')} cannot be read; the first is line {bad[0].number}: {bad[0].reason}",
             where=str(path),
             hint="tbench analyze writes the file again",
         )
@@ -307,4 +307,4 @@ def _library(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         hint = 'pip install "terminalbench[dataframes]"'
-        raise UserError(f"{name} is not installed; it comes with the extra `dataframes`", hint=hint) from error
+        raise UserError(f"{name} is not installed; install the extra `dataframes`", hint=hint) from error

@@ -203,7 +203,7 @@ def _scan_imported(connection: sqlite3.Connection, key: str, batch: Batch) -> Sc
         return ScanReport(seen=seen)
     noting = _read_plan(key, batch, stamp)
     record = noting.plan.imported if noting.plan is not None else None
-    problem = noting.problem or ("its import did not end" if record is None else None)
+    problem = noting.problem or ("its import did not finish" if record is None else None)
     readings: list[TrialReading] = []
     try:
         readings = read_trials(batch, record) if record is not None else []
@@ -254,7 +254,7 @@ def _look(key: str, batch: Batch, known: dict[tuple[str, str], str]) -> _FolderS
         seen.add(place)
         if known.get(place) != found.stamp:
             changed.append(found)
-    problems += [f"{key}/runs/{job}: permission denied, its trials are not known" for job in sorted(denied)]
+    problems += [f"{key}/runs/{job}: permission denied, so its trials are unknown" for job in sorted(denied)]
     unseen = [place for place in known.keys() - seen if not only or place[0] in only]
     gone = {place for place in unseen if place[0] not in denied and "" not in denied}
     return _FolderScan(len(seen), changed, gone, problems)

@@ -59,18 +59,18 @@ def ask(results_root: Path, sql: str, limit: int | None = 1000, timeout_sec: flo
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
                 raise _explained(str(error), tables) from error
-            took = f"took longer than {duration(timeout_sec)} and was ended"
-            raise TbenchError(took, where="SQL", hint=f"--timeout sets how long it may take; {_LESS}") from error
+            took = f"was stopped after {duration(timeout_sec)}"
+            raise TbenchError(took, where="SQL", hint=f"--timeout sets the limit; {_LESS}") from error
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise _explained(str(error), tables) from error
         if cursor.description is None:
-            raise UserError("is no query: it returns no rows", where="SQL", hint="start with SELECT")
+            raise UserError("is not a query: it returns no rows", where="SQL", hint="start with SELECT")
         rows = found if limit is None else found[:limit]
         return QueryResult(_unique([column[0] for column in cursor.description]), rows, len(rows) < len(found))
 
 
 _TOO_MUCH = f"needs more than {_MOST_MEMORY >> 20} MB of memory"
-_LESS = "a recursion needs an end, a join its conditions"
+_LESS = "check that recursions end and that joins have conditions"
 
 
 def _bound(connection: sqlite3.Connection, timeout_sec: float | None) -> None:
@@ -129,9 +129,9 @@ def _explained(message: str, tables: dict[str, list[str]]) -> UserError:
     elif found := re.search(r"no such column: (?:\w+\.)?(\S+)", message):
         hint = did_you_mean(found[1], sorted({name for columns in tables.values() for name in columns}), limit=60)
     elif "not authorized" in message or "prohibited" in message or "readonly" in message:
-        message, hint = "only reading is allowed here", "use SELECT; the index is a cache of what is on disk"
+        message, hint = "the index can only be read", "use SELECT; the index is a cache of what is on disk"
     elif "one statement at a time" in message:
-        message, hint = "is more than one statement", "ask one question at a time"
+        message, hint = "is more than one statement", "give one statement at a time"
     return UserError(message, where="SQL", hint=hint)
 
 

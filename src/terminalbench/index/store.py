@@ -272,7 +272,7 @@ def _is_shut(path: Path) -> bool:
 
 def _why(results_root: Path) -> str:
     if (results_root / FILE_NAME).is_dir():
-        return f"{FILE_NAME} is a folder; remove it, the index comes back"
+        return f"{FILE_NAME} is a folder; remove it, and the index is rebuilt"
     if is_full(results_root):
         return "its disk is full"
     return "the results folder cannot be written"
@@ -351,12 +351,12 @@ def _made(file: Path, results_root: Path) -> sqlite3.Connection:
 
 def _unusable(file: Path | None, error: sqlite3.Error) -> TbenchError:
     hints = {
-        sqlite3.SQLITE_ERROR: "another version of terminalbench may have made it; delete it, it comes back",
-        sqlite3.SQLITE_FULL: "free some space; trials are not touched by this",
-        sqlite3.SQLITE_IOERR: "is the disk full? trials are not touched by this",
+        sqlite3.SQLITE_ERROR: "it may come from another version of terminalbench; delete it, and it is rebuilt",
+        sqlite3.SQLITE_FULL: "free some space; the trials themselves are not affected",
+        sqlite3.SQLITE_IOERR: "check whether the disk is full; the trials themselves are not affected",
         sqlite3.SQLITE_READONLY: "the results folder cannot be written",
-        sqlite3.SQLITE_CANTOPEN: "can the results folder be written?",
-        sqlite3.SQLITE_BUSY: "another process has been writing to it for long; try again",
+        sqlite3.SQLITE_CANTOPEN: "check whether the results folder can be written",
+        sqlite3.SQLITE_BUSY: "another process has been writing to it for a long time; try again",
     }
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return TbenchError(f"the index cannot be used: {error}", where=str(file or "in memory"), hint=hints.get(code))

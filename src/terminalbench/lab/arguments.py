@@ -39,9 +39,9 @@ def _are_pairs(value: object) -> bool:
 
 _PATH = (_none_or(_is_path), "a path")
 _TEXT = (_none_or(_is_text), "a text")
-_NAMES = (_are_names, 'a list of names, as ["a", "b"]')
+_NAMES = (_are_names, 'a list of names, such as ["a", "b"]')
 _KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
-    "experiment": (lambda value: isinstance(value, Experiment | str | Path), "an experiment or the path of its file"),
+    "experiment": (lambda value: isinstance(value, Experiment | str | Path), "an experiment, or the path of its file"),
     "tasks": _NAMES,
     "profiles": _NAMES,
     "labels": (_none_or(lambda value: isinstance(value, Mapping)), 'a table of texts, as {"role": "baseline"}'),
@@ -49,8 +49,8 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "k": (_none_or(_is_count), "a whole number"),
     "listener": (_none_or(lambda value: callable(value) or hasattr(value, "event")), "a function of one event"),
     "progress": (_none_or(callable), "a function"),
-    "contrasts": (_are_pairs, 'a list of pairs, as [("new", "old")]'),
-    "compare": (_none_or(_is_pair), 'a pair of names, as ("new", "old")'),
+    "contrasts": (_are_pairs, 'a list of pairs, such as [("new", "old")]'),
+    "compare": (_none_or(_is_pair), 'a pair of names, such as ("new", "old")'),
     **dict.fromkeys(("root", "gate", "output", "results"), _PATH),
     **dict.fromkeys(("retry_errors", "executor", "baseline", "model"), _TEXT),
     "metric": (_is_text, "a text"),

@@ -44,8 +44,8 @@ _PROBE_TIMEOUT_SEC = 120
 _SAID_LINES = 5
 CHECKS = ".check"
 _NEEDS_AGENTS = (
-    "its own solution passes only with tests that run in the system it changed: "
-    'set [metadata] verifier_system = "agent" in its task.toml'
+    "its own solution passes only if the tests run in the system that it changed: "
+    'set verifier_system = "agent" in [metadata] of its task.toml'
 )
 
 
@@ -268,7 +268,7 @@ def _judge(plan: Plan, task: TaskRef, label: str, oracle: Mapping, nop: Mapping,
         else:
             problems.append(f"its own solution does not pass ({_ending(solved)}){_service_hint(solved)}")
     if idle is None or idle.outcome is not Outcome.FAILED:
-        problems.append(f"doing nothing does not fail ({_ending(idle)})")
+        problems.append(f"an agent that does nothing does not fail ({_ending(idle)})")
     problems += _wrong_lists(idle)
     return TaskCheck(
         task, solved.outcome if solved else None, idle.outcome if idle else None, "; ".join(problems) or None
@@ -292,9 +292,13 @@ def _wrong_lists(idle: Trial | None) -> list[str]:
     shares = idle.rewards or {} if idle is not None else {}
     found = []
     if shares.get("pass_to_pass", 1) < 1:
-        found.append(f"doing nothing, only {shares['pass_to_pass']:.0%} of its pass_to_pass pass")
+        found.append(
+            f"with an agent that does nothing, only {shares['pass_to_pass']:.0%} of its pass_to_pass tests pass"
+        )
     if shares.get("fail_to_pass", 0) > 0:
-        found.append(f"doing nothing, {shares['fail_to_pass']:.0%} of its fail_to_pass pass already")
+        found.append(
+            f"with an agent that does nothing, {shares['fail_to_pass']:.0%} of its fail_to_pass tests already pass"
+        )
     return found
 
 
@@ -302,7 +306,7 @@ def _service_hint(trial: Trial | None) -> str:
     """Processes are ended before the tests run: a task whose answer is a running service has to say so."""
     if trial is None or trial.outcome is not Outcome.FAILED:
         return ""
-    return "; if its answer is a running process, set [metadata] keep_processes = true in its task.toml"
+    return "; if the solution is a running process, set keep_processes = true in [metadata] of its task.toml"
 
 
 def _ending(trial: Trial | None) -> str:

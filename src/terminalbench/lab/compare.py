@@ -52,7 +52,7 @@ def compare(
     pairs = tuple((new, old) for new, old in contrasts)
     if only is not None and not only.strip():
         raise UserError(
-            "--only needs a reason", hint='say why the other batches are left out, as --only "the key was wrong"'
+            "--only needs a reason for leaving out the other batches", hint='for example: --only "the key was wrong"'
         )
     pooled = pool(selected.batches, by_snapshot=by_snapshot, only=only)
     places = resume_places(pooled.batches, pooled.views)
@@ -89,8 +89,8 @@ def hold_gate(
     except Incomplete as error:
         wrong = _known_wrong(comparison, held)
         if allow_undecided and wrong is None:
-            return f"{error.what}; --allow-undecided lets it pass"
-        allowed = f"--allow-undecided {'lets it pass' if wrong is None else f'is not for that: {wrong}'}"
+            return f"{error.what}; --allow-undecided accepts this"
+        allowed = f"--allow-undecided {'lets it pass' if wrong is None else f'cannot be used for {wrong}'}"
         raise Incomplete(error.what, hint="; ".join(filter(None, (error.hint, allowed)))) from None
 
 
@@ -108,8 +108,9 @@ def _hold_contrasts(comparison: Comparison, fail_if: FailIf, accept: Sequence[st
     open_kinds = unaccepted(comparison, accept)
     if open_kinds:
         raise Incomplete(
-            f"it departs from the declared plan in {', '.join(open_kinds)}, so --fail-if {fail_if} stays undecided",
-            hint=f"to judge it all the same: {' '.join(f'--accept {kind}' for kind in open_kinds)}",
+            f"the comparison departs from the declared plan ({', '.join(open_kinds)}), so --fail-if {fail_if} is "
+            f"undecided",
+            hint=f"to accept these departures: {' '.join(f'--accept {kind}' for kind in open_kinds)}",
         )
     failed = [name for name, answer in held.items() if answer == "failed"]
     if failed:
@@ -121,17 +122,17 @@ def _hold_contrasts(comparison: Comparison, fail_if: FailIf, accept: Sequence[st
         if answer == "undecided"
     ]
     if undecided:
-        raise Incomplete(f"{'; '.join(undecided)}; so --fail-if {fail_if} stays undecided")
+        raise Incomplete(f"{'; '.join(undecided)}; so --fail-if {fail_if} is undecided")
     return f"{'; '.join(held)}: {_HOLDS[fail_if]}, so --fail-if {fail_if} holds"
 
 
 def _hold_unchanged(same: ProfileSummary, comparison: Comparison, fail_if: FailIf) -> str:
     """Unchanged is neither worse nor better; without results it is not even known to work."""
-    said = f"{same.profile} is the same treatment in {some(comparison.batches)}"
+    said = f"{same.profile} has the same content in {some(comparison.batches)}"
     if same.coverage < comparison.coverage:
         raise Incomplete(
-            f"{said}, but only {same.measured} of its {plural(same.planned, 'trial')} were measured, "
-            f"so --fail-if {fail_if} stays undecided"
+            f"{said}, but only {same.measured} of its {plural(same.planned, 'trial')} were measured, so --fail-if "
+            f"{fail_if} is undecided"
         )
     if fail_if == "not-better":
         raise GateFailed(f"{said}: not better")

@@ -64,7 +64,7 @@ class EarlyStop:
                 self._look(self._batch, self._plan)
             except (TbenchError, OSError) as error:
                 self._batch = None
-                self.told.note(f"the run goes on to its end, for it cannot be looked at: {error}")
+                self.told.note(f"the run continues to its end, because its results cannot be read: {error}")
         self.told.tick()
 
     def _look(self, batch: Batch, plan: Plan) -> None:
@@ -89,7 +89,7 @@ class EarlyStop:
 
         ControlFile(batch.control_json).change(change)
         note(batch, ControlOrder("stop", (), reason), profile, by=_BY)
-        self.told.note(f"{profile} starts no further trial: {reason}")
+        self.told.note(f"{profile} starts no more trials: {reason}")
 
 
 def settled(contrast: "Contrast") -> str | None:
@@ -105,7 +105,7 @@ def settled(contrast: "Contrast") -> str | None:
     if contrast.reason is not None or looks.chance is None or looks.chance >= HOPELESS:
         return None
     when = f"{percent(looks.chance)} likely, look {looks.look} of {looks.looks}"
-    return f"the rest would hardly tell {contrast.new} from {contrast.old} ({when})"
+    return f"the remaining trials would probably not separate {contrast.new} from {contrast.old} ({when})"
 
 
 def ended_early(batch: Batch) -> bool:

@@ -162,7 +162,7 @@ def _read_jobs(path: Path, jobs: ForeignJobs, reading: ReadOptions) -> _Held:
         replace(trial, profile=cell.profile, attempt=cell.attempt, dataset=cell.task.dataset) for cell, trial in ended
     ]
     left = len(view.cells) - len(ended)
-    rejected = {"the trial has not ended, or cannot be read": left} if left else {}
+    rejected = {"the trial has not ended, or is unreadable": left} if left else {}
     record = replace(record, rows=len(trials), rejected=rejected, notes=tuple(view.notes))
     counts = {
         job.profile: Counter((t.dataset or "", t.task) for t in trials if t.profile == job.profile)
@@ -231,7 +231,7 @@ def _write_new(root: Path, path: Path, held: _Held, request: ImportRequest) -> F
     if request.name is None:
         slug = next(one for one in (slug, *(f"{slug}-{n}" for n in range(2, 10_000))) if _is_free(root / one))
     elif not _is_free(root / slug):
-        raise UserError(f"{slug} holds other batches", where=str(root), hint="give another --name")
+        raise UserError(f"{slug} already holds other batches", where=str(root), hint="choose another --name")
     batch = allocate(root, slug, 0)
     form = held.trials.plan.imported.format if held.trials.plan.imported is not None else ""
     plan = replace(held.trials.plan, slug=slug, name=f"{slug}, imported ({form})", folder=str(batch.folder))
@@ -262,7 +262,7 @@ def _again(before: tuple[Batch, Plan], held: _Held, request: ImportRequest) -> F
         raise UserError(
             f"{why} since it was imported as {name} on {old.at[:10]}: {difference or 'the same trials'}",
             where=old.source,
-            hint="--update takes it as it is now; --name NAME imports it beside",
+            hint="--update replaces the import; --name NAME adds another one",
         )
     earlier = (*old.earlier, old.digest) if old.digest != now.digest else old.earlier
     plan = replace(

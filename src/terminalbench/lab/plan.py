@@ -135,7 +135,7 @@ def plan_batch(experiment: Experiment, selection: Selection, number: int | None 
         from terminalbench.runner.provenance import as_planned  # what reads results is not needed for a new batch
 
         if selection.labels or selection.attempts:
-            what = f"batch {number} is there, and has its own labels and attempts"
+            what = f"batch {number} already exists, with its own labels and attempts"
             raise UserError(what, where=str(batch.folder), hint="leave out --label and --attempts")
         before = _before(batch)
         experiment = as_planned(experiment, before) if before is not None else experiment
@@ -167,7 +167,7 @@ def _broken_tasks(experiment: Experiment, plan: Plan) -> Iterator[Exclusion]:
     for task in plan.jobs[0].tasks:
         folder = folders.get((task.ref.dataset, task.ref.id)) if task.ref not in known else None
         if folder is not None and (wrong := broken(folder)) is not None:
-            reason = f"{wrong} (mend {typed(folder)}, or leave the task out)"
+            reason = f"{wrong} (fix {typed(folder)}, or leave out the task)"
             yield Exclusion(reason, task=task.ref, kind=ExclusionKind.TASK_REFUSED)
 
 
@@ -211,7 +211,7 @@ def treatment(experiment: Experiment, name: str) -> Treatment:
         profile = select_profiles(experiment, (key,))[0]
         return Treatment(name, profile.id, profile.content)
     if not number.isdecimal():
-        raise UserError(f'"{name}" names no profile of a batch', hint="write the number of the batch, as in key@3")
+        raise UserError(f'"{name}" is not a profile of a batch', hint="add the number of the batch, as in key@3")
     from terminalbench.lab.select import numbered
 
     batch = numbered(experiment, int(number))

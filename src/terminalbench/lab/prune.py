@@ -53,7 +53,7 @@ def find_old(root: Path, named: Sequence[Path], *, days: float, keep: int, now: 
     """
     if any(root.name == "batches" and (root.parent / sign).exists() for sign in _NIGHT_SIGNS):
         raise UserError(
-            "these are the batches of a night", where=str(root), hint="remove the whole folder of the night"
+            "these batches belong to a night", where=str(root), hint="remove the whole folder of the night instead"
         )
     found = [_old(root, folder) for folder in (_named(root, named) if named else _all(root))]
     if not named:
@@ -97,7 +97,7 @@ def _named(root: Path, named: Sequence[Path]) -> list[Path]:
             raise UserError(
                 "is not a batch of this results folder",
                 where=str(folder),
-                hint=f"name its results folder with --results, not {root}",
+                hint=f"name its results folder with --results instead of {root}",
             )
     return list(dict.fromkeys(folders))
 
@@ -122,7 +122,7 @@ def _judged(one: OldBatch, record: str | None, comparison: str | None) -> OldBat
     batch = Batch(one.folder)
     why = None
     if one.folder.is_symlink() or one.folder.parent.is_symlink():
-        why = "it is a link"
+        why = "it is a symbolic link"
     elif living_owner(batch.lock) is not None or live_processes(batch):
         why = "it runs"
     elif record is not None or comparison is not None:

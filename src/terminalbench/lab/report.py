@@ -20,7 +20,7 @@ def report(selected: SelectedBatches, output: Path | None = None, *, pictures: b
         sources.append(open_source(batch))
     sources.sort(key=_created)
     tell("writing the report", parts - 1, parts)
-    newest = explained(sources[-1], progress=lambda done, of: tell("reading what trials did", done, of))
+    newest = explained(sources[-1], progress=lambda done, of: tell("reading the trajectories", done, of))
     written = write_report(newest, sources[:-1], output, pictures=pictures)
     tell("writing the report", parts, parts)
     return written

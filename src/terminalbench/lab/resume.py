@@ -69,14 +69,18 @@ def _refuse_unknown_class(name: str | None) -> None:
     from terminalbench.analytics.labels import STATES
 
     if name in STATES:
-        raise UserError(f'"{name}" is no error class', hint="a resume runs what did not end: leave out --retry-errors")
+        raise UserError(
+            f'"{name}" is not an error class',
+            hint="resume always runs trials that did not end: leave out --retry-errors",
+        )
     if name in FAILURE_CLASSES:
-        hint = "a trial that failed with a verdict is measured: it has no error, and is not run again"
+        hint = "a trial that failed with a verdict is measured, not broken, so it is not run again"
         if name.startswith("timeout_"):
             hint = (
-                f"the error of every time-out is {ErrorClass.AGENT_TIMEOUT}: --retry-errors {ErrorClass.AGENT_TIMEOUT}"
+                f"the class of every time-out is {ErrorClass.AGENT_TIMEOUT}: give --retry-errors "
+                f"{ErrorClass.AGENT_TIMEOUT}"
             )
-        raise UserError(f'"{name}" is a class of failures (tbench errors), no error class', hint=hint)
+        raise UserError(f'"{name}" is a failure class (tbench errors), not an error class', hint=hint)
     known = ", ".join([ALL_ERRORS, *ErrorClass])
     order = "; name the batch before --retry-errors" if "/" in (name or "") else ""
     raise UserError(f'no error class is called "{name}"', hint=f"known: {known}{order}")

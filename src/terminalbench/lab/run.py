@@ -113,7 +113,7 @@ def run(
 def listener_of(told: Told | None) -> Listener:
     """A listener of everything, or a function as one of the events."""
     if threading.current_thread() is not threading.main_thread():
-        hint = "call it from the main thread, or start tbench run in a process of its own"
+        hint = "call it from the main thread, or start tbench run in a separate process"
         raise UserError(
             "a batch must be run from the main thread, because it handles the signals of the process", hint=hint
         )
@@ -136,7 +136,7 @@ class _GuardedCallback:
             self._told(event)
         except Exception as error:
             said = printable(f"{type(error).__name__}: {error}")
-            self.problems.append(f"the listener failed at {event.kind}, and was not called again: {said}")
+            self.problems.append(f"the listener failed at {event.kind} and is not called any more: {said}")
             logging.getLogger(__name__).warning("%s", self.problems[0], exc_info=error)
 
 

@@ -105,7 +105,9 @@ def results_root(results: Path | None) -> Path:
     if not is_folder(root):
         beside = Path("experiments") / "results"  # where those of a folder land that is no project
         hint = (
-            f"--results {typed(beside)}" if is_folder(beside) else "tbench run makes some; or name the results folder"
+            f"--results {typed(beside)}"
+            if is_folder(beside)
+            else "start a run with tbench run, or name another results folder"
         )
         raise UserError("there are no results here", where=str(root), hint=hint)
     return root_around(root.resolve())
@@ -173,7 +175,7 @@ def select_numbered(name: Path | None, numbers: str | None, results: Path | None
         found = (_of_experiment(experiment, number) for number in _numbers(experiment, numbers))
         return SelectedBatches(tuple(found), root)
     if numbers is not None:
-        raise UserError("--batch goes with an experiment file", hint="name the batch folder instead")
+        raise UserError("--batch works only with an experiment file", hint="name the batch folder instead")
     if name is not None and is_there(name):
         return SelectedBatches((Target(_in_folder(name.resolve(), foreign=True)),), root)
     return SelectedBatches((find_target(name, None, results, root, foreign=True),), root)
@@ -200,19 +202,19 @@ def find_target(
         return Target(name)
     if not isinstance(name, Experiment):
         if not isinstance(name, str | Path | None):
-            hint = "name it by its folder, by slug/n, by its experiment, or as run returned it"
-            raise UserError(f"{name!r} is no batch", hint=hint)
+            hint = "give its folder, slug/n, its experiment, or the value that run returned"
+            raise UserError(f"{name!r} is not a batch", hint=hint)
         name = Path(name) if name is not None else None
         if name is None or not _is_file(name):
             if number is not None:
                 raise UserError(
-                    "--batch goes with an experiment file", hint="name the batch folder, or slug/n, instead"
+                    "--batch works only with an experiment file", hint="name the batch folder, or slug/n, instead"
                 )
             if name is not None:
                 return Target(_named(name, results, foreign=foreign))
             return Target(_newest(results_root(results), foreign=foreign))
         if name.suffix != ".toml" and name.suffix.lower() in ENDINGS and is_there(name):
-            hint = f"tbench compare {typed(name)} reads it; tbench import {typed(name)} makes a batch of it"
+            hint = f"tbench compare {typed(name)} reads it; tbench import {typed(name)} turns it into a batch"
             raise UserError("is a file of results, not a batch", where=str(name), hint=hint)
         name = load(name, root)
     return _of_experiment(name, number, own=own, with_data=with_data)
@@ -284,7 +286,7 @@ def _of_its_file(batch: Batch, experiment: Experiment, *, own: bool) -> Target:
         return Target(batch, experiment)
     note = f"batch {batch.number} of {experiment.slug} {other}"
     if own:
-        hint = f"if you mean it, name the batch: {typed(batch.folder)}"
+        hint = f"to use it anyway, name the batch: {typed(batch.folder)}"
         raise UserError(note, where=str(experiment.file), hint=hint)
     return Target(batch, experiment, note)
 
@@ -310,14 +312,14 @@ def _in_folder(folder: Path, *, foreign: bool) -> Batch:
     if jobs is not None and foreign:
         return jobs
     inside = sorted((p.parent for p in folder.glob("*/plan.json")), key=lambda place: place.name)
-    hint = f"name one of its batches, as {typed(inside[-1])}" if inside else None
+    hint = f"name one of its batches, such as {typed(inside[-1])}" if inside else None
     if _lost_its_plan(folder):
         raise UserError(_LOST, where=str(folder), hint=_lost_hint(folder))
-    what = "holds Harbor jobs that are not ours" if jobs else "is not a batch folder: it holds no plan.json"
-    raise UserError(what if not foreign else f"{what}, and no Harbor jobs", where=str(folder), hint=hint)
+    what = "contains Harbor jobs that tbench did not start" if jobs else "is not a batch folder: it holds no plan.json"
+    raise UserError(what if not foreign else f"{what} and no Harbor jobs", where=str(folder), hint=hint)
 
 
-_LOST = "is a batch that has lost its plan.json: what it was to run is not known"
+_LOST = "is a batch without its plan.json, so its planned trials are unknown"
 
 
 def _lost_its_plan(folder: Path) -> bool:
@@ -327,7 +329,7 @@ def _lost_its_plan(folder: Path) -> bool:
 
 def _lost_hint(folder: Path) -> str:
     read = f"tbench compare {typed(folder / 'runs')} reads its trials as Harbor jobs"
-    return f"put it back from a copy; {read}" if any((folder / "runs").glob("*/*/result.json")) else "run it anew"
+    return f"restore plan.json from a copy; {read}" if any((folder / "runs").glob("*/*/result.json")) else "run it anew"
 
 
 def _newest(folder: Path, *, foreign: bool) -> Batch:
@@ -344,7 +346,7 @@ def no_batch_hint(root: Path) -> str | None:
     """Return how to name the batches of the nights below a results folder, the newest night first; None without any."""
     nights = {plan.parents[2] for plan in root.glob("*/batches/*/*/plan.json")}
     newest = sorted(nights, key=lambda place: place.stat().st_mtime, reverse=True)
-    return f"those of a night: --results {typed(newest[0])}" if newest else None
+    return f"for the batches of a night: --results {typed(newest[0])}" if newest else None
 
 
 def _first_job(batch: Path) -> str:
@@ -363,7 +365,7 @@ def refuse_several(batches: Sequence[Batch], how: str) -> None:
     """An order is for one batch: when several run, the error says how to name it."""
     if len(batches) > 1:
         names = "\n  ".join(from_here(batch.folder) for batch in batches)
-        raise UserError(f"several batches run; {how}:\n  {names}")
+        raise UserError(f"several batches are running; {how}:\n  {names}")
 
 
 def of_this_project(batch: Batch) -> bool:
@@ -392,4 +394,4 @@ def watched_batch(folder: Path) -> Batch:
     if not inside:
         raise UserError("is neither a batch nor a folder of Harbor jobs", where=str(folder))
     one = max(inside, key=lambda place: (place / "plan.json").stat().st_mtime)
-    raise UserError("is a folder of several batches", where=str(folder), hint=f"name one of them, as {typed(one)}")
+    raise UserError("contains several batches", where=str(folder), hint=f"name one of them, such as {typed(one)}")

@@ -24,7 +24,7 @@ from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult
 from terminalbench.text.numbers import plural, points
 
-_NO_RULE = "its plan declares no rule for a top-up"
+_NO_RULE = "its plan has no [top_up] rule"
 
 type Extra = dict[tuple[str, TaskRef], int]
 """Attempts to add, by profile and task."""
@@ -80,7 +80,7 @@ def _choose(view: BatchView) -> Choice:
     if rule is None:
         raise UserError(_NO_RULE, where=view.batch)
     if not comparison.contrasts:
-        raise UserError("has a single profile: there is nothing to compare", where=view.batch)
+        raise UserError("has only one profile, so there is nothing to compare", where=view.batch)
     # A round gives every profile of a task one attempt, or none.
     trials = max(rule.trials_per_round, len(view.plan.jobs))
     wanted = TopUp(half_width=rule.interval_width / 2, max_attempts=rule.max_attempts, round_trials=trials)
@@ -90,7 +90,7 @@ def _choose(view: BatchView) -> Choice:
     extra = {(more.profile, more.task): more.attempts for more in found.more}
     now, expected = (points(None if w is None else 2 * w, sign=False) for w in (found.half_width, found.expected))
     where = f"{plural(found.trials, 'trial')} more on {plural(len({task for _, task in extra}), 'task')}"
-    return Choice(f"{where}; widest interval now {now}, {expected} expected", extra)
+    return Choice(f"{where}; widest interval now {now}, expected {expected}", extra)
 
 
 def with_extra(plan: Plan, extra: Extra) -> Plan:

@@ -84,7 +84,7 @@ def find_trial(name: str, results: Path | None = None) -> FoundTrial:
         raise UserError(f'no trial is called "{name}"', where=from_here(root), hint=LIST_HINT)
     if len(exact) > 1:
         names = "\n  ".join(printable(f"{batch}  {row.profile}  {row.name}") for batch, row in exact)
-        hint = "\n  name it whole, or tbench show BATCH PROFILE TASK#N"
+        hint = "\n  give the full name, or: tbench show BATCH PROFILE TASK#N"
         raise UserError(f'several trials start with "{name}":\n  {names}{hint}', where=from_here(root))
     key, row = exact[0]
     return FoundTrial(BatchPlace(key, str(root / key)).batch, key, row)
@@ -110,10 +110,10 @@ def find_attempt(batch: str, profile: str, task: str, results: Path | None = Non
         raise unknown("task", name, (cell.task.id for cell in view.cells if cell.profile == profile), where)
     if len({cell.task for cell in cells}) > 1:
         names = ", ".join(dict.fromkeys(f"{cell.task.dataset}/{cell.task.id}" for cell in cells))
-        raise UserError(f'"{name}" means several tasks: {names}', where=where)
+        raise UserError(f'"{name}" matches several tasks: {names}', where=where)
     found = next((cell for cell in cells if cell.attempt == int(number)), None)
     if found is None:
-        raise UserError(f"{name} has {plural(len(cells), 'attempt')} by {profile}, none is #{number}", where=where)
+        raise UserError(f"{name} has {plural(len(cells), 'attempt')} by {profile}, but no #{number}", where=where)
     if found.row is None and found.running:
         raise UserError(f"{name}#{number} by {profile} has just started", where=where)
     if found.row is None:
@@ -151,9 +151,9 @@ def label_trial(root: Path, trial: str, name: str, value: str | None, *, author:
     found = find_trial(trial, root)
     row, analytics = found.row, found.batch.analytics
     if value is None and (found.key, name) not in read_labels(analytics).current():
-        raise UserError(f'{row.name} has no label "{name}"', hint="tbench label --list shows what there is")
+        raise UserError(f'{row.name} has no label "{name}"', hint="tbench label --list shows all labels")
     if name == FAILURE_CLASS and value is not None and row.trial is not None and row.trial.outcome == "passed":
-        raise UserError(f"{row.name} passed: it has no {FAILURE_CLASS}")
+        raise UserError(f"{row.name} passed, so it has no {FAILURE_CLASS}")
     if name == FAILURE_CLASS and value is not None and row.trial is None:
         raise UserError(f"{row.name} has no result, so a failure cannot be labelled")
     parsed = None if value is None else parse_value(name, value, findings_of(analytics))

@@ -37,7 +37,7 @@ ELSEWHERE_SEC = 120.0
 LINGER_SEC = 15.0
 """A batch whose runner lets go of it and lives on (a top-up decides on its next round) is over after so long."""
 WITHOUT_EVENTS = "no events.jsonl: read from the index"
-UNREADABLE_PLAN = "plan.json cannot be read, so what was planned is not known"
+UNREADABLE_PLAN = "plan.json cannot be read, so the planned trials are unknown"
 EMPTY_EVENTS = "events.jsonl is empty: read from the index"
 
 
@@ -107,8 +107,8 @@ class Feed:
         if owner is None:
             return None
         if owner.host == socket.gethostname():
-            return f"its run did not end, it was killed (pid {owner.pid}, started {owner.since})"
-        return f"its run on {owner.host} has said nothing for {duration(ELSEWHERE_SEC)} (pid {owner.pid})"
+            return f"its run was killed before it ended (pid {owner.pid}, started {owner.since})"
+        return f"its run on {owner.host} has given no sign of life for {duration(ELSEWHERE_SEC)} (pid {owner.pid})"
 
     def _alive(self, now: float) -> bool:
         if self._alive_at is not None and 0 <= now - self._alive_at < ALIVE_EVERY_SEC:
@@ -184,7 +184,7 @@ class Feed:
             return False
         self._scanned_at = now
         bad_lines = self.state.bad_lines
-        self.note = f"events.jsonl holds no line that can be read ({bad_lines} cannot): read from the index"
+        self.note = f"none of the {bad_lines} lines of events.jsonl can be read: read from the index"
         if not bad_lines:
             self.note = EMPTY_EVENTS if self.batch.events_jsonl.exists() else WITHOUT_EVENTS
         scan_batch(self.batch, self.root)

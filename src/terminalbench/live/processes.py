@@ -204,7 +204,7 @@ class ForeignRun:
         names = sorted(self.silent)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         ago = duration(min(self.silent.values()))
-        return f"never finished: {', '.join(names[:_NAMED])}{more}; nothing was written there for {ago}"
+        return f"never finished: {', '.join(names[:_NAMED])}{more}; nothing has been written there for {ago}"
 
     def _unfinished(self) -> list[Path]:
         jobs = [folder for folder in self.runs.glob("*/") if (folder / "config.json").is_file()]

@@ -72,7 +72,7 @@ def ask(
     except BadAnswer as error:
         problem = str(error)
     if budget_usd is not None and (first.usage.cost_usd is None or 2 * first.usage.cost_usd > budget_usd):
-        what = f"the answer does not fit its form, and the budget allows no second try: {problem}"
+        what = f"the answer does not have the required form, and the budget allows no second try: {problem}"
         raise ModelError(ModelFault.BAD_ANSWER, what, usage=first.usage, rejected=(first.text,))
     again = [*messages, Message("assistant", first.text[:_SHOWN_OF_ANSWER]), Message("user", _repair(problem, schema))]
     try:
@@ -86,7 +86,7 @@ def ask(
         parsed = _checked(second, schema)
     except BadAnswer as error:
         said = (first.text, second.text)
-        what = f"the answer does not fit its form, twice: {error}"
+        what = f"the answer did not have the required form twice: {error}"
         raise ModelError(ModelFault.BAD_ANSWER, what, usage=usage, rejected=said) from None
     return msgspec.structs.replace(
         second,

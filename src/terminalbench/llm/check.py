@@ -32,16 +32,19 @@ PING: dict[str, Any] = {
 
 
 _NAME = re.compile(r"^\w+(?:Error|Timeout): ")
-_ADDRESS = "is it running? LiteLLM reads its address from PROVIDER_API_BASE, as OPENAI_API_BASE"
+_ADDRESS = "check that it is running; LiteLLM reads its address from PROVIDER_API_BASE, e.g. OPENAI_API_BASE"
 _FAULTS = {
     ModelFault.UNREACHABLE: ("its server does not answer", _ADDRESS),
-    ModelFault.AUTH: ("its key is refused", "set the right one in the environment, or in experiments/.env, which wins"),
-    ModelFault.NOT_FOUND: ("its server has no such model", "spell it as the provider lists it"),
-    ModelFault.RATE_LIMIT: ("it answers, and takes no question now", "try again later"),
-    ModelFault.SERVER: ("its server failed", "try again later"),
+    ModelFault.AUTH: (
+        "the server refuses the key",
+        "set the right key in the environment, or in experiments/.env, which has precedence",
+    ),
+    ModelFault.NOT_FOUND: ("the server does not have this model", "write its name as the provider lists it"),
+    ModelFault.RATE_LIMIT: ("the server answers, but accepts no questions now", "try again later"),
+    ModelFault.SERVER: ("the server failed", "try again later"),
     ModelFault.TIMEOUT: (
-        "it did not answer in time",
-        "a larger machine, a smaller model, or a server that is not busy",
+        "the model did not answer in time",
+        "use a larger machine, a smaller model, or a less busy server",
     ),
 }
 

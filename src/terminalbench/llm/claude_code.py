@@ -83,7 +83,9 @@ class ClaudeCodeModel(ChatModel):
         }
         if told := next((what for what, yes in given.items() if yes), None):
             raise ModelError(
-                ModelFault.MISSING, f"the Claude Code CLI cannot be given {told}", hint="name the model as LiteLLM does"
+                ModelFault.MISSING,
+                f"the Claude Code CLI does not accept {told}",
+                hint="use the LiteLLM name of the model",
             )
 
     @override

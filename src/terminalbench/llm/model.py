@@ -190,7 +190,9 @@ def chat_model(spec: str, options: Options | None = None) -> ChatModel:
     if not spec.strip():
         raise UserError("the model's name is empty")
     if name in WITH_ARGUMENT and not argument:
-        raise UserError(f'"{spec}" names no model', hint=f'write "{name}:{"FILE" if name in _OF_FILES else "NAME"}"')
+        raise UserError(
+            f'"{spec}" does not name a model', hint=f'write "{name}:{"FILE" if name in _OF_FILES else "NAME"}"'
+        )
     if name in registry.names(KIND):
         kind, arguments = registry.resolve(KIND, name), [argument] if colon else []
     elif registry.is_import_path(spec):
@@ -198,7 +200,7 @@ def chat_model(spec: str, options: Options | None = None) -> ChatModel:
     else:
         kind, arguments = registry.resolve(KIND, "litellm"), [spec]
     if options is not None and "options" not in inspect.signature(kind).parameters:
-        raise UserError(f'"{spec}" takes no options', hint="let its constructor take `options`, or ask without any")
+        raise UserError(f'"{spec}" takes no options', hint="let its constructor take `options`, or give no options")
     model = kind(*arguments) if options is None else kind(*arguments, options=options)
     if not isinstance(model, ChatModel):
         raise UserError(f'"{spec}" is not a chat model', hint="derive it from terminalbench.llm.model.ChatModel")

@@ -157,7 +157,9 @@ class OllamaServer:
             raise self._missing(wanted, [str(e.get("name")) for e in listed])
         shown = self.show(wanted)
         if any(shown.get(key) for key in _CLOUD):
-            raise ModelError(ModelFault.BAD_REQUEST, f"{wanted} is not served by this server, but passed on to another")
+            raise ModelError(
+                ModelFault.BAD_REQUEST, f"{wanted} is not served by this server, which passes it on to another"
+            )
         details = shown.get("details")
         details = details if isinstance(details, Mapping) else {}
         told = shown.get("capabilities")

@@ -61,7 +61,7 @@ class ReplayModel(ChatModel):
                 if answer.error is not None:
                     raise ModelError(ModelFault.BAD_REQUEST, answer.error)
                 return Reply(text=answer.text, model=answer.model, usage=answer.usage)
-        raise ModelError(ModelFault.BAD_REQUEST, f"{self.path} holds no answer to this question")
+        raise ModelError(ModelFault.BAD_REQUEST, f"{self.path} has no answer to this question")
 
     @cached_property
     def _answers(self) -> list[RecordedAnswer]:

@@ -94,7 +94,7 @@ def decide(reading: MachineReading, now: Scale, limits: ScaleLimits) -> ScaleDec
     if down is not None and now.workers > 1:
         return down
     if down is not None or now.workers == cap:
-        return ScaleDecision(now.workers, f"{down.reason}; one worker stays" if down is not None else capped_by)
+        return ScaleDecision(now.workers, f"{down.reason}; one worker is kept" if down is not None else capped_by)
     against = _against_more(reading, now, limits)
     if against is not None:
         return ScaleDecision(now.workers, against)
@@ -108,11 +108,11 @@ def _cap(limits: ScaleLimits) -> tuple[int, str]:
     caps = [(limits.most, f"at most {limits.most} at once")]
     if limits.model_slots is not None:
         each = max(1, limits.model_trials)
-        said = f"the model server answers {limits.model_slots} at once, a worker asks {each}"
+        said = f"the model server answers {limits.model_slots} requests at once, and a worker sends {each}"
         caps.append((limits.model_slots // each, said))
     if limits.sandboxes is not None:
         each = max(1, limits.trials)
-        said = f"there may be {limits.sandboxes} sandboxes at once, a worker has {each}"
+        said = f"at most {limits.sandboxes} sandboxes may run at once, and a worker needs {each}"
         caps.append((limits.sandboxes // each, said))
     count, reason = min(caps, key=lambda one: one[0])
     return max(1, count), reason
@@ -125,14 +125,14 @@ def _worker_mb(reading: MachineReading, limits: ScaleLimits) -> float:
 def _first(reading: MachineReading, limits: ScaleLimits, cap: int, capped_by: str) -> ScaleDecision:
     """Where to begin: one worker for each processor, as far as there is memory; more come with time."""
     if reading.available_mb is None:
-        return ScaleDecision(1, "how much memory is available is unknown")
+        return ScaleDecision(1, "the available memory is unknown")
     room = (reading.available_mb - limits.reserve_mb * _ROOM_FOR_UP) / _worker_mb(reading, limits)
     by_memory, by_cpus = max(1, math.floor(room)), max(1, math.floor(reading.cpus))
     if cap <= min(by_memory, by_cpus):
         return ScaleDecision(cap, capped_by)
     if by_memory <= by_cpus:
         return ScaleDecision(by_memory, f"{_mb(reading.available_mb)} of memory are available")
-    return ScaleDecision(by_cpus, f"{by_cpus} to begin with, one for each processor")
+    return ScaleDecision(by_cpus, f"{by_cpus} to start with, one for each processor")
 
 
 def _down(reading: MachineReading, now: Scale, limits: ScaleLimits) -> ScaleDecision | None:
@@ -151,7 +151,7 @@ def _complaints(reading: MachineReading, now: Scale, limits: ScaleLimits) -> Ite
         urgent = available < limits.reserve_mb / 2
         if settled or urgent:
             missing = math.ceil((limits.reserve_mb - available) / _worker_mb(reading, limits))
-            said = f"{_mb(available)} of memory are available, {_mb(limits.reserve_mb)} are kept free"
+            said = f"{_mb(available)} of memory are available, and {_mb(limits.reserve_mb)} are kept free"
             yield ScaleDecision(workers - missing, said, urgent)
     if not settled:
         return
@@ -169,12 +169,12 @@ def _complaints(reading: MachineReading, now: Scale, limits: ScaleLimits) -> Ite
 def _against_more(reading: MachineReading, now: Scale, limits: ScaleLimits) -> str | None:
     """Why there is no further worker now."""
     if reading.available_mb is None or reading.load is None:
-        return "how much memory or load there is, is unknown"
+        return "memory or load is unknown"
     wait_sec = limits.interval_sec * 2 ** min(now.downs, _MOST_DOUBLINGS)
     if reading.at_sec - now.since_sec < wait_sec:
-        return f"the next worker comes no sooner than {wait_sec:.0f} s after the last change"
+        return f"the next worker starts at least {wait_sec:.0f} s after the last change"
     if reading.available_mb - _worker_mb(reading, limits) < limits.reserve_mb * _ROOM_FOR_UP:
-        return f"{_mb(reading.available_mb)} of memory are not enough for one more"
+        return f"{_mb(reading.available_mb)} of memory are not enough for another worker"
     if (reading.waits_memory or 0.0) > WAITS_LOW or (reading.stalls_memory or 0.0) > 0.0:
         return "processes wait for memory"
     if (reading.stalls_io or 0.0) > STALLS_IO_LOW:

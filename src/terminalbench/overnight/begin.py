@@ -129,18 +129,19 @@ def night_at(place: Path) -> NightFolder:
 def begin(request: NightRequest, folder: NightFolder, now: datetime) -> PreparedNight:
     """Make the folder of a new night. The caller holds its lock."""
     if folder.config_json.exists():
-        hint = f"tbench {request.command} --resume {typed(folder.folder)} goes on with it; or choose another --output"
-        raise UserError("holds a night already", where=str(folder.folder), hint=hint)
+        hint = f"continue it with tbench {request.command} --resume {typed(folder.folder)}, or choose another --output"
+        raise UserError("already contains a night", where=str(folder.folder), hint=hint)
     if folder.starting.exists():
         _clear_start(folder)  # this command was killed before the night was begun
     own = (folder.lock.name, folder.starting.name)
     others = sorted(entry.name for entry in folder.folder.iterdir() if entry.name not in own)
     if others:
         hint = "choose a new --output, or an empty folder"
-        raise UserError(f"holds other files: {some(others, 3)}", where=str(folder.folder), hint=hint)
+        raise UserError(f"contains other files: {some(others, 3)}", where=str(folder.folder), hint=hint)
     if request.suite is None:
         raise UserError(
-            "--suite is missing", hint="--suite FILE, or --suite starter; --resume DIR goes on with a night"
+            "--suite is missing",
+            hint="start a night with --suite FILE or --suite starter, or continue one with --resume DIR",
         )
     _refuse_idle_caps(request, request.workers)
     suite = load_suite(request.suite, request.tasks, request.root)
@@ -196,7 +197,7 @@ def _clear_start(folder: NightFolder) -> None:
 
 def _fixed_seeds(base: Experiment) -> list[str]:
     fixed = [p.key for p in base.profiles if p.agent.seed_option is not None and p.agent.seed_option in p.options]
-    return [f"{key} has a seed of its own: its iterations may be copies of each other" for key in fixed]
+    return [f"{key} sets its own seed, so its iterations may be copies of each other" for key in fixed]
 
 
 def _experiment(
@@ -226,7 +227,7 @@ def _on_executor(run: RunTable, request: NightRequest) -> RunTable:
     if request.ray_address is None:
         return run
     if run.executor != "ray":
-        raise UserError("--ray-address is for --executor ray", hint="add --executor ray, or leave it out")
+        raise UserError("--ray-address works only with --executor ray", hint="add --executor ray, or leave it out")
     return replace(run, ray=replace(run.ray or RayTable(), address=request.ray_address))
 
 
@@ -246,7 +247,7 @@ def _validator(suite: Suite, request: NightRequest, models: Sequence[str]) -> tu
     if not request.validation_rate:
         return None, None
     if VALIDATOR in models:
-        return None, f"{VALIDATOR} is one of the models itself"
+        return None, f"{VALIDATOR} cannot validate, because it is one of the models of the night"
     try:
         return _check(parse_model(VALIDATOR), suite, request), None
     except UserError as error:
@@ -305,7 +306,7 @@ def go_on(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
     """Open a night to go on with it. The caller holds its lock. What differs from what it is, is refused by name."""
     config = config_of(folder)
     differences = list(_differences(request, folder, config))
-    refuse_differences(differences, folder.folder, "leave these options out, or begin another night")
+    refuse_differences(differences, folder.folder, "leave out these options, or start another night")
     _refuse_idle_caps(request, request.workers or config.workers)
     same_until = request.again and request.until == config.until_said
     changed = dict(_extensions(replace(request, until=None) if same_until else request, now))
@@ -315,9 +316,9 @@ def go_on(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
         state, lost = _state_of(folder, config)
         return PreparedNight(folder, config, state, notes=lost, over=True)
     if until is not None and until <= now.timestamp():
-        hint = "--until with a later time extends it"
+        hint = "extend it with a later --until"
         raise UserError(
-            f"the night was to end at {config.until}, which has passed", where=str(folder.folder), hint=hint
+            f"the night had to end at {config.until}, which has passed", where=str(folder.folder), hint=hint
         )
     folder.starting.unlink(missing_ok=True)
     ensure(folder.code)
@@ -346,26 +347,26 @@ def _state_of(folder: NightFolder, config: NightConfig) -> tuple[NightState, tup
         seed = seed_of(config.seed, number, role)
         state.work.append(IterationWork(number, role, seed, batch=place, starts=int(batch is not None)))
     found = plural(len(batches), "batch", "batches")
-    said = f"state.json could not be read: it is made again from {found}, found by their labels"
+    said = f"state.json could not be read, so it is rebuilt from {found}, found by their labels"
     return state, (said,)
 
 
 def _differences(request: NightRequest, folder: NightFolder, config: NightConfig) -> Iterator[str]:
     """What is asked for otherwise than the night is; limits are another matter."""
     if request.output is not None and request.output.resolve() != folder.folder.resolve():
-        yield f"--output: it is in {folder.folder}"
+        yield f"--output: the night is in {folder.folder}"
     if (
         request.suite is not None
         and request.suite.resolve() != Path(config.suite)
         and str(request.suite) != config.suite_name
     ):
-        yield f"--suite: it is {config.suite}"
+        yield f"--suite: the night has {config.suite}"
     if request.models and list(request.models) != config.specs:
-        yield f"--model: it is {', '.join(config.specs)}"
+        yield f"--model: the night has {', '.join(config.specs)}"
     if request.tasks:
         chosen = [f"{task.dataset}/{task.id}" for task in load_suite(Path(config.suite), request.tasks).tasks]
         if chosen != config.tasks:
-            yield f"--tasks: they are {', '.join(config.tasks)}"
+            yield f"--tasks: the night has {', '.join(config.tasks)}"
     for name, option, is_now in (
         ("attempts", "--attempts", config.attempts),
         ("seed", "--seed", config.seed),
@@ -376,7 +377,7 @@ def _differences(request: NightRequest, folder: NightFolder, config: NightConfig
     ):
         wanted = getattr(request, name)
         if wanted is not None and wanted != is_now:
-            yield f"{option}: it is {is_now}, not {wanted}"
+            yield f"{option}: the night has {is_now}, not {wanted}"
     learns = config.lessons
     for option, wanted, is_now in (
         ("--lessons", request.lessons, learns and learns.mode),
@@ -384,16 +385,16 @@ def _differences(request: NightRequest, folder: NightFolder, config: NightConfig
         ("--reflect-budget-usd", request.reflect_budget_usd, learns and learns.budget_usd),
     ):
         if wanted is not None and wanted != is_now:
-            yield f"{option}: it is {is_now}, not {wanted}"
+            yield f"{option}: the night has {is_now}, not {wanted}"
     yield from _shortened(request, config)
 
 
 def _shortened(request: NightRequest, config: NightConfig) -> Iterator[str]:
     """Limits may only be extended: what has been done cannot be taken back."""
     if request.iterations is not None and config.iterations is not None and request.iterations < config.iterations:
-        yield f"--iterations: it has {config.iterations} already"
+        yield f"--iterations: the night already has {config.iterations}"
     if request.budget_usd is not None and config.budget_usd is not None and request.budget_usd < config.budget_usd:
-        yield f"--budget-usd: it has {dollars(config.budget_usd)} already"
+        yield f"--budget-usd: the night already has {dollars(config.budget_usd)}"
 
 
 def _extensions(request: NightRequest, now: datetime) -> Iterator[tuple[str, Any]]:

@@ -24,11 +24,11 @@ def night_lessons(mode: LessonsMode | None, model: str | None, budget_usd: float
     if mode is None:
         for option, given in (("--reflect-model", model), ("--reflect-budget-usd", budget_usd)):
             if given is not None:
-                raise UserError(f"{option} needs --lessons", hint="add --lessons, or leave it out")
+                raise UserError(f"{option} needs --lessons", hint="add --lessons, or leave out this option")
         return None
     if model is None:
         if budget_usd is not None:
-            hint = "name a model with --reflect-model, or leave the budget out"
+            hint = "name a model with --reflect-model, or leave out the budget"
             raise UserError(
                 "--reflect-budget-usd needs --reflect-model: without a model, reflection costs nothing", hint=hint
             )
@@ -55,15 +55,15 @@ def with_lessons(experiment: Experiment, mode: LessonsMode | None, but: Collecti
         if one.key in but or not one.agent.model:
             continue
         if one.lessons is not None:
-            hint = f"take them out of profiles.{one.key}, or leave --lessons out"
+            hint = f"remove lessons from profiles.{one.key}, or leave out --lessons"
             raise UserError(
-                f"profile {one.key} sets lessons itself, and --lessons sets them for every profile",
+                f"profile {one.key} sets lessons itself, but --lessons sets them for every profile",
                 where=str(experiment.file),
                 hint=hint,
             )
         profiles.append(replace(one, key=one.key + _SUFFIX, lessons=LessonsTable(mode=mode)))
     if len(profiles) == len(experiment.profiles):
-        hint = "name a --model, or leave --lessons out"
+        hint = "name a --model, or leave out --lessons"
         raise UserError("--lessons: no profile of the suite calls a model", hint=hint)
     return replace(experiment, profiles=tuple(profiles))
 

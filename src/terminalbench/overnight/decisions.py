@@ -97,23 +97,23 @@ def judge(watch: WorkerWatch, now: float, patience: NightTimeouts, *, waits: boo
     phase = watch.beat.phase if watch.beat is not None else WorkerPhase.STARTING
     quiet = now - (watch.beat_at if watch.beat is not None else watch.started)
     if watch.beat is None and quiet > patience.first_sec:
-        return WorkerDecision(WorkerVerdict.KILL, f"has not beaten once within {duration(patience.first_sec)}")
+        return WorkerDecision(WorkerVerdict.KILL, f"gave no sign of life within {duration(patience.first_sec)}")
     if phase is WorkerPhase.STARTING and now - watch.started > patience.start_sec:
         return WorkerDecision(WorkerVerdict.KILL, f"did not start its batch within {duration(patience.start_sec)}")
     if phase in (WorkerPhase.ENDING, WorkerPhase.ENDED):
         late = quiet > patience.ending_sec
         return (
-            WorkerDecision(WorkerVerdict.KILL, f"did not come to its end within {duration(patience.ending_sec)}")
+            WorkerDecision(WorkerVerdict.KILL, f"did not finish within {duration(patience.ending_sec)}")
             if late
             else _LEFT
         )
     if watch.beat is not None and quiet > patience.silent_sec:
-        return WorkerDecision(WorkerVerdict.KILL, f"has not beaten for {duration(patience.silent_sec)}")
+        return WorkerDecision(WorkerVerdict.KILL, f"has given no sign of life for {duration(patience.silent_sec)}")
     if phase is not WorkerPhase.RUNNING or watch.beat is None or waits:
         return _LEFT
     allowed = watch.beat.limit_sec + patience.progress_sec
     if now - watch.progress_at > allowed:
-        return WorkerDecision(WorkerVerdict.STOP, f"no trial of it has moved for {duration(allowed)}")
+        return WorkerDecision(WorkerVerdict.STOP, f"none of its trials has made progress for {duration(allowed)}")
     return _LEFT
 
 
@@ -160,7 +160,7 @@ def after(
         return _again(work, patience, end.said or f"{end.cut_off} of {end.trials} trials did not run")
     if end.errors and work.rounds < patience.rounds:
         wait = patience.retry_sec * 4**work.rounds
-        said = f"{end.errors} of {end.trials} trials ended by an error of the bench; they are tried again"
+        said = f"{end.errors} of {end.trials} trials ended with an error of the bench and are tried again"
         return NextAction(IterationStatus.WAITING, wait, rounds=work.rounds + 1, reason=said)
     return NextAction(
         IterationStatus.INCOMPLETE,
@@ -223,7 +223,7 @@ def until_moment(text: str, now: datetime, zone: tzinfo | None = None) -> dateti
         raise UserError(f'--until: "{text}" is not a time', hint=hint) from None
     found = found if found.tzinfo is not None else on_the_clock(found)
     if found.astimezone(UTC) <= now.astimezone(UTC):
-        raise UserError(f"--until: {text} has passed already")
+        raise UserError(f"--until: {text} has already passed")
     return found
 
 

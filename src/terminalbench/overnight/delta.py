@@ -21,10 +21,11 @@ from terminalbench.text.numbers import p_equation, p_value, percent, plural, som
 ALPHA = 0.05
 """How often a night in which nothing changes may raise an alert."""
 RULE = (
-    "An alert is raised for an iteration that passes fewer trials than those before it: the exact test over tasks, all "
-    "earlier attempts of the same profile id at the same tasks against its own, gives a one-sided p at or below its "
-    "level. The levels of a night add up to at most 0.05: each of n planned comparisons has 0.05 / n; where the number "
-    "of iterations is not planned, the k-th comparison has 0.05 / (k (k + 1)). Several profiles share the 0.05."
+    "An alert is raised when an iteration passes significantly fewer trials than the iterations before it. An exact "
+    "test over tasks compares its attempts with all earlier attempts of the same profile id at the same tasks; its "
+    "one-sided p must be at or below the level of the comparison. The levels of a night add up to at most 0.05: each "
+    "of n planned comparisons gets 0.05 / n; if the number of iterations is not planned, the k-th comparison gets "
+    "0.05 / (k (k + 1)). Several profiles share the 0.05."
 )
 
 
@@ -278,8 +279,8 @@ def _alert(found: ProfileDelta, p: float, asked: float, number: int) -> Regressi
     usual = fsum((one.earlier.rate or 0.0) * one.now.measured for one in compared if one.earlier is not None)
     before = f"{len(found.earlier)} iterations" if len(found.earlier) > 1 else "iteration"
     message = (
-        f"{found.profile}: iteration {number} passed {passed} of {measured}, where {usual:.1f} were to be expected "
-        f"by the {before} before it (exact {p_equation(p)}, needed {p_value(asked)}); fell: {some(fell, 3)}"
+        f"{found.profile}: iteration {number} passed {passed} of {measured}; {usual:.1f} were expected from the "
+        f"{before} before it (exact {p_equation(p)}, needed {p_value(asked)}). Fewer passes: {some(fell, 3)}"
     )
     return RegressionAlert(message, p, asked, fell)
 
@@ -295,7 +296,7 @@ def _since(found: ProfileDelta, now: ProfileResult) -> str:
     by = Counter(one.change for one in found.tasks if one.change is not TaskChange.UNCHANGED)
     moved = [f"{by[change]} {change.value.replace('_', ' ')}" for change in TaskChange if by[change]]
     sure = [one.task_id for one in found.tasks if one.noise is False]
-    said = f"more than noise: {some(sure)}" if sure else "all of it within noise"
+    said = f"more than noise: {some(sure)}" if sure else "all changes are within noise"
     changed = ", ".join(moved) if moved else "no task changed"
     tail = "a regression alert" if found.alert is not None else said
     return f"since iteration {found.previous}: {changed}" + (f"; {tail}" if moved or found.alert else "")

@@ -27,8 +27,9 @@ from terminalbench.records.values import copied
 GYM = Path(".terminalbench/gym")
 """Where the store is, below the folder of the project."""
 BASELINE_RULE = (
-    "The newest episode of an earlier run with the same profile id and the same task digest in which every planned "
-    "trial was measured; simulated for simulated, real for real. Not the best one: the best of many was lucky."
+    "The baseline is the newest episode of an earlier run with the same profile id and the same task digest in which "
+    "every planned trial was measured. Simulated episodes are compared with simulated ones, real with real. It is "
+    "not the best episode, because the best of many was lucky."
 )
 
 
@@ -86,7 +87,7 @@ class EpisodeStore:
         held = _read_on(self.file)
         bad = [*held.bad]
         if self.file.is_file() and self.file.stat().st_size > held.offset:
-            bad.append(BadLine(held.lines + 1, "the last line has no end: torn, or being written"))
+            bad.append(BadLine(held.lines + 1, "the last line is incomplete: cut off, or still being written"))
         return StoredEpisodes(tuple(held.latest.values()), tuple(bad))
 
     def query(self, wanted: EpisodeFilter | None = None) -> list[Episode]:
@@ -260,9 +261,7 @@ def _refuse_unproven(episode: Episode, file: Path) -> None:
     found = _evidence(episode, file)
     if found is None:
         hint = "an episode is recorded from the results.json of its iteration"
-        raise UserError(
-            f"the results of episode {episode.id} are missing, or cannot be read", where=str(file), hint=hint
-        )
+        raise UserError(f"the results of episode {episode.id} are missing or unreadable", where=str(file), hint=hint)
     if found.simulated and not episode.simulated:
         raise UserError(f"episode {episode.id} is not marked as simulated, but its results are", where=str(file))
     told = (episode.summary, episode.status, episode.task_digest, episode.simulated)

@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"\d+")
 def headlines(summary: NightSummary) -> list[str]:
     """Return what a person reads first: did it get better, what was learned, what waits, the cost, what broke, next."""
     better = _better(summary)
-    more = f" (and {len(better) - 2} more below)" if len(better) > 2 else ""
+    more = f" ({len(better) - 2} more below)" if len(better) > 2 else ""
     if _played(summary):
         better = [f"(simulated agents) {one.replace(' (simulated)', '')}" for one in better]
     found = [f"Better? {one}" for one in better[:2]]
@@ -127,7 +127,7 @@ def rates_line(models: Sequence[ModelSummary]) -> str:
         return "Pass rate: nothing was measured yet"
     tasks = max(len(one.tasks) for one in known)
     told = [_rate(one, inside=len(known) < _MOST) for one in known[: _MOST + 1]]
-    left = [f"and {len(known) - len(told)} more below"] if len(known) > len(told) else []
+    left = [f"{len(known) - len(told)} more below"] if len(known) > len(told) else []
     return f"Pass rate, mean over {plural(tasks, 'task')}: {'; '.join([*told, *left])}"
 
 
@@ -147,13 +147,13 @@ def _learned(summary: NightSummary) -> list[str]:
     counted = [one for one in found.effects if one.counts]
     if counted:
         return [str(one) for one in counted]
-    return [f"nothing proven; nearest to proof: {found.effects[0]}" if found.effects else _nothing_learned(summary)]
+    return [f"nothing proven; closest: {found.effects[0]}" if found.effects else _nothing_learned(summary)]
 
 
 def _nothing_learned(summary: NightSummary) -> str:
     found = summary.lessons
     active = len(found.active) if found is not None else 0
-    return f"{plural(active, 'lesson')} in use, and none was eligible for a measured trial yet"
+    return f"{plural(active, 'lesson')} in use, but none was eligible for a measured trial yet"
 
 
 def _decisions(summary: NightSummary) -> list[str]:
@@ -161,7 +161,7 @@ def _decisions(summary: NightSummary) -> list[str]:
     found = [summary.training.waits] if summary.training is not None and summary.training.waits is not None else []
     if summary.lessons is not None and summary.lessons.held:
         held = plural(summary.lessons.held, "lesson")
-        found.append(f"{held} held back until somebody approves: tbench memory list --state quarantined")
+        found.append(f"{held} in quarantine until you approve them: tbench memory list --state quarantined")
     return found
 
 
@@ -233,14 +233,14 @@ def broke(summary: NightSummary) -> str:
     told = [(f"{count} {name}", flat(why[name], _REASON)) for name, count in by.most_common(_MOST)]
     causes = "; ".join(": ".join(filter(None, pair)) for pair in told)
     found = [f"{lost} of {plural(summary.total, 'trial')} not measured ({causes})"] if lost else []
-    found += [f"{plural(summary.crashed, 'trial')} failed by a crash of the agent"] if summary.crashed else []
+    found += [f"{plural(summary.crashed, 'trial')} failed because the agent crashed"] if summary.crashed else []
     counts = Counter(one.kind for one in summary.incidents)
     found += [
         f"{plural(counts[kind], *names)} ({_named(summary, kind)})" for kind, names in _KINDS.items() if counts[kind]
     ]
     names = [f"{one.dataset}/{one.task}" for one in summary.quarantined]
     found += [f"{plural(len(names), 'task')} left out: {some(names, _MOST)}"] if names else []
-    found += [f"{plural(len(summary.problems), 'note')} on what could not be read"] if summary.problems else []
+    found += [f"{plural(len(summary.problems), 'note')} about unreadable files"] if summary.problems else []
     return "; ".join(found) or "nothing"
 
 
@@ -278,7 +278,7 @@ def _price(summary: NightSummary, trials: int) -> str:
         return f"{plural(trials, 'trial')}, no model"
     known = sum(one.passed + one.failed + one.errored - one.cost_unknown for one in summary.models)
     usd = known_total(one.cost_usd for one in summary.models)
-    price = f"about {dollars(trials * usd / known)}" if usd is not None and known > 0 else "the price is not known"
+    price = f"about {dollars(trials * usd / known)}" if usd is not None and known > 0 else "the price is unknown"
     return f"{plural(trials, 'trial')}, {price}"
 
 
@@ -310,9 +310,11 @@ def _go_on(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
     left = (summary.iterations_planned or 0) - summary.done
     if summary.status in ("finished", "running") or (summary.status == "stopped" and not left and trained):
         return
-    more = ", with a larger --budget-usd or a later --until where these ended it" if summary.status == "stopped" else ""
+    more = (
+        ", with a larger --budget-usd or a later --until if one of them ended it" if summary.status == "stopped" else ""
+    )
     trials = max(0, left) * _iteration_trials(summary)
-    yield _NightAdvice(f"go on with it{more}", f"tbench overnight --resume {quote(str(place))}", trials)
+    yield _NightAdvice(f"continue the night{more}", f"tbench overnight --resume {quote(str(place))}", trials)
 
 
 def _iteration_trials(summary: NightSummary) -> int:
@@ -342,7 +344,7 @@ def _broken(summary: NightSummary, place: Path) -> list[_NightAdvice]:
         alike[one.reason] += one.count if one.outcome is Outcome.ERRORED else 0
     then = "; then run them again" if found else ""
     causes = [
-        _NightAdvice(f"mend what broke {plural(count, 'trial')} alike: {flat(reason, _CAUSE)}{then}")
+        _NightAdvice(f"fix what broke {plural(count, 'trial')} in the same way: {flat(reason, _CAUSE)}{then}")
         for reason, count in alike.most_common(_MOST)
         if count >= _MOST
     ]
@@ -380,7 +382,7 @@ def _undecided(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
         if one.withheld is not None:
             last = next((line.batch for line in reversed(summary.iterations) if line.batch), "")
             command = f"tbench errors {quote(str(place / 'batches' / last))}"
-            yield _NightAdvice("see which results look doubtful: the gain is not decided for that", command)
+            yield _NightAdvice("check the doubtful results, because of which the gain is undecided", command)
             continue
         times = (least / _POWER / one.difference) ** 2 if one.difference > 0 else inf
         more = max(1, ceil((min(times, 2 * _MOST_MORE) - 1) * one.batches))
@@ -389,21 +391,21 @@ def _undecided(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
             what = f"decide whether lessons help {one.control}: at least {plural(more, 'more iteration')}"
             yield _NightAdvice(what, command, more * _iteration_trials(summary))
         else:
-            what = f"take more tasks than {one.tasks} next time: over these, so often tried, lessons show"
-            yield _NightAdvice(f"{what} from about {points(least)} on")
+            what = f"use more than {one.tasks} tasks next time: with these tasks and attempts, lessons can be proven"
+            yield _NightAdvice(f"{what} only from about {points(least)}")
 
 
 def _quarantined(summary: NightSummary) -> Iterable[_NightAdvice]:
     names = [f"{one.dataset}/{one.task}" for one in summary.quarantined]
     if names:
-        yield _NightAdvice(f"repair before the next night what was quarantined: {some(names)}")
+        yield _NightAdvice(f"repair the quarantined tasks before the next night: {some(names)}")
 
 
 def _uncertain(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
     worse = {one.profile for line in summary.iterations for one in line.profiles if one.alert}
     for model in summary.models:
         if model.noise.p is not None and model.noise.p <= ALPHA and not is_with_lessons(model.profile):
-            said = f"find out what differs between iterations of {model.profile}: their spread is more than luck"
+            said = f"find out what differs between iterations of {model.profile}: they vary more than by chance"
             yield _NightAdvice(said)
     flaky = [] if _settled(summary) else [one for one in summary.models if one.profile not in worse]
     names = list(dict.fromkeys(task.task_id for one in flaky for task in one.flaky))

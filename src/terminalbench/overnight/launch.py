@@ -88,8 +88,8 @@ class WorkerForkServer:
         self._given_up = not loaded.alive
         if first:
             return None
-        then = "from here on each loads Harbor by itself" if self._given_up else "it is started again"
-        return f"the process that workers are forked from has died ({self._log.name} says more); {then}"
+        then = "from now on each worker loads Harbor itself" if self._given_up else "it is restarted"
+        return f"the process that workers are forked from has died (details in {self._log.name}); {then}"
 
     def passed_over(self, process: ProcessHandle) -> bool:
         """Whether a worker was started by itself though it could have been forked."""

@@ -238,7 +238,7 @@ def _enter(folder: NightFolder, config: NightConfig, question: str, *, priced: b
         dearest = max([account.price_usd or 0.0, *costs])
         unsaid = account.unknown + len(account.running)
         if own is not None and unsaid and not dearest and not priced:
-            said.append("nobody knows what the question before it costs, so the budget cannot be held")
+            said.append("the cost of the previous question is unknown, so the budget cannot be enforced")
             return account
         left = None if own is None else own - account.known.usd - unsaid * dearest
         room = min((round(one, _DIGITS) for one in (left, night) if one is not None), default=None)

@@ -111,7 +111,7 @@ def summarise_lessons(
     controls = [one for one in ran if one.profile not in rest]
     return LessonsSummary(
         mode=config.lessons.mode,
-        reflector=config.lessons.model or "our own rules",
+        reflector=config.lessons.model or "the built-in rules",
         gains=seen.gains(),
         reflections=found,
         cost_usd=known_total(costs),
@@ -158,7 +158,7 @@ def lessons_lines(found: LessonsSummary) -> list[str]:
     """The section in sentences: first what was gained, by which lessons, and what it cost to learn it."""
     lines = [f"gain {gained(one)}" for one in found.gains]
     if not lines:
-        lines = ["No lesson was eligible for a trial yet: nothing can be said of a gain."]
+        lines = ["No lesson was eligible for a trial yet, so the gain is unknown."]
     lines += [f"lesson {one}" for one in found.effects]
     if found.effects and found.gains:
         lines.append(

@@ -37,10 +37,10 @@ def ollama_facts(
         loaded = server.loaded_context(served.name)
         tools = _tools(server, served, window, options)
     except ModelError as error:
-        there = "start it with `ollama serve`, or say where it is by --ollama-endpoint URL or OLLAMA_HOST"
+        there = "start it with `ollama serve`, or give its address with --ollama-endpoint URL or OLLAMA_HOST"
         raise _refused(spec, error.what, there if error.fault is ModelFault.UNREACHABLE else error.hint) from None
     if loaded is not None and loaded < window:
-        raise _refused(spec, f"the server gives it a window of {loaded} tokens, not {window}", f"say num_ctx={loaded}")
+        raise _refused(spec, f"the server gives it a window of {loaded} tokens, not {window}", f"set num_ctx={loaded}")
     found = {
         "server": server.url,
         "server_version": version,
@@ -64,8 +64,9 @@ def ollama_still(spec: str, name: str, facts: Mapping[str, str]) -> None:
     if served.digest != facts["digest"]:
         raise _refused(
             spec,
-            f"it was pulled again: its digest is {served.digest[:12]}, the night began with {facts['digest'][:12]}",
-            "put the old one back, or begin another night",
+            f"the model was pulled again: its digest is {served.digest[:12]}, but the night began with "
+            f"{facts['digest'][:12]}",
+            "restore the old one, or start another night",
         )
 
 
@@ -98,8 +99,8 @@ def local_still(spec: str, model: str, facts: Mapping[str, str]) -> None:
     except OSError as error:
         raise _refused(spec, f"{path} cannot be read: {error.strerror}") from None
     if found != facts["digest"]:
-        what = f"the file is another one: its digest is {found[:12]}, the night began with {facts['digest'][:12]}"
-        raise _refused(spec, what, "put the old one back, or begin another night")
+        what = f"the file has changed: its digest is {found[:12]}, but the night began with {facts['digest'][:12]}"
+        raise _refused(spec, what, "restore the old one, or start another night")
 
 
 def ollama_url(endpoint: str | None, environment: Mapping[str, str] | None = None) -> str:
@@ -135,7 +136,7 @@ def claude_facts(
         raise _refused(spec, problem)
     asked = _asked_of_claude(model, environment)
     if asked is None:
-        return {"login": login, "answered": "not asked: no `claude` on PATH, and no ANTHROPIC_API_KEY"}
+        return {"login": login, "answered": "not checked: no `claude` on PATH, and no ANTHROPIC_API_KEY"}
     return {"login": login, "answered": _answers(spec, asked, environment)}
 
 
@@ -162,7 +163,7 @@ def _window(spec: str, served: ServedModel, wanted: Any) -> int:
     if not isinstance(wanted, int):
         return min(longest or WINDOW, WINDOW)
     if longest is not None and wanted > longest:
-        raise _refused(spec, f"num_ctx is {wanted}, its window {longest}", f"say num_ctx={longest}")
+        raise _refused(spec, f"num_ctx is {wanted}, but the context window is {longest}", f"set num_ctx={longest}")
     return wanted
 
 

@@ -187,7 +187,7 @@ class _PeriodicWork:
             night.journal.tell(NightEventKind.INCIDENT, died, cause="loaded process")
         if not self._dear and any(self.loaded.passed_over(hand.process) for hand in night.hands):
             self._dear = True
-            said = f"workers load Harbor by themselves; {night.folder.loaded_log.name} says why"
+            said = f"every worker loads Harbor itself; {night.folder.loaded_log.name} says why"
             night.journal.tell(NightEventKind.NOTE, said, cause="loaded process")
         over = sum(work.status.over for work in night.state.work)
         self.reports.due |= over > self._over
@@ -200,9 +200,9 @@ def _tell_beginning(supervisor: NightSupervisor, night: PreparedNight, *, resume
     if resumed:
         changed = f"; {'; '.join(night.extended)}" if night.extended else ""
         was = read_jsonl(night.folder.events_jsonl, NightEvent).records
-        last = f", its last word was at {was[-1].time[:19]}" if was else ""
+        last = f", last heard at {was[-1].time[:19]}" if was else ""
         cause = f"its supervisor (pid {gone.pid}) was gone{last}" if gone is not None else None
-        tell(NightEventKind.RESUMED, f"the night goes on{changed}", workers=night.state.workers, cause=cause)
+        tell(NightEventKind.RESUMED, f"the night continues{changed}", workers=night.state.workers, cause=cause)
     else:
         specs = ", ".join(config.specs)
         tell(NightEventKind.STARTED, f"{config.suite_name} with {specs}", workers=night.state.workers)
@@ -216,7 +216,7 @@ def _only_here(folder: NightFolder, command: str) -> Generator[None]:
     place = folder.folder.absolute()
     made = [one for one in (place, *place.parents) if not one.exists()]
     make_folder(folder.folder)
-    follows = f"tbench watch {typed(folder.folder)} follows it"
+    follows = f"to follow the night: tbench watch {typed(folder.folder)}"
     try:
         with held(folder.lock, f"tbench {command} {folder.folder.name}", folder.folder, follows):
             yield
@@ -235,7 +235,7 @@ def _let_go(night: PreparedNight) -> list[str]:
     try:
         unregister(night.folder.code)
     except (OSError, TbenchError) as error:
-        return [f"the worktree of the night stays in git's list: {error}"]
+        return [f"git still lists the worktree of the night: {error}"]
     return []
 
 

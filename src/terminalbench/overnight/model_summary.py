@@ -64,7 +64,7 @@ def against_earlier(
     rate = _rate(older)
     told = EarlierNight(episode=found.id, run_id=found.run_id, iterations=len(same), pass_rate=rate, sentence="")
     if rate is None:
-        gone = f"run {found.run_id} had the same tasks, but its results can no longer be read: {found.results_path}"
+        gone = f"run {found.run_id} had the same tasks, but its results cannot be read any more: {found.results_path}"
         return msgspec.structs.replace(told, sentence=gone)
     p = stratified(_strata(newer, older)).two_sided
     now_rate = _rate(newer) or 0.0
@@ -161,14 +161,16 @@ def not_alike(projected: Sequence[ProjectedIteration]) -> list[str]:
     for each in projected:
         for one in each.results.profiles:
             if first.setdefault(one.profile, one.profile_id) != one.profile_id:
-                lines.append(f"{one.profile} was another treatment in iteration {each.results.iteration}: left out")
+                lines.append(
+                    f"{one.profile} had different content in iteration {each.results.iteration}, which is left out"
+                )
     found = _contents([one for each in projected for one in each.results.profiles])
     changed = sorted(f"{ref.dataset}/{ref.id}" for ref, contents in found.items() if len(contents) > 1)
     if not changed:
         return lines
     return [
         *lines,
-        f"the content of {some(changed)} changed during the night: it is in no rate over several iterations",
+        f"the content of {some(changed)} changed during the night, so no rate over several iterations includes it",
     ]
 
 

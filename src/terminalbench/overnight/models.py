@@ -81,7 +81,9 @@ def parse_models(specs: Sequence[str]) -> tuple[ModelSpec, ...]:
     for spec in specs:
         model = parse_model(spec)
         if any(model.spec == other.spec for other in found):
-            raise UserError(f'"{spec}" is given twice', where="--model", hint="--attempts runs a model more often")
+            raise UserError(
+                f'"{spec}" is given twice', where="--model", hint="to run a model more often, use --attempts"
+            )
         number, key = 2, model.key
         while any(key == other.key for other in found):
             key, number = f"{model.key}-{number}", number + 1
@@ -105,7 +107,7 @@ def parse_model(spec: str) -> ModelSpec:
     elif kind in (ModelKind.ORACLE, ModelKind.NOP, ModelKind.SIMULATED) and (rest or (colon and not texts)):
         raise _refused(spec, f"{name} calls no model")
     elif colon and not rest and not texts:
-        raise _refused(spec, "it names no model after the colon")
+        raise _refused(spec, "there is no model after the colon")
     return ModelSpec(spec, kind, _key(spec), model, _options(spec, kind, texts))
 
 
@@ -201,12 +203,12 @@ def _kind(spec: str, head: str, name: str) -> ModelKind:
         return ModelKind(name)
     provider, slash, rest = head.partition("/")
     if provider in ("ollama", "ollama_chat") and slash:
-        raise _refused(spec, "a model of an Ollama server is named otherwise", f"write ollama:{rest}")
+        raise _refused(spec, "models of an Ollama server have another form", f"write ollama:{rest}")
     if slash and provider and rest and not any(map(str.isspace, head)):
         return ModelKind.LITELLM
     known = [kind.value for kind in ModelKind if kind is not ModelKind.LITELLM]
     like = did_you_mean(name, known, limit=0)
-    raise _refused(spec, "no model is named so", f"{like} possible: {POSSIBLE}" if like else f"possible: {POSSIBLE}")
+    raise _refused(spec, "no model has this name", f"{like} possible: {POSSIBLE}" if like else f"possible: {POSSIBLE}")
 
 
 def _refused(spec: str, what: str, hint: str | None = None) -> UserError:
@@ -216,7 +218,7 @@ def _refused(spec: str, what: str, hint: str | None = None) -> UserError:
 def _tagged(spec: str, name: str) -> str:
     """The model with its tag: without one it is `:latest`, as Ollama reads it."""
     if not name or name.endswith(":") or any(map(str.isspace, name)):
-        raise _refused(spec, "it names no model", "write ollama:MODEL:TAG, as `ollama list` shows it")
+        raise _refused(spec, "there is no model name", "write ollama:MODEL:TAG, as shown by `ollama list`")
     return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
 
 

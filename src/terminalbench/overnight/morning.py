@@ -98,7 +98,7 @@ MODELS = Columns[ModelSummary](
 def facts(summary: NightSummary) -> list[tuple[str, str]]:
     """What was asked for, and with what."""
     ends = [line.finished_at for line in summary.iterations if line.finished_at is not None]
-    planned = "as many as fit" if summary.iterations_planned is None else str(summary.iterations_planned)
+    planned = "as many as there is time for" if summary.iterations_planned is None else str(summary.iterations_planned)
     found = [
         ("suite", f"{summary.suite_name} {summary.suite_version} ({summary.suite}), {summary.suite_digest[:12]}"),
         ("started", f"{moment(summary.created_at)} UTC"),
@@ -123,7 +123,7 @@ def _list(lines: Iterable[str]) -> str:
 
 def _iterations(lines: Sequence[IterationLine]) -> str:
     if not lines:
-        return "None has begun."
+        return "None has started."
     rows = []
     for line in lines[-SHOWN:]:
         status = word(line.status) if line.status is not None else "unknown"
@@ -212,7 +212,7 @@ def _tasks(summary: NightSummary) -> list[str]:
             )
         if model.tasks:
             rows = [(one.task_id, str(one.count), one.marks[-SHOWN:]) for one in model.tasks]
-            said = "A letter an iteration: + passed, x failed, ~ both, . not measured."
+            said = "One character per iteration: + passed, x failed, ~ both, . not measured."
             title = f"## Tasks of {escaped(model.profile)}\n\n{said}\n\n"
             parts.append(title + table(("task", "passed", "iterations"), rows))
     return parts

@@ -84,9 +84,9 @@ def config_of(folder: NightFolder) -> NightConfig:
     try:
         return read_json(folder.config_json, NightConfig)
     except FileNotFoundError:
-        raise UserError("is not the folder of a night: it holds no config.json", where=str(folder.folder)) from None
+        raise UserError("is not the folder of a night: it has no config.json", where=str(folder.folder)) from None
     except TbenchError as error:
-        hint = "without it nobody knows what was asked for: put it back from a copy, or begin another night"
+        hint = "without it the settings of the night are unknown: restore it from a copy, or start another night"
         raise UserError(error.what, where=error.where, hint=hint) from error
 
 

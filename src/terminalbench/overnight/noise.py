@@ -25,7 +25,7 @@ class Noise(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The noise floor of one profile: the spread of its pass rate over identical iterations.
 
     `spread` is the standard deviation that was seen, `expected` the one that luck explains. Two iterations that differ
-    by less than `floor` differ by no more than luck does in 95 of 100 pairs. `p`: that luck alone spreads so much.
+    by less than `floor` differ by no more than chance does in 95 of 100 pairs. `p`: that luck alone spreads so much.
     """
 
     iterations: int
@@ -107,7 +107,7 @@ def _too_wide(rates: Sequence[float], usual: Sequence[float], luck: Sequence[flo
 
 
 def _too_few(count: int) -> str:
-    return f"no noise floor from {plural(count, 'measured iteration')}: it takes two, and a test of it {FEWEST}"
+    return f"no noise floor from {plural(count, 'measured iteration')}: it needs two, and its test needs {FEWEST}"
 
 
 def _sentence(found: Noise) -> str:
@@ -115,12 +115,12 @@ def _sentence(found: Noise) -> str:
     if not found.expected:
         return f"{seen}, and no task varied"
     spread = (
-        f"{seen} and spreads by {points(found.spread, sign=False)} (standard deviation); luck alone explains "
+        f"{seen} and varies by {points(found.spread, sign=False)} (standard deviation); chance alone explains "
         f"{points(found.expected, sign=False)}. Two iterations that differ by less than "
-        f"{points(found.floor, sign=False)} are not different"
+        f"{points(found.floor, sign=False)} cannot be told apart"
     )
     if found.p is None:
         return spread
     wide = found.p <= ALPHA
-    said = "more than luck: something else differs between iterations" if wide else "no more than luck"
-    return f"{spread}. The spread is {said} ({p_equation(found.p)})"
+    said = "more than chance: something else differs between iterations" if wide else "no more than chance"
+    return f"{spread}. The variation is {said} ({p_equation(found.p)})"

@@ -73,7 +73,7 @@ def project(
                     known.keep(projected, over[number])
         return ReportFiles(project_night(folder, found))
     except Exception as error:  # noqa: BLE001  what a night measured outlives a report that fails, as after an update
-        again = f"tbench report {typed(folder.folder)} writes it anew"
+        again = f"tbench report {typed(folder.folder)} writes it again"
         said = str(error) if isinstance(error, TbenchError | OSError) else f"{type(error).__name__}: {error}"
         return ReportFiles(problems=(f"the report could not be written: {said}; {again}",))
 

@@ -35,33 +35,37 @@ _UNUSED = ("max_turns", "verification", "tags", "hints", "files_to_modify")
 class SuiteTaskTable:
     """One entry of `tasks` in a JSON suite. Its place is a `dataset`, or a `path`."""
 
-    id: str = key("The task's id within its dataset; of a path, the name of its folder.", non_empty=True, required=True)
+    id: str = key(
+        "Id of the task within its dataset; with `path`, the name of its folder.", non_empty=True, required=True
+    )
     name: str | None = key("Title for people.")
-    description: str | None = key("For people; the agent is told the task's own instruction.")
+    description: str | None = key("For people; the agent gets the instruction of the task.")
     dataset: str | None = key("`name@version` of a registry, or `starter`.", non_empty=True)
-    path: str | None = key("Folder of a Harbor task, from the suite's own folder.", non_empty=True)
-    source_path: str | None = key("The same as `path`.", non_empty=True)
+    path: str | None = key("Folder of a Harbor task, relative to the folder of the suite.", non_empty=True)
+    source_path: str | None = key("Same as `path`.", non_empty=True)
     category: str | None = key("Group of the task: its family, by which results are grouped.", non_empty=True)
-    difficulty: Literal["easy", "medium", "hard", "expert"] | None = key("How hard it is, for people and for reports.")
-    timeout_seconds: float | None = key("Seconds that an agent may work on it, instead of what the task says.", above=0)
-    max_turns: int | None = key("Accepted and not used: an agent's own option limits its turns.", minimum=1)
-    verification: dict[str, Any] | None = key("Accepted and not used: the task's own tests decide.")
-    tags: list[str] | None = key("Accepted and not used.")
-    hints: list[str] | None = key("Accepted and not used: no agent is told them.")
-    files_to_modify: list[str] | None = key("Accepted and not used: no agent is told them.")
+    difficulty: Literal["easy", "medium", "hard", "expert"] | None = key("Difficulty, for people and reports.")
+    timeout_seconds: float | None = key("Time limit of the agent in seconds. Default: the limit of the task.", above=0)
+    max_turns: int | None = key("Accepted but not used: an option of the agent limits its turns.", minimum=1)
+    verification: dict[str, Any] | None = key("Accepted but not used: the tests of the task decide.")
+    tags: list[str] | None = key("Accepted but not used.")
+    hints: list[str] | None = key("Accepted but not used: agents do not get them.")
+    files_to_modify: list[str] | None = key("Accepted but not used: agents do not get them.")
 
 
 @table
 class SuiteTable:
     """The top of a JSON suite."""
 
-    name: str = key("What it is called.", non_empty=True, required=True)
-    version: str = key("Its version; results of two versions are never compared.", non_empty=True, required=True)
+    name: str = key("Name of the suite.", non_empty=True, required=True)
+    version: str = key(
+        "Version of the suite; results of different versions are never compared.", non_empty=True, required=True
+    )
     tasks: list[SuiteTaskTable] = key("The tasks and their order.", non_empty=True, required=True)
     description: str | None = key("For people.")
     source_repo: str | None = key("For people: where the tasks come from.")
-    dataset: str | None = key("Dataset of the tasks that name no place.", non_empty=True)
-    run: dict[str, Any] = key("As `[run]` of an experiment: `container_env`, `attempts`, ...", factory=dict)
+    dataset: str | None = key("Dataset of the tasks without a dataset or path.", non_empty=True)
+    run: dict[str, Any] = key("Same as `[run]` of an experiment: `container_env`, `attempts`, ...", factory=dict)
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def _found(file: Path) -> Path:
             hint="name a suite file in it, or a shipped suite: --suite starter",
         )
     known = shipped_suites()
-    hint = f"--suite {file.stem} is shipped" if file.stem in known else did_you_mean(name, known)
+    hint = f"to use the shipped suite: --suite {file.stem}" if file.stem in known else did_you_mean(name, known)
     raise UserError("no such suite", where=name, hint=hint)
 
 
@@ -211,7 +215,11 @@ def _place(task: SuiteTaskTable, suite: SuiteTable, file: Path, root: Path, at: 
     path = task.path or task.source_path
     if path is None:
         if task.dataset is None and suite.dataset is None:
-            problems.add(at, "names no place", "give its dataset or its path, or a dataset of the whole suite")
+            problems.add(
+                at,
+                "has neither a dataset nor a path",
+                "give the task a dataset or a path, or give the whole suite a dataset",
+            )
         return task.dataset or suite.dataset
     folder = find_path(path, file.resolve().parent, f"{at}.{given[0]}", problems)
     if folder is None:
@@ -229,7 +237,7 @@ def _place(task: SuiteTaskTable, suite: SuiteTable, file: Path, root: Path, at: 
 
 def _notes(suite: SuiteTable) -> tuple[str, ...]:
     unused = [name for name in _UNUSED if any(getattr(task, name) is not None for task in suite.tasks)]
-    return (f"not used of its tasks: {', '.join(unused)}",) if unused else ()
+    return (f"keys of its tasks that are not used: {', '.join(unused)}",) if unused else ()
 
 
 def _task(task: Task, own: SuiteTaskTable | None) -> SuiteTask:

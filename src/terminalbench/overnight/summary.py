@@ -113,7 +113,7 @@ def _state(folder: NightFolder) -> tuple[NightState | None, list[str]]:
     try:
         return read_json(folder.state_json, NightState), []
     except FileNotFoundError:
-        return None, ["there is no state.json: how far its iterations are is not known"]
+        return None, ["there is no state.json, so the progress of its iterations is unknown"]
     except TbenchError as error:
         return None, [str(error)]
 
@@ -121,7 +121,7 @@ def _state(folder: NightFolder) -> tuple[NightState | None, list[str]]:
 def _code(config: NightConfig) -> str:
     pin = config.code
     commit = f" at {pin.commit[:12]}" if pin.commit is not None else ""
-    return f"{pin.kind}{commit}{', with changes that were not committed' if pin.dirty else ''}"
+    return f"{pin.kind}{commit}{', with uncommitted changes' if pin.dirty else ''}"
 
 
 def _validation(folder: NightFolder, config: NightConfig) -> Validation | None:
@@ -227,4 +227,6 @@ def _crashed(projected: Sequence[ProjectedIteration]) -> int:
 def _unread(events: JsonLines) -> list[str]:
     if not events.bad:
         return []
-    return [f"{plural(len(events.bad), 'line')} of events.jsonl cannot be read, the first is {events.bad[0].number}"]
+    return [
+        f"{plural(len(events.bad), 'line')} of events.jsonl cannot be read, starting with line {events.bad[0].number}"
+    ]

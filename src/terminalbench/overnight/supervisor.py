@@ -218,17 +218,17 @@ class NightSupervisor:
             return
         judged = judge(hand.watch, now, self.patience, waits=self.standing.waits)
         if judged.verdict is WorkerVerdict.KILL and hand.killed is None:
-            self._lost(hand.work, f"worker {hand.number} {judged.reason}; it is ended", hand)
+            self._lost(hand.work, f"worker {hand.number} {judged.reason}; ending it", hand)
             hand.kill(judged.reason)
         elif judged.verdict is WorkerVerdict.STOP and hand.stopping is None:
-            said = f"worker {hand.number} on {_name(hand.work)}: {judged.reason}; it is stopped and started again"
+            said = f"worker {hand.number} on {_name(hand.work)}: {judged.reason}; restarting it"
             self.journal.tell(NightEventKind.INCIDENT, said, hand.work, worker=hand.number, cause="no progress")
             hand.stop(judged.reason, now)
 
     def _tell_deaths(self, hand: WorkerProcess, beat: Heartbeat) -> None:
         """Harbor processes that died under a worker, which goes on with what they had not finished."""
         for death in beat.deaths[hand.deaths :]:
-            said = f"{_name(hand.work)}, {death.profile}: {death.cause}; what it had not finished runs again"
+            said = f"{_name(hand.work)}, {death.profile}: {death.cause}; its unfinished trials run again"
             self.journal.tell(NightEventKind.INCIDENT, said, hand.work, worker=hand.number, cause=death.cause)
         hand.deaths = max(hand.deaths, len(beat.deaths))
 
@@ -293,9 +293,9 @@ class NightSupervisor:
             if name in held:  # it was running under another worker when it was quarantined
                 continue
             dataset, _, task = name.rpartition("/")
-            reason = "a worker died each time that it ran"
+            reason = "a worker died every time it ran"
             self.state.quarantine.append(WithdrawnTask(task, dataset, reason))
-            said = f"{task} is left out from here on: {reason}"
+            said = f"{task} is left out from now on: {reason}"
             self.journal.tell(NightEventKind.QUARANTINED, said, work, cause=name)
 
     # Around ---------------------------------------------------------------------------------------------------------
@@ -312,9 +312,9 @@ class NightSupervisor:
             self.journal.tell(NightEventKind.NOTE, moved, cause="clock")
         full = disk_is_full(self.folder.folder)
         if full is not None and self._full is None:
-            self.journal.tell(NightEventKind.INCIDENT, f"{full}; no iteration is started", cause="disk")
+            self.journal.tell(NightEventKind.INCIDENT, f"{full}; no new iteration starts", cause="disk")
         elif full is None and self._full is not None:
-            self.journal.tell(NightEventKind.NOTE, "the disk has room again", cause="disk")
+            self.journal.tell(NightEventKind.NOTE, "the disk has free space again", cause="disk")
         self._full = full
 
     def _scale(self) -> None:
@@ -356,7 +356,7 @@ class NightSupervisor:
             if work.status is IterationStatus.LEASED:
                 pid = orphan_of(self.folder, work)
                 if pid is not None:
-                    self._lost(work, f"the worker on {_name(work)} had no supervisor any more; it is ended")
+                    self._lost(work, f"the worker on {_name(work)} no longer had a supervisor; ending it")
                     end_orphan(pid)
                 found = find_batch(self.folder, self.config.run_id, work.number, work.role)
                 work.batch = f"{found.folder.parent.name}/{found.number}" if found is not None else None
@@ -387,7 +387,7 @@ class NightSupervisor:
 
 
 def _how(code: int) -> str:
-    return f"it was killed by signal {-code}" if code < 0 else f"it ended with code {code} and said nothing"
+    return f"it was killed by signal {-code}" if code < 0 else f"it ended with code {code} and without a message"
 
 
 def _name(work: IterationWork) -> str:
@@ -396,7 +396,7 @@ def _name(work: IterationWork) -> str:
 
 def _ending_said(work: IterationWork) -> str:
     if work.status is IterationStatus.GIVEN_UP:
-        return f"{_name(work)} is given up: {work.reason}"
+        return f"{_name(work)} was given up: {work.reason}"
     end = work.end or WorkEnd(1)
     of = f" of {end.trials}" if end.measured < end.trials else ""
     return f"{_name(work)}: {end.passed} passed of {end.measured} measured{of}"

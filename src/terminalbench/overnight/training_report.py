@@ -15,7 +15,7 @@ from terminalbench.text.numbers import cost, duration, plural
 from terminalbench.text.table import Columns
 
 COMPARISONS = Columns[tuple[str, str, str]](
-    {"part": lambda one: one[0], "profile": lambda one: one[1], "what came of it": lambda one: one[2]}
+    {"part": lambda one: one[0], "profile": lambda one: one[1], "outcome": lambda one: one[2]}
 )
 
 
@@ -39,7 +39,7 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainedNight(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One night of a training. `lines` say what came of it, `comparisons` are all that were declared.
+    """One night of a training. `lines` say outcome, `comparisons` are all that were declared.
 
     `stopped` is why it is not over, `cost_usd` what it has cost so far, and `step` where it is while it runs.
     `waits` names the challenger that waits for its turn, and the command for it. `answer` says whether it got better,
@@ -69,7 +69,7 @@ def training_stopped(folder: NightFolder, config: NightConfig) -> str | None:
     if config.learn is None:
         return None
     found = read_trained(folder)
-    return found.stopped if found is not None else "its training has not begun"
+    return found.stopped if found is not None else "its training has not started"
 
 
 def step_parts(found: TrainedNight, now: float) -> list[str]:

@@ -184,9 +184,9 @@ def _only(tasks: Iterable[TaskRef]) -> list[ExclusiveTask]:
 def _agreement_sentence(found: ClaudeComparison) -> str:
     agreed = found.agreement
     if not agreed.pairs or agreed.agreed is None:
-        return f"{found.profile} and {found.validator}: no pair was measured by both"
+        return f"{found.profile} and {found.validator}: no pair of trials was measured with both"
     kappa = (
-        "kappa is not defined: one of them always came to the same"
+        "kappa is undefined, because one of them always had the same result"
         if agreed.kappa is None
         else f"kappa {agreed.kappa:.2f}"
     )
@@ -202,9 +202,9 @@ def _agreement_sentence(found: ClaudeComparison) -> str:
 
 
 def _sentence(found: Validation, spec: str) -> str:
-    cap = f" of a cap of {dollars(found.budget_usd)}" if found.budget_usd is not None else ", without a cap of its own"
+    cap = f" of a cap of {dollars(found.budget_usd)}" if found.budget_usd is not None else ", without a separate cap"
     if not found.batches:
-        return f"{percent(found.rate)} of the pairs by {spec}: none has run yet"
+        return f"{percent(found.rate)} of the trials are to be validated with {spec}: none has run yet"
     return (
         f"{plural(found.pairs, 'pair')} by {spec} in {plural(found.batches, 'batch', 'batches')}, "
         f"{cost(found.cost_usd, found.cost_unknown)} spent{cap}"

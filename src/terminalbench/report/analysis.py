@@ -101,7 +101,7 @@ def _judged(result: AnalysisResult, judged: JudgeResult) -> str:
     reasons = Counter(f"{entry.rubric}: {entry.reason}" for entry in judged.not_judged)
     lines += [f"not judged: {count} x {printable(reason)}" for reason, count in reasons.most_common(_REASONS)]
     if len(reasons) > _REASONS:
-        lines.append(f"not judged: and {plural(len(reasons) - _REASONS, 'further reason')} in judge.json")
+        lines.append(f"not judged: {plural(len(reasons) - _REASONS, 'further reason')} in judge.json")
     return "\n\n".join(filter(None, [*parts, "\n".join([*lines, "with quotes in judge.md"])]))
 
 

@@ -28,11 +28,11 @@ from terminalbench.text.table import columns, fitted
 
 WIDTH = 100
 SAME = ("equivalent", "inconclusive")
-ALONE = "There is one profile: nothing to compare it with."
+ALONE = "There is only one profile, so there is nothing to compare."
 _SHOWN_TASKS = 8
 _SHOWN_LIMITS = 4
 """Departures and warnings that stand below the answer; the details have all."""
-_METRICS = {"pass": "pass rate", "cost": "cost a trial", "tokens": "tokens a trial", "time": "agent time a trial"}
+_METRICS = {"pass": "pass rate", "cost": "cost a trial", "tokens": "tokens a trial", "time": "agent time per trial"}
 _WAYS = {"exclude": "measured only", "fail": "all planned", "low": "at worst", "high": "at best"}
 
 
@@ -66,7 +66,7 @@ def answer_text(comparison: Comparison, width: int = WIDTH, next_steps: Sequence
     parts = [
         _answer_head(comparison, width), *(_wrapped(sentence, width) for sentence in sentences),
         _answer_table(comparison, width), "\n".join(lines),
-        "\n".join([*end, "more: --details has intervals, both ways of counting, costs, and notes"]),
+        "\n".join([*end, "for intervals, both ways of counting, costs and notes: --details"]),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -171,8 +171,8 @@ def _standings(comparison: Comparison, width: int) -> str:
         rows.append(row)
     level = f"{100 * found[0].level:g} %"
     note = (
-        f"a second opinion, no verdict: rates drawn towards each other as far as luck may spread them; {level} "
-        f"intervals of the rate, and the fewest ranks that hold at least {level}"
+        f"a second opinion, not a verdict: rates are shrunk towards their mean by as much as chance may explain; "
+        f"{level} intervals of the rate, and the fewest ranks that hold at least {level}"
     )
     return f"{fitted(rows, (0, 5), width)}\n{_wrapped(note, width)}"
 
@@ -252,21 +252,27 @@ def _details(contrast: Contrast, alpha: float, width: int) -> str:
     looks = contrast.sequential
     never = f"{plural(contrast.estimate.units, contrast.unit)} can never show a difference"
     if looks is not None and looks.method == "sign-flips":
-        at = f"decided at look {looks.decided_at}" if looks.decided else f"p up to {p_value(looks.level)} decides at it"
+        at = (
+            f"decided at look {looks.decided_at}"
+            if looks.decided
+            else f"p of at most {p_value(looks.level)} decides at it"
+        )
         at = never if looks.never else at
-        at += f"; the chance that the end decides is {percent(looks.chance)}" if looks.chance is not None else ""
+        at += (
+            f"; the probability of a decision at the end is {percent(looks.chance)}" if looks.chance is not None else ""
+        )
         at += f"; the run ended early, without {plural(looks.spared, 'trial')}" if looks.spared else ""
         lines.append(f"look {looks.look} of {looks.looks} (at any time, by whole tasks): {at}")
     elif looks is not None and looks.method == "growth":
-        grown = f"the trials became more {plural((looks.looks or 1) - 1, 'time')} without declared looks"
+        grown = f"trials were added {plural((looks.looks or 1) - 1, 'time')} without declared looks"
         left = (
-            f"what was left of alpha is {p_value(looks.level)}"
+            f"the remaining alpha is {p_value(looks.level)}"
             if not looks.never
-            else f"with what was left of alpha {never}"
+            else f"with the remaining alpha, {never}"
         )
-        lines.append(f"{grown}: {left}; analysis.looks = {looks.looks}, declared, costs almost nothing")
+        lines.append(f"{grown}: {left}; declaring analysis.looks = {looks.looks} beforehand would cost almost nothing")
     elif looks is not None:
-        at = never if looks.never else f"p up to {p_value(looks.level)} decides"
+        at = never if looks.never else f"p of at most {p_value(looks.level)} decides"
         lines.append(f"look {looks.look} of {looks.looks} (O'Brien-Fleming): {at}")
     if contrast.verdict in ("better", "worse") and contrast.metric == "pass" and not contrast.strict:
         lines.append(_symmetry(contrast, alpha))
@@ -278,7 +284,7 @@ def _details(contrast: Contrast, alpha: float, width: int) -> str:
     if contrast.margin is not None and contrast.metric == "pass":
         fits = contrast.equivalence_interval
         seen = (
-            f"; what must fit into that is {between(fits.low, fits.high, 'pass')}"
+            f"; the interval that must fit into it is {between(fits.low, fits.high, 'pass')}"
             if fits is not None and contrast.verdict in SAME
             else ""
         )
@@ -304,17 +310,17 @@ FEW_ATTEMPTS = 3
 def _symmetry(contrast: Contrast, alpha: float) -> str:
     """What a verdict assumes, whether it holds without that too, and if not, what of as many trials would."""
     found = contrast.estimate
-    text = "assumes that, were they equal, a task would favour either alike"
+    text = "the verdict assumes that a task favours equal profiles equally often"
     if contrast.strict_p is not None and contrast.strict_p <= alpha:
-        return f"{text}; without that it holds as well ({p_equation(contrast.strict_p)})"
+        return f"{text}; without this assumption it holds as well ({p_equation(contrast.strict_p)})"
     attempts = found.trials / 2 / max(found.units, 1)
     if attempts <= FEW_ATTEMPTS:
-        return f"{text}; with at most {FEW_ATTEMPTS} attempts a {contrast.unit} that matters little"
+        return f"{text}; with at most {FEW_ATTEMPTS} attempts per {contrast.unit} this matters little"
     instead = plural(ceil(found.trials / 2 / FEW_ATTEMPTS), contrast.unit)
     return (
-        f"{text}; if one lost much on a few only, {plural(found.units, contrast.unit)} x {attempts:.3g} attempts would "
-        f"err more often than alpha: as many trials on {instead} x {FEW_ATTEMPTS} attempts do not, nor does "
-        "analysis.strict = true, which asks for a larger gap"
+        f"{text}; if one profile lost a lot on a few only, {plural(found.units, contrast.unit)} x {attempts:.3g} "
+        f"attempts would be wrong more often than alpha allows. As many trials on {instead} x {FEW_ATTEMPTS} attempts, "
+        "or analysis.strict = true (which needs a larger gap), would not"
     )
 
 

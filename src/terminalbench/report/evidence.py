@@ -155,8 +155,12 @@ def _lessons(profile: int, given: _Given) -> list[DeliveryRow]:
     own = sum(one.shown and one.own for one in drawn)
     detail = [
         f"{plural(len({one.lesson for one in drawn}), 'lesson')}, withheld {withheld} of {plural(len(drawn), 'time')}",
-        *([f"{plural(len(told) - len(eligible), 'trial')} had none to be shown"] if len(told) > len(eligible) else []),
-        f"from the own task or family: {own}",
+        *(
+            [f"{plural(len(told) - len(eligible), 'trial')} had no eligible lesson"]
+            if len(told) > len(eligible)
+            else []
+        ),
+        f"from its own task or family: {own}",
     ]
     unknown = len(given) - len(told)
     return [DeliveryRow(profile, "lessons: shown", shown, len(eligible), unknown, "; ".join(detail))]

@@ -53,7 +53,7 @@ def render_markdown(report: Report) -> str:
         parts.append("## Failure classes\n\n" + _groups(report, report.failures))
     if report.judged:
         parts.append(
-            "## What the judge says\n\nWith quotes in [judge.md](judge.md).\n\n" + _groups(report, report.judged)
+            "## Findings of the judge\n\nWith quotes in [judge.md](judge.md).\n\n" + _groups(report, report.judged)
         )
     if report.tools:
         parts.append("## Tool calls\n\n" + _tools(report))
@@ -66,7 +66,7 @@ def render_markdown(report: Report) -> str:
         ]
         parts.append("## Flaky tasks\n\n" + table(["task", "profile", "passed", "interval"], rows))
     if report.delivery:
-        parts.append("## Did the treatment arrive?\n\n" + _delivery(report))
+        parts.append("## Did the agent get its configuration?\n\n" + _delivery(report))
     if report.suspects:
         parts.append(
             f"## Doubtful results\n\nFlagged, not changed: {DOUBTFUL_COUNT}.\n\n" + _groups(report, report.suspects)

@@ -76,9 +76,9 @@ def _spread(task: TaskLine) -> float:
 def forest_picture(report: Report) -> Picture:
     """The contrasts. Shares are drawn in points; other metrics as they come."""
     if not report.contrasts:
-        return Picture(None, "There is one profile: nothing to compare it with.")
+        return Picture(None, "There is only one profile, so there is nothing to compare.")
     if all(contrast.estimate.difference is None for contrast in report.contrasts):
-        return Picture(None, "No two profiles have a task that both were measured on.")
+        return Picture(None, "No two profiles were measured on the same task.")
     drawn = forest_chart(report.comparison, "#k")
     return Picture(drawn, "" if drawn else "No two profiles differ.")
 
@@ -108,15 +108,13 @@ def pareto_picture(report: Report) -> Picture:
     points = front_points(summaries, "#p")
     drawn = {point.label for point in points}
     unknown = [summary.profile for summary in summaries if summary.profile not in drawn]
-    notes = [f"Not drawn, for no model is called, or the cost or the rate is not fully known: {', '.join(unknown)}."]
+    notes = [f"Not drawn, because no model is called or the cost or the rate is not fully known: {', '.join(unknown)}."]
     notes = notes if unknown else []
     chart = front_chart(points)
     if chart is None and len(points) > 1:
         notes.append(f"A trial costs {dollars(points[0].cost)} with every profile.")
     elif chart is not None and any(summary.rate != summary.rate_all for summary in summaries):
-        notes.append(
-            "Who is best for its cost is counted over all planned trials: those left out of the rate do not help."
-        )
+        notes.append('"Best for its cost" counts all planned trials, so trials left out of the rate do not help.')
     return Picture(chart, " ".join(notes))
 
 

@@ -60,14 +60,14 @@ def next_steps(
         lines.append(f"the budget is used up; {declared}{raised}")
     elif interrupted or open_cells:
         first = f"tbench ctl resume --gate {typed(view.plan.gate or '')} --reason TEXT, then: " if gate_stopped else ""
-        lines.append(f"{'interrupted; ' if interrupted else ''}go on with it: {first}{ways.resume}")
+        lines.append(f"{'interrupted; ' if interrupted else ''}to continue: {first}{ways.resume}")
     if left_out:
         lines.append(
-            f"quarantined ({plural(left_out, 'trial')}): tbench check FILE.toml --release lets go of what is in order, "
-            "then: tbench resume FILE.toml"
+            f"quarantined ({plural(left_out, 'trial')}): tbench check FILE.toml --release releases tasks that pass "
+            f"again; then: tbench resume FILE.toml"
         )
     if broken:
-        lines.append(f"run what broke again ({plural(broken, 'trial')}): {ways.retry}")
+        lines.append(f"run the broken trials again ({plural(broken, 'trial')}): {ways.retry}")
     return lines
 
 
@@ -82,7 +82,7 @@ def _spared_lines(view: BatchView, ways: ResumeWords) -> list[str]:
         saved = f", about {dollars(sum(costs[cell.profile] or 0.0 for cell in spared))}"
     share = f"{len(spared)} of {plural(len(view.cells), 'trial')} ({percent(len(spared) / len(view.cells))})"
     why = dict.fromkeys(cell.reason for cell in spared if cell.reason)
-    return [f"ended early, which saved {share}{saved}; to run them all the same: {ways.resume}", *map(printable, why)]
+    return [f"ended early, which saved {share}{saved}; to run the rest anyway: {ways.resume}", *map(printable, why)]
 
 
 def _mean_cost(view: BatchView, profile: str) -> float | None:

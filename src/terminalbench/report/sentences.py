@@ -87,7 +87,7 @@ def looks_sentence(contrast: Contrast) -> str:
         decided = f"{plural(contrast.estimate.units, contrast.unit)} can never show a difference"
     if looks.method == "growth":
         times = plural(max((looks.looks or 1) - 1, 1), "time")
-        level = "" if looks.never else f"p of {p_value(looks.level)} or less decides now: "
+        level = "" if looks.never else f"p of at most {p_value(looks.level)} decides now: "
         return f"Grown {times} without declared looks: {level}{decided}."
     if looks.method == "sign-flips":
         at = f" at look {looks.decided_at}" if looks.decided else ""
@@ -96,7 +96,7 @@ def looks_sentence(contrast: Contrast) -> str:
         return f"Looked at any time, {looks.look} of {looks.looks} parts have ended: {decided}{at}.{ended}"
     if not looks.look:
         return f"Before the first of {looks.looks} declared looks: {decided}."
-    level = "" if looks.never else f"p of {p_value(looks.level)} or less decides: "
+    level = "" if looks.never else f"p of at most {p_value(looks.level)} decides: "
     return f"Look {looks.look} of {looks.looks}: {level}{decided}."
 
 
@@ -126,7 +126,7 @@ def missing_sentence(contrast: Contrast) -> str:
     text = "; ".join(
         part
         for part in (
-            f"missing{' of what has begun' if early else ''}: {lost}" if lost else "",
+            f"missing{' of those that have started' if early else ''}: {lost}" if lost else "",
             f"{broke} unknown: {again}" if again else "",
         )
         if part
@@ -165,7 +165,7 @@ def next_steps(
         found.append(_more_trials(comparison, undecided, resume))
     if decided is not None and place:
         sides = f"{quote(decided.new)} {quote(decided.old)}"
-        found.append(f"See where {decided.new} and {decided.old} part: tbench errors {typed(place)} --vs {sides}")
+        found.append(f"See where {decided.new} and {decided.old} differ: tbench errors {typed(place)} --vs {sides}")
     elif not comparison.contrasts and len(comparison.profiles) == 1 and place:
         found.append("Add a second profile to compare with: tbench init --slug NAME")
     if causes:
@@ -195,7 +195,7 @@ def _more_trials(comparison: Comparison, contrast: Contrast, place: str | None) 
     found = contrast.estimate
     if contrast.units_needed is not None:
         few = plural(found.units, contrast.unit)
-        return f"{names}: {few} can never show a difference, however many attempts: it takes {contrast.units_needed}"
+        return f"{names}: {few} can never show a difference, however many attempts: {contrast.units_needed} are needed"
     now, times, wanted = _attempts_now(contrast), inf, abs(found.difference or 0.0)
     if contrast.trials_needed is not None and contrast.effect is not None:
         times, wanted = contrast.trials_needed / max(found.trials, 1), abs(contrast.effect)
@@ -245,14 +245,16 @@ def _limits(report: Report) -> list[Headline]:
         verb = "looks" if doubtful == 1 else "look"
         found.append(
             Headline(
-                f"{plural(doubtful, 'result')} {verb} doubtful: why, and what to do, is below.", "warning", "suspects"
+                f"{plural(doubtful, 'result')} {verb} doubtful: see below why, and what to do.", "warning", "suspects"
             )
         )
     names = report.profile_names()
     missed = [said for item in report.delivery if (said := delivery_sentence(item, names[item.profile]))]
     if len(missed) > FEW:
         missed = [f"{'; '.join(missed[:FEW])}; and {len(missed) - FEW} more"]
-    found += [Headline(f"The treatment did not always arrive: {said}.", "warning", "delivery") for said in missed]
+    found += [
+        Headline(f"Some trials did not get their configuration: {said}.", "warning", "delivery") for said in missed
+    ]
     found += [Headline(text, "warning", "plan") for text in report.comparison.departures]
     found += [Headline(text, "warning", "contrasts") for text in report.comparison.warnings]
     return found

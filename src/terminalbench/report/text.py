@@ -191,7 +191,7 @@ def forecast_lines(found: Forecast) -> list[str]:
         lines += [f"  {p.profile}: from {plural(p.past_trials, 'earlier trial')} of {p.of}" for p in used]
     lacking = [p.profile for p in found.profiles if not p.past_trials]
     if lacking:
-        lines.append(f"  no earlier trials like those of {', '.join(lacking)}")
+        lines.append(f"  no earlier trials similar to those of {', '.join(lacking)}")
     if found.assumption is not None:
         if found.smallest_detectable is None:
             shown = "so few can never show a difference"
@@ -201,7 +201,7 @@ def forecast_lines(found: Forecast) -> list[str]:
         lines.append(f"{shown} ({found.assumption})")
     if found.effect is not None and found.tasks_for_effect is not None:
         lines.append(
-            f"to show {points(found.effect, sign=False)} it would take about {plural(found.tasks_for_effect, 'task')}"
+            f"to show {points(found.effect, sign=False)} would take about {plural(found.tasks_for_effect, 'task')}"
         )
     lines += [f"warning: {warning}" for warning in found.warnings]
     return [f"  {line}" for line in lines]

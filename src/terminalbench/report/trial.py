@@ -133,7 +133,7 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: ShownSteps | None
     if row.attempt is not None:
         lines.append(f"  attempt   {row.attempt}")
     if shown.base is not None:
-        host = "none: this machine's own system stands for it"
+        host = "none: this machine's own system is used instead"
         lines.append(f"  image     {shown.base if shown.base != ON_HOST else host}")
     if (setup := decode_plain(folder / SETUP_FILE, SetupNote, _CONFIG_LIMIT)) is not None:
         how = "made by this trial" if setup.made_here else "kept"
@@ -156,7 +156,7 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: ShownSteps | None
     if row.unreadable:
         lines.append(f"            tbench resume {batch} runs it again")
     named_files = [*([folder / RESULT] if row.unreadable else []), *files, *_logs(folder)]
-    place = from_here(folder) if folder.is_dir() else "none: no folder of this trial is here"
+    place = from_here(folder) if folder.is_dir() else "none: the folder of this trial is missing"
     lines += [f"  files     {place}", *(f"            {_below(folder, file)}" for file in named_files)]
     lines = [printable(line) for line in lines]
     lines += _instruction_lines(folder, found, shown)
@@ -268,7 +268,7 @@ def _wait(wait: ProviderWait | None) -> list[str]:
         return []
     refused = ", ".join(f"{count} x {'no answer' if s == NO_ANSWER else s}" for s, count in wait.refused.items())
     paused = "" if wait.backoff_sec is None else f", {duration(wait.backoff_sec)} of pauses"
-    end = f"; the last {wait.at_end} without an answer after" if wait.at_end else ""
+    end = f"; the last {wait.at_end} without an answer afterwards" if wait.at_end else ""
     return [f"  provider  refused {refused}; {plural(wait.retries, 'retry')}{paused}{end}"]
 
 
@@ -327,7 +327,7 @@ def had(delivery: Delivery) -> list[str]:
         return []
     told = {"model": delivery.model, "CLI": delivery.cli_version, "permission mode": delivery.permission_mode}
     known = ", ".join(f"{what} {value}" for what, value in told.items() if value is not None)
-    lines = [f"{known or 'nothing that it names'} (from its {delivery.told_by})"]
+    lines = [f"{known or 'nothing from its configuration'} (from its {delivery.told_by})"]
     for what, names in (
         ("built-in tool", delivery.tools),
         *((f"tool of {server}", found) for server, found in (delivery.mcp_tools or {}).items()),
@@ -342,7 +342,7 @@ def had(delivery: Delivery) -> list[str]:
     states = [f"{name} {state}" for name, state in (delivery.mcp_state or {}).items() if state != "connected"]
     lines += [f"MCP servers not connected at the start: {', '.join(states)}"] if states else []
     undeclared = delivery.mcp_undeclared
-    lines += [f"MCP servers that nothing declares: {', '.join(undeclared)}"] if undeclared else []
+    lines += [f"MCP servers that are not declared anywhere: {', '.join(undeclared)}"] if undeclared else []
     if delivery.left_out:
         lines.append(f"and {plural(delivery.left_out, 'further name')} that were not kept")
     return lines

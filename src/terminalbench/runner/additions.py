@@ -100,10 +100,11 @@ def _with_pins(batch: Batch, plan: Plan, experiment: Experiment) -> Experiment:
     for profile in made.profiles:
         if profile.key in added and profile.mcp_git_source is not None and profile.mcp_git_ref is None:
             raise UserError(
-                f"the newest commit of {profile.mcp_git_source} could not be read from git, so profile"
-                f' "{profile.key}" was not added',
+                f'profile "{profile.key}" was not added, because the newest commit of'
+                f" {profile.mcp_git_source} could not be read from git",
                 where=str(experiment.file),
-                hint="try again later, or set mcp_git_ref; tbench resume with the batch folder goes on without it",
+                hint="try again later, or set mcp_git_ref; tbench resume with the batch folder continues without "
+                "this profile",
             )
     return made
 
@@ -127,7 +128,7 @@ def _refuse_a_moved_project(batch: Batch, plan: Plan, experiment: Experiment | N
         told = f"was started in {recorded}, not in {experiment.root}"  # two projects can share a folder of results
     if told is not None:
         raise UserError(
-            f"{told}; its job configurations name files there",
+            f"{told}; its job configurations refer to files there",
             where=str(batch.folder),
             hint="move the folder back, or start a new batch: tbench run",
         )
@@ -142,10 +143,9 @@ def _refuse_changed_profiles(plan: Plan, experiment: Experiment) -> None:
         if profile is not None and (changes or (planned is None and profile.id != job.profile_id)):
             listed = "".join(f"\n  {change.summary()}" for change in changes)
             raise UserError(
-                f'profile "{job.profile}" is another treatment now: {job.profile_id} was planned, it is {profile.id}'
-                f"{listed}",
+                f'profile "{job.profile}" has changed: {job.profile_id} was planned, now it is {profile.id}{listed}',
                 where=str(experiment.file),
-                hint="start a new batch (tbench run), or finish this one as it was planned: name its folder",
+                hint="start a new batch (tbench run), or finish this batch as planned by naming its folder",
             )
 
 

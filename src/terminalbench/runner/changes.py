@@ -66,12 +66,12 @@ def find_changes(
         others = [name for name, value in held.items() if record.values.get(name, value) != value]
         if others:
             values[record.key] = {**record.values, **held}
-            text = f'profile "{record.key}" is another treatment now: another value of {some(others)}'
+            text = f'profile "{record.key}" has changed: another value of {some(others)}'
             found_out.append(Departure(DepartureKind.CHANGED_PROFILES, text))
         brought = _uploads_now(record, root)
         if brought != record.uploads:
             uploads[record.key] = brought
-            text = f'profile "{record.key}" is another treatment now: {some(changed_names(record.uploads, brought))}'
+            text = f'profile "{record.key}" has changed: {some(changed_names(record.uploads, brought))}'
             found_out.append(Departure(DepartureKind.CHANGED_PROFILES, text))
         now = _files_now(record, _config(batch, plan, record.key), root)
         planned = {aspect: record.content.get(aspect) or {} for aspect in now}
@@ -79,14 +79,14 @@ def find_changes(
         if found:
             contents[record.key] = now
             told = "; ".join(summaries(found))
-            text = f'profile "{record.key}" is another treatment now: {told}'
+            text = f'profile "{record.key}" has changed: {told}'
             found_out.append(Departure(DepartureKind.CHANGED_PROFILES, text))
     wanted = {task.ref: task for job in plan.jobs for task in job.tasks if (task.label, task.ref.id) in cells}
     changed: dict[str, dict[str, str]] = {}
     for name, files in task_files(wanted.values()).items():
         if (was := plan.task_files.get(name)) is not None and was != files:
             changed[name] = files
-            text = f'task "{name}" is another task now: {some(changed_names(was, files))}'
+            text = f'task "{name}" has changed: {some(changed_names(was, files))}'
             found_out.append(Departure(DepartureKind.CHANGED_TASKS, text))
     return PlanDrift(contents, values, uploads, changed, tuple(found_out))
 
@@ -98,7 +98,8 @@ def refuse(changes: PlanDrift, plan: Plan, where: str) -> None:
         raise UserError(
             f"changed since batch {plan.batch} was planned:\n  {listed}",
             where=where,
-            hint="put it back, start a new batch (tbench run), or have both in one: tbench resume --accept-changed",
+            hint="undo the change, start a new batch (tbench run), or accept both versions in this batch: tbench "
+            "resume --accept-changed",
         )
 
 
@@ -228,7 +229,7 @@ def _files_now(record: ProfileRecord, config: Mapping[str, Any], root: Path) -> 
             options = (info.defaults if info is not None else {}) | (content.get("options") or {})
             now["option_files"] = option_files(options, root, agent.get("model_name"))
     except OSError as error:
-        what = f'cannot be read, and profile "{record.key}" was planned with it: {error.strerror}'
+        what = f'cannot be read, but profile "{record.key}" was planned with it: {error.strerror}'
         raise UserError(what, where=str(error.filename)) from error
     return now
 
@@ -257,7 +258,7 @@ def with_uploads(batch: Batch, plan: Plan) -> Plan:
         for name, digest in read_seen(note.parent).uploads.items():
             if first[profile].setdefault(name, digest) != digest:
                 others.setdefault(profile, set()).add(name)
-    texts = (f'trials of profile "{key}" had another {some(sorted(names))}' for key, names in others.items())
+    texts = (f'trials of profile "{key}" had a different {some(sorted(names))}' for key, names in others.items())
     found = [Departure(DepartureKind.CHANGED_PROFILES, text) for text in texts]
     return msgspec.structs.replace(
         plan,

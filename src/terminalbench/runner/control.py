@@ -46,7 +46,7 @@ class IssuedOrder:
 def give(batch: Batch, order: ControlOrder) -> IssuedOrder:
     """Carry an order to a live run. Raises when it makes no sense."""
     if not _runs(batch):
-        raise UserError("is not running", where=str(batch.folder), hint="tbench resume goes on with it")
+        raise UserError("is not running", where=str(batch.folder), hint="tbench resume continues it")
     return _give(batch.folder, [batch], ControlFile(batch.control_json), order)
 
 
@@ -86,7 +86,9 @@ def give_to_all(gate: Path, order: ControlOrder) -> IssuedOrder:
     """
     if not gate.is_file():
         raise UserError(
-            "there is no such gate file", where=str(gate), hint="name the file that the batch was given: --gate FILE"
+            "there is no such gate file",
+            where=str(gate),
+            hint="give the file that the batch was started with: --gate FILE",
         )
     batches = [batch for name in read_shared(gate).batches if _runs(batch := Batch(Path(name)))]
     if not batches and order.action != "resume":
@@ -98,13 +100,13 @@ def give_to_all(gate: Path, order: ControlOrder) -> IssuedOrder:
 def check_orders(gate: Path) -> Iterator[str]:
     """Apply earlier orders to all batches of a gate to one that starts now; raises when it would not run."""
     told = _orders_to_all(gate)
-    again = f"tbench ctl resume --gate {typed(gate)} --reason TEXT takes it back"
+    again = f"tbench ctl resume --gate {typed(gate)} --reason TEXT undoes the order"
     if ALL in told.stopped:
         raise GateError(f"all batches of this gate were {told.stopped[ALL]}", where=str(gate), hint=again)
     for orders, how in ((told.stopped, "does not run"), (told.paused, "waits")):
         for profile, reason in orders.items():
             who = "every profile" if profile == ALL else profile
-            yield f"{gate.name}: {who} {how}, by an earlier order: {reason}; {again}"
+            yield f"{gate.name}: {who} {how} by an earlier order: {reason}; {again}"
 
 
 def stopped_by_gate(gate: str | None) -> bool:
@@ -123,8 +125,8 @@ def _readable(orders: Path) -> Generator[None]:
     try:
         yield
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it does not hold orders"
-        hint = "remove the file; the orders that it held (tbench ctl) have to be given again"
+        why = error.strerror if isinstance(error, OSError) else "the file does not contain orders"
+        hint = "remove the file, then give its orders (tbench ctl) again"
         raise UserError(f"these orders cannot be read: {why}", where=str(orders), hint=hint) from error
 
 
@@ -231,10 +233,10 @@ def _refuse_resume(control: Control, target: str, *, shared: bool) -> None:
     if shared and ALL in control.stopped:
         everything = f"everything was {control.stopped[ALL]}"
     if everything is not None:
-        hint = f"resume without a name lets all profiles start again; then pause all but {target}"
+        hint = f"to resume {target} only: tbench ctl resume without a name, then pause all other profiles"
         raise UserError(everything, hint=hint)
     if not shared and (stopped := control.why_stopped(target)) is not None:
-        hint = "tbench resume runs what was cancelled, when this run is over"
+        hint = "when this run has ended, tbench resume runs the cancelled trials"
         raise UserError(f"{target} was stopped: {stopped}", hint=hint)
 
 

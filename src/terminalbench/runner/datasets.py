@@ -20,7 +20,7 @@ from terminalbench.text.numbers import plural
 
 _LOOKUP, _DOWNLOAD = "terminalbench.harbor.lookup", "terminalbench.harbor.download"
 _LOOKUP_SEC, _DOWNLOAD_SEC = 300, 3600
-_NEEDS_NETWORK = "it needs the network; starter, or a folder, does not"
+_NEEDS_NETWORK = "it needs the network; the dataset starter and local folders do not"
 
 
 class _KnownDataset(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ def with_remote_tasks(
     away = {task.ref: task for job in plan.jobs for task in job.tasks if _is_away(task)}
     if not away:
         return plan, notes
-    tell(f"fetching {plural(len(away), 'task')} of other machines")
+    tell(f"fetching {plural(len(away), 'task')} from other machines")
     configs = [task.config for task in away.values()]
     answers = ask(_DOWNLOAD, configs, list[DownloadedTask], shell, _DOWNLOAD_SEC, "fetching the tasks")
     brought: dict[TaskRef, DownloadedTask] = dict(zip(away, answers, strict=True))
@@ -85,7 +85,10 @@ def _looked_up(plan: Plan, shell: Mapping[str, str]) -> tuple[Plan, list[str]]:
             what = f"its tasks could not be looked up: {answer.problem}"
             raise UserError(what, where=f"dataset {task.ref.dataset}", hint=_NEEDS_NETWORK)
         found[label] = known.found
-        notes.append(f"dataset {task.ref.dataset} is as it was found {known.looked_up_at}: {answer.problem}")
+        notes.append(
+            f"dataset {task.ref.dataset} is used as found on {known.looked_up_at}, because its tasks could "
+            f"not be looked up: {answer.problem}"
+        )
     return _replaced(plan, lambda task: task if task.found else _found(task, found[task.label])), notes
 
 

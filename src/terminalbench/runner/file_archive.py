@@ -136,10 +136,10 @@ def _refuse_data(top: Path, names: list[str]) -> None:
         folders["/".join(name.split("/")[:2][: max(1, name.count("/"))])] += size
     largest = some([name for name, _ in folders.most_common(3)])
     raise UserError(
-        f"{len(names):,} files of {sizes.total() // 2**20:,} MB are not in a commit; {MOST_FILES:,} files of"
-        f" {MOST_BYTES // 2**20} MB can be captured. Most is in {largest}",
+        f"{len(names):,} uncommitted files ({sizes.total() // 2**20:,} MB) are too many to capture: the limit is "
+        f"{MOST_FILES:,} files and {MOST_BYTES // 2**20} MB. Most of them are in {largest}",
         where=str(top),
-        hint="commit what is code, and have git ignore the data (.gitignore)",
+        hint="commit the code, and let git ignore the data (.gitignore)",
     )
 
 

@@ -101,7 +101,7 @@ def _other_conditions(planned: Sequence[ProfileRecord], added: Sequence[ProfileR
     found = [(record, without.get(record.content.get("agent"))) for record in added if record.content.get("conditions")]
     return [
         Departure(
-            DepartureKind.PROFILES, f"{record.key} has {', '.join(record.content['conditions'])}, {other} has not"
+            DepartureKind.PROFILES, f"{record.key} has {', '.join(record.content['conditions'])}, but {other} does not"
         )
         for record, other in found
         if other is not None
@@ -113,7 +113,8 @@ def with_attempts(plan: Plan, attempts: int, where: str) -> Plan:
     most = max(job.attempts for job in plan.jobs)
     if attempts < most:
         raise UserError(
-            f"batch {plan.batch} has {plural(most, 'attempt')} already; --attempts can only raise that", where=where
+            f"batch {plan.batch} already has {plural(most, 'attempt')}; --attempts can only raise this number",
+            where=where,
         )
     jobs = tuple(_with_attempts(job, job.tasks, attempts) for job in plan.jobs)
     settings = dataclasses.replace(plan.settings, attempts=attempts)
@@ -154,21 +155,21 @@ def _changed_jobs(old: Plan, new: Plan) -> list[str]:
     for job in old.jobs:
         now = after.get(job.profile)
         if now is None:
-            problems.append(f"profiles.{job.profile}: is gone")
+            problems.append(f"profiles.{job.profile}: is missing")
             continue
         was, is_now = old.record(job.profile), new.record(job.profile)
         known = was is not None and is_now is not None
         changed = [d for d in was.changes(is_now.content) if not d.on_disk] if known else []
         if changed or (not known and now.profile_id != job.profile_id):
             ids = f"{job.profile_id} was planned, {now.profile_id} is in the file"
-            problems.append(f"profiles.{job.profile}: is another treatment ({ids})")
+            problems.append(f"profiles.{job.profile}: has changed ({ids})")
         refs = {t.ref for t in now.tasks}
         gone = [t.ref.id for t in job.tasks if t.ref not in refs]
         if gone:
-            problems.append(f"tasks.items: {', '.join(gone)} gone")
+            problems.append(f"tasks.items: {', '.join(gone)} removed")
         if now.attempts < job.attempts:
             problems.append(
-                f"run.attempts: the batch has {job.attempts}, the file {now.attempts}; they can only become more"
+                f"run.attempts: {job.attempts} in the batch, {now.attempts} in the file; attempts can only be raised"
             )
     return list(dict.fromkeys(problems))
 

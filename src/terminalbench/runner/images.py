@@ -77,7 +77,7 @@ class ImageBooks:
         found = ((name, one) for name, one in self.images.items() if one.moved_to is not None)
         return [
             *(
-                f"{name} is {short(one.moved_to)} here now; the batch stays with {short(one.digest)}"
+                f"{name} is now {short(one.moved_to)} on this machine; the batch keeps {short(one.digest)}"
                 for name, one in found
             ),
             *(f'run.images: no image of these tasks fits "{pattern}"' for pattern in self.unused),
@@ -89,15 +89,15 @@ class ImageBooks:
         for name, image in self.images.items():
             tasks = plural(sum(name in need.images for need in self.needs.values()), "task")
             if image.problem is not None:
-                state = "cannot be had"
+                state = "not available"
             elif image.here:
                 state = f"{short(image.digest)}, here"
             else:
-                state = f"{short(image.digest)}, fetched when a run starts ({size(image.size)})"
+                state = f"{short(image.digest)}, will be fetched when a run starts ({size(image.size)})"
             lines.append(f"{name}: {state}; {tasks}")
         hosts = sum(bool(need.stand_ins) for need in self.needs.values())
         if hosts and lines:
-            lines.append(f"this machine's own system, or a folder, stands for the images of {plural(hosts, 'task')}")
+            lines.append(f"this machine's own system, or a folder, replaces the images of {plural(hosts, 'task')}")
         return lines
 
 
@@ -174,7 +174,7 @@ def moved_since(before: Plan, now: Plan) -> list[str]:
     """A line for each image whose name meant another one in an earlier plan."""
     was, pins = (one.images.pins if one.images is not None else {} for one in (before, now))
     return [
-        f"{name} is {short(digest)} now, and was {short(was[name])} in batch {before.batch}"
+        f"{name} is {short(digest)} now, but was {short(was[name])} in batch {before.batch}"
         for name, digest in pins.items()
         if was.get(name, digest) != digest
     ]
@@ -210,7 +210,7 @@ def with_builds(
         plain, was_built, _when = bases.get(name, "").partition(_BUILT)
         now = f"{plain}{_BUILT}{made}" if made else plain
         if was_built and bases[name] != now:
-            text = f'task "{name}" has another image now: {now}, not {bases[name]}'
+            text = f'task "{name}" has a different image now: {now} instead of {bases[name]}'
             departures.append(Departure(DepartureKind.CHANGED_BASES, text))
         bases[name] = now
     images = PlannedImages(plan.images.pins, bases, plan.images.prepared_at or began, report.failed)
@@ -220,7 +220,7 @@ def with_builds(
 def build_notes(plan: Plan) -> list[str]:
     """Return what is to be said of builds that failed: whose trials will be errors."""
     failed = sorted(plan.images.failed) if plan.images is not None else []
-    return [f"cannot be built, their trials say why: {some(failed)}"] if failed else []
+    return [f"cannot be built; their trials show why: {some(failed)}"] if failed else []
 
 
 def _task_build(name: str, folder: Path, run: RunTable, *, rebuilt: bool) -> TaskBuild:

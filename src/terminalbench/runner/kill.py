@@ -120,7 +120,7 @@ def await_ends(batch: Batch, note: Callable[[str], None] = lambda _text: None) -
     left = {worker.job: sec for worker in recorded_workers(batch) if (sec := _afterlife_sec(worker)) > 0.0}
     if not left:
         return
-    note(f"waits up to {duration(max(left.values()))} for jobs of the run before, which end on other machines")
+    note(f"waiting up to {duration(max(left.values()))} for jobs of the previous run to end on other machines")
     started, offset = time.monotonic(), 0
     while left := {job: sec for job, sec in left.items() if time.monotonic() < started + sec}:
         told = tail_jsonl(batch.events_jsonl, offset, Event)

@@ -45,7 +45,7 @@ def served(specs: Iterable[LocalSpec], note: Callable[[str], None]) -> Generator
             held.callback(found.close)
             order = found.served.order
             slots = "one question" if order.slots == 1 else f"{order.slots} questions"
-            note(f"{order.name} is served at {found.url}: {slots} at once, {order.window} tokens each")
+            note(f"{order.name} is served at {found.url}: {slots} requests at once, {order.window} tokens each")
             leases.append(found)
         yield
         for found in leases:

@@ -115,7 +115,7 @@ def _refuse_what_fills_the_disk(size: int, folder: Path) -> None:
     """A file of holes takes no room where it is, and all of it in a copy."""
     free = shutil.disk_usage(folder).free
     if size > free // 2:
-        raise OSError(errno.ENOSPC, f"a copy would take {size >> 20} MB of the {free >> 20} MB that are free")
+        raise OSError(errno.ENOSPC, f"a copy needs {size >> 20} MB, and only {free >> 20} MB are free")
 
 
 def _swap(fresh: Path, destination: Path, state: object) -> bool:
@@ -156,8 +156,8 @@ def _state(source: Path) -> dict[str, list[int]]:
 
 if __name__ == "__main__":
     sys.stderr.write(
-        "python -m terminalbench.runner.mirror_artifacts is tbench mirror: a run mirrors by itself, and\n"
-        "  tbench mirror EXPERIMENT.toml [--batch N] [--targets NAME...] [--dest-dirname artifacts]\n"
-        "repeats it\n"
+        "python -m terminalbench.runner.mirror_artifacts has been replaced by tbench mirror. A run mirrors "
+        "automatically; to repeat it:\n  tbench mirror EXPERIMENT.toml [--batch N] [--targets NAME...] "
+        "[--dest-dirname artifacts]\n"
     )
     sys.exit(EXIT_USAGE)

@@ -36,10 +36,10 @@ def _unpinned(experiment: Experiment, pin: CodePin) -> Iterator[str]:
         at = f'profile "{profile.key}"'
         for path in _treatment(profile, experiment.root):
             if not path.resolve().is_relative_to(folder):
-                yield f"{at}: {path} is outside the project, and read where it is"
+                yield f"{at}: {path} is outside the project, so it is not pinned"
         if profile.env_file is not None:
             real = profile.env_file.resolve()
-            yield f"{at}: variables come from {real}, as it is when a trial starts"
+            yield f"{at}: variables are read from {real} when each trial starts"
         for code in _import_paths(profile, experiment):
             place = code_place(code, experiment.root)
             if place is not None and place.is_relative_to(source) and not place.is_relative_to(folder):
@@ -49,7 +49,7 @@ def _unpinned(experiment: Experiment, pin: CodePin) -> Iterator[str]:
                 yield f"{at}: {what} names a path in {source}, which is not the pinned code"
     for tasks in _task_folders(experiment):
         if not tasks.resolve().is_relative_to(folder):
-            yield f"tasks are read from {tasks.resolve()}; a batch tells when one of them changes"
+            yield f"tasks are read from {tasks.resolve()}; a batch reports when one of them changes"
 
 
 def _treatment(profile: Profile, root: Path) -> Iterator[Path]:

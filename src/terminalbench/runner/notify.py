@@ -48,7 +48,7 @@ def deliver(urls: list[str], text: str) -> str | None:
         sender = apprise.Apprise()
         if not sender.add(url) or not sender.notify(title="terminalbench", body=text):
             failed += 1
-    return f"notify: {failed} of {len(urls)} addresses did not take the message" if failed else None
+    return f"notify: {failed} of {len(urls)} addresses did not accept the message" if failed else None
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Notifier:
         done, late = wait(self._sent, WAIT_SEC)
         found = [str(future.exception() or future.result() or "") for future in done]
         if late:
-            found.append(f"notify: {len(late)} messages were not taken within {duration(WAIT_SEC)}")
+            found.append(f"notify: {len(late)} messages were not accepted within {duration(WAIT_SEC)}")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._sent = []

@@ -173,8 +173,8 @@ def refuse_a_full_disk(folder: Path) -> None:
     counts = os.statvfs(folder)
     if counts.f_files and counts.f_favail < MINIMUM_FREE_FILES:
         raise UserError(
-            f"only {plural(counts.f_favail, 'more file')} can be made there (its inodes are used up);"
-            f" a run needs at least {MINIMUM_FREE_FILES}",
+            f"only {plural(counts.f_favail, 'more file')} can be created there (it has no free inodes); a run needs "
+            f"at least {MINIMUM_FREE_FILES}",
             where=str(folder),
             hint="remove files that are not needed, or choose another run.results_root",
         )
@@ -185,7 +185,7 @@ def refuse_a_long_root(folder: Path, file: Path) -> None:
     path = os.path.abspath(folder)  # noqa: PTH100  no link is followed
     longest = max(len(os.fsencode(part)) for part in path.split("/"))
     if len(os.fsencode(path)) > LONGEST_ROOT or longest > 255:
-        what = f"its path has {len(os.fsencode(path))} bytes; {LONGEST_ROOT} are the most, 255 for each folder"
+        what = f"its path has {len(os.fsencode(path))} bytes; the limit is {LONGEST_ROOT}, and 255 for each folder name"
         raise UserError(
             f"run.results_root is too long: {what}", where=str(file), hint="name a folder with a short path"
         )
@@ -197,8 +197,8 @@ def allow_open_files(parallel: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise UserError(
-            f"a process may open at most {hard} files on this machine; "
-            f"a run with {plural(parallel, 'trial')} at once needs {needed}",
+            f"a process can open at most {hard} files on this machine, but a run with {plural(parallel, 'trial')} at "
+            f"once needs {needed}",
             where="run.parallel",
             hint=f"raise the limit (ulimit -n {needed}, or LimitNOFILE), or lower run.parallel",
         )
@@ -217,7 +217,7 @@ def refuse_unwritable_results(folder: Path, file: Path) -> None:
         probe.rmdir()
     except OSError as error:
         raise UserError(
-            f"run.results_root: results cannot be written to {folder}: {error.strerror}",
+            f"run.results_root: cannot write results to {folder}: {error.strerror}",
             where=str(file),
             hint="name another folder in results_root of [run]",
         ) from error
@@ -228,7 +228,7 @@ def disk_is_full(folder: Path) -> str | None:
     free = free_mb(folder)
     if free is None or free >= LOWEST_FREE_MB:
         return None
-    return f"the disk is full: {free} MB are free in {folder}, {LOWEST_FREE_MB} MB are needed to record trials"
+    return f"the disk is full: {free} MB are free in {folder}, and recording trials needs {LOWEST_FREE_MB} MB"
 
 
 def free_mb(folder: Path) -> int | None:
@@ -244,4 +244,4 @@ def refuse_left_out(excluded: Sequence[Exclusion], where: str) -> None:
     """With `--strict`, rather nothing than less."""
     if excluded:
         reasons = "\n  ".join(exclusion_lines(excluded))
-        raise UserError(f"would be left out (--strict):\n  {reasons}", where=where)
+        raise UserError(f"--strict refuses this run, because it would leave out:\n  {reasons}", where=where)

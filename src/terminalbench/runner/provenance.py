@@ -133,7 +133,7 @@ def planned_ref(config: Mapping[str, Any]) -> str | None:
 def source_problem(source: str, ref: str | None) -> str | None:
     """Return why servers cannot be installed from `ref` of a source; None also when its repository does not answer."""
     if ref is None:
-        return f"the newest commit of {source} could not be found out; set mcp_git_ref, then start a new batch"
+        return f"the newest commit of {source} could not be determined; set mcp_git_ref, then start a new batch"
     if _COMMIT.fullmatch(ref) is None and has_tag(source, ref) is False:
         return f'{source} has no tag "{ref}"; mcp_git_ref takes a tag or a commit, not a branch'
     return None

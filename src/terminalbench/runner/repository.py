@@ -83,7 +83,8 @@ def would_track(file: Path) -> bool:
 def env_file_notes(files: Iterable[Path | None]) -> list[str]:
     """Return a note for each env file that is there and that git would track."""
     return [
-        f"{from_here(file)} holds secrets, and git would track it: add it to .gitignore (tracked: git rm --cached)"
+        f"{from_here(file)} contains secrets, and git does not ignore it: add it to .gitignore (if it is tracked "
+        f"already: git rm --cached)"
         for file in dict.fromkeys(files)
         if file is not None and file.is_file() and would_track(file)
     ]

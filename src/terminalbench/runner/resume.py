@@ -116,7 +116,7 @@ def resume(
     refuse_a_full_disk(batch.folder)
     if (before := plan_or_none(batch)) is not None:
         if before.imported is not None:
-            what = f"holds results imported from {before.imported.source}: nothing of it can be run"
+            what = f"holds results imported from {before.imported.source}, which cannot be run"
             raise UserError(what, where=str(batch.folder), hint=f"tbench compare {typed(batch.folder)} reads them")
         allow_open_files(max((before.at_once(profile.key) for profile in before.profiles), default=1))
     listener = listener or Listener()
@@ -157,7 +157,7 @@ def resume(
         scrub_leftovers(batch, secrets)  # only now: a container that was left behind would go on writing
         lost = lost_verdicts(batch, view, missing)
         if lost:
-            listener.note(f"{said(lost)}; compare shows it as a departure")
+            listener.note(f"{said(lost)}; compare reports this as a departure")
         view = msgspec.structs.replace(view, plan=with_lost(accepted(plan, changes), lost))
         with cluster(plan.settings, map(plan.own_parallel, missing)):
             return _run(batch, view, missing, request, listener, lost)
@@ -172,7 +172,7 @@ def _only_here(batch: Batch) -> Generator[None]:
             yield
     except LockHeld as error:
         error.where = str(batch.folder)
-        error.hint = f"tbench watch {typed(batch.folder)} follows it, tbench kill {typed(batch.folder)} ends it"
+        error.hint = f"tbench watch {typed(batch.folder)} shows it, tbench kill {typed(batch.folder)} ends it"
         raise
 
 
@@ -229,7 +229,7 @@ def _by_name_only(view: BatchView) -> str | None:
         return None
     listed = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
     again = f"--retry-errors {kinds.most_common(1)[0][0]}"
-    return f"errors that are what a profile does ({listed}) are run again by name only: {again}"
+    return f"errors that a profile causes ({listed}) are run again only by name: {again}"
 
 
 def _is_retried(cell: CellState, retry_errors: str | None) -> bool:
@@ -246,7 +246,10 @@ def _changes(batch: Batch, grown: GrownPlan, missing: Mapping[str, Counter[Cell]
     """Return what is not as it was planned of what is to run; a plan that cannot tell is said."""
     planned = [job.profile for job in grown.before.jobs if job.profile in missing]
     for profile in unrecorded_code(batch, grown.plan, planned):
-        told = "an earlier version planned this batch without the code of its agent, so a change of it cannot be told"
+        told = (
+            "an earlier version planned this batch without recording the code of its agent, so changes of that code"
+            " cannot be detected"
+        )
         listener.note(f'profile "{profile}": {told}')
     first = {job.profile: job.name for job in reversed(grown.plan.jobs)}
     environments = {p: _environment(grown.plan, p, read_json(batch.job_config(first[p]))) for p in planned}
@@ -375,7 +378,7 @@ def _other_bases(view: BatchView, books: ImageBooks) -> list[Departure]:
     """Tasks that run on images, in a batch of an earlier version that ran them on this machine's own system."""
     ran = {cell.task for cell in view.cells if cell.row is not None} if view.plan.images is None else set()
     other = [ref.id for ref, need in books.needs.items() if need.images and ref in ran]
-    text = f"run on their own images now, and ran on this machine's system before: {some(other)}"
+    text = f"these tasks now run on their own images, but ran on this machine's system before: {some(other)}"
     return [Departure(DepartureKind.CHANGED_BASES, text)] if other else []
 
 
@@ -391,9 +394,9 @@ def _environment(plan: Plan, profile: str, template: Mapping) -> dict[str, str]:
     absent = [name for name in names if name not in os.environ]
     if env_file is not None and not env_file.is_file() and absent:
         raise UserError(
-            f'the env file of profile "{profile}" is gone, and {", ".join(absent)} is not exported',
+            f'the env file of profile "{profile}" is missing, and {", ".join(absent)} is not exported',
             where=str(env_file),
-            hint="put it back; or name another in the experiment file, then: tbench resume EXPERIMENT.toml",
+            hint="restore it, or name another in the experiment file and run: tbench resume EXPERIMENT.toml",
         )
     own_parts = any(is_import_path(name) for name in (record.content["agent"], plan.settings.container_env))
     own_parts = own_parts or bool(imports(record.content.get("workflow") or {}))

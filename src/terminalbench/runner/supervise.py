@@ -139,7 +139,7 @@ class _ProfileWaves:
         if self.worker is not None and is_stopped(self.worker.pid):
             return f"Harbor was stopped by a signal for {duration(SILENT_SEC)}"
         patience = SILENT_SEC + max(self.limits.values(), default=0.0)
-        return f"Harbor hung: no sign of life for {duration(patience)}" if quiet > patience else None
+        return f"Harbor hung: it gave no sign of life for {duration(patience)}" if quiet > patience else None
 
     def hear(self, event: Event, now: float) -> None:
         """Take an event of its Harbor process into account."""
@@ -357,16 +357,16 @@ class BatchSupervisor:
         wave = line.waves[-1]
         why = line.silent or how_it_ended(code, last)
         if set(missing) <= line.requeued:
-            why = "it was to be run again"
+            why = "it was scheduled to run again"
         elif line.hung:
             why, line.fruitful = "a trial beside it could not be ended", line.fruitful + 1
         elif line.held:  # a job that is held to its end interrupts itself; what held it was lifted meanwhile
-            why, line.fruitful = "what held it back was lifted", line.fruitful + bool(line.started)
+            why, line.fruitful = "the reason for holding it was removed", line.fruitful + bool(line.started)
         elif code in (NODE_LOST, NODE_FENCED):
             why = _LOST
             self._tell_death(line, why, code)
         elif code == 0 and line.completed:
-            why = "Harbor finished its job and left no readable result"
+            why = "Harbor finished its job but left no readable result"
             line.search.culprits |= {(t.label, t.ref.id) for t in wave.tasks} & set(missing)
         else:
             cell = line.search.learn(wave, line.started, finished_trials(self.batch.job_folder(wave.name)))

@@ -28,7 +28,7 @@ CLOCK_SHOWN_SEC = 300.0
 SILENT_SEC = 60.0
 _SPOKEN = {
     ErrorClass.AUTH: "authentication failed",
-    ErrorClass.CREDIT: "the account had no credit left",
+    ErrorClass.CREDIT: "the account had no credit",
     ErrorClass.SETUP: "the agent did not start",
 }
 
@@ -165,7 +165,7 @@ class Watchdog:
         while self._hits and sample.now - self._hits[0][0] > PRESSURE_SEC:
             self._hits.popleft()
         found = [
-            Alert("rate_limit", f"{lane}: rate limited again and again; its trials wait", model=lane)
+            Alert("rate_limit", f"{lane}: rate limited repeatedly; its trials wait", model=lane)
             for lane, level in sample.lanes.items()
             if level >= PRESSURE_LEVEL
         ]
@@ -188,7 +188,7 @@ class Watchdog:
         if self._jump is None or sample.now - self._jump[0] > CLOCK_SHOWN_SEC:
             return []
         jumped = duration(self._jump[1], sign=True)
-        return [Alert("clock", f"the clock jumped by {jumped}; times of running trials are not to be trusted")]
+        return [Alert("clock", f"the clock jumped by {jumped}; times of running trials are unreliable")]
 
     def _children(self, sample: MachineSample) -> list[Alert]:
         found = [Alert("dead_child", f"{profile}: {why}", "error", profile) for profile, why in self._dead.items()]
@@ -222,7 +222,9 @@ def _policy(kind: str | None) -> str | None:
 def _machine(sample: MachineSample) -> list[Alert]:
     found = []
     if sample.free_mb is not None and sample.free_mb < LOW_DISK_MB:
-        found.append(Alert("disk", f"{size(1024**2 * sample.free_mb)} are left on the disk of the results", "error"))
+        found.append(
+            Alert("disk", f"only {size(1024**2 * sample.free_mb)} are free on the disk of the results", "error")
+        )
     if sample.memory_mb is not None and sample.memory_mb < LOW_MEMORY_MB:
-        found.append(Alert("memory", f"{size(1024**2 * sample.memory_mb)} of memory are left on this machine"))
+        found.append(Alert("memory", f"only {size(1024**2 * sample.memory_mb)} of memory are free on this machine"))
     return found

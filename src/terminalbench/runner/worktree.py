@@ -83,7 +83,7 @@ def fill(worktree: Path, top: Path, before: Collection[str] = ()) -> LfsFiles:
             found.files.append(name)
     lost = [name for name in before if name not in found.files]
     if lost:
-        raise UserError(f"the content of {some(lost)} (Git LFS) is not there any more", where=str(top))
+        raise UserError(f"the content of {some(lost)} (Git LFS) no longer exists", where=str(top))
     return found
 
 
@@ -160,7 +160,7 @@ def pin(
     if record_file(into).is_file():
         release(into)  # its night did not get as far as to use it
     elif into.exists() and (not into.is_dir() or any(into.iterdir())):
-        raise UserError("exists already, and was not made by tbench", where=str(into), hint="choose another folder")
+        raise UserError("already exists, and was not created by tbench", where=str(into), hint="choose another folder")
     top = top_of(source)
     commit = head_of(top) if top is not None else None
     left_out = left_out_of(top or source, into.parent)
@@ -183,7 +183,7 @@ def ensure(into: Path) -> CodePin:
     """The pin in a folder, as it was made: one that was removed is made again; one that was changed is refused."""
     into = into.resolve()
     if not record_file(into).is_file():
-        raise UserError("holds no pinned code", where=str(into))
+        raise UserError("contains no pinned code", where=str(into))
     record: PinRecord = read_json(record_file(into), PinRecord)
     if record.pin.folder != str(into):
         raise UserError(
@@ -201,8 +201,8 @@ def ensure(into: Path) -> CodePin:
             if record.unregistered and _aside(into).exists():
                 shutil.rmtree(into, ignore_errors=True)
                 _aside(into).rename(into)
-            what = f"the pinned code cannot be made again: {error.what}"
-            raise UserError(what, where=str(into), hint=f"{record.top} must have the commit that was pinned") from error
+            what = f"the pinned code cannot be restored: {error.what}"
+            raise UserError(what, where=str(into), hint=f"{record.top} must contain the pinned commit") from error
         write_json(record_file(into), msgspec.structs.replace(record, unregistered=False))
         shutil.rmtree(_aside(into), ignore_errors=True)
     changed = list(dict.fromkeys(_changed(record, into)))
@@ -210,7 +210,7 @@ def ensure(into: Path) -> CodePin:
         raise UserError(
             f"the pinned code was changed: {some(changed, _SHOWN)}",
             where=str(into),
-            hint=f"put it back, or remove {into.name}/: it is made again as it was",
+            hint=f"undo the change, or remove {into.name}/: it is then restored",
         )
     return record.pin
 
@@ -265,7 +265,7 @@ def archive_file(into: Path) -> Path:
 
 def _refuse_dirty(found: Differences, commit: str | None, top: Path | None, source: Path) -> None:
     names = [*(name for name in found.changed if not holds_secrets(name)), *found.moved]
-    hint = "commit it, or have it captured"
+    hint = "commit the changes, or let them be captured (--dirty capture)"
     if top is None:
         raise UserError("is not in a git repository, so nothing in it is committed", where=str(source), hint=hint)
     if commit is None:
@@ -287,7 +287,7 @@ def _capture(
         source=str(source),
         commit=commit,
         dirty=commit is not None and bool({*found.changed, *found.moved}.difference(linked)),
-        notes=tuple(f"submodule {name} is not checked out, and not pinned" for name in found.not_here),
+        notes=tuple(f"submodule {name} is not checked out, so it is not pinned" for name in found.not_here),
         folder=str(into),
     )
     record = PinRecord(
@@ -383,7 +383,7 @@ def _settled(record: PinRecord, into: Path) -> PinRecord:
         record = msgspec.structs.replace(record, lfs=tuple(filled.files))
         files |= {name: digest_of(into / name) or "" for name in filled.files}
         notes += [
-            f"{name} is a pointer of Git LFS, not its content (git lfs pull)" for name in filled.pointers[:_SHOWN]
+            f"{name} is a Git LFS pointer without its content (run git lfs pull)" for name in filled.pointers[:_SHOWN]
         ]
     for name in record.inside:
         inner = (path.relative_to(into).as_posix() for path in (into / name).rglob("*"))

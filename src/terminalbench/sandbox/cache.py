@@ -25,7 +25,7 @@ from terminalbench.modes import NotOurs, make_own_folder, user_cache
 from terminalbench.sandbox.errors import SandboxError
 
 KEEP_FREE_BYTES = 512 << 20
-MAKE_ROOM = "make room there, tbench images prune, or set XDG_CACHE_HOME to a larger disk"
+MAKE_ROOM = "free some space there, run tbench images prune, or set XDG_CACHE_HOME to a larger disk"
 LAYER_DAYS = 30
 _GROUP_PATIENCE_SEC = 1.0
 _counter = itertools.count(1)
@@ -41,7 +41,7 @@ def root() -> Path:
         for place in (above, folder):
             make_own_folder(place)
     except NotOurs as error:
-        raise SandboxError(str(error), hint="set XDG_CACHE_HOME to a folder of your own") from error
+        raise SandboxError(str(error), hint="set XDG_CACHE_HOME to a folder that you own") from error
     except OSError as error:
         raise SandboxError(
             f"cannot make {folder}: {error.strerror}", hint="set XDG_CACHE_HOME to a writable folder"

@@ -34,7 +34,7 @@ class Certificates:
         found = next((path for path in _BUNDLES if Path(path).is_file()), None)
         if found is None:
             hint = f"install ca-certificates; looked for {', '.join(_BUNDLES)}"
-            raise SandboxError("this machine has no bundle of certificates", hint=hint)
+            raise SandboxError("this machine has no certificate bundle", hint=hint)
         return found
 
     @property

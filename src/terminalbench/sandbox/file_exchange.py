@@ -41,7 +41,7 @@ class FileExchange(RunningSandbox):
         self, source: Path, target: str, write: Callable[[BinaryIO], None], *, rename: str | None = None
     ) -> None:
         if not source.exists():
-            raise FileNotFoundError(f"{source}, which is to be copied to {target}, is not there")
+            raise FileNotFoundError(f"{source}, which should be copied to {target}, does not exist")
         if self._setup is None or self._setup.is_over:
             await (await self._ready()).put(target, write, rename=rename)
             return

@@ -141,6 +141,6 @@ async def _try_shell(sandbox: Sandbox, place: VerifierPlace, *, pristine: bool) 
     except TimeoutError:
         raise (SandboxError if pristine else BrokenContent)("the sandbox's shell hangs") from None
     if done.stdout.strip() != "42":
-        said = (done.stderr.strip() or f"its shell ends with {done.exit_code}")[:300]
+        said = (done.stderr.strip() or f"its shell ended with {done.exit_code}")[:300]
         kind = SandboxError if pristine and done.exit_code > _SIGNALLED else BrokenContent
-        raise kind(f"no command runs in {place.workdir}: {said}")
+        raise kind(f"commands cannot run in {place.workdir}: {said}")

@@ -52,12 +52,12 @@ def _bwrap_problem(path: Path) -> str | None:
             [str(path), "--version"], capture_output=True, text=True, timeout=10, check=False, start_new_session=True
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{path} does not run: {error}"
+        return f"{path} cannot be run: {error}"
     version = re.search(r"(\d+)\.(\d+)\.(\d+)", done.stdout)
     if done.returncode != 0 or version is None:
         return f"{path} --version failed: {done.stderr.strip()[:200]}"
     if tuple(map(int, version.groups())) < _OLDEST_BWRAP:
-        return f"{path} is {version[0]}; at least 0.8.0 is needed"
+        return f"{path} has version {version[0]}; at least 0.8.0 is needed"
     return None
 
 

@@ -226,7 +226,7 @@ def _locked(refusal: StepRefusal, machine: HostFacts, locks: list[str]) -> str:
     what = f"{' or '.join(names[lock] for lock in locks)}{where} forbids {_thing(refusal.step)}"
     if machine.container is not None:
         return _line(what, refusal, machine.unlocked(*locks))
-    return _line(what, refusal, "start outside of it: a service manager or another sandbox may have set it")
+    return _line(what, refusal, "start outside of it: a service manager or another sandbox may have set the filter")
 
 
 def _unknown(refusal: StepRefusal, machine: HostFacts) -> str:

@@ -37,7 +37,7 @@ def probe() -> Probe:
     """Start a sandbox, run a command in it, stop it; say what is missing if that fails."""
     machine = HostFacts()
     if not sys.platform.startswith("linux"):
-        return _cannot(f"it needs Linux, this is {sys.platform} ({machine.elsewhere})")
+        return _cannot(f"it needs Linux, but this is {sys.platform} ({machine.elsewhere})")
     try:
         helper.find_bwrap()
     except SandboxError as error:
@@ -65,10 +65,11 @@ def limit_notes(limits_by: Mapping[str, str], machine: HostFacts) -> tuple[str, 
             ways.append("systemd-run --user --scope -p Delegate=yes tbench ...")
         step = f" ({', or: '.join(ways)})" if ways else ""
         notes.append(
-            f"no control group can be made here: limits of {what} are watched, and may be passed briefly{step}"
+            f"control groups cannot be created here: limits of {what} are only monitored, and can be exceeded "
+            f"briefly{step}"
         )
     if "without sockets" in limits_by["memory"]:
-        notes.append("this kernel does not tell of socket buffers: the memory limit does not hold for them")
+        notes.append("this kernel does not report socket buffers, so the memory limit does not cover them")
     return tuple(notes)
 
 
@@ -78,10 +79,13 @@ def user_notes(ids: str, machine: HostFacts, *, confined: bool) -> tuple[str, ..
     if not confined:
         ways = [*(["run as root"] if machine.uid else []), _more_ids(machine)]
         step = ", or ".join(ways)
-        notes.append(f"neither Landlock nor another user here: a program that tests run can write the reward ({step})")
+        notes.append(
+            f"neither Landlock nor a second user is available, so a program that tests run can write the "
+            f"reward ({step})"
+        )
     if ids == "one":
-        what = "files of a task's other users are root's, and who must not be root does not run"
-        notes.append(f"one user id here: {what} ({_more_ids(machine)})")
+        what = "files of other users of a task belong to root, and programs that refuse to run as root do not run"
+        notes.append(f"only one user id is available: {what} ({_more_ids(machine)})")
     return tuple(notes)
 
 

@@ -147,7 +147,9 @@ def _image(name: str, ids: str) -> RootFilesystem:
     images.hold(digest)
     found = images.image(digest)
     if found is None:
-        raise SandboxError(f"the image {digest} is not here any more", hint="fetch it again: tbench images pull NAME")
+        raise SandboxError(
+            f"the image {digest} is no longer on this machine", hint="fetch it again: tbench images pull NAME"
+        )
     return RootFilesystem(name, (Overlay("", tuple(map(str, images.folders(found)))),), digest)
 
 
@@ -159,7 +161,8 @@ def rootfs(name: str) -> RootFilesystem:
     folder = folder.resolve()
     if folder == Path("/"):
         raise Refused(
-            'the rootfs "/" would show the whole machine', hint="leave rootfs out to use its system folders only"
+            'the rootfs "/" would show the whole machine',
+            hint="remove rootfs to use only the system folders of this machine",
         )
     if not os.path.lexists(folder / "bin" / "sh") and not os.path.lexists(folder / "usr/bin/sh"):
         raise Refused(f"the rootfs {folder} has no /bin/sh", hint="give the folder of an unpacked root file system")

@@ -143,7 +143,7 @@ class Sandbox:
         except BaseException as error:
             try:
                 if not await self._end_tree(reply, root):
-                    error.add_note("a command would not end, so every process of the sandbox was ended")
+                    error.add_note("a command could not be ended, so every process of the sandbox was ended")
             except SandboxError as problem:  # the caller still has to see its own timeout or cancellation
                 error.add_note(str(problem))
             raise
@@ -357,7 +357,7 @@ class Sandbox:
         """Make the verifier's folders anew and remove links into them, by our own code inside (`engine.tidy`)."""
         answer = await self._transfer({"kind": "prepare", **place}, lambda _: None)
         if "problem" in answer:
-            raise BrokenContent(f"the tests' folders cannot be made anew: {answer['problem']}")
+            raise BrokenContent(f"the folders of the tests cannot be recreated: {answer['problem']}")
         return PreparedFolders(tuple(answer["found"]), tuple(answer["named"]), answer["links"])
 
     async def _ask(self, message: dict[str, Any], *given: int) -> dict[str, Any]:

@@ -273,7 +273,7 @@ class AgentSetup:
             before, call.ended = call.ended, await call.do()
             if before is not None and before.exit_code != call.ended.exit_code:
                 codes = f"{before.exit_code} and {call.ended.exit_code}"
-                raise SandboxError(f"a command of the agent's set-up ended with {codes} when it was done twice")
+                raise SandboxError(f"a command of the agent's set-up ended with {codes} when it ran a second time")
 
     async def _bring_up(self, setup: Path | None = None, building: Path | None = None, hold: int | None = None) -> None:
         await self._place.bring_up(setup, building, hold)

@@ -83,9 +83,7 @@ def unpack_file(target: Path, limit_bytes: int) -> Callable[[BinaryIO], None]:
             if member is None or not member.isreg():
                 raise SandboxError(f"the sandbox delivered no file for {target}")
             if member.size > limit_bytes:
-                raise SandboxError(
-                    f"a file of {member.size} bytes came out for {target}; at most {limit_bytes} are taken"
-                )
+                raise SandboxError(f"a file of {member.size} bytes came out for {target}; the limit is {limit_bytes}")
             temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
             try:
                 handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -78,7 +78,7 @@ class VerifierStage(RunningSandbox):
         Raises `SandboxError` for a task with services: what the agent did to those is in them.
         """
         if self._services is not None:
-            raise SandboxError("a task with services has no untouched state")
+            raise SandboxError("for a task with services, there is no untouched state")
         before, self._sandbox = (self._sandbox, self._handed, self._tests, self._kept), None
         try:
             await self.bring_up()

@@ -45,10 +45,10 @@ class OmissionReason(StrEnum):
     """Why a file is not exported, in words."""
 
     HOLDS = "holds a secret"
-    LARGE = "holds too much to be looked into"
-    DEEP = "archives in archives, too deep to be looked into"
-    UNKNOWN = "cannot be looked into: a format that is not opened"
-    BROKEN = "cannot be looked into: damaged or encrypted"
+    LARGE = "is too large to be searched"
+    DEEP = "archives are nested too deeply to be searched"
+    UNKNOWN = "cannot be searched: unsupported format"
+    BROKEN = "cannot be searched: damaged or encrypted"
 
 
 class _RefusedContainer(Exception):

@@ -104,8 +104,8 @@ def is_weak(value: str) -> bool:
     return len(value) < _LEAST_NAMED or is_word(value)
 
 
-WEAK = "is so short or so common that other text has it too, from which Harbor would cut it"
-WEAK_HINT = "a server that checks no key needs none: unset it; or give it a longer one"
+WEAK = "is so short or common that it also occurs in other text, where Harbor would remove it"
+WEAK_HINT = "use a longer key; if the server checks no key, unset the variable"
 
 
 def secret_names(variables: Mapping[str, str]) -> list[str]:

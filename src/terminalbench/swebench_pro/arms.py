@@ -102,7 +102,7 @@ def price_of(text: str) -> float | dict[str, float]:
         return 0
     if len(values) not in (2, 3) or not all(0 <= value < float("inf") for value in values):
         raise UserError(
-            f'"{text}" is no price', where="--price", hint="INPUT,OUTPUT[,CACHED] in USD per 1M tokens, or 0"
+            f'"{text}" is not a price', where="--price", hint="INPUT,OUTPUT[,CACHED] in USD per 1M tokens, or 0"
         )
     return dict(zip(("input", "output", "cache_read"), values, strict=False))
 
@@ -158,7 +158,7 @@ def _profile(arm: str, asked: ArmModel) -> dict[str, Any]:
     info = agent_info(arm)
     if info is None and not registry.is_import_path(arm):
         hint = did_you_mean(arm, [*shipped(), *agent_names()])
-        raise UserError(f'no workflow and no agent is called "{arm}"', where="--arms", hint=hint)
+        raise UserError(f'no workflow or agent is called "{arm}"', where="--arms", hint=hint)
     table = {"agent": arm, **({"no_mcp": True} if info is not None and info.mcp else {})}
     return table if own_model(arm) else table | {"model": _agent_model(asked)} | _reach(info, asked) | price
 
@@ -212,6 +212,6 @@ def _of_file(file: Path, name: str) -> dict[str, Any]:
         known = [one.key for one in experiment.profiles]
         raise UserError(f'has no profile "{name}"', where=str(file), hint=did_you_mean(name, known) or some(known))
     if profile.mcp.folders:
-        hint = "run its experiment by tbench run, and compare the batches"
-        raise UserError(f'profile "{name}" has MCP servers: it is no arm', where=str(file), hint=hint)
+        hint = "run its experiment with tbench run, then compare the batches"
+        raise UserError(f'profile "{name}" has MCP servers, so it cannot be an arm', where=str(file), hint=hint)
     return profile_table(profile, _NOWHERE)

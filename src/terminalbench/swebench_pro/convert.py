@@ -81,7 +81,9 @@ def convert(
             folder = output / one.instance_id
             if folder.exists() and not (folder / ROW_FILE).is_file():
                 raise UserError(
-                    "exists, and holds no task of SWE-Bench Pro", where=str(folder), hint="name another folder: -o DIR"
+                    "already exists, but contains no SWE-Bench Pro task",
+                    where=str(folder),
+                    hint="name another folder: -o DIR",
                 )
             content = task_files(one, checkout, settings, rows.revision)
         except (NotInCheckout, ValueError) as error:
@@ -109,7 +111,7 @@ def task_files(one: Instance, checkout: Checkout, settings: TaskSettings, revisi
     if not tests:
         raise ValueError("test_patch names no file")
     if one.test_checkout is None:
-        raise ValueError("the last line of before_repo_set_cmd is no checkout of its tests")
+        raise ValueError("the last line of before_repo_set_cmd does not check out its tests")
     wanted = set(shlex.split(one.test_checkout[1]))
     if wanted != tests:
         other = ", ".join(sorted(wanted ^ tests)[:5])

@@ -46,8 +46,8 @@ def page(dag: Dag, title: str) -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_esc(title)}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_CSS}</style></head><body>'
         f"<h1>{_esc(title)}</h1><table>{table}</table>"
-        f"<p>Columns are steps, rows are attempts in order. A red line leads to a retry, a dotted one to what uses an "
-        f"artifact, a violet one to what an escalation made run again.</p>"
+        f"<p>Columns are steps, rows are attempts in order. A red line leads to a retry, a dotted line to a step "
+        f"that uses an artifact, a violet line to a step that an escalation runs again.</p>"
         f'<div class="scroll">{picture(dag)}</div><h2>Attempts</h2>{details}</body></html>\n'
     )
 

@@ -166,7 +166,7 @@ def _download(dataset: str, revision: str, split: str) -> tuple[list[Path], str]
     """The parquet files of a split in the local cache, and the commit that `revision` (a branch, a tag) stands for."""
     if not revision:
         raise UserError(
-            "hf: names no revision", hint="a commit of the dataset, as in hf:7ab5114; hf:main is the newest"
+            "hf: needs a revision", hint="give a commit of the dataset, such as hf:7ab5114; hf:main is the newest"
         )
     try:
         from httpx import HTTPError
@@ -187,7 +187,7 @@ def _download(dataset: str, revision: str, split: str) -> tuple[list[Path], str]
             for name in wanted
         ], info.sha
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-        raise UserError(f"{dataset} has no such revision, or may not be read", where=where) from error
+        raise UserError(f"{dataset} has no such revision, or you have no access", where=where) from error
     except (HfHubHTTPError, HTTPError, OSError) as error:
         problem = (str(error).strip() or type(error).__name__).split("\n")[0]
         hint = "download the parquet file elsewhere and name it instead"
@@ -220,7 +220,7 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
     language = LANGUAGES.get(found["repo_language"].strip().lower())
     if language is None:
         known = ", ".join(LANGUAGES)
-        raise _ColumnError("repo_language", f'is "{found["repo_language"]}", which is none of {known}')
+        raise _ColumnError("repo_language", f'is "{found["repo_language"]}", but must be one of {known}')
     lists = {c: cell(c, names) for c in ("fail_to_pass", "pass_to_pass", "selected_test_files_to_run")}
     for column in ("fail_to_pass", "selected_test_files_to_run"):
         if not lists[column]:
@@ -251,7 +251,7 @@ def _records(file: Path) -> Iterator[dict[str, Any]]:
     read = readers.get(file.suffix.lower())
     if read is None:
         raise UserError(
-            "is no table that can be read", where=str(file), hint=f"one of {', '.join(readers)}, or hf:REVISION"
+            "is not a readable table", where=str(file), hint=f"give one of {', '.join(readers)}, or hf:REVISION"
         )
     if not file.is_file():
         raise UserError("no such file", where=str(file))
@@ -282,7 +282,7 @@ def _parquet(file: Path) -> Iterator[dict[str, Any]]:
         for batch in table.iter_batches(batch_size=64):
             yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError) as error:
-        raise UserError(f"is no parquet file: {error}", where=str(file)) from error
+        raise UserError(f"is not a Parquet file: {error}", where=str(file)) from error
 
 
 def _csv(file: Path) -> Iterator[dict[str, Any]]:
@@ -292,7 +292,7 @@ def _csv(file: Path) -> Iterator[dict[str, Any]]:
             for row in csv.DictReader(stream, strict=True):
                 yield {str(key): value for key, value in row.items() if key is not None}
     except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"is no CSV file: {error}", where=str(file)) from error
+        raise UserError(f"is not a CSV file: {error}", where=str(file)) from error
 
 
 def _jsonl(file: Path) -> Iterator[dict[str, Any]]:
@@ -303,9 +303,9 @@ def _jsonl(file: Path) -> Iterator[dict[str, Any]]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise UserError(f"line {number} is no JSON: {error}", where=str(file)) from error
+                raise UserError(f"line {number} is not JSON: {error}", where=str(file)) from error
             if not isinstance(row, dict):
-                raise UserError(f"line {number} is no JSON object", where=str(file))
+                raise UserError(f"line {number} is not a JSON object", where=str(file))
             yield row
 
 
@@ -313,7 +313,7 @@ def language_of(name: str) -> str:
     """A language as instances name it; `js`, `ts`, `py` and `golang` are aliases."""
     found = LANGUAGES.get(name.strip().lower())
     if found is None:
-        raise UserError(f'"{name}" is no language of SWE-Bench Pro', hint=f"one of {', '.join(LANGUAGES)}")
+        raise UserError(f'"{name}" is not a language of SWE-Bench Pro', hint=f"one of {', '.join(LANGUAGES)}")
     return found
 
 

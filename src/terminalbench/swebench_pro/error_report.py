@@ -87,7 +87,7 @@ def report(analysis: ErrorAnalysis, at: datetime) -> str:
     lines: list[str] = [f"# Final error analysis ({at:%Y-%m-%d %H:%M} UTC)", "", *_overview(analysis)]
     lines += ["", "## Arms", "", *_arms(analysis), "", *_guards(analysis), "", *_escalations(analysis)]
     for title, standing in (
-        ("Runs that were given up", RunVerdict.GAVE_UP),
+        ("Runs that gave up", RunVerdict.GAVE_UP),
         ("Errors without a verdict", RunVerdict.ERROR),
         ("Patches that did not resolve their instance", RunVerdict.UNRESOLVED),
     ):
@@ -125,9 +125,9 @@ def _overview(analysis: ErrorAnalysis) -> list[str]:
     if total.failed_attempts is not None:
         facts.append(("Failed attempts", count(total.failed_attempts)))
     if analysis.bad_lines:
-        facts.append(("Lines that are no row", count(analysis.bad_lines)))
+        facts.append(("Lines that are not rows", count(analysis.bad_lines)))
     if analysis.repeated:
-        facts.append(("Rows that a later one replaces", count(analysis.repeated)))
+        facts.append(("Rows replaced by a later one", count(analysis.repeated)))
     note = ["", _legacy(analysis)] if analysis.legacy else []
     return ["## Experiment overview", "", *_table(("", ""), facts), *note]
 
@@ -169,7 +169,7 @@ def _arms(analysis: ErrorAnalysis) -> list[str]:
 def _guards(analysis: ErrorAnalysis) -> list[str]:
     lines = ["## Failures by arm and final guard", ""]
     if not analysis.guards:
-        return [*lines, "No run was given up."]
+        return [*lines, "No run gave up."]
     rows = [
         (
             _badged((arm, analysis.arms[arm])),
@@ -201,7 +201,7 @@ def _escalations(analysis: ErrorAnalysis) -> list[str]:
 
 def _help(one: EscalationCount) -> str:
     known = one.times - one.unknown
-    return f"The step passed afterwards in {one.helped} of {known} cases." if known else "None was decided."
+    return f"The step passed afterwards in {one.helped} of {known} cases." if known else "No outcome is known."
 
 
 def _runs(analysis: ErrorAnalysis, standing: RunVerdict) -> Iterator[str]:
@@ -246,7 +246,7 @@ def _why(run: Run, standing: RunVerdict) -> str:
     escalated = f", {plural(many, 'escalation')}" if many else ""
     if standing is RunVerdict.GAVE_UP:
         why = f" ({row.failure})" if row.failure else ""
-        best = "; its best patch was handed in" if row.best_submitted else ""
+        best = "; its best patch was submitted" if row.best_submitted else ""
         return f"failed at {row.failed_step or UNKNOWN} by {run.guard}{why}; {tried}{escalated}{best}"
     patch = "a large patch" if row.patch_file else f"a patch of {plural(row.patch_content.count('\n'), 'line')}"
     return f"{patch}; {tried}{escalated}"

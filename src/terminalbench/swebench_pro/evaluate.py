@@ -85,7 +85,7 @@ def evaluate_local(
         groups.setdefault(frozenset(arm.patches), []).append(arm)
     groups.pop(frozenset(), None)
     if not groups:
-        raise UserError("no prediction is of an instance of these tasks", where=str(predictions[0].file.parent))
+        raise UserError("no prediction belongs to an instance of these tasks", where=str(predictions[0].file.parent))
     done = EvaluationResult((), folder / FILE)
     for names, arms in groups.items():
         keys = _keys(arms)
@@ -221,7 +221,7 @@ def _verifier_sec(instances: Sequence[TaskInstance]) -> float:
         table = tomllib.loads((one.folder / "task.toml").read_text("utf-8"))
         found.add(float(table.get("verifier", {}).get("timeout_sec", 600.0)))
     if len(found) > 1:
-        raise UserError("the tasks have different time limits: --timeout needs one", hint="make them all again")
+        raise UserError("the tasks have different time limits: --timeout needs one", hint="create all tasks again")
     return found.pop()
 
 

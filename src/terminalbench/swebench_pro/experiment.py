@@ -90,7 +90,7 @@ class WorkerSharing:
                 self._control.change(lambda control: control.parallel.update(changed))
                 self._ordered |= changed
         except (OSError, msgspec.DecodeError) as error:  # each arm goes on with what it has
-            logging.getLogger(__name__).warning("workers could not be handed on: %s", error)
+            logging.getLogger(__name__).warning("workers could not be reused: %s", error)
 
 
 def orders(workers: int, state: LiveState) -> dict[str, int]:
@@ -107,7 +107,7 @@ def orders(workers: int, state: LiveState) -> dict[str, int]:
 
 
 _ADDRESS = re.compile(r"https?://[^/\s]+")
-_AS_IT_WAS = "ask for what it was, and more if you like; or choose another --output-dir"
+_AS_IT_WAS = "use the same options (you may add arms, instances or attempts), or choose another --output-dir"
 _LEAST_SEC = 2.0
 
 
@@ -179,13 +179,13 @@ def run_experiment(
     """
     base_url, provider = wanted.asked.base_url, wanted.asked.provider
     if base_url is not None and not _ADDRESS.match(base_url):
-        raise UserError(f"--base-url {base_url} is no address", hint="as in http://127.0.0.1:8000/v1")
+        raise UserError(f"--base-url {base_url} is not an address", hint="as in http://127.0.0.1:8000/v1")
     if not wanted.instances:
-        raise UserError("no instance is left by --language, --instances and --max-instances", where=str(wanted.tasks))
+        raise UserError("--language, --instances and --max-instances leave no instance", where=str(wanted.tasks))
     if not all(map(own_model, wanted.arms)):
         if provider is None:
             raise UserError(
-                "--provider is missing: whose model do the arms ask?", hint="openai, openrouter, ollama, ..."
+                "--provider is missing: the arms need the provider of the model", hint="openai, openrouter, ollama, ..."
             )
         refuse_unknown_provider(provider, wanted.asked.model)
         hand_over_key(provider, base_url)
@@ -205,8 +205,8 @@ def _run(
 ) -> ExperimentResult:
     batches = output.batches()
     if batches and not going_on:
-        hint = "--resume goes on with it; or choose another --output-dir"
-        raise UserError("holds an experiment already", where=str(output.folder), hint=hint)
+        hint = "continue it with --resume, or choose another --output-dir"
+        raise UserError("already contains an experiment", where=str(output.folder), hint=hint)
     before = output.experiment_toml.read_text() if output.experiment_toml.is_file() else None
     write_project_file(output.experiment_toml, text)
     experiment = load(output.experiment_toml)

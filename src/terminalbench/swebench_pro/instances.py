@@ -57,7 +57,7 @@ def short_id(instance_id: str) -> str:
 def read_folder(folder: Path) -> list[TaskInstance]:
     """The instances in a folder, by id; other tasks in it are passed over."""
     if not folder.is_dir():
-        raise UserError("no such folder", where=str(folder), hint="tbench swebench-pro tasks makes one")
+        raise UserError("no such folder", where=str(folder), hint="tbench swebench-pro tasks creates one")
     found = []
     for file in sorted(folder.glob("*/task.toml")):
         try:
@@ -69,7 +69,7 @@ def read_folder(folder: Path) -> list[TaskInstance]:
         said = {name: str(metadata.get(name, "")) for name in ("repo", "language", "base_commit")}
         found.append(TaskInstance(file.parent.name, file.parent, **said))
     if not found:
-        raise UserError("holds no instance", where=str(folder), hint="tbench swebench-pro tasks makes them")
+        raise UserError("contains no instances", where=str(folder), hint="tbench swebench-pro tasks creates them")
     return found
 
 

@@ -56,7 +56,7 @@ def read_legacy(folder: Path) -> LegacyImport:
     """Everything that a folder of AtomicGuard's output holds."""
     if not (folder / RESULTS).is_file() and not (folder / DAGS).is_dir():
         raise UserError(
-            f"holds neither {RESULTS} nor {DAGS}/", where=str(folder), hint="name AtomicGuard's output folder"
+            f"contains neither {RESULTS} nor {DAGS}/", where=str(folder), hint="name AtomicGuard's output folder"
         )
     found = read_results(folder / RESULTS) if (folder / RESULTS).is_file() else None
     rows = {(row.instance_id, row.arm): row for row in (found.rows if found is not None else ())}

@@ -23,7 +23,7 @@ def text(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if not isinstance(value, str):
-        raise CellError(f"is no text but {type(value).__name__}")
+        raise CellError(f"must be a text, not {type(value).__name__}")
     return _unicode(value)
 
 
@@ -53,10 +53,10 @@ def names(value: Any) -> tuple[str, ...]:
             raise CellError("is no list")
         return ()
     if not isinstance(value, list | tuple):
-        raise CellError(f"is no list but {type(value).__name__}")
+        raise CellError(f"must be a list, not {type(value).__name__}")
     for number, item in enumerate(value):
         if not isinstance(item, str):
-            raise CellError(f"has an entry {number + 1} that is no text but {type(item).__name__}")
+            raise CellError(f"has entry {number + 1}, which must be a text, not {type(item).__name__}")
     return tuple(_unicode(item) for item in value)
 
 

@@ -66,7 +66,9 @@ class Checkout:
         missing = [name for name in (SCRIPTS, DOCKERFILES) if not (folder / name).is_dir()]
         if missing:
             hint = f"name a checkout of {REPOSITORY}, made by git clone"
-            raise UserError(f"is no checkout of the evaluator: it has no {missing[0]}/", where=str(folder), hint=hint)
+            raise UserError(
+                f"is not a checkout of the evaluator: it has no {missing[0]}/", where=str(folder), hint=hint
+            )
         return cls(folder)
 
     @cached_property
@@ -129,7 +131,7 @@ class Checkout:
         except FileNotFoundError as error:
             raise NotInCheckout(f"the evaluator has no {path}") from error
         except UnicodeDecodeError as error:
-            raise NotInCheckout(f"{path} of the evaluator is no UTF-8") from error
+            raise NotInCheckout(f"{path} of the evaluator is not UTF-8") from error
 
     def _digest(self) -> str:
         parts = [path for name in (SCRIPTS, DOCKERFILES) for path in sorted((self.folder / name).rglob("*"))]
@@ -237,7 +239,7 @@ def _run(checkout: Checkout, place: Path, drive: EvaluatorSettings) -> str:
         try:
             return f"the evaluator ended with exit code {process.wait(drive.timeout_sec)}"
         except subprocess.TimeoutExpired:
-            return "the evaluator did not end within its time"
+            return "the evaluator did not end within its time limit"
         finally:
             _end(process)
 

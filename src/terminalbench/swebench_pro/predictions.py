@@ -70,14 +70,16 @@ def find(folder: Path, arms: Sequence[str] = ()) -> list[Path]:
     files = [path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES and path.is_file()]
     stems = [path.stem for path in files]
     if twice := next((stem for stem in stems if stems.count(stem) > 1), None):
-        raise UserError(f"two files are called {twice}", where=str(folder), hint="an arm is the name of one file")
+        raise UserError(f"two files are called {twice}", where=str(folder), hint="each arm has one file with its name")
     if unknown := [arm for arm in arms if arm not in stems]:
         known = ", ".join(stems) or "none"
         raise UserError(
             f"no predictions of {', '.join(unknown)}", where=str(folder), hint=f"arms with predictions: {known}"
         )
     if not files:
-        raise UserError("holds no predictions", where=str(folder), hint="files *.json or *.jsonl, one for each arm")
+        raise UserError(
+            "contains no predictions", where=str(folder), hint="it needs a file *.json or *.jsonl for each arm"
+        )
     return [path for path in files if not arms or path.stem in arms]
 
 

@@ -173,7 +173,9 @@ def _patch(folder: Path | None) -> tuple[str, list[str]]:
         try:
             return data.decode(), []
         except UnicodeDecodeError:
-            return data.decode(errors="replace"), ["the patch is no UTF-8 text: it is not shown as it was applied"]
+            return data.decode(errors="replace"), [
+                "the patch is not UTF-8 text, so it is not shown exactly as it was applied"
+            ]
     return "", []
 
 

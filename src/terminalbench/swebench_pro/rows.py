@@ -158,8 +158,8 @@ def read_arms(paths: Sequence[Path]) -> ResultRows:
         one = own if own.rows else _foreign(file)
         for arm in dict.fromkeys(row.arm for row in one.rows):
             if sources.setdefault(arm, path) != path:
-                hint = "copy one of them into a folder of another name"
-                raise UserError(f'has an arm "{arm}", as {sources[arm]} has', where=str(path), hint=hint)
+                hint = "copy one of them into a folder with another name"
+                raise UserError(f'has an arm "{arm}", but so does {sources[arm]}', where=str(path), hint=hint)
         found.rows += one.rows
         found.bad_lines += one.bad_lines
         found.notes += one.notes

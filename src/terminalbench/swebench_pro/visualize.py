@@ -101,11 +101,13 @@ def with_verdicts(rows: Sequence[ResultRow], file: Path | None) -> list[ResultRo
     if isinstance(table, dict) and table and all(isinstance(value, bool | None) for value in table.values()):
         if len(arms) > 1:
             raise UserError(
-                "names no arms, and the results have several", where=str(file), hint="give {arm: {id: bool}}"
+                "does not name arms, but the results have several", where=str(file), hint="give {arm: {id: bool}}"
             )
         table = dict.fromkeys(arms, table)
     if not isinstance(table, dict) or not all(isinstance(value, dict) for value in table.values()):
-        raise UserError("holds no verdicts", where=str(file), hint="resolved.json of tbench swebench-pro evaluate does")
+        raise UserError(
+            "contains no verdicts", where=str(file), hint="use resolved.json of tbench swebench-pro evaluate"
+        )
     if rows and not any(row.instance_id in table.get(row.arm, {}) for row in rows):
         where = f"{plural(len(rows), 'run')} of {some(sorted(arms))}"
         raise UserError(f"has no verdict on any of the results: {where}", where=str(file))
@@ -127,7 +129,7 @@ def make_charts(
     """Every chart of some results; `bad_lines` of them could not be read. `link` is the address of a run's page."""
     compared = [row for row in rows if not row.oracle]
     if not compared:
-        raise UserError("there is nothing to draw", hint="no row is of an arm that may be compared")
+        raise UserError("there is nothing to draw", hint="no row belongs to an arm that can be compared")
     arms = list(dict.fromkeys(row.arm for row in compared))
     oracle = sorted({row.arm for row in rows if row.oracle})
     baseline = BASELINE if BASELINE in arms else arms[0]
@@ -135,10 +137,10 @@ def make_charts(
     comparison = compare(
         [analytics_row(row) for row in compared], ComparisonSettings(baseline=baseline, contrasts=contrasts)
     )
-    notes = [f"Not drawn, for it sees the hidden verdict: {', '.join(oracle)}."] if oracle else []
+    notes = [f"Not drawn, because it sees the hidden verdict: {', '.join(oracle)}."] if oracle else []
     notes += [f"{plural(bad_lines, 'line')} of the results could not be read."] if bad_lines else []
     pending = sum(row.standing is RunVerdict.PENDING for row in compared)
-    notes += [f"{plural(pending, 'run')} left a patch that was not tested: not measured."] if pending else []
+    notes += [f"{plural(pending, 'run')} left a patch that was not tested, and are not measured."] if pending else []
     charts = (
         _pass_rates(comparison),
         _cost(comparison),
@@ -161,7 +163,7 @@ def _pass_rates(comparison: Comparison) -> Chart:
         )
         for p in comparison.profiles
     ]
-    note = "The mean over instances of measured runs, with its interval; how many were measured of how many planned."
+    note = "Mean over the instances of measured runs, with its interval; measured of planned runs."
     return Chart("pass_rate", "Pass rate", rates(rows), note)
 
 
@@ -169,7 +171,7 @@ def _cost(comparison: Comparison) -> Chart:
     points = front_points(comparison.profiles)
     drawn = {point.label for point in points}
     unknown = [p.profile for p in comparison.profiles if p.profile not in drawn]
-    note = f"Not drawn, for the cost or the rate is not fully known: {', '.join(unknown)}." if unknown else ""
+    note = f"Not drawn, because the cost or the rate is not fully known: {', '.join(unknown)}." if unknown else ""
     return Chart("cost_pass_rate", "Cost against pass rate", pareto(points, COST_AXIS) if points else None, note)
 
 
@@ -194,7 +196,9 @@ def _tokens(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
         if steps
     ]
     missing = [arm for arm in arms if unknown[arm]]
-    note = "Tokens of all attempts, rejected ones too." + (f" Partly unknown: {some(missing)}." if missing else "")
+    note = "Tokens of all attempts, including rejected ones." + (
+        f" Partly unknown: {some(missing)}." if missing else ""
+    )
     return Chart(
         "tokens_per_step", "Tokens per step", stacked_bars(bars, "Tokens per step", "tokens") if bars else None, note
     )
@@ -241,11 +245,11 @@ def _differs(arms: dict[str, list[Outcome]]) -> bool:
 
 def _effects(comparison: Comparison) -> Chart:
     if not comparison.contrasts:
-        return Chart("paired_effects", "Paired effects", None, "There is one arm: nothing to compare it with.")
+        return Chart("paired_effects", "Paired effects", None, "There is only one arm, so there is nothing to compare.")
     drawn = forest_chart(comparison)
     said = [f"{contrast.sentence}." for contrast in comparison.contrasts]
     if all(contrast.estimate.difference is None for contrast in comparison.contrasts):
-        said = ["No two arms have an instance that both were measured on.", *said]
+        said = ["No two arms were measured on the same instance.", *said]
     elif drawn is None:
         said = ["No two arms differ.", *said]
     return Chart("paired_effects", "Paired effects", drawn, " ".join(said))

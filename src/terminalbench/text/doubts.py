@@ -15,28 +15,33 @@ class Doubt:
 
 
 DOUBTS = {
-    "no_tool_calls": Doubt("it called no tool", "read what it said, with tbench show"),
+    "no_tool_calls": Doubt("it called no tool", "read its answers with tbench show"),
     "no_tokens": Doubt(
-        "its agent tells tokens, and told none",
-        "look with tbench show whether its model was asked; docs/your-agent.md has how to report tokens",
+        "its agent reports tokens, but reported none",
+        "check with tbench show whether its model was called; docs/your-agent.md explains how to report tokens",
     ),
     "implausibly_short": Doubt(
         "it ended within a second, and nothing shows that it did anything",
-        "look with tbench show whether it started; docs/your-agent.md",
+        "check with tbench show whether it started; docs/your-agent.md",
     ),
     "waited_for_provider": Doubt(
         "it waited for its provider for a quarter of its time or more", "run it again, with fewer trials at once"
     ),
     "permission_denied": Doubt("a tool was denied to it", "allow the tool in the profile's settings"),
-    "hook_timed_out": Doubt("its hook {} ran out of time", "give the hook more time, or mend it"),
-    "mcp_not_connected": Doubt("the MCP server {} was not connected", "mend the server, then run it again"),
-    "clock_jumped": Doubt("the clock jumped while it ran", "leave its times out, or run it again"),
-    "solution_host": Doubt("it reached {}, which may have the solution", "read egress.jsonl, and close that host"),
-    "tampering": Doubt("it left what could change its reward: {}", "read safety.json of the trial"),
+    "hook_timed_out": Doubt("its hook {} ran out of time", "give the hook more time, or fix it"),
+    "mcp_not_connected": Doubt("the MCP server {} was not connected", "fix the server, then run the trial again"),
+    "clock_jumped": Doubt("the clock jumped while it ran", "leave out its times, or run it again"),
+    "solution_host": Doubt(
+        "it connected to {}, which may serve the solution", "read egress.jsonl, and close that host"
+    ),
+    "tampering": Doubt("it left something that could change its reward: {}", "read safety.json of the trial"),
     "test_config": Doubt("its patch changes how tests run: {}", "read the patch"),
-    "verifier_system": Doubt("the tests ran in the system of the {}", 'run.verifier_system = "pristine", if they can'),
+    "verifier_system": Doubt(
+        "the tests ran in the system of the {}", 'set run.verifier_system = "pristine" if the tests can run there'
+    ),
     "program_unconfined": Doubt(
-        "the tests ran its program where it could write the reward", "run it on a machine that can confine it"
+        "the tests ran its program in a place where it could write the reward",
+        "run it on a machine that can confine it",
     ),
     "unrepeatable": Doubt(
         "its tests passed, and some failed when they ran again on the same work", "run the task again, more than once"
@@ -46,7 +51,7 @@ DOUBTS = {
         "run the task again, more than once",
     ),
 }
-DOUBTFUL_COUNT = "they count; analysis.doubtful says how many a comparison may have"
+DOUBTFUL_COUNT = "they count; analysis.doubtful limits how many a comparison may have"
 """What becomes of doubtful results, said once below a list of them."""
 
 

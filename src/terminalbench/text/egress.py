@@ -11,9 +11,9 @@ def egress_lines(egress: Egress | None) -> list[str]:
     if egress is None:
         return []
     if egress.host_network:
-        return ["that of the machine itself, shared with other trials: what was reached is unknown"]
+        return ["the network of the machine itself, shared with other trials: its connections are unknown"]
     if egress.pasta:
-        return ["UDP and TCP by pasta: what was reached is unknown", *_told(egress)[1:]]
+        return ["UDP and TCP through pasta: its connections are unknown", *_told(egress)[1:]]
     return _told(egress)
 
 

@@ -19,14 +19,14 @@ class FailureWords:
 FAILURES = {
     "unreadable": FailureWords("its result cannot be read", "read trial.log, then run it again"),
     "timeout_stuck": FailureWords(
-        "it repeated itself or stood still until time ran out",
+        "it repeated itself or made no progress until time ran out",
         "read the repeated step: a tool that does not answer, or a prompt that does not say when to change course",
     ),
     "timeout_working": FailureWords(
         "time ran out while it still made progress", "give it more time (timeout_sec), or a plan before it edits"
     ),
     "given_up": FailureWords("its workflow gave up a step", "read what the guard rejected, in the trial's workflow"),
-    "unexplained": FailureWords("nothing tells why", "have the agent keep its output (docs/your-agent.md)"),
+    "unexplained": FailureWords("the reason is unknown", "have the agent keep its output (docs/your-agent.md)"),
     "no_output": FailureWords("it printed nothing", "run its command by hand, and look at its exit code and its log"),
     "never_acted": FailureWords(
         "it ran nothing in the environment", "check that the agent gets its tools and the instruction"
@@ -35,7 +35,7 @@ FAILURES = {
         "it repeated the same call without a change", "tell it to change its approach after a call that failed twice"
     ),
     "lost_passing_state": FailureWords(
-        "its own tests passed, then it edited on and lost that",
+        "its own tests passed, but its later edits broke them",
         "tell it to stop, or to test again, after its last edit",
     ),
     "wrong_target": FailureWords(
@@ -46,13 +46,15 @@ FAILURES = {
         "it ended after a few calls", "tell it what counts as done; look for a limit of turns or tokens"
     ),
     "finished_with_failing_tests": FailureWords(
-        "it finished although its own tests failed", "tell it to go on until its own tests pass"
+        "it finished although its own tests failed", "tell it to continue until its own tests pass"
     ),
     "own_tests_passed": FailureWords(
-        "its own tests passed, those of the task did not", "have it test each requirement of the instruction"
+        "its own tests passed, but those of the task did not", "have it test each requirement of the instruction"
     ),
     "untested": FailureWords("it changed files and ran no test", "tell it to run what it wrote before it finishes"),
-    "wrong_answer": FailureWords("it worked, finished, and the answer is wrong", "compare it with a trial that passed"),
+    "wrong_answer": FailureWords(
+        "it worked and finished, but the answer is wrong", "compare it with a trial that passed"
+    ),
 }
 
 
@@ -70,5 +72,5 @@ def failure_advice(name: str) -> str:
     if name not in ERRORS:
         return "read one of these trials"
     if ERRORS[ErrorClass(name)].fault is Fault.BENCH:
-        return "this says nothing about the profile: mend it, and run it again"
+        return "this says nothing about the profile: fix the cause, and run it again"
     return "read the error and the step before it: it counts as the profile's own failure"

@@ -135,8 +135,8 @@ class TrainingBatches:
                 return view
         ended = self._ended(part, known)
         if ended.interrupted:
-            hint = f"tbench trainer run {self.plan.file} --resume goes on"
-            raise Interrupted(f"night {part.night} was interrupted; what was finished is kept", hint=hint)
+            hint = f"tbench trainer run {self.plan.file} --resume continues it"
+            raise Interrupted(f"night {part.night} was interrupted; finished work is kept", hint=hint)
         if self.limits is not None:
             self.limits.check_ended(ended.batch, ended.view)
         return ended.view
@@ -169,8 +169,8 @@ class TrainingBatches:
             if not self._held(name, night.night, part)
         ]
         if lost:
-            what = f"batches that its nights rest on are gone, or others have their numbers: {some(lost, 6)}"
-            hint = "put them back, or give the plan another slug and begin anew"
+            what = f"batches that its nights used are missing, or other batches have their numbers: {some(lost, 6)}"
+            hint = "restore them, or give the plan another slug and start again"
             raise UserError(what, where=str(self.folder), hint=hint)
 
     def _held(self, name: str, night: int, part: str | None) -> bool:

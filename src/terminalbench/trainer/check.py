@@ -48,7 +48,10 @@ def check_power(plan: TrainingPlan) -> None:
     if found is None or found > LARGEST_WORTH:
         units, names = dev_units(plan)
         shown = "no gain" if found is None else f"no gain below {100 * found:.0f} points"
-        what = f"{units} dev {names} in {plural(plan.table.gate.looks, 'look')} show {shown}: it can decide nothing"
+        what = (
+            f"{units} dev {names} in {plural(plan.table.gate.looks, 'look')} can show {shown}, so this plan can "
+            "decide nothing"
+        )
         raise invalid_file(plan.file, [Problem("gate", what, _cheaper(plan, LARGEST_WORTH))])
 
 
@@ -104,14 +107,14 @@ def forecast_lines(plan: TrainingPlan) -> list[str]:
     for one in gains:
         said = f"a gain of {100 * one.gain:.0f} points"
         if one.nights is None or one.trials is None or one.nights > plan.table.nights:
-            why = "" if one.nights is None else f": it takes {plural(one.nights, 'night')} of {plan.table.nights}"
+            why = "" if one.nights is None else f": it needs {plural(one.nights, 'night')} of {plan.table.nights}"
             lines.append(f"{said}: not shown by this plan{why}")
             continue
         cost = f", {dollars(one.trials * price)}" if price else ""
         often = f"shown in {100 * min(one.chance, 0.99):.0f} of 100 cases"
         lines.append(f"{said}: about {plural(one.nights, 'night')}, {plural(one.trials, 'trial')}{cost}; {often}")
     if (least := smallest_gain(plan)) is not None and least > GAINS[-1]:
-        lines.append(f"the smallest gain that it shows in four of five cases: {100 * least:.0f} points")
+        lines.append(f"the smallest gain that it shows in 4 of 5 cases: {100 * least:.0f} points")
     lines.append(source if price is None or not price else f"{dollars(price)} a trial, {source}")
     if next(one for one in gains if one.gain == GAINS[1]).chance < POWER:
         lines.append(f"to show {100 * GAINS[1]:.0f} points: {_cheaper(plan, GAINS[1])}")
@@ -122,14 +125,17 @@ def trial_price(plan: TrainingPlan) -> tuple[float | None, str]:
     """What a trial of the champion probably costs, and where that is known from."""
     start = plan.start.profile
     if plan.simulated:
-        return 0.0, "no model is asked: it costs nothing"
+        return 0.0, "no model is called, so it costs nothing"
     if start.likely_cost_usd is not None:
         return start.likely_cost_usd, "as the profile declares"
     results = plan.root / plan.table.run.get("results_root", "results")
     past = past_trials(results, [ProfileRecord(start.key, start.id, start.content)])
     usd = cost_of_a_try(past)
     if usd is None:
-        return None, "what a trial costs is not known: none of this agent and model has told it (likely_cost_usd does)"
+        return (
+            None,
+            "the cost of a trial is unknown: no trial of this agent and model has reported one (set likely_cost_usd)",
+        )
     same = any(trial.profile_id == start.id for trial in past)
     return usd, f"as {'its' if same else 'the agent and model'} {plural(len(past), 'trial')} so far"
 
@@ -149,8 +155,8 @@ def idle_looks(plan: TrainingPlan) -> str | None:
         return None
     which = f"look 1 of {gate.looks}" if len(idle) == 1 else f"looks 1 to {len(idle)} of {gate.looks}"
     return (
-        f"{which} can decide nothing: {units} dev {names} reach {p_equation(2.0 ** (1 - units))} at best, "
-        f"and p has to be {p_value(idle[-1])}"
+        f"{which} can decide nothing: {units} dev {names} reach {p_equation(2.0 ** (1 - units))} at best, but p must "
+        f"be {p_value(idle[-1])}"
     )
 
 

@@ -86,16 +86,18 @@ def open_environment(name: str, root: Path) -> Environment:
     dataset = DatasetPlaces(root, {}, None).find(name, name, problems)
     if dataset is None:
         known = [*shipped_suites(), SWEBENCH_PRO]
-        hint = did_you_mean(name, known, limit=0) or problems.found[0].hint or "tbench trainer gym list names them"
-        raise UserError(f"is no environment: {problems.found[0].what}", where=name, hint=hint)
+        hint = (
+            did_you_mean(name, known, limit=0)
+            or problems.found[0].hint
+            or "tbench trainer gym list shows the environments"
+        )
+        raise UserError(f"is not an environment: {problems.found[0].what}", where=name, hint=hint)
     ids = dataset.known_tasks()
     if ids is None:
         hint = "name the tasks in an experiment file, and that file as the environment"
-        raise UserError(
-            "its tasks are known only to a registry, which is asked when a run starts", where=name, hint=hint
-        )
+        raise UserError("its tasks are known only when a run asks the registry", where=name, hint=hint)
     if not ids:
-        raise UserError("holds no Harbor tasks", where=str(dataset.folder or name))
+        raise UserError("contains no Harbor tasks", where=str(dataset.folder or name))
     tables = {
         "schema_version": SCHEMA_VERSION,
         "slug": "gym",

@@ -120,7 +120,7 @@ def confirm(rows: Sequence[Row], new: str, old: str, rule: GateRule, nights: int
     if nights >= 2 * rule.looks:
         return _said(GateAction.DROP, f"could not be measured in {plural(nights, 'night')}", found)
     if measured and chance_left(found.estimate, look, rule) <= HOPELESS:
-        return _said(GateAction.DROP, "no gain is in sight", found, by_p=True)
+        return _said(GateAction.DROP, "no gain is likely any more", found, by_p=True)
     return _said(GateAction.GO_ON, "not decided yet", found, by_p=True)
 
 
@@ -151,11 +151,11 @@ def canary(rows: Sequence[Row], new: str, old: str, rule: GateRule, nights: int)
         return _said(GateAction.GO_ON, f"canary night {nights} of {rule.canary_nights}", found)
     if difference <= 0:
         if nights < rule.canary_nights + MORE_CANARIES:
-            return _said(GateAction.GO_ON, f"the gain did not show in {plural(nights, 'canary night')}", found)
-        return _said(GateAction.DROP, "the gain did not show again", found)
+            return _said(GateAction.GO_ON, f"the gain was not confirmed in {plural(nights, 'canary night')}", found)
+        return _said(GateAction.DROP, "the gain was not confirmed", found)
     claimed = claim_of(difference, found.estimate.error)
-    verdict = _said(GateAction.PROMOTE, "the gain showed again", found)
-    said = f"{verdict.reason}; it had to show again, so {points(claimed)} are claimed"
+    verdict = _said(GateAction.PROMOTE, "the gain was confirmed", found)
+    said = f"{verdict.reason}; because it had to be confirmed, only {points(claimed)} are claimed"
     return _allowed(rows, new, old, rule, msgspec.structs.replace(verdict, reason=said, claimed=claimed))
 
 
@@ -265,7 +265,7 @@ def _allowed(rows: Sequence[Row], new: str, old: str, rule: GateRule, verdict: G
     """The verdict, unless cost or a family forbids it."""
     lost = lost_families(rows, new, old)
     if lost:
-        reason = f"{verdict.reason} over all, but worse in {', '.join(lost)}"
+        reason = f"{verdict.reason} overall, but worse in {', '.join(lost)}"
         return msgspec.structs.replace(verdict, action=GateAction.DROP, reason=reason, lost_families=lost)
     if rule.cost_margin is None:
         return verdict
@@ -273,11 +273,11 @@ def _allowed(rows: Sequence[Row], new: str, old: str, rule: GateRule, verdict: G
     ratio = compare(_units(rows, rule), settings).contrasts[0].estimate.ratio
     if ratio is None:
         free = all(row.cost_usd == 0 or row.no_model for row in rows if row.measured)
-        reason = f"{verdict.reason}, but what it costs is not known"
+        reason = f"{verdict.reason}, but its cost is unknown"
         return verdict if free else msgspec.structs.replace(verdict, action=GateAction.DROP, reason=reason)
     if ratio > 1 + rule.cost_margin:
         most = times(1 + rule.cost_margin)
-        reason = f"{verdict.reason}, but at {times(ratio)} the cost (at most {most} was declared)"
+        reason = f"{verdict.reason}, but at {times(ratio)} the cost ({most} was declared as the limit)"
         return msgspec.structs.replace(verdict, action=GateAction.DROP, reason=reason, cost_ratio=ratio)
     return msgspec.structs.replace(verdict, cost_ratio=ratio)
 
@@ -297,7 +297,7 @@ def _said(action: GateAction, what: str, found: _GateInput, *, by_p: bool = Fals
     """The verdict with its numbers; with the p that would decide, where it is p that does."""
     way, looks = found.estimate, found.looks
     if way.difference is None:
-        return GateVerdict(action=action, reason=f"{what}: no task was measured under both")
+        return GateVerdict(action=action, reason=f"{what}: no task was measured with both")
     interval = way.interval
     numbers = [points(way.difference)]
     if interval is not None:

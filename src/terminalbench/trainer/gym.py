@@ -57,7 +57,7 @@ def outside_line(found: Mapping[str, int]) -> str | None:
     """These trials in a line; None where there are none."""
     if not found:
         return None
-    return f"outside of looks: {plural(sum(found.values()), 'trial')} of held-out tasks in {some([*found], 6)}"
+    return f"outside of recorded looks: {plural(sum(found.values()), 'trial')} of held-out tasks in {some([*found], 6)}"
 
 
 def _is_look(root: Path, batch: Batch) -> bool:

@@ -45,8 +45,8 @@ def measure_holdout(
 def _pair(plan: TrainingPlan) -> tuple[str, str]:
     champion, start = LineageStore(plan.root).lineage(plan.lineage).champion, plan.start.profile.id
     if champion is None or champion.id == start:
-        what = "the champion is the profile that the training started with: there is nothing to measure"
-        raise UserError(what, where=plan.lineage, hint="no look was spent; tbench trainer run goes on")
+        what = "the champion is still the profile that the training started with, so there is nothing to measure"
+        raise UserError(what, where=plan.lineage, hint="no look was used; continue with tbench trainer run")
     return champion.id, start
 
 

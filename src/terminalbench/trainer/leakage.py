@@ -55,8 +55,8 @@ def refuse_leaks(environment: Environment, change: Any, at: str) -> None:
     for name, value in held.items():
         for where, text in _strings(value, f"{at}.{name}"):
             if found := _found(text, str(environment.root), places):
-                hint = "say it for any task, or leave it out"
-                raise UserError(f"holds {found}", where=where, hint=hint)
+                hint = "write it so that it fits any task, or leave it out"
+                raise UserError(f"contains {found}", where=where, hint=hint)
 
 
 def refuse_reason(environment: Environment, train: Sequence[Task], change: Any, at: str) -> None:
@@ -68,8 +68,8 @@ def refuse_reason(environment: Environment, train: Sequence[Task], change: Any, 
     others = [TaskTexts(task.id) for task in environment.tasks if (task.dataset, task.id) not in open_tasks]
     leak = next((leak for leak in find_leaks(change.reason, others) if leak.kind is LeakKind.TASK), None)
     if leak is not None:
-        what = f'names a task that is not on train: "{leak.found}"'
-        raise UserError(what, where=f"{at}.reason", hint="say it for any task")
+        what = f'names a task that is not a train task: "{leak.found}"'
+        raise UserError(what, where=f"{at}.reason", hint="write it so that it fits any task")
 
 
 def _places(tasks: Sequence[Task]) -> tuple[_TaskPlace, ...]:
@@ -95,11 +95,11 @@ def _strings(value: Any, at: str) -> Iterator[tuple[str, str]]:
 def _found(text: str, root: str, places: tuple[_TaskPlace, ...]) -> str | None:
     """What of a text is a leak, and why; None where it is clean."""
     if match := _KEPT_APART.search(text):
-        return f'a part of how tasks are kept apart: "{match.group()}"'
+        return f'a detail of how tasks are split: "{match.group()}"'
     if match := _paths(root, places).search(text):
         return f'a path to the tasks or the project: "{match.group()}"'
     if (families := _families(places)) is not None and (match := families.search(text)):
-        return f'the family of a task: "{match.group()}"'
+        return f'the name of a task family: "{match.group()}"'
     if leak := next(iter(find_leaks(text, _texts(places))), None):
         return f'{_WHY.get(leak.kind, leak.why)}: "{leak.found}"'
     row = next((row for row in _rows(text) if row in _instruction_rows(places)), None)

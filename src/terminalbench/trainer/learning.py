@@ -52,8 +52,8 @@ def run_learning_night(
     else:
         known = config_of(night_at(resume)).learn
         if learn is not None and (known is None or learn.resolve() != Path(known.plan)):
-            now = f"its plan is {known.plan}" if known is not None else "it was begun without --learn"
-            raise UserError(f"was begun with other options: {now}", where=str(resume))
+            now = f"its plan is {known.plan}" if known is not None else "it was started without --learn"
+            raise UserError(f"was started with other options: {now}", where=str(resume))
         if known is None:
             return loop.run_night(request, resume, listener=listener)
         plan = load_plan(Path(known.plan), request.root)
@@ -65,10 +65,10 @@ def _iterations(plan: TrainingPlan, request: NightRequest) -> NightRequest:
     """The request of a night that iterates the champion on train."""
     for option, given in (("--suite", request.suite), ("--model", request.models)):
         if given:
-            raise UserError(f"{option}: the plan of --learn says what is attempted, and by whom", hint="leave it out")
+            raise UserError(f"{option}: with --learn, the plan decides the tasks and profiles", hint="leave it out")
     number = len(read_nights(plan.folder)) + 1
     if number > plan.table.nights:
-        raise UserError("all nights of it are over", where=str(plan.file), hint="give a new plan a slug of its own")
+        raise UserError("all its nights have ended", where=str(plan.file), hint="write a new plan with another slug")
     if number == 1:
         check_before_run(plan)
     declare(plan)  # before the first trial: a plan that is not the declared one is refused now, not in the morning
@@ -115,18 +115,18 @@ def _train(plan: TrainingPlan, night: PreparedNight, tell: Tell, told: NightList
             trained = run_training(plan, nights=1, resume=True, limits=bounds, step=step)
             done, why = trained.nights, trained.why
         except TrainingStopped as error:
-            tell(f"night {asked.night} of training {asked.training} is not over: {error.what}")
+            tell(f"night {asked.night} of training {asked.training} is not finished: {error.what}")
             _write(night, _unfinished(plan, asked, bounds, error.what))
             return
         except Interrupted as error:
-            error.hint = f"tbench {night.config.command} --resume {typed(night.folder.folder)} goes on"
+            error.hint = f"tbench {night.config.command} --resume continue it with {typed(night.folder.folder)}"
             raise
         if len(done) < asked.night:
             said = f"training {asked.training} has no night {asked.night}: {why}"
             tell(said)
             _write(night, TrainedNight(training=asked.training, night=asked.night, lines=[said]))
             return
-        tell(f"night {asked.night} of training {asked.training} is over: {spent([done[asked.night - 1]])}")
+        tell(f"night {asked.night} of training {asked.training} has ended: {spent([done[asked.night - 1]])}")
     _write(night, trained_night(plan, done[: asked.night], LineageStore(plan.root).lineage(plan.lineage)))
 
 
@@ -150,7 +150,7 @@ def _unfinished(plan: TrainingPlan, asked: NightTraining, bounds: NightLimits, w
     return TrainedNight(
         training=asked.training,
         night=asked.night,
-        lines=[f"it is not over: {why}", f"spent so far: {cost(so_far.cost_usd, so_far.cost_unknown)}"],
+        lines=[f"it is not finished: {why}", f"spent so far: {cost(so_far.cost_usd, so_far.cost_unknown)}"],
         cost_usd=so_far.cost_usd,
         cost_unknown=so_far.cost_unknown,
         stopped=why,
@@ -193,7 +193,7 @@ def _answer(last: NightEntry, claimed: str, *, changed: bool) -> str:
         return f"not shown yet: {judged.new} against the champion {judged.old}: {judged.verdict.reason}"
     rates = {one.id: f"{one.passed} of {one.measured}" for one in last.explored}
     if last.winner is None or last.winner not in rates:
-        return "no: the search found nothing that passes more than the champion"
+        return "no: the search found no variant that passes more than the champion"
     beside = f", the champion {rates[last.champion]}" if last.champion in rates else ""
     return f"not measured yet: {last.winner} passed {rates[last.winner]} train trials of the search{beside}"
 
@@ -206,4 +206,4 @@ def _waits(plan: TrainingPlan, last: NightEntry) -> str | None:
         return None
     phase = now.phase if now is not None else "confirm"
     spent_usd = f" (this one cost {cost(last.cost_usd, last.cost_unknown)})" if last.cost_usd else ""
-    return f"challenger {waiting[0]} waits for its {phase}: tbench overnight --learn {typed(plan.file)}{spent_usd}"
+    return f"challenger {waiting[0]} is waiting for its {phase}: tbench overnight --learn {typed(plan.file)}{spent_usd}"

@@ -106,7 +106,7 @@ class Lineage:
         """The variant with an id, or with how it begins. Raises UserError."""
         found = [one for key, one in self.variants.items() if key.startswith(name)]
         if len(found) != 1:
-            what = f'{"several profiles begin" if found else "no profile begins"} with "{name}"'
+            what = f'{"it has several first profiles" if found else "it has no first profile"} with "{name}"'
             raise UserError(what, where=self.name, hint=did_you_mean(name, [*self.variants]))
         return found[0]
 
@@ -114,8 +114,8 @@ class Lineage:
         """Raise UserError where the profile made of a variant's table is not the one that was recorded."""
         variant = self.variants[profile]
         if found := changed_aspects(variant.content, variant.recipe, made):
-            what = f"profile {profile} is no longer what was recorded: {some(found, 3)}"
-            hint = f"restore {LOG} and the files that the profile names, or name another lineage"
+            what = f"profile {profile} has changed since it was recorded: {some(found, 3)}"
+            hint = f"restore {LOG} and the files of the profile, or choose another lineage"
             raise UserError(what, where=f"lineage {self.name}", hint=hint)
 
     def line(self, variant: Variant) -> list[Variant]:
@@ -184,7 +184,7 @@ class LineageStore:
                 raise UserError(f"its parent {parent} is not in the lineage", where=lineage)
             champion = now.champion
             if champion is not None and champion.simulated != variant.simulated:
-                what = "simulated profiles and real ones do not share a lineage: one proves nothing about the other"
+                what = "a lineage cannot mix simulated and real profiles: one proves nothing about the other"
                 raise UserError(what, where=lineage, hint="name another lineage")
             return self._append(variant, lineages)
 
@@ -198,7 +198,7 @@ class LineageStore:
                 raise UserError(f"{profile} is not in the lineage", where=lineage)
             before = now.crowned[-1].id if now.crowned else None
             if before == profile:
-                raise UserError(f"{profile} is the champion already", where=lineage)
+                raise UserError(f"{profile} is already the champion", where=lineage)
             entry = ChampionChange(
                 lineage=lineage, id=profile, why=why, reason=reason, before=before, evidence=evidence or {}
             )
@@ -211,7 +211,9 @@ class LineageStore:
         lines = enumerate(self.log.read_text().splitlines(), start=1)
         number = next((number for number, line in lines if "variant" in line and entry.id in line), "?")
         what = f"the content of profile {entry.id} is that of {real}: it was edited"
-        return UserError(what, where=f"{self.log}:{number}", hint="restore the line; a change makes another profile")
+        return UserError(
+            what, where=f"{self.log}:{number}", hint="restore the line: a changed profile must be added as a new one"
+        )
 
     @contextmanager
     def _writing(self) -> Generator[dict[str, Lineage]]:

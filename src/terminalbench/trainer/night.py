@@ -65,7 +65,7 @@ class TrainingNight:
             self.state = self.state.watched(verdict)
         same = self._same(control_view, judged)
         if same is not None and same <= self.plan.table.gate.alpha / self.plan.table.nights:
-            notes.append("the champion differs from itself: something else than the profile changed in this night")
+            notes.append("the champion differs from itself, so something other than the profile changed in this night")
         rows = [row for view in self.views for row in rows_of([view])]
         return NightEntry(
             night=state.night,

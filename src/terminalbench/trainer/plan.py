@@ -45,8 +45,8 @@ from terminalbench.trainer.tables import PlanTable, night_parts, search_usd
 from terminalbench.trainer.variants import Change, ResolvedProfile, changed, resolved
 
 _DECIDED = {
-    "attempts": "the budget and the number of tasks decide how often each is attempted",
-    "seed": "every batch has a seed of its own",
+    "attempts": "the number of attempts follows from the budget and the number of tasks",
+    "seed": "every batch gets its own seed",
     "budget_usd": "use budget.usd",
     "deadline": "a night is limited by its trials",
 }
@@ -103,10 +103,15 @@ def read_plan(file: Path) -> PlanTable:
     """The tables of a plan, without a look at what they name. Raises InvalidFile with every problem found."""
     raw, problems = read_toml(file, "tbench trainer init"), Problems()
     if is_experiment(raw):
-        raise UserError("is an experiment, no training plan", where=str(file), hint=f"tbench run {typed(file)} runs it")
+        raise UserError(
+            "is an experiment, not a training plan", where=str(file), hint=f"run it with: tbench run {typed(file)}"
+        )
     for name in _former_keys(raw):
-        what = "is no key any more: what budget.control leaves is for the challenger, or for the search without one"
-        problems.add(f"budget.{name}", what, "leave it out")
+        what = (
+            "is no longer a key: what budget.control leaves goes to the challenger or, without a challenger, to "
+            "the search"
+        )
+        problems.add(f"budget.{name}", what, "remove it")
     raw = _without_former_keys(raw)
     table: PlanTable = read(PlanTable, raw, "", problems)
     _check(table, raw, problems)
@@ -129,7 +134,7 @@ def load_plan(file: Path, root: Path | None = None, scratch: Path | None = None)
     def make(change: Change, at: str) -> None:
         one = changed(environment, start, change, at)
         if (other := made.setdefault(one.profile.id, at)) != at:
-            raise UserError(f"is the same profile as {other}", where=at, hint="leave one of them out")
+            raise UserError(f"is the same profile as {other}", where=at, hint="remove one of them")
 
     _each_variant(table, file, make)
     if (editor := table.evolver.profile) is not None:
@@ -146,7 +151,7 @@ def load_plan(file: Path, root: Path | None = None, scratch: Path | None = None)
 
 def hold(plan: TrainingPlan, what: str) -> AbstractContextManager[None]:
     """Hold the folder of a training: one process runs it at a time."""
-    wait = f"wait for it, or stop it; tbench trainer status {typed(plan.file)} says how far it is"
+    wait = f"wait for it, or stop it; tbench trainer status {typed(plan.file)} shows its progress"
     return held(training_lock(plan.folder), what, plan.folder, wait)
 
 
@@ -174,7 +179,7 @@ def check_declared(plan: TrainingPlan) -> PlanDeclaration | None:
         raise UserError(
             f"is not the plan that was declared on {known.declared_at[:10]}: {some(found, 6)}",
             where=str(plan.file),
-            hint="undo the change, or give the new plan a slug of its own",
+            hint="undo the change, or give the new plan another slug",
         )
     check_tasks(plan, plan.environment.tasks)
     return known
@@ -207,7 +212,8 @@ def check_tasks(plan: TrainingPlan, tasks: Iterable[Task]) -> None:
         raise UserError(
             f"{plural(len(changed), 'task')} changed since the plan was declared: {some(changed, 6)}",
             where=str(plan.file),
-            hint="put them back, or give the plan another slug: what was measured before does not count for them",
+            hint="restore the tasks, or give the plan another slug: earlier measurements do not count for changed "
+            "tasks",
         )
 
 
@@ -220,16 +226,16 @@ def _check(table: PlanTable, raw: dict[str, Any], problems: Problems) -> None:
     split = table.split
     if not problems.at("split") and (shares := split.train + split.dev + split.holdout) > 1 + 1e-6:
         what = f"train, dev and holdout ({split.holdout:g}) add up to {shares:g}, more than 1"
-        problems.add("split", what, "say all three")
+        problems.add("split", what, "set all three")
     check_evolver(table.evolver, len(table.variants), problems)
     if not problems.found and (left := search_usd(budget, table.evolver, watching=True)) is not None and left <= 0:
-        what = f"leaves nothing of the search's {dollars((budget.usd or 0) * (1 - budget.control))} for trials"
-        problems.add("evolver.usd", what, "a smaller one, a larger budget.usd, or a smaller budget.control")
+        what = f"leaves nothing for trials of the {dollars((budget.usd or 0) * (1 - budget.control))} for the search"
+        problems.add("evolver.usd", what, "lower it, raise budget.usd, or lower budget.control")
     run = raw.get("run")
     if isinstance(run, dict):
         given(RunTable, run, "run", problems)
         for name in _DECIDED.keys() & run.keys():
-            problems.add(f"run.{name}", f"is not for a plan: {_DECIDED[name]}")
+            problems.add(f"run.{name}", f"cannot be set in a plan: {_DECIDED[name]}")
 
 
 def _check_size(plan: TrainingPlan) -> None:
@@ -238,7 +244,7 @@ def _check_size(plan: TrainingPlan) -> None:
     if left < 2 * dev:
         needed = -int(-2 * dev // (1 - budget.control))
         what = f"{budget.trials} trials a night leave {left} to confirm; {dev} dev tasks"
-        hint = f"at least {needed} trials, or a smaller budget.control, or fewer dev tasks"
+        hint = f"set at least {needed} trials, or use a smaller budget.control or fewer dev tasks"
         problem = Problem("budget.trials", f"{what} under two profiles need {2 * dev}", hint)
         raise invalid_file(plan.file, [problem])
     gate = plan.table.gate
@@ -247,7 +253,7 @@ def _check_size(plan: TrainingPlan) -> None:
     if units < fewest:
         shared = plural(plan.challengers, "challenger")
         what = f"{units} dev {names} can never show a gain at alpha {gate.alpha:g} over {shared}"
-        hint = f"it takes {fewest}: more {names} on dev (split.dev), fewer gate.challengers, or a larger gate.alpha"
+        hint = f"it needs {fewest}: use more dev {names} (split.dev), fewer gate.challengers, or a larger gate.alpha"
         raise invalid_file(plan.file, [Problem("gate", what, hint)])
 
 
@@ -272,15 +278,15 @@ def _start(table: PlanTable, environment: Environment, root: Path, file: Path) -
     first = lineage.crowned[0] if lineage.crowned else None
     if table.profile is None:
         if first is None:
-            hint = "add [profile], or name a lineage that has a champion"
-            what = f'lineage "{lineage.name}" has no champion to begin with'
+            hint = "add [profile], or choose a lineage that has a champion"
+            what = f'lineage "{lineage.name}" has no champion to start from'
             raise invalid_file(file, [Problem("profile", what, hint)])
         champion = _began_with(lineage, training_folder(root, table.slug))
         return _at_file(file, lambda: resolved(environment, lineage.variants[champion].table, "profile"))
     made = _at_file(file, lambda: resolved(environment, table.profile or {}, "profile"))
     if first is not None and made.profile.id != first.id:
-        what = f'lineage "{lineage.name}" began with {first.id}, this is {made.profile.id}'
-        hint = "leave [profile] out to go on from its champion, or name another lineage"
+        what = f'lineage "{lineage.name}" started with {first.id}, but [profile] is {made.profile.id}'
+        hint = "remove [profile] to continue from its champion, or choose another lineage"
         raise invalid_file(file, [Problem("profile", what, hint)])
     return made
 

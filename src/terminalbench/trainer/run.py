@@ -55,7 +55,7 @@ def run_training(
     with hold(plan, f"training {plan.table.slug}"), harbor_loaded_once():
         done = read_nights(plan.folder)
         if done and not resume:
-            hint = f"tbench trainer run {plan.file} --resume goes on; or give the plan another slug"
+            hint = f"continue it with tbench trainer run {plan.file} --resume, or give the plan another slug"
             raise UserError(
                 f"{plural(len(done), 'night')} of it {'is' if len(done) == 1 else 'are'} over already",
                 where=str(plan.file),
@@ -87,8 +87,8 @@ def run_training(
         return TrainingResult(plan, done, "more nights are planned", complete=False)
     stopped = next((night.stopped for night in reversed(done) if night.stopped is not None), None)
     if stopped is not None and not any(night.explored for night in done):
-        return TrainingResult(plan, done, f"all nights are over, and nothing was ever tried: {stopped}", complete=False)
-    return TrainingResult(plan, done, "all nights are over", complete=True)
+        return TrainingResult(plan, done, f"all nights have ended, and nothing was tried: {stopped}", complete=False)
+    return TrainingResult(plan, done, "all nights have ended", complete=True)
 
 
 def _begin(plan: TrainingPlan, store: LineageStore) -> None:

@@ -71,7 +71,7 @@ def parts_of(tasks: Iterable[Task], known: Iterable[SplitAssignment]) -> dict[tu
         key = (task.dataset, task.id)
         whole, single = by_unit.get(unit_of(task)), by_task.get(key)
         if whole is not None and single is not None and whole is not single:
-            hint = "give it the family that it had when it was split"
+            hint = "give the task the family that it had at the split"
             raise UserError(f'is in {single}, its family "{task.family}" in {whole}', where=task.id, hint=hint)
         if (part := whole or single) is not None:
             found[key] = part
@@ -90,7 +90,7 @@ def assign(tasks: Sequence[Task], known: Sequence[SplitAssignment], shares: Shar
     if len(units) < FEWEST_UNITS:
         raise UserError(
             f"{len(units)} families cannot be split into {', '.join(SplitPart)}",
-            hint="train on more tasks, or give them families (a task without one is its own)",
+            hint="use more tasks, or give tasks families (a task without a family is its own)",
         )
     counts: Counter[SplitPart] = Counter(parts.values())
     made: list[SplitAssignment] = []

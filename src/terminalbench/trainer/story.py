@@ -144,12 +144,12 @@ def claim(crowned: ChampionChange, lineage: Lineage) -> str:
     before = called(lineage, crowned.before or "")
     seen = f"{points(crowned.evidence['difference'])} over {before} on canary nights{ends}"
     claimed = crowned.evidence.get("claimed")
-    return f"promoted, {seen}" if claimed is None else f"promoted, {points(claimed)} claimed: {seen} had to show again"
+    return f"promoted, {seen}" if claimed is None else f"promoted, {points(claimed)} claimed; measured: {seen}"
 
 
 def sealed_line(one: HoldoutLook) -> str:
     """What came of a measurement on the holdout."""
-    what = one.verdict.reason if one.verdict is not None else "begun, not finished"
+    what = one.verdict.reason if one.verdict is not None else "started, not finished"
     return f"look {one.look} of the project: {one.new} against {one.old}, {what} ({one.reason})"
 
 
@@ -165,7 +165,7 @@ def report(
     champion = lineage.champion
     lines = [f"# Training {slug}", ""]
     if champion is not None and champion.simulated:
-        lines += ["**Simulated**: no model was asked, and nothing here is true of one.", ""]
+        lines += ["**Simulated**: no model was called, and nothing here says anything about a model.", ""]
     lines += [f"{standing(nights, planned, lineage)}. {spent(nights, holdout)}.", ""]
     gains = [one for one in lineage.crowned if one.why is not ChampionReason.STARTED]
     lines += [
@@ -174,7 +174,7 @@ def report(
         *(f"- {one.time[:10]} {called(lineage, one.id)} {claim(one, lineage)}" for one in lineage.crowned),
     ]
     if not lineage.crowned:
-        lines += ["None yet: no night has begun."]
+        lines += ["None yet: no night has started."]
     elif not gains:
         lines += ["", "No gain was shown: the first champion stays."]
     told = [*map(sealed_line, holdout), *([outside] if outside is not None else [])]
@@ -186,8 +186,8 @@ def report(
         f"- night {one.night}, {one.part} of {called(lineage, one.profile)}: {_in_line(one.what)}" for one in found
     ]
     if batches := [name for one in found if one.verdict is not None for name in one.batches]:
-        unit = 'It counts families where tasks have them; a training counts tasks, unless `gate.unit = "family"`.'
-        lines += ["", f"One batch alone: `tbench compare results/{batches[-1]}`. {unit}"]
+        unit = '`compare` counts families if tasks have them; a training counts tasks, unless `gate.unit = "family"`.'
+        lines += ["", f"To compare one batch only: `tbench compare results/{batches[-1]}`. {unit}"]
     alike = [f"night {one.night}: {note}" for one in nights for note in one.notes]
     if alike:
         lines += ["", "## Notes", "", *(f"- {note}" for note in alike)]

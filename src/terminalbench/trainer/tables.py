@@ -15,10 +15,11 @@ PLAN_VERSION = 1
 class BudgetTable:
     """`[budget]`: what a night may take."""
 
-    trials: int = key("Trials of a night.", minimum=4, required=True, example="240")
-    usd: float | None = key("Dollars of a night.", above=0)
+    trials: int = key("Trials per night.", minimum=4, required=True, example="240")
+    usd: float | None = key("Dollars per night.", above=0)
     control: float = key(
-        "Share for the champion against the one before it; two fifths of that for the first, its own control.",
+        "Share of the trials that compares the champion with the previous one; two fifths of it compares the first "
+        "champion with itself.",
         default=0.25,
         above=0,
         below=1,
@@ -29,10 +30,10 @@ class BudgetTable:
 class SplitTable:
     """`[split]`: the parts of the environment, where its families have none yet (see `tbench trainer gym split`)."""
 
-    seed: int = key("Draws which family goes where.", default=0, minimum=0)
-    train: float = key("Share of the tasks that teach.", default=0.4, above=0)
-    dev: float = key("Share of the tasks that measure.", default=0.4, above=0)
-    holdout: float = key("Share of the tasks that are sealed.", default=0.2, above=0)
+    seed: int = key("Seed of the random split of families.", default=0, minimum=0)
+    train: float = key("Share of the tasks to learn from.", default=0.4, above=0)
+    dev: float = key("Share of the tasks to measure gains on.", default=0.4, above=0)
+    holdout: float = key("Share of the tasks held out until the end.", default=0.2, above=0)
 
 
 @table
@@ -40,25 +41,30 @@ class GateTable:
     """`[gate]`: what a challenger has to show."""
 
     alpha: float = key(
-        "Chance that anything is promoted although nothing is better, over the whole plan.",
+        "Probability, over the whole plan, that a variant is promoted although it is not better.",
         default=0.05,
         above=0,
         maximum=0.5,
     )
-    looks: int = key("Nights that a challenger is measured, each a declared look.", default=5, minimum=1, maximum=20)
+    looks: int = key(
+        "Nights in which a challenger is measured; each is a declared look.", default=5, minimum=1, maximum=20
+    )
     challengers: int | None = key("Challengers that may be measured. Default: `nights / looks`.", minimum=1)
     canary_nights: int = key(
-        "Nights that a proven challenger is measured anew.",
+        "Nights in which a proven challenger is measured again.",
         default=1,
         minimum=1,
         maximum=20,
     )
-    cost_margin: float | None = key("How much more a trial may cost: 0.25 is a quarter.", minimum=0)
+    cost_margin: float | None = key(
+        "How much more a trial of the challenger may cost: 0.25 is a quarter more.", minimum=0
+    )
     watch_nights: int = key(
-        "Nights that are looked at together when the champion is watched.", default=5, minimum=1, maximum=60
+        "Nights that are pooled to check that the champion has not become worse.", default=5, minimum=1, maximum=60
     )
     unit: Literal["task", "family"] = key(
-        "What is counted; `tbench compare` counts families. They are safer, and dev needs many.", default="task"
+        "What is counted: tasks or families, as in `tbench compare`. Families are safer, but need many on dev.",
+        default="task",
     )
 
 
@@ -74,20 +80,27 @@ class PlanTable:
         example='"starter-prompts"',
         required=True,
     )
-    environment: str = key("What to train on, as `tbench trainer gym list` names it.", non_empty=True, required=True)
-    nights: int = key("How many nights there are.", minimum=1, maximum=10_000, required=True)
-    budget: BudgetTable = key("What a night may take.", required=True)
+    environment: str = key(
+        "Environment to train on, as named by `tbench trainer gym list`.", non_empty=True, required=True
+    )
+    nights: int = key("Number of nights.", minimum=1, maximum=10_000, required=True)
+    budget: BudgetTable = key("Limits of a night.", required=True)
     lineage: str | None = key(
-        "Whose champion it improves. Default: the slug.", pattern=SLUG, pattern_doc=SLUG_DOC, example='"starter"'
+        "Lineage whose champion is improved. Default: the slug.",
+        pattern=SLUG,
+        pattern_doc=SLUG_DOC,
+        example='"starter"',
     )
     profile: dict[str, Any] | None = key(
-        "The first champion, as `[profiles.<key>]` of an experiment; not where the lineage has one."
+        "The first champion, like `[profiles.<key>]` of an experiment; only if the lineage has no champion yet."
     )
-    run: dict[str, Any] = key("As `[run]` of an experiment, but for what the training decides.", factory=dict)
-    split: SplitTable = key("The parts of the environment.", factory=SplitTable)
-    evolver: EvolverTable = key("Who proposes variants.", factory=EvolverTable)
+    run: dict[str, Any] = key(
+        "Like `[run]` of an experiment, without the keys that the training decides.", factory=dict
+    )
+    split: SplitTable = key("How the tasks are split.", factory=SplitTable)
+    evolver: EvolverTable = key("What proposes variants.", factory=EvolverTable)
     variants: list[Change] = key("Variants of the champion, for the evolver `listed`.", factory=list)
-    gate: GateTable = key("What a challenger has to show.", factory=GateTable)
+    gate: GateTable = key("What a challenger must show to be promoted.", factory=GateTable)
 
 
 EVOLVER_SHARE = 0.1

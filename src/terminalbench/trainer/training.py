@@ -69,7 +69,7 @@ class Training:
             environment = open_environment(content["environment"], self.root)
             return outside_line(Gym(self.root).trials_outside(environment, results_root))
         except TbenchError as error:
-            return f"trials of held-out tasks outside of looks are not known: {error.what}"
+            return f"trials of held-out tasks outside of recorded looks are unknown: {error.what}"
 
     @property
     def under_way(self) -> str | None:
@@ -79,7 +79,7 @@ class Training:
         if not parts:
             return None
         owner = living_owner(training_lock(self.folder))
-        return f"night {number} has begun, {parts[-1].stem} last" + (f"; {owner}" if owner is not None else "")
+        return f"night {number} has started; last step: {parts[-1].stem}" + (f"; {owner}" if owner is not None else "")
 
     @property
     def store(self) -> LineageStore:

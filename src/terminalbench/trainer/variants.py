@@ -64,8 +64,8 @@ _POLICY = {"allow": "allowed_tools", "deny": "disallowed_tools"}
 class ToolsTable:
     """`tools` of a change: which tools the agent has."""
 
-    allow: list[str] | None = key("The tools that it may use, and no others; an empty list takes the limit away.")
-    deny: list[str] | None = key("Tools that it may not use; an empty list takes the ban away.")
+    allow: list[str] | None = key("The only tools that it may use; an empty list removes the limit.")
+    deny: list[str] | None = key("Tools that it must not use; an empty list removes the ban.")
     servers: list[str] | None = key("Its MCP servers; an empty list: none.")
 
 
@@ -73,19 +73,20 @@ class ToolsTable:
 class Change:
     """What makes a variant another profile than its parent. What is not given stays as it is."""
 
-    reason: str = key("Why it may be better, in a sentence.", non_empty=True, required=True)
+    reason: str = key("One sentence on why it may be better.", non_empty=True, required=True)
     sections: dict[str, str] = key(
         "Sections of the prompt by title: added or replaced; an empty text removes one.",
         factory=dict,
         example='{ "Before you finish" = "Run the tests." }',
     )
-    options: dict[str, Any] = key("Options of the agent that are set.", factory=dict)
-    without_options: list[str] = key("Options of the agent that are taken away.", factory=list)
+    options: dict[str, Any] = key("Options of the agent to set.", factory=dict)
+    without_options: list[str] = key("Options of the agent to remove.", factory=list)
     tools: ToolsTable | None = key("Which tools it has.")
     workflow: str | None = key("Another workflow, of agent `guarded`.", non_empty=True)
     reasoning: str | None = key("Another reasoning effort.", non_empty=True)
     lessons: Literal["masked", "off"] | LessonsTable | None = key(
-        "Which lessons it is shown: `masked`, `off`, or a table with `k`, `budget` and `withhold`. No `recall`.",
+        "Which lessons it gets: `masked`, `off`, or a table with `k`, `budget` and `withhold`; `recall` is not "
+        "allowed.",
     )
 
 
@@ -137,7 +138,7 @@ def changed(environment: Environment, parent: ResolvedProfile, change: Change, a
         before = parent.profile.prompt.text if parent.profile.prompt is not None else ""
         text = edited(before, change.sections)
         if len(text) > LONGEST:
-            raise UserError(f"the prompt would have {len(text)} characters, at most {LONGEST} are kept", where=at)
+            raise UserError(f"the prompt would have {len(text)} characters, but the limit is {LONGEST}", where=at)
         table["prompt"] = keep_text(environment, text)
     table["options"] = _options(parent, change, at)
     if change.tools is not None and change.tools.servers is not None:
@@ -152,9 +153,9 @@ def changed(environment: Environment, parent: ResolvedProfile, change: Change, a
             table[name] = value
     made = resolved(environment, {name: value for name, value in table.items() if value not in ({}, [])}, at)
     if made.profile.oracle:
-        raise UserError("its workflow sees the hidden verdict: it would win, and prove nothing", where=f"{at}.workflow")
+        raise UserError("its workflow sees the hidden verdict, so its gain would prove nothing", where=f"{at}.workflow")
     if made.profile.id == parent.profile.id:
-        raise UserError("changes nothing: it is the same profile as its parent", where=at)
+        raise UserError("changes nothing: the profile is the same as its parent", where=at)
     return made
 
 
@@ -170,7 +171,7 @@ def _options(parent: ResolvedProfile, change: Change, at: str) -> dict[str, Any]
             continue
         info = parent.profile.agent
         if option not in info.options and not info.any_options:
-            what = f"agent {info.name} cannot be told which tools it has"
+            what = f"the tools of agent {info.name} cannot be set"
             raise UserError(what, where=f"{at}.tools.{name}", hint="claude-code can")
         options.pop(option, None)
         if tools:
@@ -182,7 +183,7 @@ def _lessons(policy: str | LessonsTable, at: str) -> str | dict[str, Any]:
     if isinstance(policy, str):
         return policy
     if policy.mode == "recall":
-        what = "recall shows lessons from the tasks that a variant is measured on, which would prove nothing"
+        what = "recall shows lessons from the tasks that a variant is measured on, so its gain would prove nothing"
         raise UserError(what, where=f"{at}.mode", hint="use masked")
     return asdict(policy)
 

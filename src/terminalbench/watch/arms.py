@@ -155,7 +155,7 @@ class ArmsWatch:
             self._live.update(Group(*lines), refresh=True)
         except Exception as error:  # noqa: BLE001  said once; the run does not depend on it
             self._leave()
-            click.echo(f"watching ended: {type(error).__name__}: {error}; the run goes on", err=True)
+            click.echo(f"watching ended: {type(error).__name__}: {error}; the run continues", err=True)
 
     def end(self) -> None:
         """Show the last state, and leave the terminal."""

@@ -118,7 +118,7 @@ class OwnView:
         try:
             self.view = AttachedView(self.what, folder) if usable() else None
         except OSError as error:
-            click.echo(f"the live view cannot be started: {error}; the {self.what.word} goes on", err=True)
+            click.echo(f"the live view cannot be started: {error}; the {self.what.word} continues", err=True)
 
     def tick(self) -> None:
         """When the view has ended, say so; a person who asked for the end of the run gets it."""
@@ -132,9 +132,9 @@ class OwnView:
             click.echo("stopping: running trials are cancelled", err=True)
             os.kill(os.getpid(), signal.SIGINT)
         elif code == ViewEnd.LEFT:
-            click.echo(f"the {word} goes on here; Ctrl-C stops it", err=True)
+            click.echo(f"the {word} continues here; Ctrl-C stops it", err=True)
         elif code != ViewEnd.OVER:
-            click.echo(f"the live view ended (code {code}); the {word} goes on here, Ctrl-C stops it", err=True)
+            click.echo(f"the live view ended (code {code}); the {word} continues here, and Ctrl-C stops it", err=True)
 
     def end(self) -> None:
         """Take the view away."""
@@ -149,7 +149,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is meant for the run, until the view listens itself
     end = show(_page(what, folder), channel)
     if end is ViewEnd.ORPHANED:
-        print(f"the {what.word} was killed; {what.resume} {typed(folder)} goes on with it", file=sys.stderr)
+        print(f"the {what.word} was killed; continue it with {what.resume} {typed(folder)}", file=sys.stderr)
     return end
 
 

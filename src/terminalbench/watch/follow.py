@@ -115,7 +115,7 @@ class EventPrinter:
                 self.follow()
             self.follow()
         except Exception as error:  # noqa: BLE001  said once; the run does not depend on it
-            click.echo(f"watching ended: {type(error).__name__}: {error}; the run goes on", err=True)
+            click.echo(f"watching ended: {type(error).__name__}: {error}; the run continues", err=True)
 
     def _print(self, event: Event) -> None:
         line = self._lines.line(self.feed.state, event) if not self.as_json else _in_json(event)
@@ -165,7 +165,7 @@ class RunWatcher:
         try:
             stream.skip()
         except OSError as error:
-            click.echo(f"watching ended: {error}; the run goes on", err=True)
+            click.echo(f"watching ended: {error}; the run continues", err=True)
             return
         self._stream = stream
         stream.start()

@@ -77,7 +77,7 @@ def log_names(folder: Path) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def _story(folder: Path, stamp: object, secrets: Secrets) -> tuple[str, ...]:  # noqa: ARG001  what it is kept for
-    return tuple(story_lines(folder, secrets)) or ("its steps cannot be read: h and l show its logs",)
+    return tuple(story_lines(folder, secrets)) or ("its steps cannot be read; h and l show its logs",)
 
 
 def _stamp(folder: Path) -> tuple[object, ...]:
@@ -128,7 +128,7 @@ def _files(folder: Path) -> list[tuple[str, os.stat_result]]:
 def _last_bytes(path: Path) -> tuple[int, bytes]:
     with open_plain(path) as stream:  # the agent can have put a link or a pipe there since we looked
         if stream is None:
-            raise OSError(0, "is no regular file")
+            raise OSError(0, "is not a regular file")
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - TAIL_BYTES))
         return size, stream.read(TAIL_BYTES)

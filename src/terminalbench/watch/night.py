@@ -60,8 +60,8 @@ _ENDED = (
 
 
 _ASK = (
-    "d  leave the view: the night goes on here, in plain lines",
-    "s  stop the night: running trials are cancelled; --resume goes on later",
+    "d  leave the view: the night continues here, in plain lines",
+    "s  stop the night: running trials are cancelled; --resume continues it",
 )
 _HELP = """\
 Keys
@@ -72,12 +72,12 @@ Keys
 Columns
   measured         trials with a verdict, of those planned
   passed           of the measured trials; errors and skips are in no rate
-  trials           of an iteration that runs: ended, of those planned
+  trials           of a running iteration: ended, of those planned
   for, last beat   since its worker began, and since it last gave a sign
-  cost             what is known; "unknown" counts the trials that did not say
+  cost             known cost; "unknown" counts trials without a known cost
   time left        from the iterations of this night
 
-tbench report DIR says what changed, and how sure that is."""
+tbench report DIR shows what changed, and how certain it is."""
 
 
 @dataclass
@@ -133,7 +133,7 @@ def render_night(frame: NightFrame, width: int, height: int) -> list[Text]:
     owner = frame.controls.owner
     if frame.controls.mode is ScreenMode.HELP:
         leave = f"q                leave the view{', or stop the night: it asks' if owner else ''}"
-        interrupt = "stop the night; twice: at once" if owner else "leave; the night goes on"
+        interrupt = "stop the night; twice: immediately" if owner else "leave; the night continues"
         lines = _HELP.format(leave=leave, interrupt=interrupt).splitlines()
         return text_page([Text(cut(line, width)) for line in lines], "any key: back", width, height)
     lines = _picture(frame, width, height)
@@ -148,7 +148,7 @@ def _picture(frame: NightFrame, width: int, height: int) -> list[Text]:
     gap = [Text("")] if height >= 16 else []
     lines = [_title(frame, width), _progress(feed, width), *_training(feed, width), *gap]
     workers = table(_WORKERS, [_worker(frame, work) for work in feed.at_work], width, narrow=width < NARROW)
-    lines += workers if len(workers) > 1 else [Text("no worker is at work", "dim")]
+    lines += workers if len(workers) > 1 else [Text("no worker is running", "dim")]
     over = [work for work in reversed(feed.state.work) if work.status.over]
     told = [_event(event, width) for event in reversed(feed.events) if event.kind in _TOLD]
     left = height - 1 - len(lines) - 2 * len(gap)
@@ -158,7 +158,7 @@ def _picture(frame: NightFrame, width: int, height: int) -> list[Text]:
         rows = [_ended(work) for work in over[:room]]
         lines += [*gap, *table(_ENDED, rows, width, narrow=width < NARROW)]
     lines += [*gap, *told[:for_events]] if told else []
-    leave = "q leave or stop" if frame.controls.owner else "q leave: the night goes on"
+    leave = "q leave or stop" if frame.controls.owner else "q leave: the night continues"
     return text_page(lines, f"{leave}   ? help", width, height)
 
 

@@ -227,14 +227,14 @@ Columns
 def help_lines(controls: Controls, width: int, height: int) -> list[Text]:
     """What the keys do and what the columns mean."""
     leave = "q                leave the view, or stop the run: it asks" if controls.owner else "q                leave"
-    interrupt = "stop the run; twice: at once" if controls.owner else "leave; the run goes on"
+    interrupt = "stop the run; twice: immediately" if controls.owner else "leave; the run continues"
     lines = _HELP.format(leave=leave, interrupt=interrupt).splitlines()
     return text_page([Text(cut(line, width)) for line in lines], "any key: back", width, height)
 
 
 _ASK = (
-    "d  leave the view: the run goes on here, in plain lines",
-    "s  stop the run: running trials are cancelled; tbench resume goes on later",
+    "d  leave the view: the run continues here, in plain lines",
+    "s  stop the run: running trials are cancelled; tbench resume continues it",
 )
 
 

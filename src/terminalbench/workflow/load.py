@@ -32,31 +32,31 @@ class StepTable:
     """`[steps.<name>]`: one step. It asks the model for an artifact, which its guards check in their order."""
 
     generator: Literal["analysis", "localisation", "plan", "test", "patch", "review"] = key(
-        "What it makes.", required=True
+        "What the step makes.", required=True
     )
     prompt: str | None = key("What the model is told to do. The renderer adds task, context, inputs and feedback.")
-    prompt_file: str | None = key("The same as a file, beside the workflow file.", non_empty=True)
+    prompt_file: str | None = key("File with the prompt, next to the workflow file.", non_empty=True)
     guards: list[str] = key(
         "Guards in order: a name, or `pkg.mod:Class`. The first that rejects ends the attempt.", factory=list
     )
-    requires: list[str] = key("Steps whose artifacts it is given.", factory=list)
+    requires: list[str] = key("Steps whose artifacts the step gets.", factory=list)
     rmax: int = key("Retries after a rejected attempt, in each cycle.", default=3, minimum=0, maximum=50)
-    patience: int | None = key("Equal errors of one guard in a cycle that are a stagnation.", minimum=1)
+    patience: int | None = key("How many equal errors of one guard in a cycle count as stagnation.", minimum=1)
     e_max: int = key("How often the step may send the run back.", default=0, minimum=0, maximum=20)
     escalate: list[str] = key("Steps above it that run again when it stagnates.", factory=list)
     escalate_by_guard: dict[str, list[str]] = key(
-        "The same for the errors of one guard, instead of `escalate`.", factory=dict
+        "Targets for the errors of one guard, instead of `escalate`.", factory=dict
     )
     budgets: dict[str, int] = key(
-        "How often it may send the run back to each of its targets: then to one at a time, the first of the list with "
-        "some left. Without: to all of them together.",
+        "How often the step may send the run back to each target; the run then goes to the first target of the list "
+        "that has some left. Without it, all targets run again together.",
         factory=dict,
     )
-    temperature: float = key("Of first attempts.", default=0.0, minimum=0, maximum=2)
-    retry_temperature: float | None = key("Of retries, higher.", minimum=0, maximum=2)
+    temperature: float = key("Temperature of first attempts.", default=0.0, minimum=0, maximum=2)
+    retry_temperature: float | None = key("Temperature of retries; higher than `temperature`.", minimum=0, maximum=2)
     options: dict[str, Any] = key("Options of each guard, a table by the guard's name.", factory=dict)
     guard_timeout_sec: float = key(
-        "Seconds that each of its guards may take. One that takes longer is at fault: an error, and no failed attempt.",
+        "Time limit of each of its guards, in seconds. Exceeding it is an error of the guard, not a failed attempt.",
         default=GUARD_SEC,
         above=0,
     )
@@ -66,12 +66,14 @@ class StepTable:
 class WorkflowTable:
     """The top of a workflow file."""
 
-    name: str = key("What it is called.", pattern=_NAME, pattern_doc=_NAME_DOC, required=True)
+    name: str = key("Name of the workflow.", pattern=_NAME, pattern_doc=_NAME_DOC, required=True)
     steps: dict[str, StepTable] = key("The steps.", pattern=_NAME, pattern_doc=_NAME_DOC, required=True)
-    description: str = key("What it is, for people.", default="")
-    oracle: bool = key("It sees the hidden verdict: badged, and left out of comparisons.", default=False)
+    description: str = key("Description, for people.", default="")
+    oracle: bool = key(
+        "The workflow sees the hidden verdict: its results are marked and left out of comparisons.", default=False
+    )
     submit_best: bool = key(
-        "A run that gives up leaves the patch that passed most guards, if there is one; results mark it.",
+        "A run that gives up submits the patch that passed most guards, if there is one; results mark it.",
         default=False,
     )
 

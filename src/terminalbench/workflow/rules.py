@@ -78,12 +78,12 @@ def _uses(spec: str, where: str, options: Mapping[str, Any], at: str, problems: 
         return [use]
     parts, inner = options.get(_PARTS), options.get("options", {})
     if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
-        problems.add(join(at, _PARTS), f'guard "{spec}" asks other guards, and none is named', "a list of guards")
+        problems.add(join(at, _PARTS), f'guard "{spec}" combines other guards, but none is named', "a list of guards")
         return [use]
     inner = inner if isinstance(inner, Mapping) else {}
     for guard in inner:
         if guard not in parts:
-            problems.add(join(f"{at}.options", guard), f'"{guard}" is no part of it', did_you_mean(guard, parts))
+            problems.add(join(f"{at}.options", guard), f'"{guard}" is not part of it', did_you_mean(guard, parts))
     uses = [use]
     for index, part in enumerate(parts):
         own = inner.get(part, {})
@@ -101,7 +101,7 @@ def _class(spec: str, where: str, problems: Problems) -> Any:
         problems.add(where, error.what, error.hint)
         return None
     if not callable(getattr(found, "check", None)):
-        problems.add(where, f'"{spec}" is no guard', "a guard is a class with an async method `check`")
+        problems.add(where, f'"{spec}" is not a guard', "a guard is a class with an async method `check`")
         return None
     return found
 
@@ -112,15 +112,15 @@ def _check_kinds(use: GuardUse, kind: Kind, inputs: Collection[Kind], problems: 
         problems.add(use.where, f'"{use.spec}" checks {_kinds(judges)}, and this step makes {_kinds({kind})}')
     for missing in sorted(frozenset(getattr(use.found, "needs", ()) or ()) - set(inputs)):
         hint = f'name a step with generator "{missing}" in `requires`'
-        problems.add(use.where, f'"{use.spec}" needs {_kinds({missing})}, which this step is not given', hint)
+        problems.add(use.where, f'"{use.spec}" needs {_kinds({missing})}, which this step does not get', hint)
 
 
 def _check_options(use: GuardUse, problems: Problems) -> None:
     for name, value in use.options.items():
         where = join(use.options_at, name)
         if name not in use.known:
-            hint = did_you_mean(name, list(use.known)) if use.known else "it takes none"
-            problems.add(where, f'guard "{use.spec}" has no such option', hint)
+            hint = did_you_mean(name, list(use.known)) if use.known else "it has no options"
+            problems.add(where, f'guard "{use.spec}" does not have this option', hint)
         elif not _fits(value, use.known[name]):
             kind = getattr(use.known[name], "__name__", str(use.known[name]))
             problems.add(where, f"must be {kind}, not {shown(value)}")
@@ -141,7 +141,7 @@ def _kinds(kinds: Collection[Kind]) -> str:
 def in_order(steps: Mapping[str, Step], problems: Problems) -> list[str]:
     """The steps in an order in which each comes after what it requires, else as in the file; problems are noted."""
     if not steps:
-        problems.add("steps", "names no step", "a workflow has at least one, which makes a patch")
+        problems.add("steps", "names no step", "a workflow needs at least one step, which makes a patch")
     for name, step in steps.items():
         _known(step.requires, f"{join('steps', name)}.requires", list(steps), problems)
     if problems.found:
@@ -151,7 +151,7 @@ def in_order(steps: Mapping[str, Step], problems: Problems) -> list[str]:
         sorter.prepare()
     except CycleError as error:
         circle = list(reversed(error.args[1]))
-        problems.add(f"{join('steps', circle[0])}.requires", f"goes in a circle: {' -> '.join(circle)}")
+        problems.add(f"{join('steps', circle[0])}.requires", f"is circular: {' -> '.join(circle)}")
         return []
     order: list[str] = []
     rank = {name: index for index, name in enumerate(steps)}
@@ -195,7 +195,7 @@ def check_steps(steps: Mapping[str, Step], problems: Problems) -> None:
     for name in steps:
         if name not in used and name != last:
             hint = f'name it in the `requires` of a later step, or remove it; "{last}" is the last step'
-            problems.add(join("steps", name), "no step requires it, so what it makes is used by none", hint)
+            problems.add(join("steps", name), "no step requires it, so its artifact is not used", hint)
     judged = {steps[one].generator for one in steps[last].requires}
     ends = steps[last].generator
     if ends != Kind.PATCH and not (ends == Kind.REVIEW and Kind.PATCH in judged):
@@ -225,9 +225,11 @@ def _check_targets(step: Step, at: str, above: set[str], known: list[str], probl
             hint = did_you_mean(target, sorted(targets)) or "name it in `escalate`"
             problems.add(join(f"{at}.budgets", target), "is no target of this step", hint)
         elif budget < 1:
-            problems.add(join(f"{at}.budgets", target), f"must be at least 1, not {budget}", "or remove the target")
+            problems.add(
+                join(f"{at}.budgets", target), f"must be at least 1, not {budget}", "raise it, or remove the target"
+            )
     for target in sorted(targets - set(step.budgets)) if step.budgets else ():
-        problems.add(f"{at}.budgets", f'the target "{target}" has none', "with budgets, give one to each target")
+        problems.add(f"{at}.budgets", f'the target "{target}" has no budget', "with budgets, give one to each target")
 
 
 def targets_of(step: Step) -> Iterator[str]:
@@ -245,7 +247,7 @@ def _check_routes(step: Step, at: str, guards: Sequence[GuardUse], problems: Pro
         if guard not in known:
             problems.add(where, f'the step has no guard "{guard}"', did_you_mean(guard, known))
         elif step.patience is None and guard not in back and back:
-            problems.add(where, "nothing sends the run back for it", "set patience")
+            problems.add(where, "nothing sends the run back to it", "set patience")
 
 
 def _check_knobs(step: Step, at: str, guards: Sequence[GuardUse], problems: Problems) -> None:
@@ -259,7 +261,9 @@ def _check_knobs(step: Step, at: str, guards: Sequence[GuardUse], problems: Prob
             "at most rmax",
         )
     if targets and not step.e_max:
-        problems.add(f"{at}.e_max", "the step has targets, and may never go back to them", "set e_max, at least 1")
+        problems.add(
+            f"{at}.e_max", "the step has targets, but can never send the run back to them", "set e_max, at least 1"
+        )
     if step.e_max and not targets:
         problems.add(f"{at}.e_max", "the step has no target to go back to", "name steps in `escalate`, or remove it")
     if targets and step.patience is None and not goes_back:

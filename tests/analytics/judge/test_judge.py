@@ -120,7 +120,9 @@ def test_one_quote_that_holds_carries_the_answer_and_the_other_is_marked(tmp_pat
 def test_an_answer_out_of_form_is_not_judged_and_never_a_default(tmp_path: Path, bad: Any) -> None:
     result = judge_batch(request(tmp_path, {"strategy": bad}, rubrics=["strategy"]))
     assert {finding.value for finding in result.findings} == {None}
-    assert all((f.reason or "").startswith("not judged: the answer does not fit its form") for f in result.findings)
+    assert all(
+        (f.reason or "").startswith("not judged: the answer did not have the required form") for f in result.findings
+    )
     assert [entry.rubric for entry in result.not_judged] == ["strategy"]
     assert result.spend.calls == 1
     assert result.spend.cost_usd == pytest.approx(0.02)  # the answer and its repair

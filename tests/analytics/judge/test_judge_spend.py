@@ -94,7 +94,7 @@ def test_a_budget_needs_costs(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace('"cost_usd": 0.01, ', ""))
     result = judge_batch(asked)
     assert result.judged == 1
-    assert "does not say what it costs" in (result.stopped or "")
+    assert "so the budget cannot be enforced" in (result.stopped or "")
 
 
 def test_a_model_that_is_gone_is_asked_only_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,9 +264,12 @@ def test_label_list_and_remove_on_the_command_line(results: Path, tbench, tmp_pa
         (("a__", "root_cause", "gave_up", "--author", "a", "--reason", " "), "the reason is empty"),
         (("zz", "root_cause", "gave_up", "--author", "a", "--reason", "x"), "no trial is called"),
         (("a__", "root_cause", "--remove", "--author", "a", "--reason", "x"), "has no label"),
-        (("b__", "failure_class", "loop", "--author", "a", "--reason", "x"), "b__two passed: it has no failure_class"),
+        (
+            ("b__", "failure_class", "loop", "--author", "a", "--reason", "x"),
+            "b__two passed, so it has no failure_class",
+        ),
         (("a__", "nothing_like_it", "x", "--author", "a", "--reason", "x"), "nothing is called"),
-        (("a__", "root_cause", "--list"), "--list takes a trial"),
+        (("a__", "root_cause", "--list"), "--list can be combined with one trial"),
     ],
 )
 def test_wrong_labels_are_refused(results: Path, tbench, arguments: tuple[str, ...], said: str) -> None:

@@ -169,7 +169,7 @@ def test_without_our_options_it_is_harbors_agent(tmp_path: Path, make: Callable[
 def test_the_whole_treatment_reaches_the_command_line_and_the_files(
     make: Callable[..., ClaudeCodeAgent], source: Path
 ) -> None:
-    environment = RecordingEnvironment({"look at the source": LISTING, "LAB_TOKEN": ExecResult(return_code=0)})
+    environment = RecordingEnvironment({"inspect the source": LISTING, "LAB_TOKEN": ExecResult(return_code=0)})
     agent = make(
         mcp_config=MCP_CONFIG,
         mcp_source={"path": str(source)},
@@ -226,7 +226,7 @@ def test_a_profile_without_servers_has_those_of_the_task_and_no_others(make: Cal
 
 
 def test_the_record_says_what_was_delivered(make: Callable[..., ClaudeCodeAgent], source: Path) -> None:
-    environment = RecordingEnvironment({"look at the source": LISTING, "LAB_TOKEN": ExecResult(return_code=0)})
+    environment = RecordingEnvironment({"inspect the source": LISTING, "LAB_TOKEN": ExecResult(return_code=0)})
     agent = make(mcp_config=MCP_CONFIG, mcp_source={"path": str(source)}, hooks=HOOKS, append_system_prompt="Hi.")
     context = drive(agent, environment)
     delivery = json.loads((agent.logs_dir / "delivery.json").read_text())
@@ -257,15 +257,15 @@ def test_a_failing_install_ends_the_setup_with_the_log(make: Callable[..., Claud
     failed = ExecResult(stdout="ERROR: no matching distribution\n", stderr="", return_code=1)
     package = ExecResult(stdout="package\n", stderr="", return_code=0)
     pip = ExecResult(stdout="pip\n", stderr="", return_code=0)
-    answers = {"look at the source": package, "make a virtual environment": pip, "== install": failed}
+    answers = {"inspect the source": package, "create a virtual environment": pip, "== install": failed}
     with pytest.raises(McpSetupError, match=r"failed at: install \(exit 1\)\nERROR: no matching distribution"):
         drive(make(mcp_config=MCP_CONFIG, mcp_source={"path": str(source)}), RecordingEnvironment(answers))
 
 
 def test_a_package_is_installed_with_its_extras(make: Callable[..., ClaudeCodeAgent], source: Path) -> None:
     answers = {
-        "look at the source": ExecResult(stdout="package\nserver.py\n", return_code=0),
-        "make a virtual environment": ExecResult(stdout="pip\n", return_code=0),
+        "inspect the source": ExecResult(stdout="package\nserver.py\n", return_code=0),
+        "create a virtual environment": ExecResult(stdout="pip\n", return_code=0),
         "== install": ExecResult(stdout="b\n", return_code=0),
         "LAB_TOKEN": ExecResult(return_code=0),
     }
@@ -285,7 +285,7 @@ def test_folders_by_server_are_kept_apart(make: Callable[..., ClaudeCodeAgent], 
     other = tmp_path / "other"
     other.mkdir()
     (other / "server.py").write_text("serve differently")
-    environment = RecordingEnvironment({"look at the source": LISTING})
+    environment = RecordingEnvironment({"inspect the source": LISTING})
     server = {"command": "python", "args": ["server.py"]}
     agent = make(
         mcp_config={"mcpServers": {"lab": server, "the other": server, "again": server}},
@@ -310,7 +310,7 @@ def test_a_hook_that_fits_several_sources_ends_the_setup(
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    environment = RecordingEnvironment({"look at the source": LISTING})
+    environment = RecordingEnvironment({"inspect the source": LISTING})
     with pytest.raises(McpSetupError, match="could belong to any of"):
         drive(make(hooks=HOOKS, mcp_source={"paths": {"a": str(source), "b": str(other)}}), environment)
 
@@ -319,9 +319,9 @@ def test_a_hook_that_fits_several_sources_ends_the_setup(
 def test_a_placeholder_that_means_nothing_is_refused(
     make: Callable[..., ClaudeCodeAgent], source: Path, placeholder: str
 ) -> None:
-    environment = RecordingEnvironment({"look at the source": LISTING})
+    environment = RecordingEnvironment({"inspect the source": LISTING})
     config = {"mcpServers": {"bare": {"command": "x", "args": [placeholder]}}}
-    with pytest.raises(McpSetupError, match="no source, or no package"):
+    with pytest.raises(McpSetupError, match="no source or package"):
         drive(make(mcp_config=config, mcp_source={"paths": {"lab": str(source)}}), environment)
 
 

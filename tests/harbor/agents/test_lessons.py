@@ -119,7 +119,7 @@ def test_a_task_without_lessons_has_its_instruction_and_an_empty_account(tmp_pat
 
 def test_lessons_that_are_gone_or_changed_or_of_another_task_break_the_set_up(tmp_path: Path) -> None:
     agent = made(tmp_path, {"import_path": NOTED}, digest="0" * 16)
-    with pytest.raises(UserError, match="not the lessons that the batch was planned with") as caught:
+    with pytest.raises(UserError, match="have changed since the batch was planned") as caught:
         ran(agent)
     assert caught.value.where == str(tmp_path / "lessons.json.d" / "p.json")
     assert agent.told == []

@@ -28,5 +28,5 @@ def test_a_window_that_its_own_prompt_would_fill_is_refused(tmp_path: Path) -> N
     from terminalbench.harbor.agents.local_terminus import LocalTerminus
 
     file = tiny_gguf(tmp_path / "m.gguf", context=4096)
-    with pytest.raises(ModelError, match="terminus-2 needs a window of 4096 tokens or more, that of m is 2048"):
+    with pytest.raises(ModelError, match="terminus-2 needs a window of at least 4096 tokens, but m has 2048"):
         LocalTerminus(tmp_path / "logs", f"local:{file},num_ctx=2048")

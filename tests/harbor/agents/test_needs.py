@@ -116,7 +116,7 @@ def test_a_mounted_program_does_not_help_an_agent_that_does_not_look_for_it(name
     told = needs.not_installable(info, mounted(f"/usr/local/bin/{info.program}"), ())
     assert told is not None
     assert f"{info.needs[0]['hosts'][0]} cannot be reached" in told
-    assert "even where its program is there" in told
+    assert "even if its program exists" in told
     assert (f"`{info.package}`: docs/agents.md" in told) == (info.package is not None)
 
 

@@ -126,5 +126,5 @@ def test_a_file_that_cannot_be_used_is_refused_before_any_trial(tmp_path: Path) 
         PatchAgent.preflight({"predictions": str(file)})
     file.write_text("[]")
     PatchAgent.preflight({"predictions": str(file), "sha256": hashlib.sha256(b"[]").hexdigest()})
-    with pytest.raises(ValueError, match="is not the planned one"):
+    with pytest.raises(ValueError, match="has changed since the batch was planned"):
         PatchAgent.preflight({"predictions": str(file), "sha256": "0" * 64})

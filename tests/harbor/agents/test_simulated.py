@@ -243,13 +243,13 @@ def test_a_task_without_an_entry_is_an_error_of_that_trial_only(home: Path, tmp_
         ({"solve_probability": 1.5}, "less than or equal to 1"),
         ({"solve_probability": {"a": -0.1}}, "greater than or equal to 0"),
         ({"solve_probability": {}}, "at least one entry"),
-        ({"delay_sec": [2, 1]}, "the smaller first"),
+        ({"delay_sec": [2, 1]}, "smaller first"),
         ({"delay_sec": 3}, "delay_sec"),
         ({"steps_mean": 1}, "steps_mean"),
         ({"tokens_mean": 0}, "tokens_mean"),
         ({"cost_per_mtok_usd": -1}, "cost_per_mtok_usd"),
         ({"skill_text": {"x": 1.5}}, "less than or equal to 1"),
-        ({"skill_text": {" ": 0.1}}, "an empty text stands in every instruction"),
+        ({"skill_text": {" ": 0.1}}, "an empty text is part of every instruction"),
     ],
 )
 def test_wrong_options_are_refused_before_any_trial(options: dict[str, Any], complaint: str) -> None:

@@ -65,7 +65,7 @@ def _load(spec: str) -> LoadedAnalyzer:
             raise UserError(f'analyzer "{spec}" cannot be made without arguments: {error}') from error
     missing = [name for name in ("name", "version", "analyze") if not hasattr(part, name)]
     if missing:
-        raise UserError(f'"{spec}" is no analyzer: it has no {", no ".join(missing)}', where="analysis.analyzers")
+        raise UserError(f'"{spec}" is not an analyzer: it has no {", no ".join(missing)}', where="analysis.analyzers")
     return LoadedAnalyzer(part, str(part.name), str(part.version), tuple(getattr(part, "targets", ())))
 
 

@@ -68,7 +68,7 @@ def _count(notes: _Notes, trajectory: Trajectory, actions: Sequence[Action]) -> 
     notes.say("distinct_tools", len(tools))
     none_spoken = "the agent never spoke"
     notes.say("calls_per_step", len(actions) / len(spoken) if spoken else None, None if spoken else none_spoken)
-    timed = None if minutes else "the steps carry no times"
+    timed = None if minutes else "the steps have no times"
     notes.say("steps_per_minute", len(spoken) / minutes if minutes else None, timed)
     notes.say("tools", as_table(tools))
     notes.say("mcp_tools", ", ".join(sorted({action.tool for action in mcp})))
@@ -82,13 +82,13 @@ def _count(notes: _Notes, trajectory: Trajectory, actions: Sequence[Action]) -> 
 def _errors(notes: _Notes, actions: Sequence[Action]) -> None:
     known = [action for action in actions if action.failed is not None]
     if actions and not known:
-        reason = "this agent's trajectory carries neither error flags nor exit codes"
+        reason = "the trajectory of this agent has neither error flags nor exit codes"
         notes.say("tool_errors", None, reason)
         notes.say("tool_success_rate", None, reason)
     else:
         failed = [action.step for action in known if action.failed]
         unknown = len(actions) - len(known)
-        note = f"the ending of {unknown} of {len(actions)} calls is not known" if unknown else None
+        note = f"the outcome of {unknown} of {len(actions)} calls is unknown" if unknown else None
         notes.say("tool_errors", len(failed), note, failed)
         rate = 1 - len(failed) / len(known) if known else None
         notes.say("tool_success_rate", rate, note if known else "no calls")
@@ -128,7 +128,7 @@ def _first_edit(notes: _Notes, trajectory: Trajectory, actions: Sequence[Action]
     notes.say("first_edit_step", first.step, first.target, [first.step])
     start = next((step.time for step in trajectory.own_steps() if step.time is not None), None)
     if first.time is None or start is None:
-        notes.say("first_edit_sec", None, "the steps carry no times")
+        notes.say("first_edit_sec", None, "the steps have no times")
     else:
         notes.say("first_edit_sec", max(0.0, (first.time - start).total_seconds()), steps=[first.step])
 
@@ -171,7 +171,7 @@ def _tests(notes: _Notes, actions: Sequence[Action], trial: TrialFiles) -> None:
     notes.say("tested_before_finish", bool(after), None if runs else "it ran no tests", after)
     known = [(i, action) for i, action in runs if action.passed is not None]
     if not known:
-        reason = "no test run says how it ended" if runs else "it ran no tests"
+        reason = "no test run shows how it ended" if runs else "it ran no tests"
         notes.say("own_tests_passed", None, reason)
         notes.say("lost_passing_state", None if runs else False, reason)
         return
@@ -187,7 +187,7 @@ def _context(notes: _Notes, trajectory: Trajectory) -> None:
     sizes = [(step.id, size) for step in trajectory.own_steps() if (size := _prompt(step))]
     if not sizes:
         for name in ("context_first_tokens", "context_peak_tokens", "context_growth", "context_resets"):
-            notes.say(name, None, "the steps carry no token counts")
+            notes.say(name, None, "the steps have no token counts")
         return
     first, peak = sizes[0], max(sizes, key=lambda item: item[1])
     resets = [step for (_, before), (step, now) in itertools.pairwise(sizes) if now < before / 2]

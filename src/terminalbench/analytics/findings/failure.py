@@ -161,7 +161,7 @@ def _lost_passing_state(actions: tuple[Action, ...], _trajectory: Trajectory) ->
         return None
     steps = (actions[good[-1]].step, *edits)
     return FailureVerdict(
-        "lost_passing_state", "its own tests passed, then it edited on and never passed them again", steps
+        "lost_passing_state", "its own tests passed, but it kept editing and never passed them again", steps
     )
 
 
@@ -203,7 +203,7 @@ def _gave_up_early(actions: tuple[Action, ...], trajectory: Trajectory) -> Failu
     what = (
         f"it finished after {plural(len(actions), 'call')}"
         if changing
-        else "it only looked: no call changes or runs anything"
+        else "it only looked: no call changed or ran anything"
     )
     return FailureVerdict("gave_up_early", what, tuple(action.step for action in actions))
 
@@ -262,7 +262,7 @@ def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) ->
             reason = f"no step in the last {duration(silent)} of {duration(agent_sec)}"
             return FailureVerdict("timeout_stuck", reason, _last_step(trial))
     return FailureVerdict(
-        "timeout_working", "time ran out while it still did new things", tuple(a.step for a in tail[-3:])
+        "timeout_working", "time ran out while it was still making progress", tuple(a.step for a in tail[-3:])
     )
 
 

@@ -85,7 +85,7 @@ def _usage(usage: Usage) -> dict[str, tuple[Value, str | None]]:
     values: dict[str, Value] = {"tokens": usage.total_tokens, **msgspec.structs.asdict(usage)}
     values["usage_source"] = values.pop("source")
     del values["all_tokens"]  # a total that an import told is `tokens`
-    return {name: (value, "nobody recorded it" if value is None else None) for name, value in values.items()}
+    return {name: (value, "it was not recorded" if value is None else None) for name, value in values.items()}
 
 
 def _times(trial: TrialFiles) -> dict[str, tuple[Value, str | None]]:
@@ -96,7 +96,7 @@ def _times(trial: TrialFiles) -> dict[str, tuple[Value, str | None]]:
         wall_sec = None
     phases = record.phases if record is not None else Phases()
     values: dict[str, Value] = {"wall_sec": wall_sec, **msgspec.structs.asdict(phases)}
-    reason = "the trial did not get there, or did not record it"
+    reason = "the trial did not get that far, or did not record it"
     return {name: (value, reason if value is None else None) for name, value in values.items()}
 
 

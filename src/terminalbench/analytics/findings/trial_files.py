@@ -21,7 +21,7 @@ _PARTS_LIMIT = 200
 type Value = bool | int | float | str | None
 TRAJECTORY = "trajectory.json"
 NO_TRAJECTORY = "the trial left no trajectory"
-UNTOLD = "its output does not tell what it called"
+UNTOLD = "its output does not show its calls"
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,8 @@ def _values(history: History) -> Iterator[tuple[str, tuple[Value, str | None]]]:
     undecided = f"{plural(open_ones, 'escalation was', 'escalations were')} not decided" if open_ones else None
     yield HELPED, (sum(one.helped is True for one in history.escalations), undecided)
     for step, tokens in history.tokens_by_step().items():
-        yield f"tokens.{step}", (tokens, None if tokens is not None else "an attempt did not say")
+        yield f"tokens.{step}", (tokens, None if tokens is not None else "an attempt did not record it")
     if history.oracle:
-        yield "oracle", (True, "its workflow sees the hidden verdict: no comparison counts it")
+        yield "oracle", (True, "its workflow sees the hidden verdict, so comparisons leave it out")
     if history.bad_lines:
         yield "bad_trace_lines", (history.bad_lines, None)

@@ -230,7 +230,7 @@ class JudgeClient:
             self._usages.append(usage)
             self._dearest = max(self._dearest, usage.cost_usd or 0.0)
             if self._budget is not None and usage.cost_usd is None and self.stopped is None:
-                self.stopped = f"{self.model.name} does not say what it costs, so the budget cannot be held"
+                self.stopped = f"the cost of {self.model.name} is unknown, so the budget cannot be enforced"
 
     def _done(self, answer: JudgeAnswer) -> JudgeAnswer:
         with self._lock:
@@ -295,13 +295,13 @@ class CountingModel:
         price = self.model.price()
         notes = [f"output tokens are assumed: about {OUTPUT_PER_POINT} for each point of a rubric"]
         if self._skipped:
-            notes.append(f"{plural(self._skipped, 'question')} cannot be asked (no readable trajectory)")
+            notes.append(f"{plural(self._skipped, 'question')} cannot be judged (no readable trajectory)")
         if self._synthesis_open:
-            notes.append("the input of the synthesis is not counted: it is made of the answers")
+            notes.append("the input of the synthesis is not counted, because it consists of the answers")
         if not self._exact:
             notes.append(f"input tokens are estimated: the tokenizer of {self.model.name} is not known here")
         if price is None:
-            notes.append(f"the price of {self.model.name} is unknown, so the cost is")
+            notes.append(f"the price of {self.model.name} is unknown, so the cost is unknown")
         return CostEstimate(
             model=self.model.name,
             rubrics=sums,

@@ -52,12 +52,12 @@ def forget_others(folder: Path, trials: Container[str]) -> list[str]:
         return []
     for name in (JSON_FILE, TEXT_FILE):
         (folder / name).unlink(missing_ok=True)
-    return ["what the judge said of another selection was taken away; its answers stay in the cache"]
+    return ["earlier findings of the judge on another selection were removed; its answers stay in the cache"]
 
 
 def as_markdown(result: JudgeResult) -> str:
     """The result as a page."""
-    lines = ["# What the judge says", "", f"{result.sentence()}.", ""]
+    lines = ["# Findings of the judge", "", f"{result.sentence()}.", ""]
     lines += [f"Note: {_flat(note)}." for note in result.notes]
     lines += _synthesis(result.synthesis)
     if result.narratives:
@@ -78,7 +78,7 @@ def estimate_lines(estimate: CostEstimate) -> list[str]:
     """An estimate as a person reads it."""
     cached = sum(rubric.cached for rubric in estimate.rubrics)
     questions = sum(rubric.questions for rubric in estimate.rubrics)
-    lines = [f"{estimate.model}: {plural(questions, 'question')}, {cached} of them answered in the cache"]
+    lines = [f"{estimate.model}: {plural(questions, 'question')}, {cached} of them already in the cache"]
     for rubric in estimate.rubrics:
         asked = f"{rubric.questions:>5} {noun(rubric.questions, 'question')}, {rubric.cached} cached"
         lines.append(

@@ -75,7 +75,7 @@ class JudgeAsk:
         if self.budget_usd is not None and not (isfinite(self.budget_usd) and self.budget_usd >= 0):
             # Nothing is ever more than "nan": the cap would be off.
             raise UserError(
-                f"a judge cannot have a budget of {self.budget_usd:g} dollars", hint="give --judge-budget in dollars"
+                f"the budget of the judge cannot be {self.budget_usd:g} dollars", hint="give --judge-budget in dollars"
             )
 
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 @click.command("add")
 @click.option("--do", "do_", metavar="TEXT", help="What to do.")
 @click.option("--avoid", metavar="TEXT", help="What to avoid.")
-@click.option("--kind", type=click.Choice(KINDS), default="strategy", show_default=True, help="What it is about.")
+@click.option("--kind", type=click.Choice(KINDS), default="strategy", show_default=True, help="Subject of the lesson.")
 @click.option(
-    "--scope", default="global", show_default=True, metavar="KIND[:VALUE]", help="The tasks that it applies to."
+    "--scope", default="global", show_default=True, metavar="KIND[:VALUE]", help="Tasks that the lesson applies to."
 )
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag, in lower case. May be given again.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag, in lower case; repeatable.")
 @click.option("--importance", type=float, default=0.5, show_default=True, help="From 0 to 1.")
-@click.option("--family", metavar="NAME", help="The family of the task folders. Default: as task.toml names it.")
+@click.option("--family", metavar="NAME", help="Family of the --task-folder tasks. Default: the family in task.toml.")
 @task_folders_option
 @by_option
 @on_memory(write=True)
@@ -53,8 +53,8 @@ def add_command(
 
     if family is not None and not task_folders:
         raise click.UsageError(
-            "--family is that of a task the lesson comes from: name it with --task-folder DIR. "
-            f"A lesson for one family only is --scope family:{family or 'NAME'}"
+            "--family is the family of the task that the lesson comes from: also give --task-folder DIR. To write a "
+            "lesson for one family only: --scope family:{family or 'NAME'}"
         )
     tasks = [read_task(folder) for folder in task_folders]
     draft = Lesson(
@@ -77,11 +77,11 @@ def add_command(
 
 @click.command("edit")
 @click.argument("lesson")
-@click.option("--do", "do", metavar="TEXT", help="What to do; empty takes it out.")
-@click.option("--avoid", metavar="TEXT", help="What to avoid; empty takes it out.")
-@click.option("--kind", type=click.Choice(KINDS), help="What it is about.")
-@click.option("--scope", metavar="KIND[:VALUE]", help="The tasks that it applies to.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Its tags from now on. May be given again.")
+@click.option("--do", "do", metavar="TEXT", help="What to do; an empty text removes it.")
+@click.option("--avoid", metavar="TEXT", help="What to avoid; an empty text removes it.")
+@click.option("--kind", type=click.Choice(KINDS), help="Subject of the lesson.")
+@click.option("--scope", metavar="KIND[:VALUE]", help="Tasks that the lesson applies to.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Replace the tags by this one; repeatable.")
 @click.option("--importance", type=float, help="From 0 to 1.")
 @click.option("--reason", metavar="TEXT", help="Why.")
 @task_folders_option
@@ -116,7 +116,7 @@ def edit_command(
     if scope is not None:
         fields |= scope_of(scope)
     if not fields and not task_folders:
-        raise click.UsageError("nothing to change: give at least one of its fields")
+        raise click.UsageError("nothing to change: give at least one field, such as --do")
     after = edit(
         store,
         lesson,
@@ -138,7 +138,7 @@ def edit_command(
 @on_memory(write=True)
 @json_option
 def approve_command(store: "Store", lesson: str, reason: str | None, by: str, as_json: bool) -> None:
-    """Put a lesson into use, whatever the check found in it. LESSON is its id, or the beginning of it."""
+    """Put a lesson into use, even if the check found a leak in it. LESSON is its id, or the beginning of it."""
     from terminalbench.archivist.memory import approve
 
     after = approve(store, lesson, by=by, reason=reason)
@@ -175,7 +175,7 @@ def merge_command(store: "Store", into: str, lessons: tuple[str, ...], reason: s
     if as_json:
         print_json(after)
     else:
-        click.echo(f"{after.id} is {after.state} and took up {len(set(lessons))}")
+        click.echo(f"{after.id} is {after.state} and now includes {len(set(lessons))}")
 
 
 def _tell(after: "Lesson", *, as_json: bool) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "--budget-usd",
     type=click.FloatRange(min=0, min_open=True),
     metavar="USD",
-    help="What the model may cost: a call that could exceed it is not made.",
+    help="Upper limit of what the model may cost: a call that could exceed it is not made.",
 )
 @click.option(
     "--budget-tokens",
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     default=12_000,
     show_default=True,
     metavar="N",
-    help="How much of the trajectories the model is shown.",
+    help="How much of each trajectory the model sees.",
 )
 @results_option
 @on_memory(write=True)
@@ -76,7 +76,7 @@ def reflect_command(
     spent = f", cost {cost(found.cost_usd)}" if found.asked else ""
     click.echo(f"{lessons} from {plural(found.trials, 'measured trial')}{spent}")
     if found.stopped is not None:
-        click.echo(f"{model} was not asked: {found.stopped}", err=True)
+        click.echo(f"{model} was not called: {found.stopped}", err=True)
     return code
 
 
@@ -85,7 +85,7 @@ def reflect_command(
 @on_memory(write=True)
 @json_option
 def learn_command(store: "Store", results: Path | None, as_json: bool) -> None:
-    """Estimate what each lesson is worth, from trials that were shown it or not, drawn at random.
+    """Estimate what each lesson is worth, from trials that got it or not, as drawn at random.
 
     Reads every batch and every night of the results folder. A trial counts once, however often you run this. A
     lesson that does harm with a probability above 0.9 is retired, and the recorded reason names the trials.
@@ -101,4 +101,4 @@ def learn_command(store: "Store", results: Path | None, as_json: bool) -> None:
     for lesson in found.retired:
         click.echo(f"{lesson.id} is retired: {lesson.reason}")
     changed = plural(len(found.changed), "lesson")
-    click.echo(f"{plural(found.trials, 'new trial')} counted, what is believed of {changed} has changed")
+    click.echo(f"{plural(found.trials, 'new trial')} counted; the estimates of {changed} have changed")

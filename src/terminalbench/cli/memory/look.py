@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 @click.command("list")
 @on_memory()
 @filter_options
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="Only the newest N.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="Only the newest N entries."
+)
 @json_option
 def list_command(store: "Store", wanted: "LessonFilter", limit: int, as_json: bool) -> None:
     """List lessons, newest first."""
@@ -44,11 +46,11 @@ def list_command(store: "Store", wanted: "LessonFilter", limit: int, as_json: bo
         print_json(found[:limit])
     elif not found:
         anything = next(each_lesson(store), None) is not None
-        click.echo("no lesson fits" if anything else "no lessons: tbench memory add writes one")
+        click.echo("no lesson matches" if anything else "no lessons yet: tbench memory add writes one")
     else:
         click.echo(table(found[:limit], text_width()))
         if len(found) > limit:
-            click.echo(f"only the newest {limit}; --limit shows more", err=True)
+            click.echo(f"only the newest {limit} are shown; --limit shows more", err=True)
 
 
 @click.command("show")
@@ -104,7 +106,7 @@ def _lines(lesson: "Lesson", width: int, nights: dict[str, Path]) -> list[str]:
         "model": lesson.model,
         "profile": lesson.profile,
         "learned from": ", ".join(dict.fromkeys(task.id for task in lesson.source_tasks)) or None,
-        "simulated": "learned from simulated trials, told to simulated agents only" if lesson.simulated else None,
+        "simulated": "learned from simulated trials; shown to simulated agents only" if lesson.simulated else None,
         "families": ", ".join(lesson.families) or None,
     }
     said = [
@@ -137,24 +139,37 @@ def entry_line(entry: "MemoryEntry", width: int, indent: str = "") -> str:
 
 @click.command("search")
 @click.argument("text", nargs=-1)
-@click.option("--task-folder", type=PATH, metavar="DIR", help="What a trial of the task in this folder would get.")
-@click.option("--family", metavar="NAME", help="The family of that task. Default: as its task.toml names it.")
-@click.option("--repository", metavar="NAME", help="Its repository. Default: as its task.toml names it.")
-@click.option("--suite", metavar="NAME", help="The suite of that task.")
 @click.option(
-    "--task-tag", "tags", multiple=True, metavar="TAG", help="A tag of that task. Default: those of its task.toml."
+    "--task-folder",
+    type=PATH,
+    metavar="DIR",
+    help="Show the lessons that a trial of the task in this folder would get.",
+)
+@click.option("--family", metavar="NAME", help="Family of that task. Default: the family in its task.toml.")
+@click.option("--repository", metavar="NAME", help="Repository of that task. Default: the repository in its task.toml.")
+@click.option("--suite", metavar="NAME", help="Suite of that task.")
+@click.option(
+    "--task-tag",
+    "tags",
+    multiple=True,
+    metavar="TAG",
+    help="A tag of that task; repeatable. Default: the tags in its task.toml.",
 )
 @click.option(
     "--mode",
     type=click.Choice(("masked", "recall")),
     default="masked",
     show_default=True,
-    help="masked leaves out lessons from the task itself and its family; recall keeps them.",
+    help="masked leaves out lessons that come from the task itself or its family; recall includes them.",
 )
-@click.option("-k", type=click.IntRange(1, 3), default=3, show_default=True, help="How many lessons that task gets.")
+@click.option(
+    "-k", type=click.IntRange(1, 3), default=3, show_default=True, help="Upper limit of the lessons that the task gets."
+)
 @on_memory()
 @filter_options
-@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="Only the best N.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="Only the best N matches."
+)
 @json_option
 def search_command(
     store: "Store",
@@ -170,7 +185,7 @@ def search_command(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Find lessons by words, the best first; or, with --task-folder, those that a trial of a task would get.
+    """Find lessons by words, best first; or, with --task-folder, the lessons that a trial of a task would get.
 
     Words find lessons in every state. A task gets active ones only, and in mode masked none from itself or its family.
     """
@@ -182,7 +197,7 @@ def search_command(
     from terminalbench.archivist.task_texts import task_in
 
     if bool(text) == (task_folder is not None):
-        raise click.UsageError("give words, or --task-folder DIR")
+        raise click.UsageError("give words to search for, or --task-folder DIR")
     masked = 0
     if task_folder is not None:
         known = situation_in(task_folder, task_in(task_folder, family))
@@ -198,7 +213,7 @@ def search_command(
         return
     click.echo(table(found, text_width()) if found else "no lesson found")
     if masked:
-        click.echo(f"{masked} masked: they come from this task or its family", err=True)
+        click.echo(f"{masked} left out: from this task or its family (--mode recall includes them)", err=True)
 
 
 _MOST = 10
@@ -210,7 +225,7 @@ _WIDTH = 80
 @on_memory()
 @json_option
 def stats_command(store: "Store", results: Path | None, as_json: bool) -> int:
-    """Count what memory holds, and what lessons gain: transfer and recall separately, each against its control.
+    """Count what memory holds, and show what its lessons gain: transfer and recall, each against its control.
 
     Gains are over every batch and every night of the results folder. Exit code 3 when a part of the log cannot be read.
     """
@@ -287,7 +302,7 @@ def _gains(gained: "Sequence[Gain]") -> str:
     from terminalbench.text.table import fitted
 
     if not gained:
-        return "No batch compares a profile with lessons and its control."
+        return "No batch compares a profile with lessons with its control without them."
     found = GAINS.of(gained)
     table = fitted([found.head, *found.rows], (0, 1, 2), _WIDTH)
     notes = [f"{one.profile}: " + "; ".join(filter(None, (verdict_said(one), one.note))) for one in gained]
@@ -301,16 +316,18 @@ def _harmful(lessons: "Sequence[Lesson]") -> str:
         return ""
     names = some([one.id for one in lessons], 3)
     said = f"{plural(len(lessons), 'lesson')} retired by effect: {names}"
-    return f"{said}. On another model they are not tried again\nunless a person says so: tbench memory approve LESSON."
+    return f"{said}. They are not tried again on another model,\nunless you approve them: tbench memory approve LESSON."
 
 
 @click.command("log")
 @click.argument("lesson", required=False)
 @on_memory()
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="Only the newest N.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="Only the newest N entries."
+)
 @json_option
 def log_command(store: "Store", lesson: str | None, limit: int, as_json: bool) -> None:
-    """Show the operations, newest first: all, or those on one LESSON."""
+    """Show the operations on memory, newest first: all of them, or those on one LESSON."""
     from terminalbench.archivist.inventory import history
 
     found = history(store, lesson, limit)
@@ -318,15 +335,15 @@ def log_command(store: "Store", lesson: str | None, limit: int, as_json: bool) -
         print_json(found)
         return
     width = text_width()
-    click.echo("\n".join(entry_line(entry, width) for entry in found) or "nothing was done yet")
+    click.echo("\n".join(entry_line(entry, width) for entry in found) or "the log is empty")
 
 
 @click.command("check")
 @root_option
-@click.option("--repair", "mend", is_flag=True, help="Write the log anew with what can be read; the old one is kept.")
+@click.option("--repair", "mend", is_flag=True, help="Rewrite the log from its readable entries; the old log is kept.")
 @json_option
 def check_command(root: Path | None, mend: bool, as_json: bool) -> int:
-    """Check the log line by line: entries that are missing, were edited, or cannot be read.
+    """Check the log line by line for entries that are missing, were edited, or cannot be read.
 
     Exit code 3: it found some. --repair leaves out what cannot be read, accepts edited entries as they read
     now, and keeps the old log beside the new one.
@@ -347,7 +364,7 @@ def check_command(root: Path | None, mend: bool, as_json: bool) -> int:
         print_json({"log": log, "entries": entries, "problems": found, "repair": done})
         return EXIT_INCOMPLETE if bad else EXIT_OK
     if done is not None:
-        click.echo(f"repaired: {plural(done.kept, 'entry', 'entries')} kept; the log as it was: {typed(done.copy)}")
+        click.echo(f"repaired: {plural(done.kept, 'entry', 'entries')} kept; the old log: {typed(done.copy)}")
         click.echo("".join(f"left out: {what}\n" for what in done.left_out), nl=False)
     elif mend:
         click.echo("nothing to repair")

@@ -36,7 +36,10 @@ def on_memory(*, write: bool = False) -> Callable[[Callable[..., int | None]], A
                     if problem.kind in (ProblemKind.LOST, ProblemKind.EDITED):
                         click.echo(f"warning: {store.place.log}: {problem.what}", err=True)
                 if store.behind:
-                    click.echo("note: a process that writes is held up; what it wrote last is not shown", err=True)
+                    click.echo(
+                        "note: another process is stuck while it writes to memory; its last entry is not shown",
+                        err=True,
+                    )
                 return command(store=store, **rest)
 
         return root_option(called)
@@ -45,7 +48,7 @@ def on_memory(*, write: bool = False) -> Callable[[Callable[..., int | None]], A
 
 
 def _held_up(lock: Path) -> None:
-    click.echo(f"note: {lock}: another process holds it, and may have been stopped; waiting for it", err=True)
+    click.echo(f"note: waiting for {lock}: another process, perhaps a stopped one, holds this lock", err=True)
 
 
 def roots_of(store: "Store", results: Path | None) -> list[Path]:
@@ -69,14 +72,17 @@ def _speaker(_context: click.Context, _option: click.Parameter, given: str | Non
     return name
 
 
-by_option: Any = click.option("--by", metavar="NAME", callback=_speaker, help="Who says so. Default: your user name.")
+by_option: Any = click.option(
+    "--by", metavar="NAME", callback=_speaker, help="Author of the change. Default: your user name."
+)
 task_folders_option: Any = click.option(
     "--task-folder",
     "task_folders",
     multiple=True,
     type=PATH,
     metavar="DIR",
-    help="Folder of a task that the lesson comes from: it is compared with its instruction, tests and solution.",
+    help="Folder of a task that the lesson comes from. The lesson is compared with the task's instruction, tests and "
+    "solution, so that it leaks nothing.",
 )
 
 
@@ -97,8 +103,8 @@ def filter_options(command: Callable[..., int | None]) -> Any:
         return command(wanted=wanted, **rest)
 
     for name, values in (("scope", SCOPES), ("kind", KINDS), ("state", STATES)):
-        called = click.option(f"--{name}", type=click.Choice(values), help=f"Only of this {name}.")(called)
-    return click.option("--tag", metavar="TAG", help="Only with this tag.")(called)
+        called = click.option(f"--{name}", type=click.Choice(values), help=f"Only lessons of this {name}.")(called)
+    return click.option("--tag", metavar="TAG", help="Only lessons with this tag.")(called)
 
 
 def scope_of(text: str) -> dict[str, Any]:
@@ -108,7 +114,7 @@ def scope_of(text: str) -> dict[str, Any]:
 
     kind, _, value = text.partition(":")
     if kind not in SCOPES:
-        raise UserError(f'"{kind}" is no scope', hint=did_you_mean(kind, SCOPES))
+        raise UserError(f'"{kind}" is not a scope', hint=did_you_mean(kind, SCOPES))
     return {"scope": LessonScope(kind), "scope_value": value or None}
 
 
@@ -149,7 +155,7 @@ def effect_line(effect: "Utility") -> str:
 
     kind = "simulated trial" if effect.simulated else "trial"
     where = f" of {effect.model}" if effect.model else ""
-    own = ", at tasks that it comes from" if effect.own else ""
+    own = ", on the tasks that it comes from" if effect.own else ""
     counted = f"{plural(effect.n, kind)}{where}, {effect.shown} with it{own}"
     return f"{points(effect.mean)} (sd {points(effect.sd, sign=False)}; {counted})"
 
@@ -158,5 +164,5 @@ def told(added: "AddedLesson") -> str:
     """What became of a lesson that was added, in words."""
     lesson = added.lesson
     if added.merged:
-        return f"{lesson.id} says the same: it took this up ({lesson.state})"
+        return f"{lesson.id} says the same, so this was merged into it ({lesson.state})"
     return f"{lesson.id} is {lesson.state}" + (f": {lesson.reason}" if lesson.reason else "")

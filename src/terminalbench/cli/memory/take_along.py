@@ -34,7 +34,7 @@ def export_command(store: "Store", output: Path | None, wanted: "LessonFilter") 
     if output.is_dir():
         raise UserError("is a folder", where=str(output), hint="name a file")
     if not output.parent.is_dir():
-        raise UserError("no such folder", where=str(output.parent), hint="make it, or name another file")
+        raise UserError("no such folder", where=str(output.parent), hint="create the folder, or name another file")
     write_lines(output, map(encode_line, found))
     click.echo(f"{plural(len(found), 'lesson')} in {output}")
 
@@ -45,7 +45,7 @@ def export_command(store: "Store", output: Path | None, wanted: "LessonFilter") 
 @on_memory(write=True)
 @json_option
 def import_command(store: "Store", file: Path, by: str, as_json: bool) -> None:
-    """Add the lessons of an export, as candidates: what was approved and measured elsewhere does not count here.
+    """Add exported lessons as candidates: approvals and measurements from elsewhere do not count here.
 
     To move a whole memory, copy memory.jsonl instead.
     """
@@ -60,5 +60,5 @@ def import_command(store: "Store", file: Path, by: str, as_json: bool) -> None:
         return
     for added in found.added:
         click.echo(told(added))
-    out = f"; {found.left_out} left out that were retired or quarantined there" if found.left_out else ""
+    out = f"; {found.left_out} left out, retired or quarantined there" if found.left_out else ""
     click.echo(f"{plural(len(found.added), 'lesson')} read{out}")

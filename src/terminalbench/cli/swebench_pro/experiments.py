@@ -31,28 +31,36 @@ _MODEL = "moonshotai/kimi-k2-0905"
     metavar="ARM[,ARM]",
     help="Workflows (shipped, or .toml files), agents, command:PROGRAM, FILE.toml:PROFILE of an experiment file.",
 )
-@click.option("--model", default=_MODEL, show_default=True, help="The model, as its provider names it.")
-@click.option("--provider", metavar="NAME", help="ollama, openrouter, huggingface, openai, ...")
-@click.option("--base-url", metavar="URL", help="URL of its server. A server of your own needs no key.")
+@click.option("--model", default=_MODEL, show_default=True, help="Name of the model at its provider.")
+@click.option("--provider", metavar="NAME", help="Provider of the model: ollama, openrouter, huggingface, openai, ...")
+@click.option("--base-url", metavar="URL", help="URL of the provider's server. Your own server needs no key.")
 @click.option(
     "--tasks",
     default="swebench-pro",
     show_default=True,
     metavar="DIR|FILE|hf:REVISION",
-    help="Folder of instance tasks; or rows, of which tasks are made first (with --evaluator).",
+    help="Folder of instance tasks, or rows from which tasks are made first (with --evaluator).",
 )
-@click.option("--evaluator", type=PATH, metavar="CHECKOUT", help="Checkout of the official evaluator, with rows.")
+@click.option(
+    "--evaluator", type=PATH, metavar="CHECKOUT", help="Checkout of the official evaluator; needed with rows."
+)
 @click.option("--split", default="test", show_default=True, help="Split of the dataset, with hf:REVISION.")
 @instance_picks
 @click.option(
     "--max-workers", type=click.IntRange(min=1), default=1, show_default=True, help="Trials at once, over all arms."
 )
 @output_dir_option
-@click.option("--attempts", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each pair.")
+@click.option(
+    "--attempts",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Runs of each pair of arm and instance.",
+)
 @click.option(
     "--resume",
     is_flag=True,
-    help="Continue the experiment in the output folder, if it holds one; more instances, arms or attempts are added.",
+    help="Continue the experiment in the output folder, if there is one; new instances, arms or attempts are added.",
 )
 @click.option(
     "--retry-errors",
@@ -61,7 +69,9 @@ _MODEL = "moonshotai/kimi-k2-0905"
     metavar="[CLASS]",
     help="Also retry trials that ended with an error, as in tbench resume. Implies --resume.",
 )
-@click.option("--evaluate", is_flag=True, help="Evaluate the predictions once more, on their own, and draw the charts.")
+@click.option(
+    "--evaluate", is_flag=True, help="Evaluate the predictions again, independently of the trials, and draw the charts."
+)
 @click.option(
     "--eval-max-workers",
     type=click.IntRange(min=1),
@@ -69,18 +79,19 @@ _MODEL = "moonshotai/kimi-k2-0905"
     show_default=True,
     help="Trials at once during --evaluate.",
 )
-@click.option("--watch", is_flag=True, help="Show a table of the arms, live; not on a terminal, a line a trial.")
+@click.option("--watch", is_flag=True, help="Show a live table of the arms; without a terminal, a line for each trial.")
 @click.option(
     "--trial-timeout", type=click.FloatRange(min=1), metavar="SEC", help="Time limit of the agent in a trial."
 )
 @click.option(
     "--price",
     metavar="IN,OUT[,CACHED]",
-    help="What the model costs, in USD per million tokens; 0 for a model of your own.",
+    help="Price of the model in USD per million tokens; 0 for your own model.",
 )
 @click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Budget of all trials.")
 @click.option(
-    "--container-env", help="Where trials run: docker, local, or as in [run]; docker if it is installed, else local."
+    "--container-env",
+    help="Where trials run: docker, local, or another container_env. Default: docker if installed, else local.",
 )
 @executor_option
 @log_file_option
@@ -115,7 +126,7 @@ def experiment_command(
     given["container_env"] = given["container_env"] or usual_environment()
     names = tuple(filter(None, (arm.strip() for arm in arms.split(","))))
     if not names:
-        raise UserError("--arms names no arm", hint="write it as in --arms singleshot,s1_tdd")
+        raise UserError("--arms names no arm", hint="name at least one, as in --arms singleshot,s1_tdd")
     output = Output(output_dir)
     folder, instances = _instances(tasks, output, given)
     wanted = ExperimentRequest(
@@ -166,7 +177,7 @@ def _instances(tasks: str, output: "Output", given: dict[str, Any]) -> "tuple[Pa
     if tasks.startswith("hf:") or folder.is_file():
         if given["evaluator"] is None:
             raise UserError(
-                "making tasks of rows needs a checkout of the official evaluator", hint="name it: --evaluator CHECKOUT"
+                "making tasks from rows needs a checkout of the official evaluator", hint="give --evaluator CHECKOUT"
             )
         folder, ids = _converted(tasks, output.folder / "tasks", given, picks)
         return folder, tuple(one for one in read_folder(folder) if one.instance_id in ids)
@@ -177,7 +188,9 @@ def _instances(tasks: str, output: "Output", given: dict[str, Any]) -> "tuple[Pa
     if not folder.is_dir():
         make = f"tbench swebench-pro tasks FILE|hf:REVISION -o {tasks} --evaluator CHECKOUT"
         raise UserError(
-            "there is no such folder of tasks", where=tasks, hint=f"make it: {make}; or name it: --tasks DIR"
+            "there is no folder of tasks here",
+            where=tasks,
+            hint=f"create it with {make}, or name another folder with --tasks DIR",
         )
     return folder, tuple(select(read_folder(folder), picks))
 

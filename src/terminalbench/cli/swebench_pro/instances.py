@@ -19,7 +19,7 @@ _SHOWN = 5
 
 @click.command("tasks")
 @click.argument("rows", metavar="FILE|hf:REVISION")
-@click.option("-o", "--output", type=PATH, metavar="DIR", required=True, help="Folder of the tasks.")
+@click.option("-o", "--output", type=PATH, metavar="DIR", required=True, help="Folder that the tasks are written to.")
 @click.option(
     "--evaluator",
     type=PATH,
@@ -30,10 +30,10 @@ _SHOWN = 5
 @instance_picks
 @click.option("--split", default="test", show_default=True, help="Split of the dataset, with hf:REVISION.")
 @click.option(
-    "--build", is_flag=True, help="Build images from the checkout's Dockerfiles; default: the official images."
+    "--build", is_flag=True, help="Build images from the Dockerfiles of the checkout. Default: use the official images."
 )
 @click.option(
-    "--host-base", is_flag=True, help="Use this machine's system in place of debian, ubuntu and python images."
+    "--host-base", is_flag=True, help="Use this machine's own system instead of debian, ubuntu and python images."
 )
 @click.option(
     "--agent-network",
@@ -43,15 +43,21 @@ _SHOWN = 5
     help="Network access while the agent works. An agent inside the environment must reach its "
     "model; with public, it can also find the fix.",
 )
-@click.option("--cpus", type=click.IntRange(min=1), default=2, show_default=True, help="CPUs of an environment.")
+@click.option("--cpus", type=click.IntRange(min=1), default=2, show_default=True, help="CPUs of each environment.")
 @click.option(
     "--memory-mb",
     type=click.IntRange(min=128),
     default=8192,
     show_default=True,
-    help="Memory of an environment, in MB.",
+    help="Memory of each environment, in MB.",
 )
-@click.option("--timeout", type=click.FloatRange(min=1), default=3600, show_default=True, help="Seconds for the tests.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=3600,
+    show_default=True,
+    help="Time limit of the tests, in seconds.",
+)
 @json_option
 def tasks_command(
     rows: str,
@@ -67,7 +73,7 @@ def tasks_command(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Make Harbor tasks of SWE-Bench Pro.
+    """Make Harbor tasks from SWE-Bench Pro.
 
     Rows come from a file (parquet, jsonl, csv) or from Hugging Face at a revision. The folder of a task is
     named by its instance; history after the base commit is removed from its image, and a separate verifier runs
@@ -83,7 +89,7 @@ def tasks_command(
     read = read_rows(rows, split)
     picked = select(read.instances, picks_of(given))
     if not picked and not read.refused:
-        raise UserError("no instance is of that language and has such a part in its id", where=rows)
+        raise UserError("no instance matches this language and these parts of ids", where=rows)
     settings = TaskSettings(
         build=build,
         host_base=host_base,
@@ -110,14 +116,16 @@ def _lines(done: "Conversion", *, open_network: bool) -> list[str]:
     lines += [f"dataset: {done.revision}"] if done.revision else []
     for what, ids in (
         ("lists of tests differ from the evaluator's checkout", list(done.drift)),
-        ("bash changes the run script's argument, as in the official evaluator", done.argument_changed),
-        ("the text named the fix, which was taken out", done.redacted),
+        ("bash alters the argument of the run script, as with the official evaluator", done.argument_changed),
+        ("the problem text mentioned the fix; that part was removed", done.redacted),
     ):
         if ids:
             more = [f"  and {len(ids) - _SHOWN:,} more (--json names them)"] if len(ids) > _SHOWN else []
             lines += [f"note: {plural(len(ids), 'instance')}: {what}", *(f"  {name}" for name in ids[:_SHOWN]), *more]
     if open_network:
-        lines.append("note: the agent has network, and with it can fetch the fix; results flag hosts that serve it")
+        lines.append(
+            "note: the agent has network access and can fetch the fix; results flag connections to hosts that serve it"
+        )
     return lines
 
 

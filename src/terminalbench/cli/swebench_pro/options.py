@@ -16,12 +16,17 @@ def _shard(_context: click.Context, _option: click.Parameter, given: str | None)
         return None
     first, _, many = given.partition("/")
     if not (first.isdecimal() and many.isdecimal() and 1 <= int(first) <= int(many)):
-        raise click.BadParameter(f'"{given}" is none: as in 1/4, the first of four', param_hint="--shard")
+        raise click.BadParameter(
+            f'"{given}" is not a part; write I/N, such as 1/4 for the first of four', param_hint="--shard"
+        )
     return int(first), int(many)
 
 
 shard_option: Any = click.option(
-    "--shard", metavar="I/N", callback=_shard, help="Only the I-th of N parts of the instances; project merges them."
+    "--shard",
+    metavar="I/N",
+    callback=_shard,
+    help="Only part I of N of the instances; tbench swebench-pro project merges the parts.",
 )
 
 executor_option: Any = click.option(
@@ -55,17 +60,21 @@ def instance_picks(command: Any) -> Any:
             "--language", metavar="NAME", help="Only this language: python, go, javascript (js), typescript (ts)."
         ),
         click.option(
-            "--instances", multiple=True, metavar="PART[,PART]", help="Only instances with one of these in their id."
+            "--instances", multiple=True, metavar="PART[,PART]", help="Only instances whose id contains one of these."
         ),
         click.option(
-            "--max-instances", type=click.IntRange(min=0), default=0, metavar="N", help="At most N instances; 0: all."
+            "--max-instances",
+            type=click.IntRange(min=0),
+            default=0,
+            metavar="N",
+            help="At most N instances; 0 means all.",
         ),
         click.option(
             "--sample",
             type=click.IntRange(min=0),
             default=0,
             metavar="N",
-            help="Draw N of them, from each stratum its share. With the same seed, a larger sample "
+            help="Draw a sample of N instances, from each stratum in proportion. With the same seed, a larger sample "
             "contains a smaller one.",
         ),
         click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of --sample."),
@@ -74,7 +83,7 @@ def instance_picks(command: Any) -> Any:
             type=click.Choice(["repository", "language"]),
             default="repository",
             show_default=True,
-            help="The strata of --sample.",
+            help="Strata of --sample.",
         ),
         shard_option,
     )
@@ -89,7 +98,7 @@ results_file_option: Any = click.option(
     default=Path("output/swe_bench_pro/results.jsonl"),
     show_default=True,
     metavar="FILE",
-    help="The results.jsonl of an experiment.",
+    help="results.jsonl of an experiment.",
 )
 
 output_dir_option: Any = click.option(
@@ -98,7 +107,7 @@ output_dir_option: Any = click.option(
     default=Path("output/swe_bench_pro"),
     show_default=True,
     metavar="DIR",
-    help="Folder of the experiment: its batch, and all that is made of it.",
+    help="Folder of the experiment: its batch, and everything made from it.",
 )
 
 

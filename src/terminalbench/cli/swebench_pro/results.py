@@ -26,26 +26,29 @@ if TYPE_CHECKING:
     help="Folder with one file of predictions for each arm.",
 )
 @click.option("--tasks", type=PATH, required=True, metavar="DIR", help="Folder of the instances' tasks.")
-@click.option("--arms", multiple=True, metavar="NAME[,NAME]", help="Only these files, named without their ending.")
+@click.option("--arms", multiple=True, metavar="NAME[,NAME]", help="Only these files, named without their extension.")
 @click.option(
     "--eval-mode",
     type=click.Choice(["local", "official"]),
     default="local",
     show_default=True,
-    help="As a batch of the bench, or by the official evaluator.",
+    help="local: evaluate as a batch of tbench. official: use the official evaluator.",
 )
 @click.option("--max-workers", type=click.IntRange(min=1), default=4, show_default=True, help="Instances at once.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     metavar="SEC",
-    help="local: for the tests of an instance, instead of what its task says. official: for a whole arm.",
+    help="local: time limit of the tests of an instance; default: the limit of its task. official: time limit of a "
+    "whole arm.",
 )
 @click.option(
-    "--container-env", metavar="NAME", help="local: where the trials run; in Docker if it is installed, else local."
+    "--container-env", metavar="NAME", help="local: where the trials run. Default: docker if installed, else local."
 )
 @click.option("--evaluator", type=PATH, metavar="CHECKOUT", help="official: checkout of the evaluator.")
-@click.option("--evaluator-python", metavar="PROGRAM", help="official: a Python that has what the evaluator needs.")
+@click.option(
+    "--evaluator-python", metavar="PROGRAM", help="official: Python interpreter with the evaluator's dependencies."
+)
 @shard_option
 @executor_option
 @json_option
@@ -63,7 +66,7 @@ def evaluate_command(
     executor: str | None,
     as_json: bool,
 ) -> int:
-    """Judge patches on the tests of their instances: resolved, unresolved, or an error of the evaluation.
+    """Evaluate patches with the tests of their instances: resolved, unresolved, or an error of the evaluation.
 
     Any file of predictions is accepted, also from other tools. The verdicts are in evaluation/resolved.json of
     the folder, by instance and arm; the batch with its trials is beside it. Run it again to continue: verdicts
@@ -105,8 +108,8 @@ def _tell(arm: "Predictions") -> None:
     from terminalbench.text.numbers import plural, some
 
     for noun, what, ids in (
-        ("prediction", "of no such instance", arm.unknown),
-        ("instance", "predicted twice, of which the last counts", arm.duplicates),
+        ("prediction", "for unknown instances", arm.unknown),
+        ("instance", "predicted twice; the last prediction counts", arm.duplicates),
         ("prediction", "with an empty patch", arm.empty),
         ("instance", "without a prediction", arm.missing),
     ):
@@ -189,7 +192,7 @@ def _show(done: "EvaluationResult", given: "Sequence[Predictions]", *, as_json: 
     "--traces/--no-traces", default=True, show_default=True, help="Read the traces too: retries and escalations."
 )
 def analyze_errors_command(results: Path, output_dir: Path | None, traces: bool) -> int:
-    """Say why runs did not resolve their instance: by arm and final guard, with every retry and escalation.
+    """Show why runs did not resolve their instance: by arm and final guard, with every retry and escalation.
 
     Writes final_error_analysis_<time>.md and final_errors_<time>.json; the last of each is also called latest. Results
     of AtomicGuard are read too.
@@ -218,8 +221,18 @@ def analyze_errors_command(results: Path, output_dir: Path | None, traces: bool)
     metavar="PATH",
     help="A results.jsonl; or what tbench compare reads: eval_results.json, a folder of a leaderboard. Repeatable.",
 )
-@click.option("--resolved", type=PATH, metavar="FILE", help="Verdicts of an evaluation (resolved.json), taken instead.")
-@click.option("--output-dir", type=PATH, metavar="DIR", help="Where charts/ is written. Default: beside the first.")
+@click.option(
+    "--resolved",
+    type=PATH,
+    metavar="FILE",
+    help="Use the verdicts of this evaluation (resolved.json) instead of those in the results.",
+)
+@click.option(
+    "--output-dir",
+    type=PATH,
+    metavar="DIR",
+    help="Folder that charts/ is written to. Default: the folder of the first results.",
+)
 def visualize_command(results: tuple[Path, ...], resolved: Path | None, output_dir: Path | None) -> int:
     """Draw results: pass rates with intervals, cost, tokens per step, wall time, outcomes, paired effects.
 
@@ -249,9 +262,11 @@ def draw(results: Sequence[Path], output: Path, resolved: Path | None = None) ->
 
 @click.command("import")
 @click.argument("folder", type=PATH, metavar="DIR")
-@click.option("--output-dir", type=PATH, required=True, metavar="DIR", help="Where to write; not the folder itself.")
+@click.option(
+    "--output-dir", type=PATH, required=True, metavar="DIR", help="Where to write; must not be the imported folder."
+)
 def import_command(folder: Path, output_dir: Path) -> int:
-    """Convert results of AtomicGuard (results.jsonl, artifact_dags/) to the format of experiment.
+    """Convert AtomicGuard results (results.jsonl, artifact_dags/) to the format of tbench swebench-pro experiment.
 
     analyze-errors and visualize read what is written. Tokens are summed over all artifacts, rejected ones too; a run
     that left no patch is a failure, whatever its row says.
@@ -271,7 +286,7 @@ def import_command(folder: Path, output_dir: Path) -> int:
     if found.tokens_in_rows != found.tokens_in_artifacts:
         click.echo(f"tokens: {tokens(found.tokens_in_rows)} in the rows, {tokens(found.tokens_in_artifacts)} in all")
     if found.failed_as_success:
-        click.echo(f"failures that their rows do not call so: {found.failed_as_success}")
+        click.echo(f"failures that their rows call successes: {found.failed_as_success}")
     for what, many in (("line", found.bad_lines), ("artifact", found.bad_objects)):
         if many:
             click.echo(f"{plural(many, what)} could not be read", err=True)
@@ -280,9 +295,11 @@ def import_command(folder: Path, output_dir: Path) -> int:
 
 @click.command("project")
 @click.argument("batches", nargs=-1, required=True, metavar="DIR|BATCH...")
-@click.option("--output-dir", type=PATH, metavar="DIR", help="Where to write. Default: DIR, of an experiment's output.")
 @click.option(
-    "--submission", type=PATH, metavar="DIR", help="Also write a folder for each arm as the official runs have it."
+    "--output-dir", type=PATH, metavar="DIR", help="Where to write. Default: DIR, if it is the output of an experiment."
+)
+@click.option(
+    "--submission", type=PATH, metavar="DIR", help="Also write a folder for each arm, laid out as the official runs."
 )
 def project_command(batches: tuple[str, ...], output_dir: Path | None, submission: Path | None) -> int:
     """Write results.jsonl, traces/, artifact_dags/ and predictions/ again, from batches.

@@ -65,7 +65,7 @@ def compare_page(site: Site, ask: PageRequest) -> Page:
     """The comparison that the path names."""
     parts = ask.parts
     if FOREIGN in (parts["slug"], parts["slug2"]):
-        raise NotFound("a folder of Harbor jobs has no plan to compare by")
+        raise NotFound("a folder of Harbor jobs has no plan, so it cannot be compared here")
     new = (f"{parts['slug']}/{parts['number']}", parts["profile"])
     old = (f"{parts['slug2']}/{parts['number2']}", parts["profile2"])
     pairs = _pairs(site, new, old)
@@ -143,7 +143,7 @@ def _pairs(site: Site, new: tuple[str, str], old: tuple[str, str]) -> list[tuple
         summary = site.summary(batch)
         view = site.view(summary)
         if view is None:
-            raise NotFound(f"{batch} has no plan to compare by")
+            raise NotFound(f"{batch} has no plan, so it cannot be compared here")
         known = list(dict.fromkeys(job.profile for job in view.plan.jobs))
         if profile != EVERY and profile not in known:
             raise NotFound(f"{batch} has no profile {profile}")

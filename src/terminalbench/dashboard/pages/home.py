@@ -165,7 +165,7 @@ def _night_line(night: NightLook, said: str, command: str | None = None) -> Home
 def _progress(night: NightLook) -> str:
     summary, planned = night.summary, night.config.iterations
     of = "" if planned is None else f" of {planned:,}"
-    return f"{summary.over:,}{of} iterations over" if summary is not None else "no iteration is over"
+    return f"{summary.over:,}{of} iterations over" if summary is not None else "no iteration has ended"
 
 
 def _running_training(one: Training) -> HomeLine:

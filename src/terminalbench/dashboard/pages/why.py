@@ -25,7 +25,7 @@ def why_page(site: Site, ask: PageRequest) -> Page:
     summary = site.summary(ask.batch) if ask.parts["slug"] != FOREIGN else None
     view = site.view(summary) if summary is not None else None
     if summary is None or view is None or new == old:
-        raise NotFound("there are no two profiles of a planned batch to tell apart")
+        raise NotFound("this page compares two profiles of a planned batch, and there are none")
     if not {new, old} <= {job.profile for job in view.plan.jobs}:
         raise NotFound(f"{summary.batch} has no profiles {new} and {old}")
 

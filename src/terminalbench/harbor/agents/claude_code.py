@@ -64,7 +64,7 @@ class ClaudeCodeAgentOptions(ClaudeCodeOptions):
     mcp_extras: list[str] = Field(default_factory=list, description="Extras of the source's package to install.")
     strict_mcp_config: bool = Field(
         default=False,
-        description="No MCP servers but these and those of the task: not those of a workspace's .mcp.json.",
+        description="Use only these MCP servers and those of the task, and ignore any .mcp.json of the workspace.",
     )
     hooks: dict[str, Any] | None = Field(default=None, description='{"hooks": {event: [...]}} as in a settings file.')
 
@@ -80,7 +80,7 @@ class ClaudeCodeAgentOptions(ClaudeCodeOptions):
             if not isinstance(server, dict) or ("command" in server) == ("url" in server):
                 raise ValueError(f"server {name!r} needs either command or url")
             if server.get("disabled"):
-                raise ValueError(f"server {name!r} is disabled; Claude Code would start it all the same")
+                raise ValueError(f"server {name!r} is disabled, but Claude Code would start it anyway")
             if not _are_texts(server.get("args", [])):
                 raise ValueError(f"{name}.args must be a list of texts")
             for key in ("env", "headers"):
@@ -168,7 +168,7 @@ class ClaudeCodeAgent(ClaudeCode):
             await self._require_variables(environment)
         for placeholder in ("{mcp_dir}", "{mcp_bin}"):
             if any(placeholder in text for text in settings.strings([self._servers, hooks])):
-                raise McpSetupError(f"{placeholder} is used, but there is no source, or no package, that it could mean")
+                raise McpSetupError(f"{placeholder} is used, but no source or package defines it")
         merged = settings.merge_settings(self._own_settings, hooks, list(self._servers))
         if isinstance(merged.get("hooks"), dict):
             merged["hooks"] = settings.bound_hooks(merged["hooks"], settings.HOOK_SEC)
@@ -191,7 +191,7 @@ class ClaudeCodeAgent(ClaudeCode):
     @override
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         if not self._ready:
-            raise RuntimeError("ClaudeCodeAgent.run() before setup()")
+            raise RuntimeError("ClaudeCodeAgent.run() was called before setup()")
         if self._servers:
             await self.exec_as_root(environment, command=f"mkdir -p {ROOT}")
             await self._upload_config_text(
@@ -253,7 +253,7 @@ class ClaudeCodeAgent(ClaudeCode):
         checks = "; ".join(f'[ -n "${{{name}+set}}" ] || echo {name}' for name in names)
         result = await environment.exec(command=f"{checks}; true")
         if missing := (result.stdout or "").split():
-            raise McpSetupError(f"mcp_config uses variables that the agent's env does not have: {', '.join(missing)}")
+            raise McpSetupError(f"mcp_config uses variables that are missing in the agent's env: {', '.join(missing)}")
 
     @override
     def _classify_exec_error(self, command: str, result: Any) -> NonZeroAgentExitCodeError:
@@ -309,6 +309,7 @@ def _check_variables(where: str, values: Any) -> None:
     for key, value in values.items():
         if is_sensitive_env_key(key) and value and "${" not in value:
             raise ValueError(
-                f"{where}.{key} looks like a secret and would be stored as it is; write ${{{key}}} and give {key} in "
+                f"{where}.{key} looks like a secret, which would be stored in plain text; write ${{{key}}} and give "
+                f"{key} in "
                 f"the agent's env, or ${{{key}:-value}} if it is no secret"
             )

@@ -82,7 +82,7 @@ class McpSource(BaseModel):
         if sum(bool(way) for way in (self.git, self.path, self.paths)) != 1:
             raise ValueError("give one of: git and ref, path, paths")
         if self.git is None and self.ref is not None:
-            raise ValueError("ref goes with git only")
+            raise ValueError("ref can be set only with git")
         if self.git is not None:
             _check_git(self.git, self.ref)
         return self
@@ -192,7 +192,7 @@ chmod -R a+rX {self._root}
 if [ -f pyproject.toml ] || [ -f setup.py ]; then echo package >&3; else echo folder >&3; fi
 find . -name .git -prune -o -type f -name '*.py' -print | sed 's#^[.]/##' >&3
 """
-        kind, *files = (await self.run("look at the source", script)).splitlines()
+        kind, *files = (await self.run("inspect the source", script)).splitlines()
         if kind != "package":
             location = Location(SYSTEM_PYTHON, str(self._source), None, frozenset(files))
             return location, {"installed": False, "extras": [], "extras_missing": list(extras)}
@@ -223,7 +223,7 @@ chmod -R a+rX {self._root}
 
     async def _make_venv(self) -> str:
         """Make the virtual environment; the installer to use: uv, outside-pip (no second pip to install) or pip."""
-        what = "make a virtual environment"
+        what = "create a virtual environment"
         script = f"""
 {self._uv_folders}
 rm -rf {self._venv}
@@ -241,7 +241,7 @@ else echo none >&3; fi
                 raise McpSetupError(f"no Python with venv in the sandbox; installing one failed: {error}") from error
             installer = (await self.run(what, script)).strip()
         if installer == "none":
-            raise McpSetupError("the sandbox has neither uv nor a python3 that can make a virtual environment")
+            raise McpSetupError("the sandbox has neither uv nor a python3 that can create a virtual environment")
         return installer
 
 
@@ -304,9 +304,9 @@ def _check_git(url: str, ref: str | None) -> None:
     if ref is None:
         raise ValueError("git needs ref: the commit or tag to check out")
     if not _REF.fullmatch(ref):
-        raise ValueError(f"not a commit or tag: {ref!r}")
+        raise ValueError(f"{ref!r} is neither a commit nor a tag")
     if url.startswith("-"):
-        raise ValueError("git is not an address")
+        raise ValueError("git is not the address of a repository")
     address = urlsplit(url)
     if address.password is not None or (address.scheme in ("http", "https") and address.username is not None):
         raise ValueError("git holds credentials; put the token into GITHUB_TOKEN in the agent's env instead")

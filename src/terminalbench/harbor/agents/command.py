@@ -42,7 +42,7 @@ _LOGS = "/logs/agent"
 _TAIL_BYTES = 4000
 _MOST_BYTES = 64 << 20
 _NOT_STARTED = (126, 127)
-_HOW_IN = "programs, files or install of the profile bring it there"
+_HOW_IN = "provide it with programs, files or install of the profile"
 _SIGNALS = frozenset(int(one) for one in signal.Signals)
 _INSTRUCTION, _MCP = f"{PLACE}/.instruction.md", f"{PLACE}/.mcp.json"
 
@@ -109,9 +109,7 @@ class CommandAgent(BaseInstalledAgent):
         for source, told in (self._table.get("files") or {}).items():
             path, target = Path(source), told["target"]
             if CommandFile(path.name, path, target).digest != told["digest"]:
-                raise RuntimeError(
-                    f"{path} is not what the batch was planned with; tbench run measures it as it is now"
-                )
+                raise RuntimeError(f"{path} has changed since the batch was planned; start a new batch with tbench run")
             await self.exec_as_root(environment, f"mkdir -p {shlex.quote(str(PurePosixPath(target).parent))}")
             if path.is_dir():
                 await _upload_folder(environment, path, target)

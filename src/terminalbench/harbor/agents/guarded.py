@@ -204,18 +204,18 @@ class GuardedOptions(AgentOptions):
     """The options of the guarded agent."""
 
     workflow: dict[str, str] = Field(description="The texts of the workflow file and its prompts; set by the profile.")
-    base_url: str | None = Field(default=None, description="Where the model's server is, if not at its provider's.")
-    seed: int | None = Field(default=None, description="Sent to the model; each attempt at a task has another one.")
+    base_url: str | None = Field(default=None, description="Address of the model's server. Default: the provider's.")
+    seed: int | None = Field(default=None, description="Seed sent to the model, different for each attempt at a task.")
     run_seed: int | None = Field(
-        default=None, description="The same where `seed` is not set, for a model that takes one; set by `run.seed`."
+        default=None, description="Default of `seed` for a model that takes one; set by `run.seed`."
     )
     temperature: float | None = Field(
-        default=None, ge=0, le=2, description="Of every question, instead of what the workflow says."
+        default=None, ge=0, le=2, description="Temperature of every question. Default: as the workflow says."
     )
     context_tokens: int | None = Field(
-        default=None, ge=2000, description="The model's window, where it is not known, or to use less of it."
+        default=None, ge=2000, description="Context window of the model in tokens, if unknown or to use less of it."
     )
-    tries: int = Field(default=5, ge=1, le=100, description="How often a question is put to a provider that is busy.")
+    tries: int = Field(default=5, ge=1, le=100, description="How often a question is sent to a busy provider.")
 
 
 class GuardedAgent(BaseAgent, TellsProgress):
@@ -263,7 +263,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
         if not self.model_name:
             raise RuntimeError("a guarded workflow needs a model: name it in the profile")
         if (await environment.exec("git --version", timeout_sec=60)).return_code != 0:
-            raise RuntimeError("the environment of this task has no git, on which a guarded workflow works")
+            raise RuntimeError("the environment of this task has no git, which a guarded workflow needs")
         # Keys of a profile that names them otherwise than the shell does; a job has one profile.
         os.environ.update({name: value for name, value in self.extra_env.items() if name != ATTEMPT})
         try:

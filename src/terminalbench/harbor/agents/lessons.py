@@ -119,7 +119,7 @@ class _TrialLessons:
             snapshot = read_snapshot(Path(told.snapshot), told.digest)
             task = self._task()
             if task not in snapshot.tasks:
-                raise UserError(f'has no lessons for the task "{task}", not even none', where=told.snapshot)
+                raise UserError(f'has no entry for the task "{task}"', where=told.snapshot)
             drawn = draw(snapshot, told.digest, task, int(self._agent.extra_env.get(ATTEMPT, "1")), told.seed)
             write_json(self._trial_dir / LESSONS, drawn)
             shown = {one.lesson for one in drawn.exposures if one.shown}
@@ -129,5 +129,5 @@ class _TrialLessons:
     def _task(self) -> str:
         config = decode_plain(self._trial_dir / "config.json", TrialConfig, _SIZE_LIMIT)
         if config is None:
-            raise UserError("cannot be read, so it is not known which task this is", where=str(self._trial_dir))
+            raise UserError("cannot be read, so the task of this trial is unknown", where=str(self._trial_dir))
         return task_key(config.task.dataset, str(config.task))

@@ -60,8 +60,8 @@ class LocalTerminus(Terminus2):
         model = read_model_file(self._spec.path)
         window = window_of(model, self._spec.num_ctx)
         if window < _LEAST_WINDOW:
-            what = f"terminus-2 needs a window of {_LEAST_WINDOW} tokens or more, that of {model.name} is {window}"
-            raise ModelError(ModelFault.MISSING, what, hint="say a larger num_ctx, or take the agent ollama")
+            what = f"terminus-2 needs a window of at least {_LEAST_WINDOW} tokens, but {model.name} has {window}"
+            raise ModelError(ModelFault.MISSING, what, hint="set a larger num_ctx, or use the agent ollama")
         longest = min(_ANSWER, window // 4)
         told = {
             "max_input_tokens": window, "max_output_tokens": longest, "input_cost_per_token": 0.0,

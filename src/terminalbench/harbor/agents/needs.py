@@ -111,7 +111,7 @@ def _barred(hosts: set[str], environment: Mapping[str, Any]) -> dict[str, str]:
         if host not in answered:
             found[host] = f"{host} cannot be reached"
         elif address is not None and not settings.host and policy.refuses_place(host, 443, place_of(address)):
-            found[host] = f"{host} is in a private network, which run.network.setup does not name"
+            found[host] = f"{host} is in a private network, which run.network.setup does not list"
     return found
 
 
@@ -126,7 +126,7 @@ def _advice(agent: AgentInfo, need: SetupNeed) -> str:
         missing = f", and the sandbox has no {wanted[0]}"
         ways.append("mount it: docs/sandbox.md, Agents of this machine")
     else:
-        missing = ", and Harbor installs it even where its program is there" if agent.program else ""
+        missing = ", and Harbor installs it even if its program exists" if agent.program else ""
     if agent.package:
         ways.append(f'run its program by agent = "command", installed by `{agent.package}`: docs/agents.md')
     return f"{missing} ({'; or '.join(ways) or 'docs/agents.md'})"

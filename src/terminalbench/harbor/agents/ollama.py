@@ -58,32 +58,42 @@ shown. When everything that the task asks for is done and checked, call finish."
 class OllamaOptions(AgentOptions):
     """The options of the agent."""
 
-    base_url: str | None = Field(default=None, description="Where the server is. Default: $OLLAMA_HOST of the profile.")
+    base_url: str | None = Field(
+        default=None, description="Address of the server. Default: $OLLAMA_HOST of the profile."
+    )
     digest: str | None = Field(
-        default=None, description="The only model that is meant: another one under its name is refused."
+        default=None, description="Digest of the expected model: another model of the same name is refused."
     )
     num_ctx: int | None = Field(
-        default=None, ge=2048, description="The window in tokens. Default: the model's, up to 32768."
+        default=None, ge=2048, description="Context window in tokens. Default: the model's, up to 32768."
     )
     keep_alive: str = Field(
-        default="30m", description="How long the server keeps the model in memory between questions."
+        default="30m", description="How long the server keeps the model in memory after a question."
     )
-    seed: int | None = Field(default=None, description="Each attempt at a task has another one. `run.seed` sets it.")
+    seed: int | None = Field(default=None, description="Seed, different for each attempt at a task; set by `run.seed`.")
     temperature: float | None = Field(default=None, ge=0, le=2, description="Default: the model's own.")
-    think: bool | str | None = Field(default=None, description="Whether a model that can think does. Default: its own.")
+    think: bool | str | None = Field(
+        default=None, description="Whether a thinking model thinks. Default: the model's own setting."
+    )
     tools: bool | None = Field(
-        default=None, description="Give tools by the API, or tell of them in words. Default: as the server says it can."
+        default=None,
+        description="Offer tools through the API, or describe them in the prompt. Default: through the "
+        "API if the server supports it.",
     )
-    max_turns: int = Field(default=100, ge=1, description="Answers of the model in a trial.")
-    max_tokens: int | None = Field(default=None, ge=1, description="Tokens in a trial, read and written. Default: any.")
-    max_sec: float | None = Field(default=None, gt=0, description="Seconds of work. Default: what the task allows.")
+    max_turns: int = Field(default=100, ge=1, description="Limit of the model's answers in a trial.")
+    max_tokens: int | None = Field(
+        default=None, ge=1, description="Limit of the tokens read and written in a trial. Default: none."
+    )
+    max_sec: float | None = Field(
+        default=None, gt=0, description="Limit of the work in seconds. Default: the limit of the task."
+    )
     answer_tokens: int = Field(
-        default=_ANSWER, ge=64, description="The longest answer; at most a quarter of the window."
+        default=_ANSWER, ge=64, description="Limit of an answer in tokens; at most a quarter of the window."
     )
-    command_sec: float = Field(default=120.0, gt=0, description="Seconds that a command may take.")
-    output_chars: int = Field(default=8000, ge=200, description="What is shown of a command's output.")
-    silence_sec: float = Field(default=900.0, gt=0, description="Seconds that the server may stay silent.")
-    tries: int = Field(default=5, ge=1, le=100, description="How often a question is put to a server that fails.")
+    command_sec: float = Field(default=120.0, gt=0, description="Limit of a command in seconds.")
+    output_chars: int = Field(default=8000, ge=200, description="How much of a command's output the model sees.")
+    silence_sec: float = Field(default=900.0, gt=0, description="How many seconds the server may be silent.")
+    tries: int = Field(default=5, ge=1, le=100, description="How often a question is sent to a failing server.")
 
 
 class OllamaAgent(BaseAgent):
@@ -139,7 +149,8 @@ class OllamaAgent(BaseAgent):
         wanted = self.options.digest
         if wanted is not None and served.digest != wanted:
             raise RuntimeError(
-                f"{served.name} was pulled again: its digest is {served.digest[:12]}, the profile means {wanted[:12]}"
+                f"{served.name} was pulled again: its digest is {served.digest[:12]}, but the profile expects "
+                f"{wanted[:12]}"
             )
 
     async def _name(self, model: str) -> str:

@@ -45,7 +45,7 @@ class PatchOptions(AgentOptions):
     """The options of the patch agent."""
 
     predictions: str = Field(description="File of predictions, or a plain diff.")
-    sha256: str | None = Field(default=None, description="What the bytes of that file hash to; others are refused.")
+    sha256: str | None = Field(default=None, description="Hash of that file; any other content is refused.")
 
 
 def read_patches(data: bytes, where: str) -> Mapping[str, str] | str:
@@ -163,5 +163,5 @@ def _read(options: PatchOptions) -> Mapping[str, str] | str:
         raise ValueError(f"predictions: cannot read {file}: {error.strerror or error}") from None
     found = hashlib.sha256(data).hexdigest()
     if options.sha256 is not None and options.sha256 != found:
-        raise ValueError(f"predictions: {file} is not the planned one: its bytes hash to {found}")
+        raise ValueError(f"predictions: {file} has changed since the batch was planned: its hash is now {found}")
     return read_patches(data, str(file))

@@ -55,19 +55,22 @@ class SimulatedOptions(AgentOptions):
 
     solve_probability: Probability | dict[str, Probability] = Field(
         default=0.5,
-        description="Chance to solve a task; or a table from task id, task name, family or glob to the chance.",
+        description="Probability of solving a task, or a table from task id, task name, family or glob to "
+        "probabilities.",
     )
     skill_text: dict[str, Annotated[float, Field(ge=-1, le=1)]] = Field(
         default_factory=dict,
-        description="Texts, and how each of them that stands in the instruction changes the chance to solve.",
+        description="Texts; each one found in the instruction changes the probability of solving by its number.",
     )
-    error_probability: Probability = Field(default=0.0, description="Chance that its provider fails on the way.")
-    seed: int = Field(default=0, description="Another seed, other luck.")
+    error_probability: Probability = Field(
+        default=0.0, description="Probability that its provider fails during the trial."
+    )
+    seed: int = Field(default=0, description="Seed of its random choices.")
     steps_mean: float = Field(default=5.0, ge=2, le=200, description="Mean number of the agent's steps.")
     tokens_mean: float = Field(default=20_000.0, gt=0, description="Mean number of made-up tokens, in and out.")
     cost_per_mtok_usd: float = Field(default=3.0, ge=0, description="Made-up price of a million tokens.")
     delay_sec: tuple[float, float] = Field(
-        default=(0.0, 0.02), description="Shortest and longest time of pretended work."
+        default=(0.0, 0.02), description="Shortest and longest duration of the simulated work, in seconds."
     )
 
     @field_validator("solve_probability")
@@ -81,14 +84,14 @@ class SimulatedOptions(AgentOptions):
     @classmethod
     def _told(cls, value: dict[str, float]) -> dict[str, float]:
         if not all(text.strip() for text in value):
-            raise ValueError("an empty text stands in every instruction; set solve_probability instead")
+            raise ValueError("an empty text is part of every instruction; set solve_probability instead")
         return value
 
     @field_validator("delay_sec")
     @classmethod
     def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
         if not 0 <= value[0] <= value[1] < math.inf:
-            raise ValueError("must be two numbers of seconds, the smaller first")
+            raise ValueError("must be two numbers of seconds, smaller first")
         return value
 
 
@@ -283,7 +286,7 @@ class SimulatedAgent(BaseAgent):
         for number in range(1, luck.steps + 1):
             await asyncio.sleep(luck.delay_sec / luck.steps)
             if number == luck.crash_step:
-                raise SimulatedOutage(f"simulated outage at step {number} of {luck.steps}, as error_probability asks")
+                raise SimulatedOutage(f"simulated outage at step {number} of {luck.steps}, drawn by error_probability")
             tokens = _share(luck, number, self.options.cost_per_mtok_usd / 1e6)
             if number == luck.steps:
                 tape.add("The task is done.", tokens)
@@ -408,7 +411,9 @@ def _share(luck: Luck, number: int, price: float) -> Metrics:
 def _task_dir(environment: BaseEnvironment) -> Path:
     folder = environment.environment_dir.parent
     if not (folder / "task.toml").is_file():
-        raise FileNotFoundError(f"the simulated agent needs the task's folder: there is no task.toml in {folder}")
+        raise FileNotFoundError(
+            f"the simulated agent needs the folder of the task, but there is no task.toml in {folder}"
+        )
     return folder
 
 

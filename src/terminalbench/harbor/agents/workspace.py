@@ -90,7 +90,7 @@ class TrialWorkspace:
         try:
             await asyncio.wait_for(self._exec(f"rm -rf -- {self.tree.keep}"), _CLOSE_SEC)
         except (TimeoutError, RuntimeError, OSError, TbenchError) as error:
-            self._environment.logger.debug("the git folder of the workflow stays: %s", error)
+            self._environment.logger.debug("the git folder of the workflow was not removed: %s", error)
 
     async def files(self) -> Sequence[str]:
         """The paths of all files of the base, sorted."""
@@ -179,7 +179,7 @@ class TrialWorkspace:
             return
         said = _said(ran.stderr, ran.stdout)
         if (await self._exec(f"test -f {self.tree.git_dir}/refs/base")).code != 0:
-            raise EnvironmentBrokenError(f"what the workflow's tests did has destroyed its git folder: {said}")
+            raise EnvironmentBrokenError(f"the tests of the workflow have destroyed its git folder: {said}")
         raise WorkspaceError(f"git failed in the environment (exit {ran.code}): {said}")
 
     async def _exec(self, script: str) -> CommandRun:
@@ -188,4 +188,4 @@ class TrialWorkspace:
 
 
 def _said(*texts: str | None) -> str:
-    return "\n".join(filter(None, (text and text.strip()[-2000:] for text in texts))) or "no reason was given"
+    return "\n".join(filter(None, (text and text.strip()[-2000:] for text in texts))) or "no reason given"

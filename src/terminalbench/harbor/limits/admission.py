@@ -214,4 +214,4 @@ def waiting(state: GateState, trial: str, lane: str, retry_at: float, now: float
     let_in_at = state.let_in_at(trial, lane)
     if let_in_at > now and let_in_at >= retry_at:
         return Wait(WaitKind.RATE_LIMIT, f"rate limit of {lane}", let_in_at)
-    return Wait(WaitKind.RETRY, "pause before it is tried again", retry_at) if retry_at > now else None
+    return Wait(WaitKind.RETRY, "pause before the next try", retry_at) if retry_at > now else None

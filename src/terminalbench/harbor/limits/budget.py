@@ -208,11 +208,11 @@ class _BudgetQuestion:
     def refusal(self) -> TrialRefusal | None:
         own, name = self.own, self.profile
         if own.price_usd is None and own.running:
-            said = f"no trial of {name} has told its cost yet: one at a time until one does"
+            said = f"the cost of a trial of {name} is unknown: one trial at a time until the first one reports it"
             return TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
         if own.price_usd is None and (beside := self._unpriced_beside()):
             said = (
-                f"{_names(beside)} and {name} have told no cost yet; near {self.state.budget_name} one after the other"
+                f"{_names(beside)} and {name} have reported no cost yet: near {self.state.budget_name}, they take turns"
             )
             return TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
         fits = self.left > -SMALL_USD and own.fits(self._room(name))
@@ -221,7 +221,7 @@ class _BudgetQuestion:
         if not own.fits(self.budget_usd - self.state.spent_usd):  # whatever the running ones turn out to cost
             return self._used_up()
         if own.running:
-            said = f"running trials hold the rest of {self.state.budget_name}"
+            said = f"the rest of {self.state.budget_name} is reserved for running trials"
             return TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.BUDGET)
         first = next(self._left_overs(), None)
         wanting = [key for key, claim in self.claims.items() if claim > SMALL_USD or key == first]
@@ -231,7 +231,7 @@ class _BudgetQuestion:
         others = [key for key in self.accounts if key != name and self._may_leave(key, first)]
         if not others:
             return self._used_up()
-        said = f"{name} has used its share of {self.state.budget_name}; waiting for what {_names(others)} may leave"
+        said = f"{name} has used its share of {self.state.budget_name}; waiting for what {_names(others)} do not need"
         return TrialRefusal(said, ExclusionKind.BUDGET, WaitKind.SHARE)
 
     def _unpriced_beside(self) -> list[str]:
@@ -251,7 +251,7 @@ class _BudgetQuestion:
         if price is None:
             return ""
         source = f" ({likely})" if likely is not None and not self.own.known.trials else ""
-        return f"; another trial probably costs {dollars(price)}{source}"
+        return f"; another trial costs about {dollars(price)}{source}"
 
     def _used_up(self) -> TrialRefusal:
         left = self.budget_usd - self.state.spent_usd > SMALL_USD
@@ -262,7 +262,7 @@ class _BudgetQuestion:
         own = self.own
         spent = spent_words(own.known.usd, own.unknown, own.spent_usd(self.guess) - own.known.usd)
         said = f"the share of {self.profile} in {self.state.budget_name} is used up ({spent}"
-        return TrialRefusal(f"{said}{self._another()}); the rest is kept for {_names(later)}", ExclusionKind.BUDGET)
+        return TrialRefusal(f"{said}{self._another()}); the rest is reserved for {_names(later)}", ExclusionKind.BUDGET)
 
 
 def _names(keys: list[str]) -> str:

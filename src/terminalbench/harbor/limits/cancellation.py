@@ -152,7 +152,8 @@ class TrialCanceller:
         self.phases.pardon(step - waited, holder)
         if before < BLOCKED_SEC <= self._blocked_sec:
             said = (
-                f"{holder or 'Harbor'} has blocked the event loop for {duration(BLOCKED_SEC)}: no other trial goes on"
+                f"{holder or 'Harbor'} has blocked the event loop for {duration(BLOCKED_SEC)}: all other trials are "
+                f"stuck"
             )
             self.voice.tell("note", detail={"trial": holder}, error=said)
 
@@ -190,7 +191,7 @@ class TrialCanceller:
                 self._leave_behind(event, deaf=trial in deaf)
         except Exception as error:  # noqa: BLE001 - nothing keeps this process from being left
             self.voice.failed("end", error)
-        said = f"{', '.join(deaf)} could not be ended: its Harbor process has ended, the other trials run in another"
+        said = f"{', '.join(deaf)} could not be ended, so its Harbor process was ended; the others run again"
         self.voice.tell("note", detail={"trials": deaf}, error=said)
         self.voice.leave()
         os._exit(EXIT_CODE)

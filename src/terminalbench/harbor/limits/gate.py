@@ -80,19 +80,19 @@ def change_account(path: Path, payer: str, change: Callable[[Account], Account])
 def read_shared(path: Path) -> SharedState:
     """The state of a shared gate; a file that is missing sets no limits. Raises a `UserError` when it is none."""
     if not path.absolute().parent.is_dir():
-        hint = "make it first, or name another file"
+        hint = "create it first, or name another file"
         raise GateError("the folder of this shared gate does not exist", where=str(path), hint=hint)
     if path.suffix == _LOCK or (path.exists() and not path.is_file()):  # a pipe would be waited for, for ever
-        what = "it is a folder" if path.is_dir() else "it is no plain file"
-        what = f"a name that ends in {_LOCK} is that of a lock" if path.suffix == _LOCK else what
-        raise GateError(f"is no shared gate: {what}", where=str(path), hint="name a file, such as night.json")
+        what = "it is a folder" if path.is_dir() else "it is not a plain file"
+        what = f"names that end in {_LOCK} are reserved for locks" if path.suffix == _LOCK else what
+        raise GateError(f"is not a shared gate: {what}", where=str(path), hint="name a file, such as night.json")
     try:
         return _shared_state(path)
     except OSError as error:
-        raise GateError(f"is no shared gate: it cannot be read: {error.strerror}", where=str(path)) from error
+        raise GateError(f"is not a shared gate: it cannot be read: {error.strerror}", where=str(path)) from error
     except NOT_DECODED as error:
-        hint = 'a shared gate is JSON such as {"budget_usd": 20.0}; mend it, or name another file'
-        raise GateError(f"is no shared gate: {_what_is_wrong(path)}", where=str(path), hint=hint) from error
+        hint = 'a shared gate is JSON such as {"budget_usd": 20.0}; correct it, or name another file'
+        raise GateError(f"is not a shared gate: {_what_is_wrong(path)}", where=str(path), hint=hint) from error
 
 
 def _shared_state(path: Path) -> SharedState:
@@ -124,7 +124,7 @@ def _what_is_wrong(path: Path) -> str:
     except NOT_DECODED:
         return "it is not JSON"
     if not isinstance(found, dict):
-        return "it is no JSON object"
+        return "it is not a JSON object"
     known = {known.name: known.type for known in msgspec.structs.fields(SharedState)}
     for name, value in found.items():
         if name not in known:
@@ -135,8 +135,8 @@ def _what_is_wrong(path: Path) -> str:
         except msgspec.ValidationError:
             if name == "budget_usd":
                 return f"budget_usd must be a number of dollars, at least 0, not {encode_line(value).decode().strip()}"
-            return f'"{name}" is not as tbench writes it'
-    return "it is not as tbench writes it"
+            return f'the value of "{name}" was not written by tbench'
+    return "it was not written by tbench"
 
 
 @dataclass

@@ -129,7 +129,7 @@ class RemoteAdmission:
         try:
             reply = self._say(RemoteCall("ask", trial, lane))
         except OSError:
-            return TrialRefusal("the machine of the batch does not answer", ExclusionKind.INTERRUPTED)
+            return TrialRefusal("the machine that runs the batch does not answer", ExclusionKind.INTERRUPTED)
         self._settled.discard(trial)
         if reply.error is not None:
             raise OSError(reply.error)
@@ -189,7 +189,7 @@ class RemoteAdmission:
             while not data.endswith(b"\n"):
                 more = line.recv(_PIECE)
                 if not more:
-                    raise ConnectionError("the machine of the batch does not answer")
+                    raise ConnectionError("the machine that runs the batch does not answer")
                 data += more
         reply: RemoteReply = decode(data, RemoteReply)
         self._clock = SharedClock(boot_id(), time.monotonic(), reply.now)

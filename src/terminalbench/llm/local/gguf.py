@@ -62,12 +62,12 @@ def read_model_file(path: Path) -> ModelFile:
         raise ModelError(ModelFault.NOT_FOUND, f"{path} is a folder", hint="name the .gguf file in it") from None
     except OSError as error:
         what = f"{path} cannot be read: {error.strerror}"
-        raise ModelError(ModelFault.NOT_FOUND, what, hint="give this user the right to read it") from None
+        raise ModelError(ModelFault.NOT_FOUND, what, hint="give your user permission to read it") from None
     except (_NotGguf, struct.error, UnicodeDecodeError) as error:
         raise ModelError(
             ModelFault.MISSING,
-            f"{path} is no whole GGUF file: {error}",
-            hint="fetch it again; its size or digest is on the page it came from",
+            f"{path} is not a complete GGUF file: {error}",
+            hint="download it again, and check its size or digest",
         ) from None
     return _described(path, size, found)
 
@@ -104,7 +104,7 @@ def _described(path: Path, size: int, found: dict[str, Any]) -> ModelFile:
 def _header(stream: BufferedReader) -> tuple[int, dict[str, Any]]:
     """Return how many tensors the file has, and what it says of itself."""
     if stream.read(4) != b"GGUF":
-        raise _NotGguf("it does not begin with GGUF")
+        raise _NotGguf("it does not start with GGUF")
     version, tensors, keys = _unpack(stream, "<IQQ")
     if version not in (2, 3):
         raise _NotGguf(f"version {version} is unknown")

@@ -76,7 +76,7 @@ class _ProxyHandler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         with suppress(_ClientGone, BrokenPipeError, ConnectionResetError):
             if path not in _OPEN and not self._known():
-                self._json({"error": "this server answers those who send its token (Authorization: Bearer)"}, 401)
+                self._json({"error": "this server answers only requests with its token (Authorization: Bearer)"}, 401)
             elif path.startswith("/api/"):
                 self._ollama(path, body)
             elif path.startswith(_HANDED_ON):
@@ -109,7 +109,7 @@ class _ProxyHandler(BaseHTTPRequestHandler):
         if path in known:
             return self._json(known[path])
         if path not in ("/api/show", "/api/chat"):
-            return self._json({"error": f"{path} is not served; ask /api/chat or /v1/chat/completions"}, 404)
+            return self._json({"error": f"{path} is not served; use /api/chat or /v1/chat/completions"}, 404)
         try:
             asked = json.loads(body or b"{}")
             name = asked.get("model") or asked.get("name")

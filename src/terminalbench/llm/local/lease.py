@@ -47,9 +47,12 @@ _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH",
 _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
 """What llama.cpp writes before a line: a time, and how bad it is."""
 _KILLED = {
-    -9: ("its server was killed while it loaded", "free memory, take a smaller model, or say num_ctx=N"),
-    -4: ("this machine's processor lacks what llama.cpp uses", "take a build of xllamacpp that is made for it"),
-    -7: ("the file was cut off while it was read", "fetch it again, and let nothing write to it"),
+    -9: ("its server was killed while it loaded", "free some memory, use a smaller model, or set num_ctx=N"),
+    -4: (
+        "this machine's processor lacks instructions that llama.cpp uses",
+        "install a build of xllamacpp for this processor",
+    ),
+    -7: ("the file was shortened while it was read", "download it again, and let no program write to it"),
 }
 """What a signal says of a server that did not come up, and the next step."""
 _FAMILIES = ("GGML_", "CUDA_", "OMP_", "LC_")
@@ -134,14 +137,14 @@ def lease(spec: LocalSpec) -> ServerLease:
     except OSError as error:
         what = f"{spec.path.name} cannot be served from {tempfile.gettempdir()}: {error.strerror or error}"
         raise ModelError(
-            ModelFault.MISSING, what, hint="make room there, or set TMPDIR to a folder that has some"
+            ModelFault.MISSING, what, hint="free some space there, or set TMPDIR to a folder with space"
         ) from None
 
 
 def _check_digest(spec: LocalSpec, digest: str) -> None:
     if spec.digest is not None and not digest.startswith(spec.digest):
-        what = f"{spec.path} is another file: its digest is {digest[:12]}, the run began with {spec.digest[:12]}"
-        raise ModelError(ModelFault.MISSING, what, hint="put the old one back, or begin another run")
+        what = f"{spec.path} has changed: its digest is {digest[:12]}, but the run started with {spec.digest[:12]}"
+        raise ModelError(ModelFault.MISSING, what, hint="restore the old file, or start another run")
 
 
 def _joined(spec: LocalSpec, model: ModelFile, digest: str, window: int) -> ServerLease:
@@ -281,7 +284,7 @@ def _failed(model: ModelFile, code: int, log: str) -> ModelError:
     return ModelError(
         ModelFault.MISSING,
         f"{model.path} cannot be served: {said}",
-        hint="fetch the file again, or take one that this version of llama.cpp knows",
+        hint="download the file again, or use one that this version of llama.cpp supports",
     )
 
 

@@ -89,6 +89,8 @@ def _own_words(error: ModelError, served: ServerOrder) -> ModelError:
         return ModelError(ModelFault.BAD_ANSWER, f"{served.name}: {what}")
     if error.fault is not ModelFault.TOO_LONG:
         return ModelError(error.fault, f"{served.name}: {what}", hint=error.hint)
-    hint = f"its own window is {served.context_tokens}: say local:FILE,num_ctx=N"
-    more = hint if served.context_tokens > served.window else "give it less to read, or take a model with a larger one"
+    hint = f"its maximal window is {served.context_tokens}: set local:FILE,num_ctx=N"
+    more = (
+        hint if served.context_tokens > served.window else "give it less to read, or use a model with a larger window"
+    )
     return ModelError(error.fault, f"{served.name}: {what.partition(', try')[0]}", hint=more)

@@ -25,8 +25,8 @@ def window_of(model: ModelFile, wanted: int | None) -> int:
     if wanted is None:
         return min(model.context_tokens, WINDOW)
     if wanted > model.context_tokens:
-        what = f"num_ctx is {wanted}, the window of {model.path.name} is {model.context_tokens}"
-        raise ModelError(ModelFault.MISSING, what, hint=f"say num_ctx={model.context_tokens} or less")
+        what = f"num_ctx is {wanted}, but the window of {model.path.name} is {model.context_tokens}"
+        raise ModelError(ModelFault.MISSING, what, hint=f"set num_ctx={model.context_tokens} or less")
     return wanted
 
 
@@ -40,7 +40,10 @@ def sizing(model: ModelFile, window: int, cores: int, free_bytes: int | None) ->
     if left < each:
         needed = (model.size + _BESIDES + each) >> 20
         fits = max(0, left) // max(1, model.kv_bytes) // 1024 * 1024
-        hint = f"say num_ctx={fits}" if fits >= 1024 else "take a smaller or more quantized model, or free memory"
-        what = f"{model.path.name} with a window of {window} tokens needs {needed} MB; {free_bytes >> 20} MB are free"
+        hint = f"set num_ctx={fits}" if fits >= 1024 else "use a smaller or more quantized model, or free some memory"
+        what = (
+            f"{model.path.name} with a window of {window} tokens needs {needed} MB, but only {free_bytes >> 20} "
+            "MB are free"
+        )
         raise ModelError(ModelFault.MISSING, what, hint=hint)
     return Sizing(window, min(slots, left // each), cores)

@@ -55,6 +55,6 @@ def parse_local(spec: str, root: Path | None = None) -> LocalSpec:
             raise UserError(f'"{spec}": num_ctx must be a number of tokens, at least {LEAST_WINDOW}')
         text, window = text[: found.start()], int(found[1])
     if not text.strip():
-        raise UserError(f'"{spec}" names no file', hint="write local:FILE.gguf")
+        raise UserError(f'"{spec}" does not name a file', hint="write local:FILE.gguf")
     path = Path(text).expanduser()
     return LocalSpec((root or Path.cwd()) / path, window, digest)

@@ -124,7 +124,7 @@ def _distance(spot: _Box, point: tuple[float, float]) -> float:
 
 
 def _point_says(point: FrontPoint) -> str:
-    front = ", none is better for less" if point.on_front else ""
+    front = ", which means that no profile is better for less" if point.on_front else ""
     return f"{point.label}: {percent(point.rate)} at {dollars(point.cost)}{front}"
 
 

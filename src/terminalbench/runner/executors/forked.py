@@ -121,7 +121,7 @@ def fork(argv: list[str], env: Mapping[str, str], number: int, **files: Any) -> 
             connection.sendmsg([HEAD.pack(len(data))], [rights])
             connection.sendall(data)
             pid = HEAD.unpack(exactly(connection, HEAD.size))[0]
-            failed = "it has no room for one more" if pid == FAILED else None
+            failed = "it cannot start another process" if pid == FAILED else None
         except (OSError, EOFError) as error:
             pid, failed = FAILED, f"it does not answer ({error})"
     if pid not in (REFUSED, FAILED):

@@ -59,7 +59,7 @@ def why_not_added(folder: str) -> str | None:
     for name in {name.partition(".")[0] for name in sys.modules} | _AT_START:
         found = PathFinder.find_spec(name, [folder])
         if found is not None and found.loader is not None:
-            return f"a module {name} of its own in {folder}"
+            return f"a module named {name} in {folder}"
     return None
 
 
@@ -95,7 +95,7 @@ class ForkRequest(msgspec.Struct, frozen=True):
 def why_not(asked: ForkRequest, own: Mapping[str, str]) -> str | None:
     """Return why a fork would differ from a fresh process: by its program, or variables read while modules load."""
     if asked.argv[1:2] != ["-m"] and Path(asked.argv[0]).name != "harbor":
-        return "neither Harbor nor a module"
+        return "neither Harbor nor a known module"
     compared = {*own, *asked.env} - {_NO_BYTECODE, _PATH}
     names = (name for name in compared if name.startswith(_PREFIXES) or name in _NAMES)
     other = {name for name in names if own.get(name) != asked.env.get(name)}
@@ -159,7 +159,7 @@ class _ForkServer:
             self._leave(client)
             return None
         asked, descriptors = received
-        why = why_not(asked, self.env) if len(descriptors) == 4 else "its files did not come with it"
+        why = why_not(asked, self.env) if len(descriptors) == 4 else "its files were not passed along"
         if why is not None:
             self._note(f"not forked: {why}")
             pid = REFUSED
@@ -308,7 +308,7 @@ if __name__ == "__main__":
     for name in sys.argv[3:]:
         importlib.import_module(name)
     if len(os.listdir("/proc/self/task")) != 1:  # noqa: PTH208
-        sys.exit("something that was loaded has started a thread: forks would not be whole")
+        sys.exit("a loaded module has started a thread, so forks would not be safe")
     gc.freeze()  # a forked process would copy each page that a collection looks at; loading leaves next to no garbage
     gc.enable()
     _run(_ForkServer(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])).serve())

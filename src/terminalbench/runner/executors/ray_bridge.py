@@ -140,7 +140,7 @@ def watch(address: str, jobs: "ClusterJobs") -> None:
             time.sleep(_REACH_SEC)
         refuse(gone, hint)
 
-    gone, hint = f"the Ray cluster at {address} is gone, or was started anew", "tbench resume goes on when it is back"
+    gone, hint = f"the Ray cluster at {address} is gone or was restarted", "tbench resume continues when it is back"
     threading.Thread(target=look, name="cluster", daemon=True).start()
     while time.monotonic() - seen < _SILENT_SEC:
         time.sleep(1.0)
@@ -166,14 +166,14 @@ def why_no_room(order: JoinRequest, trials: int, nodes: Sequence[Mapping[str, fl
     most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in wanted}
     short = next((name for name, amount in wanted.items() if most[name] < amount), "CPU")
     unit = f" of {short}" if short != "CPU" else " CPUs"
-    return f"{trials} trials at once take {wanted[short]:g}{unit}, and no node has more than {most[short]:g}"
+    return f"{trials} trials at once need {wanted[short]:g}{unit}, but no node has more than {most[short]:g}"
 
 
 def check_room(order: JoinRequest) -> None:
     """Refuse a job that fits no node: it would wait for ever."""
     why = why_no_room(order, order.trials, [node["Resources"] for node in ray.nodes() if node["Alive"]])
     if why is not None:
-        refuse(why, "lower parallel, of the run or the profile, or cpus_per_trial in [run.ray]")
+        refuse(why, "lower parallel of the run or the profile, or cpus_per_trial in [run.ray]")
 
 
 @dataclass
@@ -304,7 +304,7 @@ class ClusterJobs:
         if (made := _NOT_MADE.search(text)) is not None:
             raised = [line.strip() for line in text.splitlines() if line.strip().startswith("ModuleNotFoundError")]
             why = raised[-1] if raised else "terminalbench cannot be loaded"
-            return NODE_UNFIT, f"node {made[1]} has no terminalbench that can be used: {why}"
+            return NODE_UNFIT, f"node {made[1]} has no usable terminalbench: {why}"
         if name in self.stopped:
             return -signal.SIGINT, "it was stopped"
         lines = text.splitlines()

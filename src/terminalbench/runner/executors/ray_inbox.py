@@ -68,7 +68,7 @@ class JobInbox:
         """Have the job run there, to its end; its exit code. A `TbenchError` for what the node, or we, cannot do."""
         needs = needs_of(self._job, self._plan, self._batch, self._call("place", token))
         self._send(needs)
-        about = f"{self._job.name} runs on {host}, which does not see the results folder: its files are sent"
+        about = f"{self._job.name} runs on {host}, which cannot see the results folder, so its files are sent"
         self._note(about)
         there = JobRun(self._job.name, self._job.profile, ["harbor", *needs.argv], self._job.env, Path(), Path())
         self._call("run_apart", there, msgspec.msgpack.encode([*needs.entries.values()]), needs.moved)
@@ -136,9 +136,9 @@ class JobInbox:
         try:
             event: Event = decode(line, Event)
         except NOT_DECODED as error:
-            raise TbenchError(f"the node sent an event that is none: {error}") from None
+            raise TbenchError(f"the node sent an invalid event: {error}") from None
         if event.job != self._job.name or event.profile != self._job.profile:
-            raise TbenchError(f"the node sent an event of the job {event.job}")
+            raise TbenchError(f"the node sent an event of another job, {event.job}")
         trial = _checked(event.trial) if event.trial is not None else None
         append_lines(self._batch.events_jsonl, encode_line(event))
         if event.kind == EventKind.TRIAL_ENDED and event.detail.get("retried") and trial and trial not in self._here:
@@ -161,7 +161,7 @@ class JobInbox:
     @property
     def _arriving(self) -> "_ArrivingFolder":
         if self._arrival is None:
-            raise TbenchError("the node sent a file of no folder")
+            raise TbenchError("the node sent a file that belongs to no folder")
         return self._arrival
 
     def _arrived(self, missing: int) -> None:
@@ -178,8 +178,10 @@ class JobInbox:
         if arrival.kind == "trial":
             self._here.add(name)
         if missing:
-            most = f"{FOLDER_BYTES >> 30} GB and {FOLDER_ENTRIES:,} files are the most"
-            self._note(f"{name}: {missing} of its files stayed on the node (unreadable, or {most})", trial=name)
+            most = f"the limit is {FOLDER_BYTES >> 30} GB and {FOLDER_ENTRIES:,} files"
+            self._note(
+                f"{name}: {missing} of its files were not sent from the node (unreadable, or {most})", trial=name
+            )
 
     def _note(self, text: str, **detail: str) -> None:
         told = Event.now(EventKind.NOTE, self._job.name, profile=self._job.profile, error=text, detail=dict(detail))
@@ -203,7 +205,7 @@ class _ArrivingFolder:
     def add(self, piece: FolderPiece) -> None:
         parts = piece.path.split(b"/")
         if any(part in (b"", b".", b"..") or b"\0" in part or len(part) > _NAME_BYTES for part in parts):
-            raise TbenchError(f"the node sent a file with the name {piece.path!r}")
+            raise TbenchError(f"the node sent a file with the forbidden name {piece.path!r}")
         self._bytes += len(piece.data)
         self._entries += piece.path != self._path
         if self._bytes > FOLDER_BYTES or self._entries > FOLDER_ENTRIES + 1:
@@ -241,7 +243,7 @@ class _ArrivingFolder:
 def _checked(name: str) -> str:
     """The name of a file or folder that a node has given, which leads nowhere else."""
     if not name or name.startswith(".") or "/" in name or "\0" in name or len(name.encode()) > _NAME_BYTES:
-        raise TbenchError(f"the node named {name!r}")
+        raise TbenchError(f"the node named the unknown trial {name!r}")
     return name
 
 

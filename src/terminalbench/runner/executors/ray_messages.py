@@ -39,9 +39,9 @@ class JoinRequest(msgspec.Struct, tag="Join", frozen=True):
         deadline = time.monotonic() + _ANSWER_SEC
         try:
             with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SEC) as connection:
-                return None if _encrypted() or _speaks_http2(connection, deadline) else "what listens there is no Ray"
+                return None if _encrypted() or _speaks_http2(connection, deadline) else "it answers, but is not Ray"
         except TimeoutError:
-            return "what listens there does not answer"
+            return "it does not answer"
         except (OSError, OverflowError) as error:
             return getattr(error, "strerror", None) or str(error)
 

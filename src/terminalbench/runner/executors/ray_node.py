@@ -115,7 +115,7 @@ class NodeJob:
     def exchange(self, replies: bytes) -> bytes:
         """Answers for the job, for what it has to say; see `ray_outbox`."""
         if self._outbox is None:
-            raise TbenchError("the job has not begun")
+            raise TbenchError("the job has not started")
         return self._outbox.exchange(replies)
 
     @property

@@ -71,7 +71,7 @@ class JobPayload:
                 total += self.add_file(f"{path}/{name}", file)
             if total > FOLDER_BYTES or count > FOLDER_ENTRIES:
                 most = f"{FOLDER_BYTES >> 30} GB or {FOLDER_ENTRIES:,} files"
-                raise TbenchError(f"{folder} is too large for a node that does not see it: more than {most}")
+                raise TbenchError(f"{folder} is too large to send to a node: more than {most}")
 
     def _put(self, entry: PayloadEntry) -> None:
         self.entries[entry.path] = entry
@@ -110,9 +110,7 @@ def needs_of(job: JobRun, plan: Plan, batch: Batch, place: str) -> JobPayload:
     config = read_json(batch.job_config(job.name))
     agent = unwrapped(config["agents"][0])
     if is_local(agent.get("model_name")):
-        raise TbenchError(
-            "a model of a file (local:) is served on the runner's machine: its nodes have to be there too"
-        )
+        raise TbenchError("a local: model is served on the runner's machine, so the nodes must run there too")
     for path in _code(config, agent):
         for name, file in own_code(path, root).items():
             needs.add_file(f"{PROJECT}/{name}", file)

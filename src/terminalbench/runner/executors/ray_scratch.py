@@ -55,7 +55,7 @@ class JobScratch:
         free = shutil.disk_usage(self._batch).free
         if sum(missing.values()) + _SPARE_BYTES > free:
             needed = f"{sum(missing.values()) // _MB} MB of a job's files, and {_SPARE_BYTES // _MB} MB to work"
-            what = f"{free // _MB} MB are free in {self._batch.parent}, and it takes {needed}"
+            what = f"{free // _MB} MB are free in {self._batch.parent}, but it needs {needed}"
             raise TbenchError(f"no space on node {os.uname().nodename}: {what}")
         return list(missing)
 
@@ -68,7 +68,7 @@ class JobScratch:
             return
         with part.open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != digest:
-                raise TbenchError("a file of the job has changed while it was sent")
+                raise TbenchError("a file of the job changed while it was sent")
         part.replace(self._file(digest))
 
     def build(self, entries: Iterable[PayloadEntry]) -> None:

@@ -77,9 +77,9 @@ class _Converter:
         for key, value in node.value:
             place = f"{self._where}:{key.start_mark.line + 1}"
             if key.id != "scalar":
-                raise Refused("a key that is no text", where=place, hint=_CORRECT)
+                raise Refused("a key that is not a text", where=place, hint=_CORRECT)
             if key.value in table.lines:
-                raise Refused(f'the key "{key.value}" is there twice', where=place, hint="leave one of them out")
+                raise Refused(f'the key "{key.value}" appears twice', where=place, hint="remove one of them")
             if key.value == _MERGE:
                 others = self.plain(value)
                 merged += others if isinstance(others, list) else [others]

@@ -168,12 +168,12 @@ def read_project(folder: Path, env: Mapping[str, str]) -> Project:
             raise Refused(f"{key} in a compose file", where=place)
     services = document.get("services") or ComposeMapping(1)
     if not isinstance(services, ComposeMapping):
-        raise Refused("services is no table", where=f"{path}:{document.line_of('services')}", hint=_CORRECT)
+        raise Refused("services is not a table", where=f"{path}:{document.line_of('services')}", hint=_CORRECT)
     found: dict[str, Service] = {}
     for name, told in services.items():
         where = f"{path}:{services.line_of(name)}"
         if not _NAME.fullmatch(name) or not isinstance(told, ComposeMapping | None):
-            raise Refused(f'the service "{name}" is no table with a plain name', where=where, hint=_CORRECT)
+            raise Refused(f'the service "{name}" is not a table with a plain name', where=where, hint=_CORRECT)
         reader = _ServiceReader(
             folder, str(path), name, told if told is not None else ComposeMapping(0), services.line_of(name), variables
         )
@@ -181,7 +181,7 @@ def read_project(folder: Path, env: Mapping[str, str]) -> Project:
             found[name] = reader.read()
     found.setdefault(MAIN, Service(MAIN, str(path), networks=frozenset({"default"})))
     if len(found) > _MOST_SERVICES:
-        raise Refused(f"{len(found)} services; {_MOST_SERVICES} are the most", where=str(path))
+        raise Refused(f"{len(found)} services; the limit is {_MOST_SERVICES}", where=str(path))
     _check_volumes(document, found, str(path))
     project = Project(folder, _in_order(found), _internal(document, str(path)))
     _check_networks(project, frozenset(document.get("networks") or ()), str(path))
@@ -226,7 +226,7 @@ def _internal(document: ComposeMapping, where: str) -> frozenset[str]:
     for name, told in networks.items():
         table = told if isinstance(told, ComposeMapping) else ComposeMapping(networks.line_of(name))
         if _true(table.get("external")):
-            raise Refused(f"the network {name} of elsewhere (external)", where=f"{where}:{table.line_of('external')}")
+            raise Refused(f"the external network {name}", where=f"{where}:{table.line_of('external')}")
         if _true(table.get("internal")):
             found.add(name)
     return frozenset(found)
@@ -347,13 +347,13 @@ class _ServiceReader:
     def _text(self, key: str) -> str | None:
         value = self._told.get(key)
         if value is not None and not isinstance(value, str):
-            raise self._refused(key, f"{key} is no text", _CORRECT)
+            raise self._refused(key, f"{key} is not a text", _CORRECT)
         return value or None
 
     def _texts(self, key: str, value: Any) -> list[str]:
         found = _listed(value)
         if not all(isinstance(one, str) for one in found):
-            raise self._refused(key, f"{key} is no list of texts", _CORRECT)
+            raise self._refused(key, f"{key} is not a list of texts", _CORRECT)
         return found
 
     def _number(self, key: str, value: Any) -> float | None:
@@ -362,7 +362,7 @@ class _ServiceReader:
         try:
             found = float(value)
         except (TypeError, ValueError):
-            raise self._refused(key, f"{key}: {value} is no number", _CORRECT) from None
+            raise self._refused(key, f"{key}: {value} is not a number", _CORRECT) from None
         return found if found > 0 else None
 
     def _megabytes(self, key: str, value: Any) -> int | None:
@@ -370,7 +370,7 @@ class _ServiceReader:
             return None
         found = _SIZE.fullmatch(str(value).strip())
         if found is None:
-            raise self._refused(key, f"{key}: {value} is no size", _CORRECT)
+            raise self._refused(key, f"{key}: {value} is not a size", _CORRECT)
         return max(1, round(float(found[1]) * 1024 ** _POWERS[found[2].lower()] / _MEGABYTE))
 
     def _check_platform(self) -> None:
@@ -507,7 +507,7 @@ class _ServiceReader:
         target = self._target(target)
         if source == _LOGS or source.startswith(f"{_LOGS}/"):
             if self._name != MAIN:
-                raise self._refused("volumes", "the trial's own logs in another service than main")
+                raise self._refused("volumes", "the trial's own logs in a service other than main")
             return None  # it has them
         if not source.startswith((".", "/", "~")):
             return ServiceMount(target, volume=source, read_only=read_only)
@@ -515,7 +515,7 @@ class _ServiceReader:
 
     def _target(self, text: str) -> str:
         if not text.startswith("/") or ".." in PurePosixPath(text).parts:
-            raise self._refused("volumes", f'a volume at "{text}", which is no absolute path', _CORRECT)
+            raise self._refused("volumes", f'a volume at "{text}", which is not an absolute path', _CORRECT)
         return os.path.normpath(text)
 
     def _restart(self) -> tuple[str, int | None]:
@@ -530,7 +530,7 @@ class _ServiceReader:
             return ComposeMapping(0)
         place = line if line is not None else self._told.line_of(key)
         if not isinstance(value, ComposeMapping):
-            raise Refused(f"{key} is no table (service {self._name})", where=f"{self._path}:{place}", hint=_CORRECT)
+            raise Refused(f"{key} is not a table (service {self._name})", where=f"{self._path}:{place}", hint=_CORRECT)
         for name in value:
             if name not in known and not name.startswith("x-"):
                 hint = did_you_mean(name, sorted(known), limit=12)

@@ -104,7 +104,7 @@ def _complaint(channel: socket.socket, data: bytes = b"") -> str:
     with contextlib.suppress(OSError):
         while chunk := channel.recv(4096):
             data += chunk
-    return data.decode("utf-8", "replace").strip() or "bwrap ended without a word"
+    return data.decode("utf-8", "replace").strip() or "bwrap ended without a message"
 
 
 def _become_bwrap(request: dict[str, Any], view: str, channel: socket.socket, hold: int, info: int) -> None:

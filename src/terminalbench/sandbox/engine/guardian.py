@@ -190,7 +190,7 @@ class _GuardedSandbox:
             try:
                 self._overseer.start(given[0], self.generation.pidfd, message, self.filters + 1)
             except OSError as error:  # no room for another process: the tests cannot go on, and the caller raises
-                answer["error"] = f"the tests cannot be overseen: {error}"
+                answer["error"] = f"the tests cannot be monitored: {error}"
         elif message["do"] == "overseen" and self._overseer is not None:
             answer |= zip(("confined", "free", "readers"), self._overseer.counts(), strict=True)
             answer["rewritten"] = traps.rewritten(self._inside(message["tests"]), self._stamps)
@@ -204,7 +204,7 @@ class _GuardedSandbox:
             try:
                 handles, answer["way"] = self._renew(message)
             except OSError as error:  # told to the caller, who raises
-                answer["error"] = f"the sandbox did not start anew: {error}"
+                answer["error"] = f"the sandbox did not restart: {error}"
         with contextlib.suppress(OSError):
             wire.send(reply, {**answer, **self._watch.counts()}, handles)
         for handle in handles[1:]:

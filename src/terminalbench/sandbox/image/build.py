@@ -160,7 +160,7 @@ class _StageBuild:
                 layers.insert(0, folder)
                 locks.append(lock)
             if len(layers) > _MAX_LAYERS:
-                what = f"{self.definition.recipe.where} makes {len(layers)} layers, {_MAX_LAYERS} are the most"
+                what = f"{self.definition.recipe.where} makes {len(layers)} layers, but the limit is {_MAX_LAYERS}"
                 raise Refused(what, hint="join its RUN lines")
         except BaseException:
             for lock in locks:
@@ -180,7 +180,7 @@ class _StageBuild:
         base = await asyncio.to_thread(open_base, name, self.ids)
         if base.name == HOST and _is_python(image) and not base.has_program("python3"):
             where = self.definition.recipe.where
-            raise Refused(f"{image} stands for the host, which has no python3", where=where)
+            raise Refused(f"{image} uses the host's system, which has no python3", where=where)
         settings = await asyncio.to_thread(settings_of_base, name, image)
         parts = [VERSION, base.name, base.fingerprint, self.ids, self.how.certificates.kind]
         return BuiltImage(base, (), settings, (), hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32])
@@ -255,7 +255,7 @@ class _StageBuild:
                 await self._build(part, lower, folder)
         except TimeoutError:
             place = f"{self.definition.recipe.where}:{part[-1].line}"
-            what = f"{place}: building took longer than the task allows"
+            what = f"{place}: the build took longer than the task allows"
             raise SandboxError(what, hint="raise build_timeout_sec in its task.toml") from None
         finally:
             self.left[:] = [left - (time.monotonic() - began) for left in self.left]

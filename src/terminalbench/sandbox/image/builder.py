@@ -80,7 +80,7 @@ class StepRunner:
             if said := _last_lines(done.stdout) + _last_lines(done.stderr):
                 what += "\n" + "\n".join(said)
             full = cache.no_room()
-            raise SandboxError(what, hint=f"{f'{full}; ' if full else ''}all that it printed: {self.log}")
+            raise SandboxError(what, hint=f"{f'{full}; ' if full else ''}its whole output: {self.log}")
         if step.script is not None:
             await self.sandbox.run(["rm", "-f", f"/{_SCRIPT}"], env=step.env)
 
@@ -248,7 +248,9 @@ def _check_address(host: str, where: str) -> None:
     except OSError:  # a proxy may know it
         return
     if any(place_of(address) is not AddressPlace.PUBLIC for address in found):
-        raise Refused(f"ADD of {host}, which is no public address", where=where, hint="copy the file into the folder")
+        raise Refused(
+            f"ADD of {host}, which is not a public address", where=where, hint="copy the file into the folder"
+        )
 
 
 def _fetch(address: str, checksum: str | None, file: Path, where: str, stopped: threading.Event) -> None:

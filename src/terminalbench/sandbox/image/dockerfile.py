@@ -158,7 +158,7 @@ def check(instructions: list[Instruction], where: str) -> None:
     for instruction in instructions:
         place = f"{where}:{instruction.line}"
         if instruction.name not in (*HONOURED, *IGNORED):
-            hint = "Docker has none of that name either: is the line before it cut off?"
+            hint = "Docker does not have it either; check whether the previous line is cut off"
             raise Refused(f"there is no instruction {instruction.name}", where=place, hint=hint)
         for flag, value in instruction.flags:
             _check_flag(instruction.name, flag, value, place)
@@ -183,8 +183,8 @@ def _check_flag(name: str, flag: str, value: str, where: str) -> None:
 def _check_mount(value: str, where: str) -> None:
     (told,) = Instruction(0, "RUN", "", (("mount", value),)).mounts
     if told["type"] in ("secret", "ssh"):
-        what = f"RUN --mount={value}: a build is given no secrets"
-        raise Refused(what, where=where, hint="fetch it before, and COPY what is no secret")
+        what = f"RUN --mount={value}: builds get no secrets"
+        raise Refused(what, where=where, hint="fetch it before the build, and COPY what is not secret")
     if told["type"] not in _MOUNTS:
         raise Refused(f"RUN --mount={value}", where=where)
     if not told.get("target", "").startswith("/"):

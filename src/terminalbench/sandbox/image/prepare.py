@@ -65,7 +65,9 @@ class _Pulls:
         except TbenchError as error:
             if name.startswith("/"):
                 return ImageReport(here=False, problem=f"{name} cannot be used: {error} (correct [run.images])")
-            return ImageReport(here=False, problem=f"the image {name} is not here: {error.what} ({ways_out(name)})")
+            return ImageReport(
+                here=False, problem=f"the image {name} is not on this machine: {error.what} ({ways_out(name)})"
+            )
         finally:
             self._running.pop(name, None)
 

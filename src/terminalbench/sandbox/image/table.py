@@ -65,15 +65,15 @@ def _stored(image: str, where: str | None) -> str:
 
     found = ImageStore().find(image)
     if found is None:
-        raise Refused(f"the image {image} is not here", where=where, hint=ways_out(image))
+        raise Refused(f"the image {image} is not on this machine", where=where, hint=ways_out(image))
     return found.digest
 
 
 def ways_out(image: str) -> str:
     """Return what to do about an image that is not here and cannot be fetched."""
     return (
-        f"fetch it: tbench images pull {image}; take it from an archive or folder: tbench images import PATH {image};"
-        f" or name what stands for it in [run.images]; or {DOCKER_HINT}"
+        f"fetch it: tbench images pull {image}; or import it from an archive or folder: tbench images import PATH "
+        f"{image}; or name a replacement in [run.images]; or {DOCKER_HINT}"
     )
 
 

@@ -72,7 +72,7 @@ class RegistrySource:
             manifest = read_document(found.data, Manifest, name)
         if manifest.config is None:
             raise ImageError(
-                ImageFault.UNSUPPORTED, f"{name} is no image of layers", hint="push it again with a tool of today"
+                ImageFault.UNSUPPORTED, f"{name} is not an image of layers", hint="push it again with a current tool"
             )
         config = read_document(self._document(manifest.config), ConfigFile, name)
         check_image(manifest, config, name)
@@ -95,7 +95,9 @@ class RegistrySource:
 def checked_digest(data: bytes, digest: str, name: str) -> bytes:
     """Return a document if it is the one of that digest."""
     if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
-        raise ImageError(ImageFault.DAMAGED, f"{name}: a document is not the one of {digest}", hint="fetch it again")
+        raise ImageError(
+            ImageFault.DAMAGED, f"{name}: a document does not match its digest {digest}", hint="fetch the image again"
+        )
     return data
 
 
@@ -209,12 +211,12 @@ class ArchiveSource:
             told = decode(self.files.read("manifest.json") or b"", list[_SavedImage])
         except NOT_DECODED:
             hint = "give an OCI layout, an archive of docker save, or a folder with a root file system"
-            raise ImageError(ImageFault.UNSUPPORTED, f"{self.name} is no image that is known", hint=hint) from None
+            raise ImageError(ImageFault.UNSUPPORTED, f"{self.name} is not a known kind of image", hint=hint) from None
         if self.tag is not None:
             told = [one for one in told if self.tag in (one.repo_tags or ())]
         if len(told) != 1:
             raise ImageError(
-                ImageFault.NOT_FOUND, f"{self.name} has {len(told)} images that are meant", hint="name one by --tag"
+                ImageFault.NOT_FOUND, f"{self.name} contains {len(told)} matching images", hint="choose one with --tag"
             )
         data = self.files.read(told[0].config) or b""
         config = read_document(data, ConfigFile, self.name)
@@ -303,10 +305,10 @@ def open_source(place: Path, tag: str | None, work: Path) -> Generator[ImageSour
     try:
         archive = tarfile.open(place, "r:*")  # noqa: SIM115  it is closed below
     except FileNotFoundError:
-        raise Refused(f"{place} is not there", hint="correct the path") from None
+        raise Refused(f"{place} does not exist", hint="correct the path") from None
     except (tarfile.TarError, OSError, EOFError) as error:
         raise Refused(
-            f"{place} is no archive of an image: {error}", hint="name an archive made by docker save or skopeo copy"
+            f"{place} is not an image archive: {error}", hint="name an archive made by docker save or skopeo copy"
         ) from None
     with archive:
         try:

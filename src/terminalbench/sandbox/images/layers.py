@@ -64,7 +64,7 @@ def unpack_layer(blob: Path, folder: Path, lower: list[str], name: str, keep_fre
     told = answer or {"error": "the helper ended"}
     if feeding.problem is not None or told.get("kind") == BadArchive.__name__:
         what = f"{name} cannot be unpacked: {feeding.problem or told['error']}"
-        raise ImageError(ImageFault.DAMAGED, what, hint="fetch it again")
+        raise ImageError(ImageFault.DAMAGED, what, hint="fetch the image again")
     if "error" in told:  # of this machine, as a full disk
         raise SandboxError(f"{name} cannot be unpacked: {told['error']}")
     return msgspec.structs.replace(_of_answer(told), diff_id=f"sha256:{feeding.whole.hexdigest()}")

@@ -110,14 +110,14 @@ def chosen(index: Manifest, name: str) -> Descriptor:
     if fits:
         return min(fits, key=lambda one: (one.platform or Platform()).variant not in ("", "v8"))
     there = ", ".join(sorted({str(one.platform) for one in index.manifests if one.platform} - {"unknown/unknown"}))
-    raise _other_machine(name, there or "no machine that it names")
+    raise _other_machine(name, there or "unknown machines")
 
 
 def check_image(manifest: Manifest, config: ConfigFile, name: str) -> None:
     """Refuse an image that this machine cannot run, or whose layers are elsewhere."""
     if manifest.config is None or not manifest.layers:
         raise ImageError(
-            ImageFault.UNSUPPORTED, f"{name} is no image of layers", hint="push it again with a tool of today"
+            ImageFault.UNSUPPORTED, f"{name} is not an image of layers", hint="push it again with a current tool"
         )
     if config.os not in ("", "linux") or config.architecture not in ("", architecture()):
         raise _other_machine(name, f"{config.os}/{config.architecture}")
@@ -125,7 +125,9 @@ def check_image(manifest: Manifest, config: ConfigFile, name: str) -> None:
         raise ImageError(ImageFault.DAMAGED, f"{name}: its configuration does not fit its layers")
     for layer in manifest.layers:
         if any(word in layer.media_type for word in _FOREIGN):
-            raise ImageError(ImageFault.UNSUPPORTED, f"{name}: a layer of it is kept elsewhere ({layer.media_type})")
+            raise ImageError(
+                ImageFault.UNSUPPORTED, f"{name}: one of its layers is stored elsewhere ({layer.media_type})"
+            )
 
 
 def settings_of(config: ConfigFile, name: str) -> ImageConfig:
@@ -146,4 +148,4 @@ def settings_of(config: ConfigFile, name: str) -> ImageConfig:
 
 def _other_machine(name: str, there: str) -> ImageError:
     what = f"{name} is for {there}; this machine is linux/{architecture()}"
-    return ImageError(ImageFault.PLATFORM, what, hint="run it on such a machine, or take another image")
+    return ImageError(ImageFault.PLATFORM, what, hint="run it on such a machine, or use another image")

@@ -63,5 +63,5 @@ def parse_reference(text: str, *, where: str | None = None) -> ImageReference:
     )
     if not fits:
         hint = "write it as name:tag, host/name:tag or name@sha256:..., in lower case"
-        raise Refused(f'"{text}" is no name of an image', where=where, hint=hint)
+        raise Refused(f'"{text}" is not the name of an image', where=where, hint=hint)
     return ImageReference(registry, repository, tag or (None if digest else "latest"), digest or None)

@@ -68,7 +68,7 @@ def endpoints_of(reference: ImageReference) -> list[Endpoint]:
         if len(prefix) > len(best) and _covers(prefix, named):
             best, found = prefix, entry
     if found.get("blocked"):
-        raise Refused(f"{best} is blocked by containers-registries.conf", hint="take the line blocked = true out of it")
+        raise Refused(f"{best} is blocked by containers-registries.conf", hint="remove the line blocked = true from it")
     mirrors = [one for one in found.get("mirror", ()) if isinstance(one, dict)]
     told = [(one, True) for one in mirrors if _serves(one, reference)] + [(found, False)]
     return [_endpoint(one, best, named, mirror=is_mirror) for one, is_mirror in told]
@@ -106,7 +106,7 @@ def _entries() -> list[dict[str, Any]]:
             raise Refused(
                 f"it cannot be read: {error}",
                 where=str(file),
-                hint="mend it, or name another one by CONTAINERS_REGISTRIES_CONF",
+                hint="correct it, or name another file in CONTAINERS_REGISTRIES_CONF",
             ) from None
         entries = table.get("registry", [])
         return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
@@ -334,12 +334,12 @@ class RegistryClient:
         """Return what an answer other than the wanted one means."""
         image, said = str(self.reference), _first_message(answer)
         if answer.status_code == 429 or "toomanyrequests" in said:
-            what = f"{endpoint.host} takes no more questions for now (its rate limit) while {image} is asked for"
+            what = f"{endpoint.host} refuses requests for {image} for now (rate limit)"
             return ImageError(
-                ImageFault.RATE_LIMITED, what, hint="log in with docker login, use a mirror, or try later"
+                ImageFault.RATE_LIMITED, what, hint="log in with docker login, use a mirror, or try again later"
             )
         if answer.status_code in (401, 403):
-            what = f"{endpoint.host} does not give {image}: it does not exist, or needs a login"
+            what = f"{endpoint.host} does not provide {image}: it does not exist, or needs a login"
             return ImageError(
                 ImageFault.DENIED, what, hint=f"docker login {self.reference.registry}, or correct the name"
             )
@@ -356,7 +356,7 @@ class RegistryClient:
         )
 
 
-_AGAIN = "try again; if it stays so, tell who runs that registry"
+_AGAIN = "try again; if it fails again, tell the operator of the registry"
 
 
 def _pause(answer: httpx.Response, waited: int) -> float:

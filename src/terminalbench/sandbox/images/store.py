@@ -223,9 +223,11 @@ class ImageStore:
                 into.seek(0)
                 if f"sha256:{hashlib.file_digest(into, 'sha256').hexdigest()}" != layer.digest:
                     partial.unlink(missing_ok=True)
-                    what = f"{name}: a layer is not the one of {layer.digest}"
+                    what = f"{name}: a layer does not match its digest {layer.digest}"
                     raise ImageError(
-                        ImageFault.DAMAGED, what, hint="try again; if it stays so, it is damaged where it comes from"
+                        ImageFault.DAMAGED,
+                        what,
+                        hint="try again; if it fails again, the image is damaged at its source",
                     )
             partial.rename(file)
         return file
@@ -324,7 +326,9 @@ def _hex(digest: str) -> str:
     """Return the part of a digest that is a file's name; anything else could be a path."""
     kind, _, value = digest.partition(":")
     if kind != "sha256" or len(value) != 64 or value.strip("0123456789abcdef"):
-        raise ImageError(ImageFault.UNSUPPORTED, f"{digest!r} is no digest that is known", hint="only sha256 is")
+        raise ImageError(
+            ImageFault.UNSUPPORTED, f"{digest!r} is not a known kind of digest", hint="only sha256 is supported"
+        )
     return value
 
 
@@ -357,7 +361,7 @@ def _hashable(into: BinaryIO, size: int) -> int:
 def _check_room(folder: Path, coming: int) -> None:
     room = os.statvfs(folder)
     if room.f_bavail * room.f_frsize - coming < cache.KEEP_FREE_BYTES:
-        raise SandboxError(f"no room in {folder} for an image", hint=cache.MAKE_ROOM)
+        raise SandboxError(f"no space in {folder} for an image", hint=cache.MAKE_ROOM)
 
 
 def _told_bytes(chain: Path) -> int:

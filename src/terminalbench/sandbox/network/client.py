@@ -21,7 +21,7 @@ from terminalbench.sandbox.network.policy import OPEN, EgressPolicy
 MOST_FORWARDS = 8
 _PATIENCE_SEC = 10.0
 _START_PATIENCE_SEC = 60.0
-_ENDED = "the relay of the sandbox's network has ended"
+_ENDED = "the network relay of the sandbox has ended"
 
 
 class _RelayGone(Exception):
@@ -111,7 +111,7 @@ async def connect(way: EgressWay, kind: str, sockets: list[int]) -> "Link":
     try:
         return await _connect(await running(), way, kind, sockets)
     except _RelayGone as error:
-        raise SandboxNetworkError(f"the relay of the sandboxes' network is gone, twice in a row: {error}") from error
+        raise SandboxNetworkError(f"the network relay of the sandboxes ended twice in a row: {error}") from error
 
 
 async def _connect(server: Relay, way: EgressWay, kind: str, sockets: list[int]) -> "Link":
@@ -198,7 +198,7 @@ class Link:
         try:
             answer = await asyncio.wait_for(self._answers.get(), _START_PATIENCE_SEC)
         except TimeoutError as error:
-            raise SandboxNetworkError("the relay of the sandboxes' network does not start") from error
+            raise SandboxNetworkError("the network relay of the sandboxes does not start") from error
         if answer is None:
             raise _RelayGone(_ENDED)
 
@@ -222,7 +222,7 @@ class Link:
                 answer = await asyncio.wait_for(self._answers.get(), _PATIENCE_SEC)
             except (OSError, TimeoutError) as error:
                 self.gone = True  # it may still allow what it was to forbid
-                raise SandboxNetworkError(f"the relay of the sandbox's network does not answer: {error}") from error
+                raise SandboxNetworkError(f"the network relay of the sandbox does not answer: {error}") from error
         if answer is None:
             raise SandboxNetworkError(_ENDED)
 

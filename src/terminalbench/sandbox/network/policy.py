@@ -26,7 +26,7 @@ SAID = {
     ConnectionRefusal.NOT_LISTED: "the host is not on the list of this phase",
     ConnectionRefusal.MACHINE: "it is an address of the machine that runs the trial",
     ConnectionRefusal.PRIVATE: "it is an address of a private network",
-    ConnectionRefusal.TLS_NAME: "the TLS name is another than the host that was asked for",
+    ConnectionRefusal.TLS_NAME: "the TLS name differs from the requested host",
     ConnectionRefusal.TOO_MANY: "there are too many connections or names",
     ConnectionRefusal.SHAPE: "the request is not understood",
 }

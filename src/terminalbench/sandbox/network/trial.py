@@ -44,7 +44,7 @@ _NEEDS_UDP = "needs_udp"
 _TUN = "/dev/net/tun"
 _OTHERS = 'run it with container_env = "docker", or with network = "host" if it may share this machine\'s network'
 _NO_PASTA = f"install the package passt (it has pasta) where /dev/net/tun is open to its user, or {_OTHERS}"
-_NO_LIST = f'say "public" or "none" for each phase, or {_OTHERS}'
+_NO_LIST = f'set "public" or "none" for each phase, or {_OTHERS}'
 _told: list[str] = []
 _live: "WeakSet[TrialNetwork]" = WeakSet()
 
@@ -175,8 +175,8 @@ class TrialNetwork:
             return None
         first, agent = (self.settings.phases.get(phase, OPEN) for phase in PHASES[:2])
         if first != agent and not _told:
-            hint = "run it by tbench run, or with Harbor's --plugin terminalbench.harbor.plugin:EventPlugin"
-            raise Refused("another network for the agent than for its set-up, in a job that tells no phases", hint=hint)
+            hint = "run it with tbench run, or with Harbor's --plugin terminalbench.harbor.plugin:EventPlugin"
+            raise Refused("different networks for the agent and its set-up, in a job that reports no phases", hint=hint)
         if all(policy.closed for policy in self._policies()):
             return None
         self._note(*([{"network": PASTA}] if self._pasta is not None else []))  # the relay sees the forwards only
@@ -236,7 +236,7 @@ class TrialNetwork:
         """
         self._forwards()
         if self.settings.host and any(policy.network_mode == NetworkMode.ALLOWLIST for policy in self._all):
-            raise Refused('a network allowlist together with network = "host"', hint='leave network = "host" out')
+            raise Refused('a network allowlist together with network = "host"', hint='remove network = "host"')
         try:
             metadata = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8")).get("metadata", {})
         except (OSError, ValueError):  # Harbor has read it, or says what is wrong with it
@@ -255,7 +255,9 @@ class TrialNetwork:
             return
         what = "a task that needs UDP"
         if any(policy.lists for policy in policies):
-            raise Refused(f"{what}, with a list of hosts, which pasta cannot keep", where=where, hint=_NO_LIST)
+            raise Refused(
+                f"{what}, together with a list of hosts, which pasta cannot enforce", where=where, hint=_NO_LIST
+            )
         for host, port in sorted(self.settings.model | self.settings.declared):
             if _is_private(host):
                 raise Refused(f"{what}, with {host}:{port} of a private network for its profile", where=where)

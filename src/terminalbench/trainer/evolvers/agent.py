@@ -114,14 +114,14 @@ def read_edit(verifier: Path, parent: ResolvedProfile) -> Change:
     """The change that came back in the verifier's folder. Raises UserError for anything but edits of its files."""
     named = _read(verifier / LISTED, LISTED).splitlines()
     if others := sorted({name.removeprefix("./") for name in named} - {*FILES}):
-        raise UserError(f"wrote other files than its own: {', '.join(others[:5])}")
+        raise UserError(f"wrote files that it must not write: {', '.join(others[:5])}")
     before = sections_of(parent.profile.prompt.text if parent.profile.prompt is not None else "")
     after = sections_of(_read(verifier / PROMPT, PROMPT))
     sections = {title: text for title, text in after.items() if before.get(title) != text}
     sections |= dict.fromkeys([title for title in before if title not in after], "")
     options, was = _options(verifier / OPTIONS), parent.table.get("options", {})
     return Change(
-        reason=" ".join(_read(verifier / REASON, REASON).split())[:_REASON_CHARACTERS] or "no reason was given",
+        reason=" ".join(_read(verifier / REASON, REASON).split())[:_REASON_CHARACTERS] or "no reason given",
         sections=sections,
         options={name: value for name, value in options.items() if name not in was or was[name] != value},
         without_options=[name for name in was if name not in options],
@@ -138,7 +138,7 @@ def _options(file: Path) -> dict[str, Any]:
 def _read(file: Path, name: str) -> str:
     """A file that an agent has written: a plain one of text, not too long."""
     if file.is_symlink() or not file.is_file():
-        raise UserError(f"{name} did not come back as a plain file")
+        raise UserError(f"{name} is not a plain file any more")
     with file.open("rb") as stream:
         data = stream.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
@@ -198,7 +198,7 @@ def _edited(search: Search, place: Path) -> Path:
     row = view.cells[0].row
     if row is None or not view.cells[0].measured:
         why = view.cells[0].reason or f"tbench show {view.batch}"
-        raise SearchStopped(f"the edit by {_name(search)} did not come to its end: {why}")
+        raise SearchStopped(f"the edit by {_name(search)} did not finish: {why}")
     return Batch(batches.folder.parent / view.batch).runs / row.job / row.name / "verifier"
 
 

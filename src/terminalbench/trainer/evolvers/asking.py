@@ -59,7 +59,7 @@ class SearchModel:
         try:
             return schema.check(answer.parsed)
         except BadAnswer as error:  # kept by another version
-            raise SearchStopped(f"a kept answer does not fit its form: {error}") from None
+            raise SearchStopped(f"a stored answer does not have the expected form: {error}") from None
 
     def told(self) -> ModelSpend:
         """What was asked so far, for the journal."""
@@ -74,7 +74,7 @@ class SearchModel:
     def _ask(self, messages: Sequence[Message], schema: Schema) -> _EvolverAnswer:
         limits = self._limits()
         if limits.usd is not None and any(one.billed and one.cost_usd is None for one in self.answers):
-            return _EvolverAnswer(failed="what it charges is not known, so evolver.usd cannot be kept", billed=False)
+            return _EvolverAnswer(failed="its price is unknown, so evolver.usd cannot be enforced", billed=False)
         if why := too_dear(self.model, messages, limits):
             return _EvolverAnswer(failed=why, billed=False)
         try:

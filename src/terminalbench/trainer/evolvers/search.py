@@ -155,7 +155,7 @@ class Search:
         refuse_reason(self.plan.environment, self.train, proposal.change, at)
         made = changed(self.plan.environment, self.made(proposal.parent), proposal.change, at)
         if made.profile.id == self.champion or made.profile.id in self.tried:
-            raise UserError("it is the champion, or was tried before", where=at)
+            raise UserError("it is the champion, or has been tried before", where=at)
         return made
 
     def take(self, proposal: Proposal) -> str | None:
@@ -186,7 +186,7 @@ class Search:
         names = dict.fromkeys(profiles)
         measure = AttemptPlan(tuple(tasks), attempts)
         if outside := {task.id for task in tasks} - {task.id for task in self.train}:
-            raise UserError(f"not on train: {len(outside)} of the tasks", where=self.plan.table.slug)
+            raise UserError(f"{len(outside)} of the tasks are not train tasks", where=self.plan.table.slug)
         needed = len(names) * measure.trials
         if needed > self.left:
             raise SearchStopped(f"{needed} trials are needed, {self.left} are left")
@@ -195,8 +195,10 @@ class Search:
         variants = self.lineage.variants
         rows = [*self.run(part, {name: variants[name].table for name in names}, measure)]
         if {row.profile for row in rows} != {*names}:
-            what = f"its batch {part} is of other profiles than the search asks for now"
-            raise TbenchError(what, where=f"night {self.night}", hint="the evolver did not propose the same again")
+            what = f"its batch {part} has other profiles than the search now asks for"
+            raise TbenchError(
+                what, where=f"night {self.night}", hint="the evolver did not repeat its earlier proposals"
+            )
         self.spent += needed
         self.tonight += rows
         return rows
@@ -236,7 +238,7 @@ def evolver_of(plan: TrainingPlan) -> Evolver:
         raise
     except Exception as error:
         what = printable(f'the evolver "{name}" cannot be made: {type(error).__name__}: {error}')
-        raise UserError(what, where=str(plan.file), hint="it is a class without arguments") from error
+        raise UserError(what, where=str(plan.file), hint="an evolver is a class without arguments") from error
     if not callable(getattr(made, "propose", None)):
-        raise UserError(f'"{name}" is no evolver: it has no propose(search)', where=str(plan.file))
+        raise UserError(f'"{name}" is not an evolver: it has no propose(search)', where=str(plan.file))
     return made

@@ -11,11 +11,11 @@ from terminalbench.strict import Problems, key, table
 class RangeTable:
     """`[evolver.ranges.<option>]`: the values that an option of the agent may have."""
 
-    low: float = key("The least.", required=True)
-    high: float = key("The most.", required=True)
-    step: float | None = key("The distance between two values.", above=0)
+    low: float = key("Smallest value.", required=True)
+    high: float = key("Largest value.", required=True)
+    step: float | None = key("Distance between two values.", above=0)
     whole: bool = key("Whole numbers only.", default=False)
-    log: bool = key("Small differences matter more among small values; not with a step.", default=False)
+    log: bool = key("Search on a logarithmic scale; cannot be combined with a step.", default=False)
 
     def holds(self, value: Any) -> bool:
         """Whether a value is one of them."""
@@ -38,27 +38,28 @@ class EvolverTable:
     """`[evolver]`: who proposes variants."""
 
     name: str = key(
-        "`listed`: the variants of this file; `reflect`: one a night from how the champion failed; `gepa`: sections of "
-        "the prompt, rewritten by a model; `grid`: values of numeric options; `agent`: a coding agent's edit, one a "
-        "night; or one of another package, by its name or as `pkg.mod:Class`.",
+        "`listed`: the variants in this file; `reflect`: one a night, from the failures of the champion; `gepa`: "
+        "sections of the prompt, rewritten by a model; `grid`: values of numeric options; `agent`: the edit of a "
+        "coding agent, one a night; or an evolver of another package, by name or as `pkg.mod:Class`.",
         default="listed",
         non_empty=True,
     )
-    candidates: int = key("Variants that a night explores.", default=4, minimum=1, maximum=64)
+    candidates: int = key("How many variants a night explores.", default=4, minimum=1, maximum=64)
     model: str | None = key(
-        "Chat model that is asked (`ollama:NAME`, a LiteLLM name, ...). `reflect` without one asks our rules.",
+        "Chat model of the evolver (`ollama:NAME`, a LiteLLM name, ...). `reflect` without a model uses built-in "
+        "rules.",
         non_empty=True,
     )
     usd: float | None = key(
-        "Dollars a night for that model or agent. Default for the agent: a tenth of `budget.usd`.",
+        "Budget of that model or agent in dollars a night. Default for the agent: a tenth of `budget.usd`.",
         above=0,
     )
     ranges: dict[str, RangeTable] = key(
-        "For `grid`: the options that it tries.",
+        "Options that `grid` tries.",
         factory=dict,
         example="{ max_turns = { low = 10, high = 80, whole = true } }",
     )
-    options: dict[str, Any] = key("What an evolver of another package reads.", factory=dict)
+    options: dict[str, Any] = key("Settings of an evolver of another package.", factory=dict)
     profile: dict[str, Any] | None = key(
         "The coding agent of the evolver `agent`, as `[profiles.<key>]` of an experiment."
     )
@@ -84,20 +85,26 @@ def check_evolver(table: EvolverTable, variants: int, problems: Problems) -> Non
 
 def _check_ours(table: EvolverTable, variants: int, problems: Problems) -> None:
     if table.options:
-        problems.add("evolver.options", f"the evolver {table.name} does not read them")
+        problems.add("evolver.options", f"the evolver {table.name} does not use them")
     if table.name == "listed" and not variants:
-        problems.add("variants", "must hold at least one for the evolver listed", "add [[variants]] with a reason")
+        problems.add(
+            "variants", "must have at least one entry for the evolver listed", "add [[variants]] with a reason"
+        )
     if table.name != "listed" and variants:
-        problems.add("variants", f"the evolver {table.name} does not read them", 'use evolver.name = "listed"')
+        problems.add("variants", f"the evolver {table.name} does not use them", 'use evolver.name = "listed"')
     if (table.profile is not None) is not (table.name == "agent"):
-        what = "is required: who edits" if table.name == "agent" else f"the evolver {table.name} does not read it"
+        what = (
+            "is required: it names the agent that edits"
+            if table.name == "agent"
+            else f"the evolver {table.name} does not use it"
+        )
         problems.add("evolver.profile", what)
     if table.model is not None and table.name not in ASKING:
-        problems.add("evolver.model", f"the evolver {table.name} asks none")
+        problems.add("evolver.model", f"the evolver {table.name} uses no model")
     if bool(table.ranges) != (table.name == "grid"):
-        what = "must name an option for the evolver grid" if not table.ranges else "are read by the evolver grid only"
+        what = "must name an option for the evolver grid" if not table.ranges else "are used by the evolver grid only"
         problems.add("evolver.ranges", what)
     if table.name == "gepa" and table.model is None:
         problems.add("evolver.model", "is required for gepa", "name the chat model that rewrites sections")
     if table.usd is not None and table.model is None and table.profile is None:
-        problems.add("evolver.usd", "is what a model may be paid, and none is named", "add evolver.model")
+        problems.add("evolver.usd", "is the budget of a model, but no model is named", "add evolver.model")

@@ -111,7 +111,7 @@ def _too_few(count: int) -> str:
 
 
 def _sentence(found: Noise) -> str:
-    seen = f"over {plural(found.iterations, 'identical iteration')} the pass rate is {percent(found.rate)} on average"
+    seen = f"over {plural(found.iterations, 'iteration')} the pass rate is {percent(found.rate)} on average"
     if not found.expected:
         return f"{seen}, and no task varied"
     spread = (

@@ -588,4 +588,4 @@ def test_the_charts_of_swebench_pro_are_a_page_between_its_batch_and_its_trials(
 def test_why_two_profiles_differ_is_empty_before_any_trial(root: Root) -> None:
     make_plan(allocate(root.site.root, "waiting"), ("p", "q"), "ab", 1)
     root.scan()
-    assert "No task that both were measured on" in root.text("why/waiting/0/q/p/")
+    assert "No task measured on both profiles" in root.text("why/waiting/0/q/p/")

@@ -74,7 +74,7 @@ def test_steps_are_put_in_an_order_in_which_each_comes_after_what_it_requires() 
             'steps.patch.escalate_by_guard.test_green: the step has no guard "test_green"',
         ),
         (WHOLE + 'patience = 2\ne_max = 1\nescalate_by_guard = { patch = [] }\nescalate = ["test"]\n', "steps.patch.escalate_by_guard.patch: names no step"),
-        (WHOLE + 'patience = 2\nescalate = ["test"]\n', "steps.patch.e_max: the step has targets, and may never go back"),
+        (WHOLE + 'patience = 2\nescalate = ["test"]\n', "steps.patch.e_max: the step has targets, but can never send the run back"),
         (WHOLE + "e_max = 2\n", "steps.patch.e_max: the step has no target"),
         (WHOLE + 'escalate = ["test"]\ne_max = 2\n', "steps.patch.patience: the step has targets, and nothing sends"),
         (WHOLE + "budgets = { test = 1 }\n", "steps.patch.budgets.test: is no target of this step"),

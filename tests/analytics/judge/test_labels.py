@@ -113,7 +113,7 @@ def test_values_take_the_form_of_their_rubric(name: str, text: str, value: objec
         ("failure_class", "nonsense", "known: setup, environment"),
         ("failure_class", "unfinished", "cannot be"),
         ("backtracks", "notanumber", "is a whole number"),
-        ("backtracks", "-1", "never below 0"),
+        ("backtracks", "-1", "must not be below 0"),
         ("context_growth", "nan", "cannot be nan"),
         ("backtracks", "1" + "0" * 400, "cannot be"),
         ("tested_before_finish", "perhaps", "true or false"),

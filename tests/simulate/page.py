@@ -257,7 +257,7 @@ def _profiles(found: dict[str, Any]) -> str:
         "95 % intervals of pooled rates and of ranks hold the truth, how often at least one profile is shown worse than another (false\n"
         "where all are identical), and by how much the best is overstated as measured and as pooled.\n\n"
         + _table(["", "rate", "rank", "one shown worse", "best, measured", "best, pooled"], rows)
-        + "\nRanks are whole numbers: the fewest that hold 95 % of the draws hold more where profiles are few.\n"
+        + f"\nRanks ({found['drawn'].get('ranks', found['drawn']['profiles'])} draws) are whole numbers: the fewest that hold 95 % hold more where profiles are few.\n"
     )
 
 

@@ -404,6 +404,8 @@ def measure(reps: int, parts: Iterable[str] = (), known: dict[str, Any] | None =
         share, ask = PARTS[name]
         found[name] = ask(round(share * reps))
         found["drawn"] = {**found["drawn"], name: round(share * reps)}
+        if name == "profiles":
+            found["drawn"].pop("ranks", None)
     return found
 
 

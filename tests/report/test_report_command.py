@@ -37,7 +37,7 @@ def test_a_clear_win_is_said_first(tbench, root: Path) -> None:
     page = (batch.analytics / "report.html").read_text()
     first = page.index('class="better"')
     assert "new vs old: +100.0 pt" in page[first : first + 200]
-    assert '<b>60</b> <span class="dim">of 60</span> nothing tells why' in page
+    assert '<b>60</b> <span class="dim">of 60</span> the reason is unknown' in page
     assert "See where new and old differ: <code>tbench errors" in page
     assert page.index("Why they failed") < page.index("Tasks by profile")
     assert not (batch.analytics / "findings.jsonl").exists()

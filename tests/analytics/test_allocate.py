@@ -113,4 +113,4 @@ def test_rounds_end() -> None:
 
 def test_unequal_attempts_are_pointed_out() -> None:
     found = compare(rows(table(a="+x+ xxx", b="x+x xxxxx")), settings()).contrasts[0]
-    assert any("3 to 5 attempts a task" in warning for warning in found.warnings)
+    assert any("3 to 5 attempts per task" in warning for warning in found.warnings)

@@ -75,7 +75,7 @@ def test_one_task() -> None:
 
 def test_no_common_task() -> None:
     found = contrast({"a": {"one": "+"}, "b": {"two": "+"}})
-    assert found.sentence == "b vs a: no task was measured with both: inconclusive"
+    assert found.sentence == "b vs a: no task was measured for both: inconclusive"
     assert ([t.id for t in found.only_new], [t.id for t in found.only_old]) == (["two"], ["one"])
 
 
@@ -97,8 +97,8 @@ def test_each_interval_says_which_question_it_answers() -> None:
     found = contrast(table(a="+x +x xx ++ x+ ++", b="++ +x x+ ++ ++ x+")).estimate
     assert found.interval is not None
     assert found.suite_interval is not None
-    assert "like these" in found.interval.question
-    assert "these same tasks" in found.suite_interval.question
+    assert "similar tasks" in found.interval.question
+    assert "the same tasks" in found.suite_interval.question
     assert contrast(table(a="+ x +", b="x + +")).estimate.suite_interval is None
 
 
@@ -134,7 +134,7 @@ def test_what_differs_without_being_declared_is_refused(field: str) -> None:
     assert found.verdict == "inconclusive"
     assert found.refused
     assert found.estimate.difference is None
-    assert "not compared (another" in found.sentence
+    assert "not compared (a different" in found.sentence
     assert "b ran with two, a with one" in found.sentence
     assert not compare(mixed(a={field: "one"}, b={}), settings()).contrasts[0].refused, "unknown is not different"
 

@@ -36,9 +36,7 @@ def test_too_little_coverage_is_inconclusive_and_says_so() -> None:
     assert contrast(marks, settings(coverage=0.8)).verdict == "better"
     found = contrast(marks)
     assert found.verdict == "inconclusive"
-    assert found.sentence.endswith(
-        "inconclusive, because only 80.0 % of the planned trials of b were measured (90.0 % needed)"
-    )
+    assert found.sentence.endswith("inconclusive, because only 80.0 % of what b was to do was measured (90.0 % wanted)")
     assert found.coverage_new == pytest.approx(0.8)
 
 

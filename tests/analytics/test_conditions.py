@@ -38,9 +38,9 @@ def test_other_builtin_tools_are_named_and_an_mcp_server_does_not_explain_them()
 @pytest.mark.parametrize(
     ("field", "new", "what"),
     [
-        ("model", "n", "a different model that no profile declares: m in 0 of 8 trials of b and 8 of 8 trials of a, "
+        ("model", "n", "another model that no profile declares: m in 0 of 8 trials of b and 8 of 8 trials of a, "
          "n in 8 of 8 trials of b and 0 of 8 trials of a"),
-        ("cli_version", "2.2", "a different CLI version that no profile declares: 2.2 in 8 of 8"),
+        ("cli_version", "2.2", "another CLI version that no profile declares: 2.2 in 8 of 8"),
         ("permission_mode", "default", "another permission mode that"),
         ("mcp_undeclared", ["mine"], "MCP servers that no profile declares: mine in 8 of 8"),
     ],

@@ -225,8 +225,8 @@ def test_looks_over_several_batches_are_declared_before_the_first(tmp_path: Path
     assert settings_of([view(one, analysis={"looks": "any"}) for one in (batch, later)]).warnings == ()
     fewer = settings_of([view(one, analysis={"looks": 2, "planned_trials": 6}) for one in (batch, later)])
     assert tuple(map(str, fewer.departures)) == (
-        "planned-trials: 6 were declared, p has 8",
-        "planned-trials: 6 were declared, q has 8",
+        "planned-trials: 6 were declared, but p has 8",
+        "planned-trials: 6 were declared, but q has 8",
     )
 
 

@@ -231,7 +231,7 @@ def test_a_lesson_that_was_retired_by_its_effect_comes_back_when_more_trials_spe
     assert [one.id for one in found.returned] == [name]
     back = find(store, name)
     assert back.state is LessonState.ACTIVE
-    assert (back.reason or "").startswith("more trials now support it:  +")
+    assert (back.reason or "").startswith("more trials now support it: +")
 
 
 def test_a_retired_lesson_is_tried_again_when_a_new_task_teaches_it_but_not_by_the_old_trials(store: Store) -> None:

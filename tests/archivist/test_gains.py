@@ -119,21 +119,21 @@ def test_the_commands_count_trials_once_and_show_effects_and_gains_in_80_columns
     def why() -> str:
         return " ".join(tbench("memory", "stats").out.split())
 
-    assert "Nothing can be learned yet: memory is empty." in why()
+    assert "Effects are unknown: memory is empty." in why()
     with open_store(project.root / ".terminalbench", write=True) as store:
         lesson = add(store, draft("Look at alpha first."), by=PERSON).lesson.id
-    assert "Nothing can be learned yet: no trial might have been shown a lesson." in why()
+    assert "Effects are unknown: lessons were not offered to any trial." in why()
     tasks = {f"t{n:02}": "+x+x+x" for n in range(8)}
     contents = {"c": PLAIN, "t": with_lessons("masked", "s")}
     batch_of(project.root / "results", {"c": dict.fromkeys(tasks, "xxxxxx"), "t": tasks}, contents, lesson)
     assert "No batch compares" not in tbench("memory", "stats").out
-    assert "48 trials might have been shown a lesson. `tbench memory learn` counts them." in why()
+    assert "48 trials with lessons are not counted yet. `tbench memory learn` counts them." in why()
     ran = tbench("memory", "learn")
     assert (ran.code, ran.out) == (0, "48 new trials counted; the estimates of 1 lesson have changed\n")
     assert tbench("memory", "learn").out == "0 new trials counted; the estimates of 0 lessons have changed\n"
     shown = tbench("memory", "stats")
     assert shown.code == 0, shown.err
-    assert "yet: " not in shown.out
+    assert "Effects are unknown" not in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
     effect = next(line for line in shown.out.splitlines() if line.startswith(lesson))
     assert effect.split()[1] == "active"

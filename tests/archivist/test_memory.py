@@ -211,7 +211,7 @@ def test_a_lesson_is_found_by_the_beginning_of_its_id(store: Store) -> None:
         ({"do": "x" * LONGEST_TEXT, "avoid": "y"}, f"the text has {LONGEST_TEXT + 1} characters; "),
         ({"do": "x", "tags": [""]}, "is not a tag"),
         ({"do": "x", "scope": LessonScope.TASK}, "needs a value: task:NAME"),
-        ({"do": "x", "scope_value": "y"}, "the scope global has no value"),
+        ({"do": "x", "scope_value": "y"}, "the scope global must not have a value"),
         ({"do": "x", "importance": 1.5}, "between 0 and 1"),
         ({"do": "x", "tags": ["Two words"]}, "is not a tag"),
     ],

@@ -112,7 +112,7 @@ def test_an_answer_of_another_form_is_an_error(tmp_path: Path) -> None:
         file = tmp_path / "replay.jsonl"
         file.write_text(json.dumps({"contains": ["Attempt A1"], "text": json.dumps(wrong)}) + "\n")
         (tmp_path / str(id(wrong))).mkdir()
-        with pytest.raises(ModelError, match="does not fit its form"):
+        with pytest.raises(ModelError, match="did not have the required form"):
             by_model(attempts(tmp_path / str(id(wrong)), "a"), chat_model(f"replay:{file}"))
 
 
@@ -273,7 +273,7 @@ def test_a_question_that_may_cost_more_than_is_allowed_is_not_asked(tmp_path: Pa
     refused = reflect(store, batch, dear, limits=ReflectionLimits(usd=0.01))
     assert (refused.asked, refused.added) == (False, ())
     assert refused.stopped is not None
-    assert refused.stopped.endswith("of $0.01 that are left")
+    assert refused.stopped.endswith("and $0.01 are left")
     assert reflect(store, batch, dear, limits=ReflectionLimits(usd=0.50)).asked
 
 

@@ -96,5 +96,5 @@ def test_a_gate_that_lets_nothing_start_is_an_error_of_its_own_kind(tmp_path: Pa
     with pytest.raises(GateError, match="cancelled: enough"):
         list(check_orders(gate))
     gate.write_text("[]")
-    with pytest.raises(GateError, match="no shared gate"):
+    with pytest.raises(GateError, match="not a shared gate"):
         read_shared(gate)

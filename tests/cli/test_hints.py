@@ -13,7 +13,7 @@ from terminalbench.cli.app import app
 
 SOURCE = REPO / "src" / "terminalbench"
 NAMED = re.compile(r"(?<![\w./-])tbench (?=[a-z-])((?:[^\s\"'`;:<>|&)]+ ?)+)")
-PROSE = ("writes it", "did not make", "trainer creates lineages")
+PROSE = ("writes it", "did not make", "did not start", "trainer creates lineages")
 """What sentences say of the program."""
 
 

@@ -54,10 +54,10 @@ def test_an_archive_is_taken_in_and_a_wrong_name_is_one_error(
     assert tbench("images", "import", layout, "mine:1", "--tag", "1").code == 0
     assert "mine:1" in tbench("images", "list").out
     for arguments, message in (
-        (("import", layout, "Mine"), "no name of an image"),
+        (("import", layout, "Mine"), "is not the name of an image"),
         (("import", layout, "mine:2", "--tag", "7"), "has no image called 7"),
-        (("import", tmp_path / "nothing", "mine:2"), "is not there"),
-        (("pull", "a b"), "no name of an image"),
+        (("import", tmp_path / "nothing", "mine:2"), "does not exist"),
+        (("pull", "a b"), "is not the name of an image"),
     ):
         ran = tbench("images", *arguments)
         assert ran.code in (1, 2)

@@ -155,7 +155,7 @@ def test_a_file_with_a_line_that_is_no_lesson_adds_nothing(project, memory, tmp_
     file.write_text(f'{fine}\n\n{{"id": 3}}\n{{"id": "l-2"}}\n{{"id": "l-3", "do": "Look.", "tags": [""]}}\n')
     ran = memory("import", str(file))
     assert ran.code == 2
-    assert f"{file}: line 3: is no lesson" in ran.err
+    assert f"{file}: line 3: is not a lesson" in ran.err
     assert f"{file}: line 4: the lesson is empty: give --do, --avoid, or both" in ran.err
     assert f'{file}: line 5: "" is not a tag' in ran.err
     assert json.loads(memory("list", "--json").out) == []

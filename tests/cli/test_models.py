@@ -72,7 +72,7 @@ def test_a_night_pins_the_file_that_it_checked(tmp_path: Path) -> None:
     assert table["options"] == {"digest": facts["digest"], "num_ctx": 2048, "max_turns": 3}
     check_again(model, facts)
     tiny_gguf(file, context=2048, seed=2)
-    with pytest.raises(Exception, match="the file is another one"):
+    with pytest.raises(Exception, match="the file has changed"):
         check_again(model, facts)
 
 

@@ -63,7 +63,7 @@ def test_a_trial_that_a_resume_runs_again_is_not_called_cancelled(root: Root) ->
     assert 'class="running"' in row
     assert 'class="cancelled"' not in row
     assert '<td class="num">0<span class="sub">1 running</span></td>' in row
-    assert "study/0 still runs" in page
+    assert "study/0 is still running" in page
 
 
 def test_a_live_batch_folds_what_is_not_decided_into_one_line(root: Root) -> None:

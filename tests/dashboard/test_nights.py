@@ -136,11 +136,11 @@ def test_flips_lead_to_their_trials_and_flaky_tasks_and_kinds_are_told(night: Ni
     links = re.findall(r'href="\.\./\.\./(batches/night/\d/trials/[^"]+)"', page)
     outcomes = [b"passed" in (answer(site, link, {}).body or b"") for link in links]
     assert (len(links), outcomes) == (2, [True, False])
-    assert "<h2>Within noise, task by task</h2>" in page
+    assert "Within noise, each task by itself" in page
     assert "<h2>Flaky tasks of p</h2>" in page
     assert "<h2>By category</h2>" in page
     elsewhere = (answer(Site(night.folder.folder.parent), "nights/20260123/", {}).body or b"").decode()
-    assert "<h2>Within noise, task by task</h2>" in elsewhere
+    assert "Within noise, each task by itself" in elsewhere
 
 
 def test_a_night_leads_to_its_trials_and_back_in_one_site(root: Root, night: Night) -> None:

@@ -108,7 +108,7 @@ usage = { tokens = "a" }
     assert "profiles.one.command: is missing" in told
     assert "no file or folder at" in told
     assert "which the agent would see" in told
-    assert "/opt/agent/x.py would be one/x.py and two/x.py" in told
+    assert "/opt/agent/x.py would be both one/x.py and two/x.py" in told
     assert "must be one of input, output, cached, cost" in told
     assert "{instructions} is not a known placeholder (did you mean {instruction}?)" in told
     right = '[profiles.p]\nagent = "command"\n[profiles.p.command]\nrun = ["sh", "{files}/gone.sh", "jq {a}"]\n'
@@ -141,7 +141,7 @@ def test_what_ends_a_command_is_told_in_words(lab) -> None:
     assert "exit 139: killed by SIGSEGV" in shown["dies"]
     assert "exit 3: it printed nothing" in shown["mute"]
     assert told["gone"]["outcome"] == "errored"
-    assert "no-such-program cannot be run in the sandbox: programs, files or install" in shown["gone"]
+    assert "no-such-program cannot be run in the sandbox: provide it with programs, files or install" in shown["gone"]
 
 
 def test_a_task_is_added_to_an_experiment_that_exists(lab) -> None:

@@ -99,7 +99,7 @@ def test_kill_ends_the_containers_and_a_resume_goes_on(lab, engine: Engine) -> N
     assert container.startswith("a__")
     killed = lab.tbench("kill", lab.batch().folder, "--yes")
     assert killed.returncode == 0, killed.stderr
-    assert "nothing of it runs any more" in killed.stdout
+    assert "none of its processes is running" in killed.stdout
     assert engine.running() == []
     run.wait()
     lab.go()

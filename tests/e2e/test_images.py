@@ -74,9 +74,9 @@ def test_tasks_run_on_the_images_that_they_name(lab, registry: RegistryServer) -
     digest = registry.images.tags["tiny:1"]
 
     planned = lab.tbench("plan", file)
-    assert f"{tiny}: {digest[:19]}, fetched when a run starts" in " ".join(planned.stdout.split())
+    assert f"{tiny}: {digest[:19]}, will be fetched when a run starts" in " ".join(planned.stdout.split())
     assert "3 tasks" in planned.stdout
-    assert "stands for the images of 1 task" in " ".join(planned.stdout.split())
+    assert "replaces the images of 1 task" in " ".join(planned.stdout.split())
     assert not any("blobs" in asked for asked in registry.asked if asked.endswith(digest)), "plan fetches nothing"
     ran = lab.tbench("run", file)
     assert ran.returncode == 0, ran.stderr

@@ -322,7 +322,7 @@ def test_an_interrupt_drains_and_the_rest_is_run_by_a_resume_that_extends_it(nig
 
     code, said = ended(nights.start("--resume", nights.folder.folder, "--attempts", "2", "--iterations", "3"))
     assert code == 2
-    assert "--attempts: it is 1, not 2" in said
+    assert "--attempts: the night has 1, not 2" in said
     code, said = ended(nights.start("--resume", nights.folder.folder, "--iterations", "3"))
     assert code == 3, said  # the second half dollar does not fit into the budget
     assert "budget" in (nights.state.stopped or "")

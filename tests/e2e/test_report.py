@@ -26,7 +26,7 @@ def test_a_run_becomes_a_report(lab) -> None:
     folder = lab.batch().analytics
     page = (folder / "report.html").read_text()
     assert "strong vs weak: +100.0 pt" in page
-    assert "Some agents are simulated" in page
+    assert "Simulated agents took part" in page
     assert "Tool calls by kind" in page
     links = [unquote(href) for href in re.findall(r'href="(\.\./[^"]+)"', page)]
     assert len(set(links)) == 4

@@ -121,8 +121,8 @@ def test_an_end_that_a_killed_process_did_not_tell_is_told_by_a_resume(done) -> 
     ("profiles", "tasks", "run", "expected"),
     [
         ('[profiles.oracle]\nagent = "nop"\n[profiles.nop]\nagent = "nop"\n', ("a", "b"), "", "agent: oracle -> nop"),
-        ('[profiles.oracle]\nagent = "oracle"\n', ("a", "b"), "", "profiles.nop: is gone"),
-        (BOTH, ("a",), "", "tasks.items: b gone"),
+        ('[profiles.oracle]\nagent = "oracle"\n', ("a", "b"), "", "profiles.nop: is missing"),
+        (BOTH, ("a",), "", "tasks.items: b removed"),
         (BOTH, ("a", "b"), "timeout_multiplier = 2.0", "run.timeout_multiplier: was 1.0, is 2.0"),
     ],
 )  # fmt: skip

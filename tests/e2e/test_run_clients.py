@@ -250,7 +250,7 @@ def test_tasks_of_a_registry_address_are_looked_up_and_keep_their_place(lab) -> 
     file.write_text(known)
     ran = lab.tbench("run", file, "--tasks", "b")
     assert ran.returncode == 0, ran.stderr
-    assert "dataset far@1.0 is as it was found" in ran.stderr
+    assert "dataset far@1.0 is used as found on" in ran.stderr
     shutil.rmtree(lab.root.parent / "cache" / "terminalbench" / "datasets")
     ran = lab.tbench("run", file)
     assert ran.returncode == 2

@@ -113,7 +113,7 @@ def test_one_429_and_one_order_hold_both(lab, tbench) -> None:
     for slug, process in (("one", one), ("two", other)):
         out, err = process.communicate(timeout=LIMIT_SEC)
         assert process.returncode in (1, 3), out + err
-        again = "continue the night: tbench ctl resume --gate night.json --reason TEXT, then: tbench resume"
+        again = "to continue: tbench ctl resume --gate night.json --reason TEXT, then: tbench resume"
         assert again in out
         orders = [event for event in events(lab, slug) if event.kind == "control" and event.detail.get("by")]
         assert [(event.error, event.detail["target"]) for event in orders] == [("enough", "*")]

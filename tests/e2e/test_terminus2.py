@@ -198,7 +198,7 @@ def test_a_model_elsewhere_is_refused_where_the_network_is_the_models_own(lab) -
         file = lab.experiment(profile, tasks=("a",), run='[run.network]\nagent = "model-only"\n')
         ran = lab.tbench("run", file)
         assert ran.returncode == 1
-        assert "the model is asked at 127.0.0.1" in " ".join(ran.stdout.split())
+        assert "the agent calls its model at 127.0.0.1" in " ".join(ran.stdout.split())
         assert server.requests == []
         assert lab.tbench("run", lab.experiment(profile, tasks=("a",))).returncode == 0
         assert len(server.chats) == 1

@@ -86,7 +86,7 @@ def test_terminus_is_run_by_the_class_that_knows_files(project: Project) -> None
         ("m.gguf", "claude-code", "cannot use a local: model"),
         ("m.gguf", "codex", "cannot use a local: model"),
         ("m.gguf,num_ctx=many", "ollama", "num_ctx must be a number"),
-        ("", "ollama", "names no file"),
+        ("", "ollama", "does not name a file"),
     ],
 )
 def test_what_cannot_be_is_refused_at_its_key(project: Project, path: str, agent: str, said: str) -> None:

@@ -160,7 +160,7 @@ def test_what_harbors_arguments_mount_is_in_the_id(places: Path) -> None:
         ('mounts = { "bin" = "opt" }', 'profiles.a.mounts.bin: "opt" is not a path in the sandbox'),
         ('mounts = { "bin" = "/opt/../etc" }', 'profiles.a.mounts.bin: "/opt/../etc" is not a path in the sandbox'),
         ('mounts = { "bin" = "/x", "venv" = "/x/" }', "profiles.a.mounts.venv: /x is"),
-        ('mounts = { "bin" = "/tests/x" }', "profiles.a.mounts.bin: /tests"),
+        ('mounts = { "bin" = "/tests/x" }', "profiles.a.mounts.bin: the agent must not change /tests"),
         ('mounts = { "secrets" = "/x" }', "which the agent would see (mount a separate folder)"),
         ('mounts = { "results" = "/x" }', "holds the results, which the agent would see"),
     ],

@@ -78,7 +78,7 @@ def test_the_demo_validates_and_says_to_run_it(project, tbench) -> None:
     assert ran.code == 0, ran.err
     assert "next: tbench run experiments/demo.toml" in ran.out
     again = tbench("init", "--demo")
-    assert (again.code, "run it with: tbench run experiments/demo.toml; or choose another folder" in again.err) == (
+    assert (again.code, "tbench run experiments/demo.toml runs it; or choose another folder" in again.err) == (
         2,
         True,
     )

@@ -523,8 +523,8 @@ _ROW = '{"task": "a", "profile": "p", "passed": true}'
         ("mark.csv", "\ufefftask,profile,passed\na,p,1\n", {}),
         ("excel.csv", "sep=;\ntask;profile;passed\na;p;1\n", {}),
         ("huge.jsonl", _ROW.replace("}", f', "tokens": {"9" * 5000}}}'), {}),
-        ("huge.json", f'[{_ROW}, {{"task": {"9" * 5000}, "passed": true}}]', {"no task is told": 1}),
-        ("lists.json", f'[{_ROW}, {{"task": ["a"], "passed": true}}, 5]', {"no task is told": 1, "the line is no JSON object": 1}),
+        ("huge.json", f'[{_ROW}, {{"task": {"9" * 5000}, "passed": true}}]', {"the task is missing": 1}),
+        ("lists.json", f'[{_ROW}, {{"task": ["a"], "passed": true}}, 5]', {"the task is missing": 1, "the line is not a JSON object": 1}),
     ],
 )  # fmt: skip
 def test_what_else_a_table_may_be(written: Callable[..., Path], name: str, held: Any, unread: dict[str, int]) -> None:

@@ -89,7 +89,7 @@ def test_its_providers_variables_reach_harbor_and_no_sandbox(project: Any, name:
     [
         ("gke", "", "needs cluster_name, namespace, region, registry_location, registry_name"),
         ("modal", "container_options = { regoin = 'eu' }\n", 'does not have this option (did you mean "region"?)'),
-        ("e2b", "container_options = { template = 'x' }\n", "does not have this option (it has no options)"),
+        ("e2b", "container_options = { template = 'x' }\n", "does not have this option (it has none)"),
         ("local", "container_options = { rootfs = '/' }\n", "the local sandbox takes no options"),
         ("prime", "container_options = { api_key = 'sk-proj-Q3nT7xLw9ZbV2kRf8YcM' }\n", "looks like a secret"),
     ],

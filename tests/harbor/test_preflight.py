@@ -97,15 +97,15 @@ def test_a_key_that_other_text_holds_too_is_refused(project, value: str, weak: b
     """Harbor would cut it out of every file of a trial."""
     shell = {"PATH": os.environ["PATH"], "LAB_AUTH": value, "LEVEL": value}
     found = problems(report(project, '[profiles.p]\nagent = "oracle"\nenv = ["LAB_AUTH", "LEVEL"]\n', shell=shell))
-    told = "the value of LAB_AUTH is so short or so common that other text has it too"
-    assert [one.partition(", from")[0] for one in found] == ([told] if weak else [])
+    told = "the value of LAB_AUTH is so short or common that it also occurs in other text, where Harbor would remove it"
+    assert [one.partition(" (use a longer")[0] for one in found] == ([told] if weak else [])
 
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
         ("gpus = 1", "gpu"),
-        ('[metadata]\nverifier_system = "agnet"', 'verifier_system is "pristine" or "agent"'),
+        ('[metadata]\nverifier_system = "agnet"', 'verifier_system in [metadata] must be "pristine" or "agent"'),
     ],
 )
 def test_a_task_the_environment_cannot_hold_is_named(project, environment: str, expected: str) -> None:

@@ -91,7 +91,7 @@ def test_nobody_waits_for_what_a_killed_batch_held(tmp_path: Path, two: tuple[Ga
             assert (waits.waits_for, waits.reason) == (
                 WaitKind.SHARE,
                 "p has used its share of the budget of $2.50 of the shared gate night.json; waiting for what other "
-                "batches may leave",
+                "batches do not need",
             )
     refused = other.enter("t2", "p")  # the runner of the first is gone: its trials give nothing back
     assert refused is not None
@@ -159,7 +159,7 @@ def test_orders_stay_beside_the_gate_until_they_are_taken_back(tmp_path: Path) -
 
     ControlFile(shared_control(night)).change(order)
     said = list(check_orders(night))
-    assert [text.partition(", by an earlier order: ")[0] for text in said] == [
+    assert [text.partition(" by an earlier order: ")[0] for text in said] == [
         "night.json: q does not run",
         "night.json: every profile waits",
     ]
@@ -189,7 +189,7 @@ def test_orders_stay_beside_the_gate_until_they_are_taken_back(tmp_path: Path) -
         ('{"budget": 1}', 'it has no field "budget", did you mean "budget_usd"?'),
         ('{"budget_usd": "x"}', 'budget_usd must be a number of dollars, at least 0, not "x"'),
         ('{"budget_usd": -1}', "budget_usd must be a number of dollars, at least 0, not -1"),
-        ('{the value of "deadline": "noon"}', '"deadline" was not written by tbench'),
+        ('{"deadline": "noon"}', 'the value of "deadline" was not written by tbench'),
         (None, "it is a folder"),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_pipe_is_no_shared_gate(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match="it is not a plain file"):
         read_shared(tmp_path / "pipe")
-    with pytest.raises(UserError, match=r"a name that ends in \.lock"):  # it would be its own lock
+    with pytest.raises(UserError, match=r"names that end in \.lock"):  # it would be its own lock
         read_shared(tmp_path / "night.lock")
 
 

@@ -527,7 +527,9 @@ def test_a_task_about_the_system_asks_for_the_agents(tmp_path: Path) -> None:
 
 
 def test_a_verifier_system_that_is_none_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r'verifier_system is "pristine" or "agent", not \'agnet\''):
+    with pytest.raises(
+        ValueError, match=r'verifier_system in \[metadata\] must be "pristine" or "agent", not \'agnet\''
+    ):
         system_of_tests({"verifier_system": "agnet"})
 
 

@@ -326,10 +326,10 @@ def test_what_a_model_cannot_be_given_is_refused_before_it_is_asked(monkeypatch:
         ("claude-code", Options(temperature=1.0), "a temperature"),
         ("claude-code", Options(output_tokens=900), "a longest answer"),
     ):
-        with pytest.raises(ModelError, match=f"cannot be given {what}") as caught:
+        with pytest.raises(ModelError, match=f"does not accept {what}") as caught:
             chat_model(spec, options).ready()
         assert caught.value.exit_code == 2
-    with pytest.raises(ModelError, match="cannot be given a seed"):
+    with pytest.raises(ModelError, match="does not accept a seed"):
         chat_model("claude-code", Options(seed=1)).ask(ASKED)
 
 

@@ -206,7 +206,7 @@ def test_a_night_on_a_cluster_says_so_in_each_of_its_experiments(tmp_path, monke
     base = load_base(night.folder, night.config)
     assert (base.run.executor, base.run.ray) == ("ray", RayTable("10.0.0.5:6379"))
     assert [run.ray.address for run in reached] == ["10.0.0.5:6379"], "it is reached before the night begins"
-    with pytest.raises(UserError, match="--ray-address: it is 10.0.0.5:6379, not 10.0.0.6:6379"):
+    with pytest.raises(UserError, match="--ray-address: the night has 10.0.0.5:6379, not 10.0.0.6:6379"):
         go_on(NightRequest(ray_address="10.0.0.6:6379"), night.folder, datetime.now(UTC))
 
 

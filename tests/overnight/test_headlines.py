@@ -145,9 +145,7 @@ def test_a_gain_is_told_by_iteration_and_one_that_is_nearly_shown_is_worth_one_m
     assert "at least 1 more iteration: tbench overnight --resume" in step
     assert "--iterations 4 (2 trials" in step
     far = replace(told, lessons=replace(lessons, gains=[replace(gain, difference=-0.1, low=-0.4, high=0.2)]))
-    said = (
-        "use more than 12 tasks next time: with these tasks and attempts, lessons can be proven from about +42.9 pt on"
-    )
+    said = "use more than 12 tasks next time: with these tasks and attempts, lessons can be proven only from about +42.9 pt"
     assert next_steps(far, tmp_path)[0] == said
     level = replace(told, lessons=replace(lessons, gains=[replace(gain, difference=0.0, low=-0.3, high=0.3)]))
     assert next_steps(level, tmp_path)[0] == said, "nothing was seen that more iterations would show"
@@ -165,7 +163,7 @@ def test_what_broke_trials_alike_is_named_and_mended_first(tmp_path: Path) -> No
     (broke,) = [line for line in summary.headlines if line.startswith("Broke: ")]
     reason = summary.lost[0].reason
     assert broke == f"Broke: 4 of 8 trials not measured (4 environment: {reason})"
-    assert summary.next_steps[0] == f"fix what broke 4 trials in the same way:  {reason}; then run them again"
+    assert summary.next_steps[0] == f"fix what broke 4 trials in the same way: {reason}; then run them again"
     assert summary.next_steps[1].startswith("run what broke in iteration 1 again: tbench resume")
 
 

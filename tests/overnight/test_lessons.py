@@ -183,7 +183,7 @@ def test_an_answer_of_another_form_is_not_repaired_beyond_the_budget(tmp_path: P
         made = night(tmp_path / str(cap), {"a": "x"}, model=asked, budget_usd=cap)
         found = learn(made)
         assert (found.asked, found.cost_usd) == (True, cost)
-        assert "does not fit its form" in (found.stopped or "")
+        assert "not have the required form" in (found.stopped or "")
 
 
 def test_a_model_that_fails_ends_no_iteration_and_is_told(tmp_path: Path) -> None:
@@ -210,9 +210,9 @@ def test_a_resume_with_other_lessons_is_refused_by_name(tmp_path: Path) -> None:
     made = night(tmp_path, {"a": "x"})
     now = datetime.now(UTC)
     asked = NightRequest(lessons="recall", reflect_model="ollama:x")
-    with pytest.raises(UserError, match="--lessons: it is masked, not recall") as refused:
+    with pytest.raises(UserError, match="--lessons: the night has masked, not recall") as refused:
         go_on(asked, made.folder, now)
-    assert "--reflect-model: it is None, not ollama:x" in str(refused.value)
+    assert "--reflect-model: the night has None, not ollama:x" in str(refused.value)
 
 
 @pytest.mark.parametrize(

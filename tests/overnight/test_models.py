@@ -64,7 +64,7 @@ def test_options_of_the_agent_follow_a_spec(spec: str) -> None:
         ("ollama:", "there is no model name"),
         ("ollama:qwen3:", "there is no model name"),
         ("ollama_chat/qwen3:8b", "write ollama:qwen3:8b"),
-        ("claude-code:", "names no model after the colon"),
+        ("claude-code:", "there is no model after the colon"),
         ("oracle:x", "oracle calls no model"),
         ("simulated:solve=1", 'simulated has no option \'solve\''),
         ("/x", "no model has this name"),

@@ -125,7 +125,7 @@ def test_what_is_accepted_and_not_used_is_said(tmp_path: Path) -> None:
         ({"tasks": [{"id": "a", "path": "a", "dataset": "starter"}]}, "gives dataset and path"),
         ({"tasks": [{"id": "a", "path": "nowhere/a"}]}, "is not a Harbor task: it has no task.toml"),
         ({"tasks": [{"id": "b", "source_path": "task/one"}]}, 'must be the name of the folder, "one"'),
-        ({"dataset": None}, "names no place"),
+        ({"dataset": None}, "has neither a dataset nor a path"),
         ({"run": {"container_env": "lokal"}}, 'no environment is called "lokal"'),
         ({"run": {"atempts": 1}}, "run.atempts: unknown key"),
     ],
@@ -139,7 +139,7 @@ def test_a_file_that_is_no_suite_is_refused(tmp_path: Path) -> None:
     (tmp_path / "suite.json").write_text("{")
     with pytest.raises(UserError, match="is not valid JSON"):
         load_suite(tmp_path / "suite.json")
-    with pytest.raises(UserError, match="no such suite.*--suite tb-2.0 is shipped"):
+    with pytest.raises(UserError, match="no such suite.*shipped suite: --suite tb-2.0"):
         load_suite(tmp_path / "tb-2.0.json")
     with pytest.raises(UserError, match="is a folder"):
         load_suite(tmp_path)

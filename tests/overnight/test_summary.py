@@ -299,7 +299,7 @@ def test_the_night_before_is_the_measure(tmp_path: Path) -> None:
     shutil.rmtree(first.folder.folder)
     gone = project_night(again.folder).models[0].earlier
     assert gone is not None
-    assert (gone.p, "can no longer be read" in gone.sentence) == (None, True)
+    assert (gone.p, "cannot be read any more" in gone.sentence) == (None, True)
 
 
 def test_tasks_and_profiles_that_became_others_are_left_out_and_said(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_broken_trajectory_is_named(tbench, batch: Batch) -> None:
     (folder / "verifier").mkdir()
     (folder / "verifier" / "test-stdout.txt").symlink_to("/etc/passwd")
     out = tbench("show", "b__1", "--results", batch.folder.parent.parent).out
-    assert "agent/trajectory.json: is no JSON" in out
+    assert "agent/trajectory.json: is not JSON" in out
     assert "root:" not in out
 
 

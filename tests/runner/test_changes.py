@@ -110,7 +110,9 @@ def test_changed_code_of_the_environment_is_refused(project: Project, batch: Bat
 def test_many_changed_files_are_one_line(project: Project, batch: Batch, started: Started, tbench) -> None:
     for number in range(9):
         project.write(f"lab/part{number}.py", "x")
-    with pytest.raises(UserError, match=r"now: agent_code: 9 files differ: lab/part0.py, .*, lab/part3.py and 5 more "):
+    with pytest.raises(
+        UserError, match=r"has changed: agent_code: 9 files differ: lab/part0.py, .*, lab/part3.py and 5 more "
+    ):
         resume(batch, ResumeRequest())
     file = project.root / "experiments" / "exp.toml"
     file.write_text(file.read_text().replace("[profiles.p]", '[profiles.o]\nagent = "oracle"\n[profiles.p]'))
@@ -279,7 +281,7 @@ def test_conditions_of_a_recorded_batch_stay_what_they_were(project: Project, st
     before, after = (request.config["agents"][0] for request in started.requests)
     assert "env" not in before
     assert after["env"] == {"ENABLE_TOOL_SEARCH": "false"}
-    said = "profiles: new has ENABLE_TOOL_SEARCH, strict_mcp_config, old has not"
+    said = "profiles: new has ENABLE_TOOL_SEARCH, strict_mcp_config, but old does not"
     assert [str(departure) for departure in plan_of(batch).departed()] == [said]
 
 

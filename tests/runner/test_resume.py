@@ -110,7 +110,7 @@ def test_an_env_file_may_move(project: Project, started: Started) -> None:
     project.write("old.env", "LATER_KEY=old\n")
     batch = planned(experiment(project, KEYED + 'env_file = "old.env"\n'))
     (project.root / "old.env").rename(project.root / "new.env")
-    with pytest.raises(UserError, match="is gone") as caught:
+    with pytest.raises(UserError, match="is missing, and LATER_KEY") as caught:
         resume(batch, ResumeRequest())
     assert "tbench resume EXPERIMENT.toml" in (caught.value.hint or "")
     resume(batch, ResumeRequest(), experiment(project, KEYED + 'env_file = "new.env"\n'))
@@ -135,10 +135,10 @@ def test_a_quarantine_counts_as_it_is_now(project: Project, started: Started) ->
     resume(batch, ResumeRequest(), load(made.file))
     assert started.cells() == {("p", "b")}
     scan_batch(batch)
-    assert next_steps(view_batch(batch), "x", interrupted=False) == ["continue the night: tbench resume x"]
+    assert next_steps(view_batch(batch), "x", interrupted=False) == ["to continue: tbench resume x"]
     ways = ResumeWords("this command with --resume", "this command with --retry-errors")
     assert next_steps(view_batch(batch), "x", interrupted=False, ways=ways) == [
-        "continue the night: this command with --resume"
+        "to continue: this command with --resume"
     ]
 
 
@@ -147,7 +147,7 @@ def test_a_result_that_cannot_be_read_is_run_again_by_every_resume(project: Proj
     for task in ("a", "b"):
         make_trial(batch, f"{task}__1").joinpath("result.json").write_text("{")
     scan_batch(batch)
-    assert next_steps(view_batch(batch), "x", interrupted=False) == ["continue the night: tbench resume x"]
+    assert next_steps(view_batch(batch), "x", interrupted=False) == ["to continue: tbench resume x"]
 
 
 def test_errors_of_a_quarantined_task_stay_what_they_are(project: Project, started: Started) -> None:
@@ -240,7 +240,7 @@ def test_a_profile_that_was_left_out_for_good_does_not_slip_in(project: Project,
     resume(batch, ResumeRequest())
     assert {profile for profile, _ in started.cells()} == {"p"}
     reasons = {e.profile: e.reason for e in read_json(batch.plan_json, Plan).excluded}
-    assert "could not be found out" in reasons["unpinned"]
+    assert "could not be determined" in reasons["unpinned"]
 
 
 def test_strict_goes_for_a_batch_that_goes_on(project: Project, tbench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,8 +350,8 @@ def test_what_was_run_again_on_request_is_no_lost_verdict(project: Project, star
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("timeout_working", ['"timeout_working" is a class of failures', "--retry-errors agent_timeout"]),
-        ("unexplained", ['"unexplained" is a class of failures', "failed with a verdict is measured"]),
+        ("timeout_working", ['"timeout_working" is a failure class', "--retry-errors agent_timeout"]),
+        ("unexplained", ['"unexplained" is a failure class', "failed with a verdict is measured"]),
         ("not_run", ["resume always runs trials that did not end"]),
         ("nonsense", ['no error class is called "nonsense"', "known: all, setup"]),
         ("s/0", ["name the batch before --retry-errors"]),
@@ -381,7 +381,7 @@ def test_run_with_the_number_of_a_batch_makes_it_or_goes_on_with_a_part(
     assert started.cells() == {("q", "b")}
     for wrong, said in (
         (["--tasks", "c"], 'no task of the batch is called "c"'),
-        (["--label", "x=z"], "batch 7 goes on as it was planned"),
+        (["--label", "x=z"], "batch 7 continues as it was planned"),
     ):
         ran = tbench("run", made.file, "--batch", "7", *wrong)
         assert (ran.code, said in ran.err) == (2, True), ran.err

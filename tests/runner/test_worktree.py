@@ -252,7 +252,7 @@ def test_a_commit_that_is_gone_is_refused_by_name(project: Project) -> None:
     shutil.rmtree(made.folder)
     shutil.rmtree(project.root / ".git")
     git(project.root, "init", "-q")
-    with pytest.raises(UserError, match="cannot be made again"):
+    with pytest.raises(UserError, match="cannot be restored"):
         ensure(night(project))
 
 
@@ -288,7 +288,7 @@ def test_code_that_is_unregistered_stays_to_be_read_and_is_made_a_worktree_again
     repository = project.root / ".git"
     repository.rename(tmp_path / "elsewhere")
     git(project.root, "init", "-q")
-    with pytest.raises(UserError, match="cannot be made again"):
+    with pytest.raises(UserError, match="cannot be restored"):
         ensure(night(project))
     assert profile_id(made, project) == profile, "it stays where it cannot be made again"
     shutil.rmtree(repository)
@@ -380,7 +380,7 @@ def test_env_files_are_read_where_they_are_and_never_copied(project: Project) ->
     experiment = load(pinned_path(made, project.root / "experiments/exp.toml"), made.root)
     project.write("experiments/.env", "KEY=rotated-value\n")
     assert child_environment(experiment.profiles[0], experiment.root)["KEY"] == "rotated-value"
-    assert any("experiments/.env, as it is when a trial starts" in line for line in unpinned(experiment, made))
+    assert any("experiments/.env when each trial starts" in line for line in unpinned(experiment, made))
 
 
 def test_what_an_experiment_names_is_pinned_though_git_ignores_it(project: Project) -> None:

@@ -109,9 +109,9 @@ def test_limits_that_are_only_watched_are_said() -> None:
     assert note.endswith("can be exceeded briefly"), "no manager of this user's, and root already"
     watched = {"memory": "watch, without sockets", "pids": "watch", "cpu": "affinity"}
     notes = probing.limit_notes(watched, machine({"/run/user/1000/systemd": ""}, ["systemd-run"]))
-    assert "limits of memory and processes are watched" in notes[0]
+    assert "limits of memory and processes are only monitored" in notes[0]
     assert "Delegate=yes" in notes[0]
-    assert "does not hold" in notes[1]
+    assert "does not cover them" in notes[1]
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_an_old_bwrap_is_not_used(tmp_path: Path) -> None:
         program.write_text(f"#!/bin/sh\necho bubblewrap {version}\n")
         program.chmod(0o755)
         assert (helper._bwrap_problem(program) is None) == usable
-    assert "does not run" in str(helper._bwrap_problem(tmp_path / "missing"))
+    assert "cannot be run" in str(helper._bwrap_problem(tmp_path / "missing"))
 
 
 @pytest.mark.parametrize(("told", "count"), [("NoNewPrivs:\t0", 2), ("NoNewPrivs:\t1", 0)])

@@ -78,7 +78,7 @@ def test_the_advice_on_lopsided_truths_names_a_size_that_errs_no_more_than_alpha
         for outcome in (Outcome.PASSED if m <= passes else Outcome.FAILED,)
     ]
     said = comparison_text(compare(rows, ComparisonSettings(baseline="a", contrasts=(("b", "a"),))), 1000)
-    advised = re.search(r"as many trials on (\d+) tasks x (\d+) attempts do not, nor does analysis.strict = true", said)
+    advised = re.search(r"As many trials on (\d+) tasks x (\d+) attempts, or analysis.strict = true", said)
     assert advised is not None, said
     more, each = int(advised[1]), int(advised[2])
     assert tasks * attempts <= more * each < tasks * attempts + each

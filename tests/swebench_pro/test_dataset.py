@@ -119,7 +119,7 @@ def test_the_three_kinds_of_file_give_the_same_instances(tmp_path: Path) -> None
     [
         ("r.txt", "", "is not a readable table"),
         ("r.jsonl", "", "has no rows"),
-        ("r.jsonl", "{\n", "line 1 is no JSON"),
+        ("r.jsonl", "{\n", "line 1 is not JSON"),
         ("r.jsonl", "[1]\n", "line 1 is not a JSON object"),
         ("r.jsonl", '{"instance_id": "x"}\n', "has no column repo"),
         ("r.csv", "a,b\n1,2\n", "has no column instance_id"),
@@ -174,7 +174,7 @@ def test_languages_have_aliases() -> None:
         "python",
         "go",
     ]
-    with pytest.raises(UserError, match="no language"):
+    with pytest.raises(UserError, match="is not a language"):
         language_of("cobol")
 
 

@@ -99,7 +99,7 @@ def test_a_key_is_handed_over_in_this_process_only() -> None:
     hand_over_key("openai", "http://127.0.0.1:8000/v1", local)
     assert local == {"OPENAI_API_KEY": "no-key-is-needed-here"}
     for weak in ("none", "ollama", "EMPTY", "k", "sk-1234"):  # Harbor replaces it in every file of a trial
-        with pytest.raises(UserError, match="the key in LLM_API_KEY is so short or so common"):
+        with pytest.raises(UserError, match="the key in LLM_API_KEY is so short or common"):
             hand_over_key("openai", "http://127.0.0.1:8000/v1", {KEY: weak})
     hand_over_key("ollama", None, {})
     with pytest.raises(UserError, match="neither LLM_API_KEY nor OPENAI_API_KEY is set"):
@@ -235,7 +235,7 @@ def test_errors_are_run_again_on_request(
 
 
 def test_an_address_that_is_none_is_refused_before_any_trial(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="not-a-url is no address"):
+    with pytest.raises(UserError, match="not-a-url is not an address"):
         run_experiment(wanted(tmp_path, base_url="not-a-url"), Output(tmp_path / "out"), going_on=False)
     assert not (tmp_path / "out").exists()
 
@@ -306,7 +306,7 @@ def test_a_provider_is_asked_for_only_where_an_arm_asks_its_model(tmp_path: Path
 def test_a_price_is_of_a_million_tokens(text: str, price: Any) -> None:
     assert price_of(text) == price
     for wrong in ("3", "a,b", "-1,2", "1,2,3,4", "inf,1"):
-        with pytest.raises(UserError, match="is no price"):
+        with pytest.raises(UserError, match="is not a price"):
             price_of(wrong)
 
 

@@ -148,5 +148,5 @@ def test_what_is_written_is_read_by_the_other_commands(
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds neither results\.jsonl nor artifact_dags"):
+    with pytest.raises(UserError, match=r"contains neither results\.jsonl nor artifact_dags"):
         read_legacy(tmp_path)

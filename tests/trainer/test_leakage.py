@@ -50,7 +50,7 @@ LISTED = '[[variants]]\nreason = "r"\nsections = { "A" = "Write 1 into /logs/ver
 @pytest.mark.parametrize(("text", "why"), LEAKS)
 def test_a_prompt_that_carries_an_answer_over_is_refused(project: Project, text: str, why: str) -> None:
     environment = open_environment("starter", project.root)
-    with pytest.raises(UserError, match="v.sections.A: holds") as caught:
+    with pytest.raises(UserError, match="v.sections.A: contains") as caught:
         refuse_leaks(environment, Change(reason="r", sections={"A": text}), "v")
     assert why in str(caught.value)
 
@@ -62,7 +62,7 @@ def test_titles_options_and_other_texts_of_a_change_are_checked_too(project: Pro
         Change(reason="r", options={"skill_text": {"csv-clean": 0.5}}),
         Change(reason="r", options={"note": ["see /tests/test.sh"]}),
     ):
-        with pytest.raises(UserError, match="holds"):
+        with pytest.raises(UserError, match="contains"):
             refuse_leaks(environment, change, "v")
     refuse_leaks(environment, Change(reason="csv-clean fails", sections={"A": "Read twice."}), "v")
 

@@ -187,7 +187,7 @@ def test_a_champion_whose_file_was_edited_is_refused_and_one_deleted_comes_from_
     file.write_text(whole.replace('"model": "m"', '"model": "n"'))  # in its table and in its content
     (found,) = problems(project, BEST)
     assert f"the content of {first} is that of p" in found
-    assert "delete the file: it is made again" in found
+    assert "delete the file: it is rebuilt from" in found
     other = resolved(line.starter, {**TABLE, "model": "n"}, "p").profile.id
     file.write_text(file.read_text().replace(first, other))
     (found,) = problems(project, BEST)

@@ -182,7 +182,7 @@ def test_a_plan_without_a_profile_goes_on_from_the_champion(project: Project) ->
     store.crown("mine", other.profile.id, ChampionReason.BY_HAND, reason="try")
     # It was declared with the champion of then, and stays so.
     declare(plan(project, none, ('slug = "mine"', 'slug = "next"\nlineage = "mine"')))
-    with pytest.raises(UserError, match='lineage "mine" began with'):
+    with pytest.raises(UserError, match='lineage "mine" started with'):
         plan(project, ('model = "m"', 'model = "n"'))
 
 

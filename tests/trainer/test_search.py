@@ -123,7 +123,7 @@ def test_an_evolver_that_proposes_otherwise_is_found_out(plan: TrainingPlan) -> 
 
 def test_a_search_measures_on_train_only_and_within_its_trials(plan: TrainingPlan) -> None:
     search = search_of(plan, Batches(plan, nothing), trials=3)
-    with pytest.raises(UserError, match="not on train"):
+    with pytest.raises(UserError, match="are not train tasks"):
         search.measure([search.champion], plan.split.dev)
     with pytest.raises(SearchStopped, match="4 trials are needed, 3 are left"):
         search.measure([search.champion], search.train[:2], attempts=2)

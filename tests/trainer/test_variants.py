@@ -113,7 +113,7 @@ def test_what_cannot_be_made_is_said_at_its_place(starter: Environment) -> None:
         changed(starter, parent, Change("r", options={"max_turn": 3}), "variants[1]")
     with pytest.raises(UserError, match="sets no option"):
         changed(starter, parent, Change("r", without_options=["seed"]), "variants[1]")
-    with pytest.raises(UserError, match="at most 8000"):
+    with pytest.raises(UserError, match="the limit is 8000"):
         changed(starter, parent, Change("r", sections={"x": "y" * 9000}), "variants[1]")
 
 

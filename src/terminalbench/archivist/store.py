@@ -275,7 +275,7 @@ def _reached(connection: sqlite3.Connection, log: Path) -> tuple[int, int]:
     if _state(log) != state and _mark(log, offset) != mark:
         hint = f"restore the log, or delete {log.with_suffix('.db').name} to accept the log as it is now"
         raise TbenchError(
-            f"was changed: its first {log.with_suffix('.db').name} bytes differ from what {offset} has read",
+            f"was changed: its first {offset} bytes differ from what {log.with_suffix('.db').name} has read",
             where=str(log),
             hint=hint,
         )

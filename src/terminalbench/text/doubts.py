@@ -18,7 +18,7 @@ DOUBTS = {
     "no_tool_calls": Doubt("it called no tool", "read its answers with tbench show"),
     "no_tokens": Doubt(
         "its agent reports tokens, but reported none",
-        "check with tbench show whether its model was called; docs/your-agent.md explains how to report tokens",
+        "check with tbench show whether its model was called; to report tokens, see docs/your-agent.md",
     ),
     "implausibly_short": Doubt(
         "it ended within a second, and nothing shows that it did anything",

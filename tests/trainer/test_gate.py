@@ -123,7 +123,7 @@ def test_cost_can_forbid_and_is_not_guessed() -> None:
     rule = GateRule(0.05, 2, 2 * TASKS, cost_margin=0.25)
     for costs, action, word in (
         ((0.12, 0.1), GateAction.CANARY, "proven better"),
-        ((0.3, 0.1), GateAction.DROP, "but at 3.00 the cost (1.25 was declared as the limit)"),
+        ((0.3, 0.1), GateAction.DROP, "but at 3.00 times the cost (1.25 was declared as the limit)"),
         ((None, 0.1), GateAction.DROP, "but its cost is unknown"),
         ((0.0, 0.0), GateAction.CANARY, "proven better"),
     ):

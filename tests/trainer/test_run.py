@@ -151,7 +151,7 @@ def test_an_interrupted_run_names_what_goes_on(plan: TrainingPlan, monkeypatch: 
 
     monkeypatch.setattr(run, "run_training", interrupted)
     ran = tbench("trainer", "run", plan.file)
-    assert (ran.code, "tbench trainer run plan.toml --resume goes on" in ran.err) == (130, True), ran.err
+    assert (ran.code, "tbench trainer run plan.toml --resume continues it" in ran.err) == (130, True), ran.err
 
 
 def test_what_was_spent_includes_the_holdout(plan: TrainingPlan, monkeypatch: pytest.MonkeyPatch) -> None:

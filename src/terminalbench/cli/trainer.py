@@ -50,7 +50,7 @@ def measuring(again: str) -> Generator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted("interrupted; finished work is kept", hint=f"{again} goes on") from None
+        raise Interrupted("interrupted; finished work is kept", hint=f"{again} continues it") from None
 
 
 def crown_by_hand(training: "Training", profile: str, reason: str) -> None:

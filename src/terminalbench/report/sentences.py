@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil
 from shlex import quote
 
 from terminalbench.analytics.causes import FailureCause
@@ -190,21 +190,19 @@ def _adopted(comparison: Comparison, contrast: Contrast) -> str:
 
 
 def _more_trials(comparison: Comparison, contrast: Contrast, place: str | None) -> str:
-    """How an undecided contrast can be decided: attempts that would show a gap as large, as far as it is one alike."""
+    """How an undecided contrast can be decided. Nothing is promised of the gap that happened to be seen."""
     names = f"{contrast.new} vs {contrast.old} is undecided"
     found = contrast.estimate
     if contrast.units_needed is not None:
         few = plural(found.units, contrast.unit)
         return f"{names}: {few} can never show a difference, however many attempts: {contrast.units_needed} are needed"
-    now, times, wanted = _attempts_now(contrast), inf, abs(found.difference or 0.0)
-    if contrast.trials_needed is not None and contrast.effect is not None:
-        times, wanted = contrast.trials_needed / max(found.trials, 1), abs(contrast.effect)
-    elif contrast.metric == "pass" and contrast.smallest_detectable is not None and wanted:
-        times = (contrast.smallest_detectable / wanted) ** 2
-    if times == inf:
-        return f"{names}: more tasks may decide it"
-    attempts = max(now + 1, ceil(now * times))
-    gap = f"{names}: a gap of {amount(wanted, contrast.metric, sign=False)} takes about {plural(attempts, 'attempt')}"
+    if contrast.trials_needed is None or contrast.effect is None:
+        return (
+            f"{names}: more tasks may decide it; analysis.effect, the smallest gap that matters, tells how many trials"
+        )
+    now, wanted = _attempts_now(contrast), amount(abs(contrast.effect), contrast.metric, sign=False)
+    attempts = max(now + 1, ceil(now * contrast.trials_needed / max(found.trials, 1)))
+    gap = f"{names}: a gap of {wanted} takes about {plural(attempts, 'attempt')}"
     trials = [one.planned for one in comparison.profiles]
     more = round(sum(trials) * (attempts / now - 1))
     known = [one.cost_usd for one in comparison.profiles if one.cost_usd is not None and not one.cost_unknown_trials]

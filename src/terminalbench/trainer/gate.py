@@ -277,7 +277,7 @@ def _allowed(rows: Sequence[Row], new: str, old: str, rule: GateRule, verdict: G
         return verdict if free else msgspec.structs.replace(verdict, action=GateAction.DROP, reason=reason)
     if ratio > 1 + rule.cost_margin:
         most = times(1 + rule.cost_margin)
-        reason = f"{verdict.reason}, but at {times(ratio)} the cost ({most} was declared as the limit)"
+        reason = f"{verdict.reason}, but at {times(ratio)} times the cost ({most} was declared as the limit)"
         return msgspec.structs.replace(verdict, action=GateAction.DROP, reason=reason, cost_ratio=ratio)
     return msgspec.structs.replace(verdict, cost_ratio=ratio)
 

@@ -116,13 +116,22 @@ def test_rules_have_a_clean_lesson_for_every_obstacle() -> None:
 
 
 def test_rules_learn_from_an_obstacle_that_came_twice_and_from_no_class_that_it_explains(tmp_path: Path) -> None:
-    slow = [attempt(tmp_path, f"{task}__1", *SEEN["cut_off"], *LOOKED) for task in "ab"]
+    slow = [attempt(tmp_path, f"{task}__1", *SEEN["cut_off"] * 2, *LOOKED) for task in "ab"]
     (draft,) = by_rules(slow).drafts
     assert (draft.do, draft.written_from) == (OBSTACLE_RULES["cut_off"].do, [])
-    assert [one.steps for one in draft.evidence] == [[2], [2]]
+    assert [one.steps for one in draft.evidence] == [[2, 3], [2, 3]]
     assert by_rules(slow[:1]).drafts == []
     passed = EvidenceTrial(write_trial(tmp_path / "p", "a__1", outcome=Outcome.PASSED), "s/0/a")
     assert by_rules([passed, slow[0]]).drafts == []
+
+
+@pytest.mark.parametrize("name", ["cut_off", "shell_state", "no_init", "asked", "no_room"])
+def test_what_came_once_and_was_left_behind_is_an_incident(tmp_path: Path, name: str) -> None:
+    once, after = SEEN[name][:1], [*LOOKED, *LOOKED]
+    kept = [name] if name == "no_room" else []  # room does not come back by itself
+    assert names(attempt(tmp_path, "a__1", *once, *after)) == kept
+    assert names(attempt(tmp_path, "b__1", *after, *once)) == [name]
+    assert names(attempt(tmp_path, "c__1", *once, *after, *once, *after)) == [name]
 
 
 WRITE, RUN = ("cat > sum.py << 'EOF'\nprint(1)\nEOF", ""), ("python sum.py", "1\n<returncode>0</returncode>")

@@ -11,8 +11,10 @@ from terminalbench.analytics.findings.shell import command_effects
 _END = 4_000
 """Characters of a result, at its begin and at its end, in which a shell or a tool speaks of itself."""
 _CUT, _ASKED, _HUNG, _ENDED, _LIMIT = "cut_off", "asked", "hung", "ended_on_failure", "limit"
-_LEAST = {"absent_programs": 2, "one_action": 2, "no_network": 2}
-"""What costs an agent one turn, after which it knows."""
+_ONCE_IS_ENOUGH = frozenset({"no_room", "no_memory", "served_in_front"})
+"""What an agent does not get past by knowing of it."""
+_KNOWN_AFTER_ONE = frozenset({"absent_programs", "one_action", "no_network"})
+"""What costs an agent one turn, after which it knows, however late it comes."""
 _CUT_OFF = re.compile(
     r"\bcommand\b[^\n]{0,300}?\b(?:timed[ -]out|has been killed)|\btimed out and (?:has been|was) killed"
     r"|\bno new output after \d+|\bexceed(?:ed|ing) (?:the |its )?time|\bcancelled because it took more than"
@@ -84,7 +86,10 @@ class _ReturnedCall:
 
 
 def obstacles(trajectory: Trajectory, actions: Sequence[Action]) -> list[Obstacle]:
-    """Return what stood in the way of an agent, what came most often first."""
+    """Return what stood in the way of an agent, what came most often first.
+
+    What came once and had most of the work after it was an incident that the agent got past, not why it failed.
+    """
     found: dict[str, list[int]] = {}
     for one in _returned(trajectory):
         for name in _names(one):
@@ -94,8 +99,19 @@ def obstacles(trajectory: Trajectory, actions: Sequence[Action]) -> list[Obstacl
     elif _HUNG in found:
         found[_CUT] = sorted(found.get(_CUT, []) + found.pop(_HUNG))
     order = sorted(found.items(), key=lambda pair: -len(pair[1]))
-    met = [Obstacle(name, tuple(steps)) for name, steps in order if len(steps) >= _LEAST.get(name, 1)]
+    late = _last_third(trajectory)
+    met = [
+        Obstacle(name, tuple(steps))
+        for name, steps in order
+        if len(steps) > 1 or name in _ONCE_IS_ENOUGH or (steps[-1] >= late and name not in _KNOWN_AFTER_ONE)
+    ]
     return [*met, *_last_word(actions)]
+
+
+def _last_third(trajectory: Trajectory) -> float:
+    """Return the step with which the last third of an agent's work begins."""
+    steps = [step.id for step in trajectory.own_steps()]
+    return steps[-1] - (steps[-1] - steps[0]) / 3 if steps else 0
 
 
 def _returned(trajectory: Trajectory) -> Iterator[_ReturnedCall]:

@@ -41,8 +41,7 @@ RULES: dict[str, Lesson] = {
     "untested": Lesson(
         id="",
         do="Run what you wrote or changed before you finish: on the input that is given, and on an empty or unusual "
-        "one; build what has to be built.",
-        avoid="Ending with a script that others are to run, where its result is asked for.",
+        "one; build what has to be built. Where the result of a program is asked for, leave the result.",
         kind=LessonKind.CHECKING,
         tags=["checking"],
         importance=0.7,
@@ -56,8 +55,9 @@ RULES: dict[str, Lesson] = {
     ),
     "wrong_target": Lesson(
         id="",
-        do="Before you finish, compare the files that you changed with those that the task names, also in a stack "
-        "trace: the work belongs there, or into what they call, under these exact names.",
+        do="Before you finish, compare the files that you changed with those that the task and its stack traces name: "
+        "the change belongs in those files, or in what they call, and new files get exactly the names that are asked "
+        "for.",
         avoid="Ending with scripts of your own that only reproduce or describe the problem.",
         kind=LessonKind.CHECKING,
         tags=["checking"],
@@ -104,8 +104,8 @@ OBSTACLE_RULES: dict[str, Lesson] = {
         id="",
         do="Give a program that asks for input all of it at once, by a pipe or a here-document, with a limit "
         "of time around it: `timeout 20 PROGRAM < input`. Where the next input depends on the last "
-        "answer, drive it from a script that reads and writes its pipes.",
-        avoid="Starting it without input: the command hangs until it is cut off.",
+        "answer, drive it from a script that reads and writes its pipes. Edit files with sed or Python.",
+        avoid="Starting it without input, or an editor or pager: the command hangs until it is cut off.",
         kind=LessonKind.TOOL,
         tags=["interactive"],
         importance=0.7,
@@ -122,9 +122,9 @@ OBSTACLE_RULES: dict[str, Lesson] = {
     ),
     "no_init": Lesson(
         id="",
-        do="Expect no init system, and that you are root already: start a service by its own program, reload "
-        "it by its own option or signal, and leave sudo out.",
-        avoid="`systemctl`, `service` and `sudo`.",
+        do="Expect no init system, and that you are root already: leave sudo out, start a service with `service NAME "
+        "start` or by its own program (`nginx`, `sshd -D &`), and reload it by its own option or signal.",
+        avoid="`systemctl` and `journalctl`: nothing answers them.",
         kind=LessonKind.ENVIRONMENT,
         tags=["server", "packages"],
         importance=0.7,
@@ -132,8 +132,9 @@ OBSTACLE_RULES: dict[str, Lesson] = {
     "absent_programs": Lesson(
         id="",
         do="Look at once which tools are there (`command -v curl wget file xxd ps git python3`), and install "
-        "what you need (`apt-get update && apt-get install -y NAME`). Without them: Python's urllib for "
-        "curl, `od -A x -t x1z` for xxd and file, /proc for ps.",
+        "what you need (`apt-get update && apt-get install -y NAME`; ps and pkill are in procps). Where that fails, "
+        "Python does it: urllib for curl, `bytes.hex` and `bytes.fromhex` for xxd, `os.kill` and /proc for pkill and "
+        "ps.",
         avoid="Building on a tool that a small image may lack.",
         kind=LessonKind.ENVIRONMENT,
         tags=["packages"],
@@ -142,8 +143,9 @@ OBSTACLE_RULES: dict[str, Lesson] = {
     "absent_toolchain": Lesson(
         id="",
         do="Look first whether the language's own tools are there (`command -v java mvn node go cargo gcc python3`), "
-        "and install them before the work (`apt-get update && apt-get install -y NAME`). Where that cannot be done, "
-        "check by reading: imports, types, brackets, and every place that calls what you changed.",
+        "or a wrapper in the repository (`./mvnw`, `./gradlew`). Where they lack, try once to install them (`apt-get "
+        "update && apt-get install -y NAME`), then stop: change the source all the same, and check it by reading: "
+        "imports, types, brackets, and every place that calls what you changed.",
         avoid="Programs that reproduce a fault in a language that cannot run here, or in another language.",
         kind=LessonKind.ENVIRONMENT,
         tags=["packages", "checking"],
@@ -169,8 +171,9 @@ OBSTACLE_RULES: dict[str, Lesson] = {
     ),
     "no_room": Lesson(
         id="",
-        do="Look at `df -h` before large downloads; put caches and temporary files (TMPDIR, HF_HOME, "
-        "PIP_CACHE_DIR) where there is room, and delete what is half written.",
+        do="Look at `df -h` before large downloads; delete what is half written, and put temporary files (TMPDIR, "
+        "PIP_CACHE_DIR) where there is room. What the task asks for, also a model in its usual cache, stays where the "
+        "programs that use it look.",
         kind=LessonKind.ENVIRONMENT,
         tags=["disk"],
         importance=0.6,

@@ -29,7 +29,7 @@ _ANY: dict[str, Any] = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 }
-settings.register_profile("tests", max_examples=40, derandomize=True, **_ANY)
+settings.register_profile("tests", max_examples=25, derandomize=True, **_ANY)
 settings.register_profile("search", max_examples=1000, **_ANY)
 settings.load_profile("tests")
 

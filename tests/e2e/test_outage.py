@@ -16,13 +16,14 @@ from test_run_clients import VERSION
 from servers.anthropic import AnthropicServer
 from servers.base import Handler, Refusal, Request, Turn
 from support.experiments import Project
+from support.pace import seconds
 from support.tasks import SOLVE, write_task
 from support.tools import CLAUDE
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.results import read_job
 from terminalbench.records.trial import AgentStatus, Outcome, Trial
 
-AGENT_SEC = 20.0
+AGENT_SEC = seconds(45.0)
 """Long enough for nine CLIs that start at once on a busy machine; nothing computes meanwhile."""
 END_BY_THEMSELVES = ("credit", "long", "recovers")
 REFUSALS = {
@@ -42,7 +43,7 @@ FIRST = {"529": Refusal(500, "api_error", "Internal server error")}
 """What is said once before: the last refusal tells whose fault it is, each is counted."""
 HOOK = {"type": "command", "command": "sleep 100000", "timeout": 1}
 EVENT = {"type": "system", "subtype": "api_retry", "error_status": 529, "retry_delay_ms": 9000, "session_id": "s"}
-FORGED = f"echo '{json.dumps(EVENT)}' | tee -a /logs/agent/claude-code.txt; sleep 60"
+FORGED = f"echo '{json.dumps(EVENT)}' | tee -a /logs/agent/claude-code.txt; sleep 100000"
 TASKS = (*REFUSALS, "cut", "hang", "forged", "recovers")
 
 
@@ -63,7 +64,7 @@ class Provider(AnthropicServer):
             with self._turn:
                 return super().reply(to, request)
         if how == "hang":
-            self.gone.wait(60)
+            self.gone.wait(10 * AGENT_SEC)
             return None
         if how in ("forged", "recovers") and not (how == "recovers" and self.refusals[how] < 2):
             command = FORGED if how == "forged" else SOLVE

@@ -165,7 +165,6 @@ def test_a_declared_endpoint_is_asked_by_whoever_asks_the_model(lab) -> None:
 
 
 ELSEWHERE = '''
-import litellm
 from harbor.agents.base import BaseAgent
 
 
@@ -185,6 +184,8 @@ class Elsewhere(BaseAgent):
         pass
 
     async def run(self, instruction, environment, context):
+        import litellm
+
         asked = [{"role": "user", "content": instruction}]
         await litellm.acompletion(model=self.model_name, messages=asked, api_base="URL/v1", api_key="k")
 '''
@@ -192,9 +193,9 @@ class Elsewhere(BaseAgent):
 
 def test_a_model_elsewhere_is_refused_where_the_network_is_the_models_own(lab) -> None:
     with OpenAIServer([Turn("ok")]) as server:
-        lab.project.write("elsewhere.py", ELSEWHERE.replace("URL", server.url))
+        lab.project.write("litellm_elsewhere.py", ELSEWHERE.replace("URL", server.url))
         lab.env |= {"OPENAI_API_KEY": "sk-scripted-0123456789"}
-        profile = '[profiles.e]\nagent = "elsewhere:Elsewhere"\nmodel = "openai/scripted"\nenv = ["OPENAI_API_KEY"]\n'
+        profile = '[profiles.e]\nagent = "litellm_elsewhere:Elsewhere"\nmodel = "openai/scripted"\nenv = ["OPENAI_API_KEY"]\n'
         file = lab.experiment(profile, tasks=("a",), run='[run.network]\nagent = "model-only"\n')
         ran = lab.tbench("run", file)
         assert ran.returncode == 1

@@ -88,11 +88,11 @@ def test_a_phase_that_harbor_does_not_bound_is_ended_and_named(tmp_path: Path) -
     agent = scripted(SOLVE)
     environment = {"import_path": "hanging:HangsWhenCollecting"}
     job = Job(tmp_path, agent, [hanging, fine], settings={"environment": environment})
-    job.run("--pk", "grace_sec=8", expect=None)
+    job.run("--pk", "grace_sec=24", expect=None)
     trials = {trial.task: trial for trial in job.trials()}
     hung = trials["hangs"]
     assert (hung.outcome, hung.error_class, hung.error_phase) == ("errored", "environment", "collect")
-    assert hung.error_message == "collecting the agent's files did not end within 8.0 s"
+    assert hung.error_message == "collecting the agent's files did not end within 24 s"
     assert trials["fine"].outcome == "passed"
     (note,) = job.events("note")
     assert note.error == f"{hung.name}: {hung.error_message}; cancelled"
@@ -219,6 +219,19 @@ def test_time_in_which_one_trial_has_the_loop_to_itself_counts_for_that_one_only
         now[0] += 1.0
         watch.pardon(1.0, "blocks")
     assert watch.overdue() == [OverduePhase("blocks", "agent", 5.0)]
+
+
+def test_who_had_no_processor_has_not_ignored_a_cancellation() -> None:
+    now = [0.0]
+    watch = PhaseWatch(lambda: now[0])
+    watch.started("t", {"agent": 5.0}, _Task())  # ty: ignore[invalid-argument-type]
+    for _ in range(2):
+        watch.ask("t")
+        now[0] += INSIST_SEC + 10.0
+        watch.pardon(11.0, None)
+        assert (watch.to_ask_again(), watch.deaf()) == ([], [])
+        now[0] += 1.1
+    assert watch.deaf() == ["t"]
 
 
 @pytest.mark.parametrize("away", [7200.0, ASLEEP_SEC + 0.1])

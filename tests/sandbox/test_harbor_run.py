@@ -212,7 +212,7 @@ def test_attacks_on_the_verdict_are_failures(driver: Driver, work: Path) -> None
         if task.name in ("forging", "killing", "hanging"):
             (task / "tests" / "test.sh").write_text(RUNS_PROGRAM)
         if task.name == "hanging":
-            (task / "task.toml").write_text((task / "task.toml").read_text().replace("60.0", "4.0", 1))
+            (task / "task.toml").write_text((task / "task.toml").read_text().replace("60.0", "15.0", 1))
     honest = make_task(work / "tasks", "honest")
     verifier = {"import_path": "terminalbench.harbor.verifier:SafeVerifier"}
     config = job(driver, work, [*tasks, honest], agents=[{"name": "oracle"}], verifier=verifier)

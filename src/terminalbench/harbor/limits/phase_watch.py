@@ -65,10 +65,13 @@ class PhaseWatch:
         self._running.pop(trial, None)
 
     def pardon(self, seconds: float, but: str | None) -> None:
-        """Time in which no trial could work, for one kept the event loop to itself: it counts for that one only."""
+        """Time in which no trial could work, nor end as it was asked to: it counts only for the one that kept the event
+        loop to itself, if there is one.
+        """
         for trial, running in list(self._running.items()):
             if trial != but:
                 running.since += seconds
+                running.asked_at = None if running.asked_at is None else running.asked_at + seconds
 
     def overdue(self) -> list[OverduePhase]:
         """The phases that have passed their limit. Their trials are not yet asked to end."""

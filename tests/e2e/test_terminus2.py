@@ -195,7 +195,9 @@ def test_a_model_elsewhere_is_refused_where_the_network_is_the_models_own(lab) -
     with OpenAIServer([Turn("ok")]) as server:
         lab.project.write("litellm_elsewhere.py", ELSEWHERE.replace("URL", server.url))
         lab.env |= {"OPENAI_API_KEY": "sk-scripted-0123456789"}
-        profile = '[profiles.e]\nagent = "litellm_elsewhere:Elsewhere"\nmodel = "openai/scripted"\nenv = ["OPENAI_API_KEY"]\n'
+        profile = (
+            '[profiles.e]\nagent = "litellm_elsewhere:Elsewhere"\nmodel = "openai/scripted"\nenv = ["OPENAI_API_KEY"]\n'
+        )
         file = lab.experiment(profile, tasks=("a",), run='[run.network]\nagent = "model-only"\n')
         ran = lab.tbench("run", file)
         assert ran.returncode == 1

@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,10 @@ LOADED = ("harbor.cli.main", "terminalbench.dashboard.app")
 MANY = 1000
 END_TO_END = ("browser", "chaos", "e2e", "sandbox", "starter")
 """Folders of tests that `--fast` leaves out, with tests elsewhere that are marked as long or heavy."""
+# Compiled modules are kept, as `make` does: with this variable set each process that loads Harbor would compile all it loads,
+# which takes five times as long as loading it.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 gc.disable()  # until all tests are collected: a third of the time of that would go to looking for garbage
 
 

@@ -146,3 +146,45 @@ def test_a_long_night_is_looked_at_whole(benchmark: Any, capsys: Any) -> None:
     spent = benchmark("overnight").of_looks(iterations=3, older=4)
     assert capsys.readouterr().out.count("3 iterations, 4 older episodes") == len(spent) == 3
     assert all(0 <= seconds < 60 for seconds in spent.values()), spent
+
+
+def test_what_a_command_takes_is_measured(benchmark: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    startup = benchmark("startup")
+    monkeypatch.setattr(startup, "ROUNDS", 1)
+    none, some = (startup.cpu_sec([sys.executable, "-S", "-c", f"sum(range({n}))"]) for n in (0, 10**7))
+    assert 0 < none < some
+    wall, cpu = benchmark("overhead").measured([sys.executable, "-S", "-c", "import time; time.sleep(0.3)"], tmp_path)
+    assert wall >= 0.3
+    assert 0 < cpu < 10
+
+
+def test_the_comparison_that_is_measured_finds_what_is_in_the_rows(
+    benchmark: Any, monkeypatch: Any, capsys: Any
+) -> None:
+    compare = benchmark("compare")
+    monkeypatch.setattr(compare, "ROUNDS", 1)
+    monkeypatch.setattr(compare, "naive", lambda _rows: None)  # pandas and scipy take seconds to be imported
+    monkeypatch.setattr(compare, "like_for_like", lambda _rows: None)
+    monkeypatch.setattr(compare, "import_sec", lambda _names: 0.0)
+    monkeypatch.setattr(sys, "argv", ["compare.py", "--tasks", "12", "--attempts", "2"])
+    compare.main()
+    head, _, ours, *_ = capsys.readouterr().out.splitlines()
+    assert head == "72 rows: 3 profiles x 12 tasks x 2 attempts"
+    assert 0 < float(ours.split()[-2]) < 60
+    assert float(ours.split()[-1]) == 1.0
+
+
+def test_the_trainer_is_counted_beside_its_batches(benchmark: Any) -> None:
+    beside = benchmark("training").Beside()
+    assert beside.counted(lambda n: sum(range(n)))(10**6) == sum(range(10**6))
+    assert 0 < beside.batches_sec < 10
+
+
+def test_an_image_of_the_benchmark_is_taken_in(benchmark: Any, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    need_root("these sandboxes are root's")
+    images = benchmark("images")
+    monkeypatch.setattr(images, "SOURCES", ())
+    images.taking_in(images.make_layout(tmp_path / "layout"), 1)
+    took = [float(figure) for figure in re.findall(r"\d+\.\d+", capsys.readouterr().out)]
+    assert len(took) == 3
+    assert all(0 <= seconds < 60 for seconds in took[:2]), took

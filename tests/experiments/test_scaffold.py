@@ -111,6 +111,21 @@ def test_a_task_and_an_agent_of_ones_own(
     assert "exists already" in again.err
 
 
+def test_a_second_task_goes_into_the_only_experiment_on_tasks_of_ones_own(project, tbench) -> None:
+    assert tbench("init", ".", "--slug", "other").code == 0  # on the starter tasks
+    assert tbench("init", "--task", "one", "--agent", "mine").code == 0
+    added = tbench("init", "--task", "two")
+    assert added.code == 0, added.err
+    assert "changed: experiments/mine.toml\nnext: tbench check experiments/mine.toml" in added.out
+    cells = json.loads(tbench("plan", "experiments/mine.toml", "--json").out)["cells"]
+    assert {(cell["task"]["id"], cell["profile"]) for cell in cells} == {
+        (task, profile) for task in ("one", "two") for profile in ("mine", "oracle", "nop")
+    }
+    assert "lower-case letters" in tbench("init", "--task", "../three").err
+    assert tbench("init", "--task", "three", "--slug", "third").code == 0
+    assert "written: experiments/four.toml" in tbench("init", "--task", "four").out, "which of two is not known"
+
+
 def test_an_agent_of_ones_own_beside_own_tasks_attempts_those(tmp_path, monkeypatch, tbench) -> None:
     monkeypatch.chdir(tmp_path)
     assert tbench("init", "--task", "one").code == tbench("init", "--task", "two").code == 0

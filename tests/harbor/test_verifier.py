@@ -1,9 +1,13 @@
 """Reward tampering: each attack is an agent in a real trial, and none may change the verdict."""
 
+import asyncio
 import json
 import os
 import shutil
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jobkit
 import pytest
@@ -11,7 +15,7 @@ from jobkit import ENVIRONMENT, SOLVE, run_trial, run_trial_dir, scripted, write
 
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.suspicion import read_safety
-from terminalbench.harbor.verifier import system_of_tests
+from terminalbench.harbor.verifier import SafeVerifier, system_of_tests
 from terminalbench.records.trial import Outcome
 from terminalbench.sandbox import handover
 from terminalbench.sandbox.run_program import landlock_version
@@ -182,6 +186,23 @@ def test_a_program_that_keeps_the_tests_waiting_has_failed(tmp_path: Path) -> No
     task = write_task(tmp_path / "own", test_sh="#!/bin/bash\n$TBENCH_RUN_PROGRAM true\nsleep 600\n", toml=SHORT)
     trial = run_trial(tmp_path, task, scripted(SOLVE))
     assert (trial.outcome, trial.error_class) == (Outcome.ERRORED, ErrorClass.VERIFIER)
+
+
+@pytest.mark.parametrize(("took_sec", "hung"), [(3.0, False), (880.0, True)])
+def test_tests_that_a_user_ended_did_not_hang_on_a_program(took_sec: float, hung: bool) -> None:
+    """One runs while they do, whoever ends them: only at their own limit does it say why they did not end."""
+
+    async def runs() -> bool:
+        return True
+
+    async def interrupted() -> tuple[bool, bool]:
+        work = asyncio.ensure_future(asyncio.sleep(600))
+        tests: Any = SimpleNamespace(_limit_sec=lambda: 900.0, _waits_for_program=runs, _untouched_run=None)
+        tests._began = time.monotonic() - took_sec
+        await SafeVerifier._end(tests, work)
+        return tests._program_hung, work.cancelled()
+
+    assert asyncio.run(interrupted()) == (hung, True)
 
 
 def test_tests_that_hang_on_the_agents_work_alone_have_failed(tmp_path: Path) -> None:

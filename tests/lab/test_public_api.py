@@ -1,6 +1,7 @@
 """The public API is these names, and its page does what it says."""
 
 import io
+import pkgutil
 import re
 import subprocess
 import sys
@@ -31,6 +32,14 @@ def test_the_public_names_are_exactly_these() -> None:
     assert public - modules == {"TYPE_CHECKING"}
     with pytest.raises(AttributeError, match="no attribute 'runs'"):
         _ = terminalbench.runs  # ty: ignore[missing-attribute]
+
+
+def test_what_takes_the_place_of_a_name_of_the_older_runner_can_be_imported() -> None:
+    table = PAGE.read_text().partition("| before | now |")[2]
+    names = re.findall(r"`(terminalbench\.[\w.]+)`", " ".join(row.split(" | ")[-1] for row in table.splitlines()))
+    assert len(names) >= 8
+    for name in names:
+        assert callable(pkgutil.resolve_name(name)), name
 
 
 def test_the_api_is_imported_when_it_is_asked_for() -> None:

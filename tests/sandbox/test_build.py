@@ -1,16 +1,21 @@
 """Dockerfiles built in the sandbox: what each instruction leaves behind, once per content."""
 
+import base64
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox.driving import Box, Driver, Raised
+from support.tools import SYSTEM
+from terminalbench.sandbox.image.builder import _last_lines
 
 EVERYTHING = r"""
 ARG VERSION=12
@@ -391,6 +396,35 @@ def test_what_an_address_holds_is_added(driver: Driver, work: Path) -> None:
         driver.box(files={"Dockerfile": "FROM debian:12\nADD http://127.0.0.1:9/x /x\n"})
     with pytest.raises(Raised, match="it cannot be fetched"):
         driver.box(files={"Dockerfile": "FROM debian:12\nADD http://no-such-host.invalid/x /x\n"})
+
+
+def test_pip_installs_where_the_hosts_python_stands_for_an_image_of_python(driver: Driver) -> None:
+    """The host's package manager may keep pip out of its Python (PEP 668), which an image of Python does not."""
+    if not shutil.which("pip3", path=SYSTEM):
+        pytest.skip("missing tool pip3: the package python3-pip")
+    wheel = io.BytesIO()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("added.py", "word = 'installed'\n")
+        archive.writestr("added-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: added\nVersion: 1\n")
+        archive.writestr("added-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("added-1.dist-info/RECORD", "")
+    steps = [
+        "FROM python:3.12-slim",
+        f"RUN echo {base64.b64encode(wheel.getvalue()).decode()} | base64 -d > /tmp/added-1-py3-none-any.whl",
+        "RUN pip3 install --no-index /tmp/added-1-py3-none-any.whl",
+    ]
+    box = driver.box(files={"Dockerfile": "\n".join(steps)})
+    assert box.out(
+        "python3 -c 'import added; print(added.word)'; pip3 uninstall -yq added 2>/dev/null && echo gone"
+    ) == ("installed\ngone")
+
+
+def test_the_words_of_a_failed_step_begin_where_their_lines_do() -> None:
+    long = "error: this environment is managed by another " + "word " * 2000
+    [first, last] = _last_lines(f"\n{long}\n\nhint: look there\n")
+    assert first.startswith("error: this environment is managed by another word")
+    assert first.endswith("word ...")
+    assert last == "hint: look there"
 
 
 def test_a_failed_build_keeps_its_log_and_is_not_tried_again_by_those_that_waited(driver: Driver, work: Path) -> None:

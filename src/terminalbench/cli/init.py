@@ -60,17 +60,20 @@ def command(
     """Write a commented experiment to start from, in DIR/experiments/. Asks no questions.
 
     tbench init --agent mine -- python3 agent.py {instruction} makes a profile of a program; words that name files of
-    the project are copied in. With --slug of an experiment that exists, the profile or the task is added to it.
+    the project are copied in. The profile or the task is added to the experiment of --slug where that exists; without
+    --slug, a task to the only experiment on tasks/.
     """
     from terminalbench.experiments.agents import agent_info
-    from terminalbench.experiments.scaffold import close_to_one, demo, experiment_file, own, scaffold
+    from terminalbench.experiments.scaffold import close_to_one, demo, experiment_file, of_own_tasks, own, scaffold
 
     _check_texts(slug, {"--model": model, "--dataset": dataset})
     words = click.get_current_context().meta[_WORDS]
     if words and (agent is None or is_demo):
         raise UserError("a program after -- needs --agent NAME", hint="NAME becomes the name of the profile")
-    if (words or (task and agent is None)) and slug is not None and experiment_file(folder, slug).exists():
-        _extend(experiment_file(folder, slug), agent, task, words, folder)
+    named = experiment_file(folder, slug) if slug is not None else of_own_tasks(folder) if task else None
+    is_plain = not (is_demo or model or dataset)
+    if (words or (task and agent is None)) and is_plain and named is not None and named.exists():
+        _extend(named, agent, task, words, folder)
         return
     is_new = agent is not None and (bool(words) or (agent_info(agent) is None and not close_to_one(agent)))
     others = {"--model": model, "--dataset": dataset} | ({"--slug": slug} if is_demo else {})

@@ -1,8 +1,10 @@
 """A first experiment to start from: small, commented, valid."""
 
+import contextlib
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -147,9 +149,7 @@ def own(
     With `words` the agent is that program. Without a `slug` the experiment is called as the agent, else as the task.
     """
     name = slug or agent or task or ""
-    for what, given in (("--agent", agent), ("--task", task)):
-        if given is not None and not re.fullmatch(NAME, given):
-            raise UserError(f"{what}: a new name may have lower-case letters, digits and dashes only, not {given!r}")
+    _check_names(agent, task)
     if agent in _COMPANIONS:
         raise UserError(
             f'every new experiment has a profile "{agent}" already', hint=f"choose another name: my-{agent}"
@@ -181,6 +181,12 @@ def own(
     return made | project_files(folder, root)
 
 
+def _check_names(agent: str | None, task: str | None) -> None:
+    for what, given in (("--agent", agent), ("--task", task)):
+        if given is not None and not re.fullmatch(NAME, given):
+            raise UserError(f"{what}: a new name may have lower-case letters, digits and dashes only, not {given!r}")
+
+
 def _command_profile(name: str, words: Sequence[str], root: Path) -> str:
     """The text of a profile whose agent is a program."""
     import tomlkit
@@ -193,10 +199,21 @@ def _command_profile(name: str, words: Sequence[str], root: Path) -> str:
     return f"[profiles.{name}]\n{outer}[profiles.{name}.command] # docs/your-agent.md\n{inner}"
 
 
+def of_own_tasks(folder: Path) -> Path | None:
+    """Return the experiment of a project on its own tasks; None where there is none, or several."""
+    place, found = os.path.relpath((folder / TASKS).resolve(), marked_root(folder.resolve()) or folder.resolve()), []
+    for file in sorted((folder / "experiments").glob("*.toml")):
+        with contextlib.suppress(OSError, ValueError):
+            tasks = tomllib.loads(file.read_text(encoding="utf-8")).get("tasks")
+            found += [file] if isinstance(tasks, dict) and tasks.get("default_dataset") == place else []
+    return found[0] if len(found) == 1 else None
+
+
 def extended(experiment: Path, agent: str | None, task: str | None, words: Sequence[str], folder: Path) -> str:
     """The text of an experiment with one more profile, or one more task."""
     import tomlkit
 
+    _check_names(agent, task)
     document = tomlkit.parse(experiment.read_text(encoding="utf-8"))
     root = marked_root(folder.resolve()) or folder.resolve()
     if task is not None:

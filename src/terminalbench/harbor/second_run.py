@@ -33,7 +33,6 @@ from terminalbench.harbor.rewards import REWARDS, read_rewards, reward_file
 from terminalbench.harbor.tampering import count_tests, named_results
 from terminalbench.sandbox.errors import SandboxError
 
-_PART_OF_LIMIT = 0.5  # what comes before the tests takes a part of it, too
 _LONGEST_SEC, _SPARE_SEC = 60.0, 5.0
 _LONGEST_STOPPED_SEC = 600.0
 _STOP = {"PYTEST_ADDOPTS": "-x"}
@@ -121,13 +120,8 @@ class SecondRun:
     limit_sec: float
     prepare: Callable[[], Awaitable[object]]
 
-    async def ends(self, control: Callable[[], Awaitable[object]], *, took_sec: float) -> bool | None:
-        """Whether tests that ran out of time end when `control` runs them without the agent's work; None: not known.
-
-        Asked only if it was their own limit that ended them, and not a user.
-        """
-        if took_sec < _PART_OF_LIMIT * self.limit_sec:
-            return None
+    async def ends(self, control: Callable[[], Awaitable[object]]) -> bool | None:
+        """Whether tests that ran out of time end when `control` runs them without the agent's work; None: not known."""
         work = asyncio.ensure_future(control())
         try:
             done, _ = await asyncio.wait({work}, timeout=self.limit_sec)

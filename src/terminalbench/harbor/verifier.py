@@ -89,6 +89,8 @@ MODEL_PATCH = Path("logs/artifacts/model.patch")
 """Where the patch of an agent is among the artifacts of an instance's trial."""
 _KILLED = range(129, 160)
 _MOST_FLAGGED = 50
+_PART_OF_LIMIT = 0.9
+"""Tests that ran for as much of their limit were ended by it; before, a user ended them."""
 
 
 def system_of_tests(metadata: Mapping[str, Any]) -> str:
@@ -121,7 +123,7 @@ class SafeVerifier(PreparingVerifier):
         self._again: SecondRun | None = None
         self._untouched_run: Callable[[], Awaitable[object]] | None = None
         self._repeated = Repetition()
-        self._took_sec = 0.0
+        self._began = self._took_sec = 0.0
         self._told_by_tests = ToldByPytest()
         self._left_out = False
         self._outlived: int | None = None
@@ -139,7 +141,7 @@ class SafeVerifier(PreparingVerifier):
     @override
     async def verify(self) -> VerifierResult:
         """Make the environment safe, run the tests, read the reward."""
-        started = time.monotonic()
+        self._began = time.monotonic()
         await enter_phase(self.trial_paths.trial_dir, "verifier")
         prepared, ignored, broken = (
             PreparedEnvironment(mounted=self.environment.capabilities.mounted),
@@ -179,7 +181,7 @@ class SafeVerifier(PreparingVerifier):
                 told = self._told_by_tests.left_out
                 silent = any(not _speaks(sources or [tests_dir], word) for word in told)
                 self._left_out = silent and runs_own(sources or [tests_dir], script, output)
-                spent_sec = time.monotonic() - started
+                spent_sec = time.monotonic() - self._began
                 first = FirstRun(sources, script, self.trial_paths.test_stdout_path, self._took_sec, spent_sec)
                 self._repeated = await self._repeat(first)
             if ran.return_code in _KILLED and passed:
@@ -278,12 +280,8 @@ class SafeVerifier(PreparingVerifier):
         work = asyncio.ensure_future(self._execute(command, env))
         try:
             ran = await asyncio.shield(work)
-        except asyncio.CancelledError:  # by the verifier's limit, or by a user
-            self._program_hung = await self._waits_for_program()
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-            if not self._program_hung and self._untouched_run is not None and self._again is not None:
-                self._untouched_ended = await self._again.ends(self._untouched_run, took_sec=time.monotonic() - began)
+        except asyncio.CancelledError:
+            await self._end(work)
             raise
         self._took_sec = time.monotonic() - began
         if ran.return_code in CANNOT_RUN and self._try_shell is not None:
@@ -292,6 +290,15 @@ class SafeVerifier(PreparingVerifier):
             except BrokenContent as error:
                 raise EnvironmentBrokenError(str(error)) from error
         return ran
+
+    async def _end(self, work: "asyncio.Future[ExecResult]") -> None:
+        """End the tests, and note what they hung on if it was their own limit: a user's kill tells nothing of that."""
+        late = time.monotonic() - self._began >= _PART_OF_LIMIT * (self._limit_sec() or 0.0)
+        self._program_hung = late and await self._waits_for_program()
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        if late and not self._program_hung and self._untouched_run is not None and self._again is not None:
+            self._untouched_ended = await self._again.ends(self._untouched_run)
 
     async def _execute(self, command: str, env: dict[str, str] | None) -> ExecResult:
         """Run the tests where the environment knows how to; what of the work ran beside them is noted."""

@@ -28,7 +28,6 @@ from terminalbench.sandbox.network.addresses import AddressPlace, place_of
 from terminalbench.sandbox.network.policy import CLOSED, OPEN
 from terminalbench.sandbox.session import Sandbox
 
-_LAST_BYTES = 4000
 _LAST_LINES, _LINE_WIDTH, _COMMAND_WIDTH = 3, 120, 60
 _MOST_LOG_BYTES = 64 << 20
 _COPY_BYTES = 1 << 40
@@ -296,6 +295,6 @@ def _repack(archive: tarfile.TarFile, stream: BinaryIO, *, owner: tuple[int, int
 
 
 def _last_lines(output: str) -> list[str]:
-    """The last few lines of what a command printed, each cut; the whole is in the log."""
-    lines = [line.strip() for line in output[-_LAST_BYTES:].splitlines() if line.strip()]
-    return [line[-_LINE_WIDTH:] for line in lines[-_LAST_LINES:]]
+    """The last few lines of what a command printed, each from its beginning; the whole is in the log."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return [textwrap.shorten(line, _LINE_WIDTH, placeholder=" ...") for line in lines[-_LAST_LINES:]]

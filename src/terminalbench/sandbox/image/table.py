@@ -78,9 +78,13 @@ def ways_out(image: str) -> str:
 
 
 def settings_of_base(base: str, image: str) -> ImageConfig:
-    """Return what the base for an image says about commands."""
+    """Return what the base for an image says about commands.
+
+    The host's Python may leave its packages to the host's own package manager, which an image of Python does not.
+    """
     if not base.startswith(IMAGE):
-        return ImageConfig(image)
+        is_python = base == HOST and fnmatchcase(normalized(image), "python:*")
+        return ImageConfig(image, env={"PIP_BREAK_SYSTEM_PACKAGES": "1"} if is_python else {})
     from terminalbench.sandbox.images.store import ImageStore
 
     found = ImageStore().image(base.removeprefix(IMAGE))

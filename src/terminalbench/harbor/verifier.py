@@ -291,7 +291,7 @@ class SafeVerifier(PreparingVerifier):
                 raise EnvironmentBrokenError(str(error)) from error
         return ran
 
-    async def _end(self, work: "asyncio.Future[ExecResult]") -> None:
+    async def _end(self, work: "asyncio.Future[Any]") -> None:
         """End the tests, and note what they hung on if it was their own limit: a user's kill tells nothing of that."""
         late = time.monotonic() - self._began >= _PART_OF_LIMIT * (self._limit_sec() or 0.0)
         self._program_hung = late and await self._waits_for_program()

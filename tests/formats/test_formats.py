@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -329,6 +332,25 @@ def test_logs_of_inspect(name: str, passes: dict[str, int]) -> None:
     assert {trial_of(row, "j", "t", "i").outcome for row in broken} == {ERRORED}
     assert {row.error for row in broken} == {"RuntimeError('the tool server went away')"}
     assert {(row.profile, row.dataset) for row in found.rows} == {(f"mockllm/{name.split('.')[0]}", "tiny")}
+
+
+def test_what_the_installed_inspect_writes_is_read_as_what_was_kept(tmp_path: Path) -> None:
+    """INSPECT_PYTHON is a Python that has inspect_ai; it is too much for the set-up (84 packages)."""
+    python = os.environ.get("INSPECT_PYTHON") or (pytest.importorskip("inspect_ai") and sys.executable)
+    subprocess.run([python, DATA / "inspect" / "make.py.txt", tmp_path], check=True, timeout=600)
+
+    def rows(path: Path) -> Any:
+        found = read_results(path).rows
+        return sorted((r.profile, r.dataset, r.task, r.attempt, r.passed, r.reward, r.error) for r in found)
+
+    for name in ("one.eval", "two.json"):
+        assert rows(tmp_path / name) == rows(DATA / "inspect" / name)
+    for name in ("cut.eval", "cut.json"):
+        cut = read_results(tmp_path / name)
+        assert {task: outcome for (_, task, _), outcome in outcomes(cut).items()} == {
+            "capital": PASSED, "sum": FAILED, "broken": ERRORED, "endless": FAILED, "late": ERRORED,
+        }  # fmt: skip
+        assert cut.notes == [f"{name}: the status of the log is cancelled, so samples may be missing"]
 
 
 def log(samples: list[Any], **header: Any) -> dict[str, Any]:

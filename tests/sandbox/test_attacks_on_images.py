@@ -1,5 +1,9 @@
-"""The attacks of the other modules once more, on an image instead of the host's own system. As root and not."""
+"""The attacks of the other modules once more, on an image instead of the host's own system.
 
+There each is tried as root and as an ordinary user; here as one of them, by turns.
+"""
+
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -75,6 +79,7 @@ ATTACKS: list[Callable[[Box], None]] = [
     test_overseer.test_a_program_by_run_program_changes_no_mode_outside_its_work,
     test_traps.test_a_hidden_test_runner_is_removed_before_the_tests,
 ]
+USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
 _LINKED = ("bin/", "sbin/", "lib/", "lib64/")
 _layouts: dict[str, str] = {}
 
@@ -121,7 +126,12 @@ def on_image(driver: Driver, layout: Path) -> Box:
     return driver.box(files=files, kwargs={"images": {}, "pins": {"python:attacked": _layouts[driver.user]}})
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__.removeprefix("test_"))
+@pytest.mark.parametrize(
+    ("attack", "driver"),
+    [(attack, USERS[number % len(USERS)]) for number, attack in enumerate(ATTACKS)],
+    indirect=["driver"],
+    ids=lambda one: getattr(one, "__name__", one).removeprefix("test_"),
+)
 def test_an_attack_on_an_image_gains_nothing(on_image: Box, attack: Callable[[Box], None]) -> None:
     assert on_image.run("git --version; test -e /etc/debian_version")["return_code"] != 0, "it is an image"
     attack(on_image)

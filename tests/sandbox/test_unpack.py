@@ -272,12 +272,12 @@ def test_bombs_are_refused_before_the_disk_is_full(tmp_path: Path) -> None:
     )
 
 
-def test_a_hundred_thousand_entries_are_unpacked(tmp_path: Path) -> None:
+def test_tens_of_thousands_of_entries_are_unpacked(tmp_path: Path) -> None:
     block = bytearray(member("").tobuf(tarfile.USTAR_FORMAT))
     usual, archive = int(block[148:154], 8), bytearray()
-    for number in range(100_000):
+    for number in range(20_000):
         name = f"d{number % 300}/f{number}".encode()
         block[:100], block[148:154] = name.ljust(100, b"\0"), b"%06o" % (usual + sum(name))
         archive += block
-    assert unpack(bytes(archive + bytes(1024)), tmp_path / "l").entries == 100_000
-    assert sum(len(files) for _, _, files in os.walk(tmp_path / "l")) == 100_000
+    assert unpack(bytes(archive + bytes(1024)), tmp_path / "l").entries == 20_000
+    assert sum(len(files) for _, _, files in os.walk(tmp_path / "l")) == 20_000

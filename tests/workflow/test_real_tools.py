@@ -76,6 +76,7 @@ def test_a_runner_tells_failures_from_errors_and_why_a_file_cannot_be_run(tmp_pa
     raised = {case.id: (case.error, case.message) for case in report.cases}
     assert raised["waits"] == ("RangeError", "late")
     assert raised["raises"][0] == "TypeError"
+    assert "10" in raised["wrong"][1]
     nowhere = "import './nowhere'\n" if runner == "vitest" else "require('./nowhere')\n"
     none = run(space, "web/test/guarded.test.js", HEADS[runner] + nowhere + "test('x', () => {})\n")
     assert "nowhere" in none.broken
@@ -88,8 +89,8 @@ def test_a_runner_tells_failures_from_errors_and_why_a_file_cannot_be_run(tmp_pa
     assert "    at " not in red.feedback.partition("SyntaxError")[0], "nothing before the error but what leads to it"
 
 
-@pytest.mark.parametrize("runner", ["jest", "vitest", "mocha"])
-def test_a_test_is_red_before_the_patch_and_green_with_it(tmp_path: Path, runner: str) -> None:
+def test_a_test_is_red_before_the_patch_and_green_with_it(tmp_path: Path, runner: str = "vitest") -> None:
+    """By one runner: what each tells of a test is above."""
     tools.npm_tool(runner).path()
     space = space_of(tmp_path, project(runner))
     test = written(HEADS[runner] + f"test('adds', () => {{ {ASSERTS[runner]} }})\n")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from dashboard.lessons_shown import make_lessons, show
-from support.browser import EVERY_RULE, SERIOUS, Watched, browser, watched
+from support.browser import EVERY_RULE, OF_THE_LOOK, SERIOUS, Watched, browser, watched
 from support.dashboard import VIEW_TOKEN, Root, add_trajectory, make_root, served, steps, trial
 from support.nights import make_night
 from support.pace import seconds
@@ -112,7 +112,8 @@ def test_every_page_is_calm_accessible_and_alone(browser: Browser, address: str)
             seen.page.goto(address + path)
             for scheme, width in (("light", 1440), ("dark", 390 if path in SMALL else 820)):
                 show_as(seen, width, scheme)
-                assert seen.problems() == [], (path, scheme)
+                only = None if scheme == "light" or path == SMALL[0] else OF_THE_LOOK  # a phone's menu is on each page
+                assert seen.problems(only=only) == [], (path, scheme)
             for width in WIDTHS:
                 show_as(seen, width, "light")
                 assert seen.width() <= width, (path, width)
@@ -155,7 +156,7 @@ def test_lessons_are_calm_at_every_width_and_told_live(
             seen.page.goto(address + path)
             for width, scheme in sizes:
                 show_as(seen, width, scheme)
-                assert seen.problems() == [], (path, width)
+                assert seen.problems(only=None if scheme == "light" else OF_THE_LOOK) == [], (path, width)
                 assert seen.width() <= width, (path, width)
         expect(seen.page.locator("#lesson .lead").first).to_contain_text("<script>document.title='owned'</script>")
         for width, scheme in sizes:

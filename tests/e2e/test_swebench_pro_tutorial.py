@@ -179,7 +179,7 @@ def told(output: Path) -> list[dict[str, Any]]:
 
 
 def test_killed_twice_grown_twice_and_sharded_in_two_it_is_as_one_straight_run(tmp_path: Path, new_lab: Any) -> None:
-    """Two workflows and two agents on four instances."""
+    """A workflow and two agents on four instances."""
     root = tmp_path / "project"
     root.mkdir()
     lab = new_lab(Project(root))
@@ -205,7 +205,7 @@ def test_killed_twice_grown_twice_and_sharded_in_two_it_is_as_one_straight_run(t
             "m",
         ]
         common += ["--container-env", "local", "--max-workers", "4"]
-        every = ["--arms", f"singleshot,{program},s1_direct,agents.toml:idle"]
+        every = ["--arms", f"singleshot,{program},agents.toml:idle"]
         straight = lab.tbench(*common, *every, "--output-dir", "straight")
         assert straight.returncode == 0, straight.stdout + straight.stderr
         first = [*common, "--shard", "1/2", "--output-dir", "part-1"]

@@ -89,8 +89,9 @@ def test_a_runner_tells_failures_from_errors_and_why_a_file_cannot_be_run(tmp_pa
     assert "    at " not in red.feedback.partition("SyntaxError")[0], "nothing before the error but what leads to it"
 
 
-def test_a_test_is_red_before_the_patch_and_green_with_it(tmp_path: Path, runner: str = "vitest") -> None:
+def test_a_test_is_red_before_the_patch_and_green_with_it(tmp_path: Path) -> None:
     """By one runner: what each tells of a test is above."""
+    runner = "vitest"
     tools.npm_tool(runner).path()
     space = space_of(tmp_path, project(runner))
     test = written(HEADS[runner] + f"test('adds', () => {{ {ASSERTS[runner]} }})\n")

@@ -32,7 +32,7 @@ fi
 
 # What many tests load is compiled, once, by another processor than the one that collects them.
 compiled=$(find "$bin/../lib" -path '*/litellm/__pycache__/*' -print -quit 2>/dev/null || true)
-load='import importlib, support.forks as forks; [importlib.import_module(name) for name in (*forks.LOADED, *forks.LARGE)]'
+load='import importlib, support.forks as forks; from terminalbench.harbor.load import load; load(); [importlib.import_module(name) for name in (*forks.LOADED, *forks.LARGE)]'
 
 checks() {
     failed=0

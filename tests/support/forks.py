@@ -27,13 +27,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOADED = (
-    "harbor.cli.main", "harbor.job", "harbor.trial.trial", "harbor.trial.single_step", "harbor.agents.installed.base",
-    "harbor.cli.job_sharing", "terminalbench.harbor.plugin", "terminalbench.harbor.verifier",
-    "terminalbench.harbor.preflight", "terminalbench.harbor.lookup", "terminalbench.harbor.download", "terminalbench.harbor.agents.simulated",
-    "terminalbench.sandbox.environment", "dirhash", "rich._emoji_codes", "encodings.ascii",
     "terminalbench.overnight.worker", "terminalbench.runner.executors.death_signal", "terminalbench.harbor.agents.needs",
     "typer._click.decorators", "_sha2",
 )  # fmt: skip
+"""What Harbor's processes load besides what they load for users."""
 LARGE = (
     "litellm", "litellm.litellm_core_utils.default_encoding", "litellm.proxy._types", "httpcore",
     "litellm._service_logger", "litellm.integrations.generic_api.generic_api_callback", "litellm.llms.fal_ai.chat",
@@ -309,6 +306,7 @@ def _load(where: str, door: str) -> Any:
         local.spawn = sys.modules["support.warm"].Warm(where)
         return importlib.import_module("terminalbench.cli.main").entry
     os.environ |= {"HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    command = importlib.import_module("terminalbench.harbor.load").load()
     for name in (*LOADED, *(LARGE if door == "harbor-large" else ())):
         importlib.import_module(name)
     sys.path[0] = tests  # instead of the folder of this file, which Python puts there
@@ -320,16 +318,12 @@ def _load(where: str, door: str) -> Any:
     global REAL
     REAL = attendant.spawn
     attendant.spawn = warm.Attendants(where, REAL)
-    app = importlib.import_module("harbor.cli.main").app
-    command = importlib.import_module("typer").main.get_command(app)  # made anew by every `app()`
-    _use(command)
+    _use()
     return command
 
 
-def _use(command: Any) -> None:
-    """Have made here, once, what Harbor and we make at the first use: options, patterns."""
-    for option in command.commands["run"].params:
-        option.get_runtime_param()
+def _use() -> None:
+    """Have made here, once, what Harbor and we make at the first use: models, patterns."""
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
         importlib.import_module("rich.console").Console(file=nowhere).print("1 of 1 …")
     importlib.import_module("harbor.models.job.lock")._get_harbor_info()

@@ -94,8 +94,8 @@ class ForkRequest(msgspec.Struct, frozen=True):
 
 def why_not(asked: ForkRequest, own: Mapping[str, str]) -> str | None:
     """Return why a fork would differ from a fresh process: by its program, or variables read while modules load."""
-    if asked.argv[1:2] != ["-m"] and Path(asked.argv[0]).name != "harbor":
-        return "neither Harbor nor a known module"
+    if asked.argv[1:2] != ["-m"] and (Path(asked.argv[0]).name, *asked.argv[1:2]) != ("harbor", "run"):
+        return "neither a run of Harbor nor a known module"
     compared = {*own, *asked.env} - {_NO_BYTECODE, _PATH}
     names = (name for name in compared if name.startswith(_PREFIXES) or name in _NAMES)
     other = {name for name in names if own.get(name) != asked.env.get(name)}

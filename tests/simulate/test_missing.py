@@ -15,10 +15,10 @@ from simulate.worlds import SAME, TEN
     ],
 )
 def test_lost_trials_make_no_verdict(name: str) -> None:
-    found = verdicts(SAME, (50, 3), LOSSES[name], 40)
+    found = verdicts(SAME, (50, 3), LOSSES[name], 20)
     assert found["better"] + found["worse"] <= 0.05
 
 
 def test_a_real_difference_survives_a_few_lost_trials() -> None:
-    assert verdicts(TEN, (60, 5), LOSSES["nothing"], 20)["better"] >= 0.7
-    assert verdicts(TEN, (60, 5), LOSSES["3 % of both, at random"], 20)["better"] >= 0.3
+    assert verdicts(TEN, (60, 5), LOSSES["nothing"], 10)["better"] >= 0.7
+    assert verdicts(TEN, (60, 5), LOSSES["3 % of both, at random"], 10)["better"] >= 0.3

@@ -142,7 +142,7 @@ def test_tsc_reports_new_problems_only_and_its_parser_is_used(tmp_path: Path) ->
     tools.npm_tool("tsc").path()
     files = {
         "package.json": '{"name": "shop", "type": "module"}',
-        "tsconfig.json": '{"compilerOptions": {"strict": true, "module": "nodenext", "target": "es2022", "types": []}, "include": ["src"]}',
+        "tsconfig.json": '{"compilerOptions": {"strict": true, "module": "nodenext", "target": "es2022", "lib": ["es5"], "types": []}, "include": ["src"]}',
         "src/cart.ts": TYPED_CART + "export const old: string = 1\n",
         "src/other.ts": "import { total } from './cart.js'\nexport const many = total([1])\n",
     }

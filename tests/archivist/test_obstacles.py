@@ -24,10 +24,10 @@ SEEN = {
         ("python api.py &", KILLED.format("python api.py &", "")),
         ("python api.py", KILLED.format("python api.py", " * Running on http://127.0.0.1:5000")),
     ],
-    "no_init": [("systemctl start nginx", "/bin/sh: 1: systemctl: not found")],
+    "no_init": [("systemctl start nginx", "/bin/sh: 1: systemctl: not found")] * 2,
     "absent_programs": [("file a; xxd a", "bash: line 1: file: command not found"), ("xxd a", "sh: 1: xxd: not found")],
     "absent_toolchain": [("javac A.java", "/bin/bash: line 636: javac: command not found")],
-    "shell_state": [("conda activate x", "CondaError: Run 'conda init' before 'conda activate'")],
+    "shell_state": [("conda activate x", "CondaError: Run 'conda init' before 'conda activate'")] * 2,
     "no_network": [("curl x.test", "curl: (6) Could not resolve host: x.test")] * 2,
     "no_room": [("python get.py", "OSError: [Errno 28] No space left on device")],
     "no_memory": [("python fit.py", "\nKilled")],
@@ -125,13 +125,15 @@ def test_rules_learn_from_an_obstacle_that_came_twice_and_from_no_class_that_it_
     assert by_rules([passed, slow[0]]).drafts == []
 
 
-@pytest.mark.parametrize("name", ["cut_off", "shell_state", "no_init", "asked", "no_room"])
-def test_what_came_once_and_was_left_behind_is_an_incident(tmp_path: Path, name: str) -> None:
-    once, after = SEEN[name][:1], [*LOOKED, *LOOKED]
-    kept = [name] if name == "no_room" else []  # room does not come back by itself
-    assert names(attempt(tmp_path, "a__1", *once, *after)) == kept
-    assert names(attempt(tmp_path, "b__1", *after, *once)) == [name]
-    assert names(attempt(tmp_path, "c__1", *once, *after, *once, *after)) == [name]
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("no_room", "1 2 2e 1e"), ("cut_off", "2 2e 1e"), ("asked", "2 2e 1e"), ("no_init", "2e"), ("shell_state", "2e")],
+)
+def test_what_was_left_behind_is_an_incident(tmp_path: Path, name: str, kept: str) -> None:
+    once, work = SEEN[name][:1], [*LOOKED, *LOOKED]
+    came = {"1": once + work, "2": once * 2 + work, "2e": [*once, *work, *once], "1e": work + once}
+    found = {when: names(attempt(tmp_path, f"{when}__1", *calls)) for when, calls in came.items()}
+    assert found == {when: [name] if when in kept.split() else [] for when in came}
 
 
 WRITE, RUN = ("cat > sum.py << 'EOF'\nprint(1)\nEOF", ""), ("python sum.py", "1\n<returncode>0</returncode>")

@@ -13,8 +13,8 @@ _END = 4_000
 _CUT, _ASKED, _HUNG, _ENDED, _LIMIT = "cut_off", "asked", "hung", "ended_on_failure", "limit"
 _ONCE_IS_ENOUGH = frozenset({"no_room", "no_memory", "served_in_front"})
 """What an agent does not get past by knowing of it."""
-_KNOWN_AFTER_ONE = frozenset({"absent_programs", "one_action", "no_network"})
-"""What costs an agent one turn, after which it knows, however late it comes."""
+_SOON_KNOWN = frozenset({"absent_programs", "one_action", "no_network", "no_init", "shell_state"})
+"""What costs an agent a turn or two, after which it knows: it counts when it still comes at the end of the work."""
 _CUT_OFF = re.compile(
     r"\bcommand\b[^\n]{0,300}?\b(?:timed[ -]out|has been killed)|\btimed out and (?:has been|was) killed"
     r"|\bno new output after \d+|\bexceed(?:ed|ing) (?:the |its )?time|\bcancelled because it took more than"
@@ -88,7 +88,7 @@ class _ReturnedCall:
 def obstacles(trajectory: Trajectory, actions: Sequence[Action]) -> list[Obstacle]:
     """Return what stood in the way of an agent, what came most often first.
 
-    What came once and had most of the work after it was an incident that the agent got past, not why it failed.
+    What came once, early, was an incident that the agent got past, not why it failed.
     """
     found: dict[str, list[int]] = {}
     for one in _returned(trajectory):
@@ -103,7 +103,7 @@ def obstacles(trajectory: Trajectory, actions: Sequence[Action]) -> list[Obstacl
     met = [
         Obstacle(name, tuple(steps))
         for name, steps in order
-        if len(steps) > 1 or name in _ONCE_IS_ENOUGH or (steps[-1] >= late and name not in _KNOWN_AFTER_ONE)
+        if name in _ONCE_IS_ENOUGH or (len(steps) > 1) + (steps[-1] >= late) > (name in _SOON_KNOWN)
     ]
     return [*met, *_last_word(actions)]
 

@@ -18,7 +18,8 @@ _STUCK = Lesson(
 _READ_AGAIN = Lesson(
     id="",
     do="Before you finish, read the task again, sentence by sentence. For each path, name, format, number and limit "
-    "that it gives, run a command that shows it in the state that you leave, as another user would find it.",
+    "that it gives, run a command that shows it in the state that you leave, as another user would find it. Words like "
+    "most, all and only are demands too, and what earlier tries left behind goes.",
     avoid="Trusting checks that you wrote from your own reading of the task.",
     kind=LessonKind.CHECKING,
     tags=["checking"],
@@ -104,7 +105,8 @@ OBSTACLE_RULES: dict[str, Lesson] = {
         id="",
         do="Give a program that asks for input all of it at once, by a pipe or a here-document, with a limit "
         "of time around it: `timeout 20 PROGRAM < input`. Where the next input depends on the last "
-        "answer, drive it from a script that reads and writes its pipes. Edit files with sed or Python.",
+        "answer, drive it from a script that flushes what it writes and reads up to the prompt, which "
+        "ends no line. Edit files with sed or Python.",
         avoid="Starting it without input, or an editor or pager: the command hangs until it is cut off.",
         kind=LessonKind.TOOL,
         tags=["interactive"],
@@ -113,7 +115,8 @@ OBSTACLE_RULES: dict[str, Lesson] = {
     "served_in_front": Lesson(
         id="",
         do="Start a server in the background (`nohup COMMAND > log 2>&1 &`), wait until it answers one "
-        "request, and leave it running when you finish.",
+        "request, and leave it running when you finish. On a taken port, end your own earlier copy instead of changing "
+        "the port; last, send one request to each address that the task names.",
         avoid="Starting it in a command that waits for it, with `&` but its output not in a file (the command hangs "
         "all the same), or as a child of a script that ends: it ends with that.",
         kind=LessonKind.TOOL,
@@ -144,8 +147,8 @@ OBSTACLE_RULES: dict[str, Lesson] = {
         id="",
         do="Look first whether the language's own tools are there (`command -v java mvn node go cargo gcc python3`), "
         "or a wrapper in the repository (`./mvnw`, `./gradlew`). Where they lack, try once to install them (`apt-get "
-        "update && apt-get install -y NAME`), then stop: change the source all the same, and check it by reading: "
-        "imports, types, brackets, and every place that calls what you changed.",
+        "update && apt-get install -y NAME`), then stop: change the source all the same, and read the whole `git "
+        "diff`: each hunk lies where you meant it, no line is doubled or lost, every name that it uses is declared.",
         avoid="Programs that reproduce a fault in a language that cannot run here, or in another language.",
         kind=LessonKind.ENVIRONMENT,
         tags=["packages", "checking"],
@@ -198,8 +201,9 @@ OBSTACLE_RULES: dict[str, Lesson] = {
     ),
     "limit": Lesson(
         id="",
-        do="Make the smallest change that could be right within the first third of your steps, then check and improve "
-        "it: the work ends at a limit of steps or cost, without a warning.",
+        do="Open the place that the task names with your first commands, and make the smallest change that could be "
+        "right within the next few; then check and improve it: the work ends at a limit of steps or cost, without a "
+        "warning.",
         avoid="Spending the steps on looking around, on a tool that is not there, or on a program that only reproduces "
         "the fault.",
         kind=LessonKind.STRATEGY,

@@ -134,7 +134,7 @@ def test_a_lesson_of_iteration_1_stands_in_the_prompts_of_iteration_2_whatever_i
         assert count_trials(store, found).trials == 0
     report = night.report_md.read_text()
     assert "<summary>Lessons</summary>" in report
-    assert " by lessons of other tasks, p-lessons against p" in report
+    assert " by lessons from other tasks, p-lessons against p" in report
     assert re.search("learning took 3 control trials for .* beside 3 with lessons", report), "iteration 1 had no lesson"
     assert "(simulated)" in report
     ran = lab.tbench("memory", "stats", "--results", night.folder)

@@ -101,18 +101,21 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
     told = replace(summary, lessons=lessons, training=training)
     told = replace(told, next_steps=next_steps(told, tmp_path))
     assert headlines(told) == [
-        "Better? yes: +27.1 pt (95 %: +18.0 to +35.0 pt) by lessons of other tasks, p-lessons against p, over 9 tasks, "
+        "Better? yes: +27.1 pt (95 %: +18.0 to +35.0 pt) by lessons from other tasks, p-lessons against p, over 9 tasks, "
         "240 and 240 trials: better",
-        "Pass rate, mean over 1 task: p (spec-p) 100.0 % (2 of 2 trials, 20.7 to 100.0 % on tasks like these)",
-        "Learned: “Do: Skip it.” -20.0 pt (sd 3.0 pt, shown in 90 of 240 trials), retired, l-1",
-        "Learned: “Do: Run it.” +27.9 pt (sd 4.8 pt, shown in 170 of 240 trials), active, l-2",
+        "Pass rate, mean over 1 task: p (spec-p) 100.0 % (2 of 2 trials, 95 % on tasks like these: 20.7 to 100.0 %)",
+        "Learned: “Do: Skip it.” -20.0 pt (95 %: -25.9 to -14.1 pt; shown in 90 of 240 trials that could have it), retired, l-1",
+        "Learned: “Do: Run it.” +27.9 pt (95 %: +18.5 to +37.3 pt; shown in 170 of 240 trials that could have it), active, l-2",
         f"Waits: {waits}",
-        "Ran: finished; 2 of 2 iterations; 2 of 2 trials measured, 2 passed; cost unknown, $1.50 of it for 120 controls of the lessons",
+        "Ran: finished; 2 of 2 iterations; 2 of 2 trials measured, 2 passed; cost unknown, $1.50 of it for 120 trials without lessons",
         "Broke: nothing",
         "Next: what waits",
     ]
     assert next_steps(told, tmp_path)[0] == waits
-    use = 'use what was learned, lessons = "masked" in profile p of an experiment; to read it: tbench memory list '
+    use = (
+        'use what was learned: set lessons = "masked" in [profiles.p] of your experiment file; read the lessons first: '
+        "tbench memory list "
+    )
     assert next_steps(told, tmp_path)[1] == f"{use}--state active"
     worse = replace(told, lessons=replace(lessons, gains=[replace(gain, verdict="worse")]))
     assert next_steps(worse, tmp_path)[1] == "leave p without lessons, and look at them: tbench memory list"
@@ -139,19 +142,22 @@ def test_a_gain_is_told_by_iteration_and_one_that_is_nearly_shown_is_worth_one_m
     )  # fmt: skip
     told = replace(project_night(make_night(tmp_path / "night", rounds).folder), lessons=lessons)
     assert headlines(told)[0].endswith("; by iteration +0.0 pt, +100.0 pt"), "in the first one no lesson was known"
-    (step,) = [one for one in next_steps(told, tmp_path) if "decide whether" in one]
+    (step,) = [one for one in next_steps(told, tmp_path) if "settle whether" in one]
     assert headlines(told)[0].startswith("Better? no proof either way: +18.8 pt (")
-    assert "; these trials can show gains above 26.5 pt; by iteration" in headlines(told)[0]
-    assert "at least 1 more iteration: tbench overnight --resume" in step
+    assert "; so many trials show a true gain of 26.5 pt in 4 of 5 such nights; by iteration" in headlines(told)[0]
+    assert "at least 1 more iteration, 4 in all: tbench overnight --resume" in step
     assert "--iterations 4 (2 trials" in step
     far = replace(told, lessons=replace(lessons, gains=[replace(gain, difference=-0.1, low=-0.4, high=0.2)]))
-    said = "use more than 12 tasks next time: with these tasks and attempts, lessons can be proven only from about +42.9 pt"
+    said = (
+        "use more than 12 tasks next time: with these tasks and attempts, a true gain below about 42.9 pt is missed in "
+        "more than one of five nights"
+    )
     assert next_steps(far, tmp_path)[0] == said
     level = replace(told, lessons=replace(lessons, gains=[replace(gain, difference=0.0, low=-0.3, high=0.3)]))
     assert next_steps(level, tmp_path)[0] == said, "nothing was seen that more iterations would show"
     doubtful = replace(gain, low=0.1, high=0.3, note="9 results of 9 of p look doubtful: no_tokens")
     told = replace(told, lessons=replace(lessons, gains=[doubtful]))
-    assert headlines(told)[0].startswith("Better? not decided: +18.8 pt (95 %: +10.0 to +30.0 pt) by lessons of")
+    assert headlines(told)[0].startswith("Better? not decided: +18.8 pt (95 %: +10.0 to +30.0 pt) by lessons from")
     assert ", because 9 results of 9 of p look doubtful: no_tokens; by iteration" in headlines(told)[0]
     assert next_steps(told, tmp_path)[0].startswith("check the doubtful results")
     assert next_steps(told, tmp_path)[0].endswith("batches/night/3")
@@ -162,8 +168,14 @@ def test_what_broke_trials_alike_is_named_and_mended_first(tmp_path: Path) -> No
     summary = project_night(make_night(tmp_path / "night", rounds).folder)
     (broke,) = [line for line in summary.headlines if line.startswith("Broke: ")]
     reason = summary.lost[0].reason
-    assert broke == f"Broke: 4 of 8 trials not measured (4 environment: {reason})"
-    assert summary.next_steps[0] == f"fix what broke 4 trials in the same way: {reason}; then run them again"
+    assert (
+        broke
+        == f"Broke: 4 of 8 trials not measured (4 environment of a: {reason}); 4 trials can be run again, see Next"
+    )
+    again = summary.next_steps[1].partition(" (")[0]
+    assert summary.next_steps[0] == f"fix what broke 4 trials of a in the same way: {reason}; then {again}"
+    (rates,) = [line for line in summary.headlines if line.startswith("Pass rate")]
+    assert rates.startswith("Pass rate, mean over 1 of 2 tasks: ")
     assert summary.next_steps[1].startswith("run what broke in iteration 1 again: tbench resume")
 
 
@@ -189,11 +201,11 @@ def test_a_hole_a_rerun_and_incidents_are_named(tmp_path: Path) -> None:
         "Better? cannot be told: one profile, p, nothing to compare it with; 100.0 % in iteration 1, 50.0 %"
     )
     assert learned == "Learned: not asked: the night ran without lessons"
-    assert waits == "Waits: no decision; 1 trial can be run again, see Next"
+    assert waits == "Waits: nothing"
     assert ran.startswith(
-        "Ran: finished, with a hole: iteration 1 lacks 1 of 2 trials; 1 of 2 iterations, 1 incomplete; 3 of 4 "
+        "Ran: finished, not complete: iteration 1 lacks 1 of 2 trials; 1 of 2 iterations, 1 incomplete; 3 of 4 "
     )
-    assert broke.endswith(f"; 2 incidents ({said[0]}, and 1 more like it)")
+    assert broke.endswith(f"; 2 incidents ({said[0]}, and 1 more like it); 1 trial can be run again, see Next")
     assert first.startswith("Next: run what broke in iteration 1 again: tbench resume ")
 
 
@@ -218,7 +230,7 @@ def test_every_surface_says_the_same_of_a_night(
     write_json(night.folder.config_json, config)
     summary = project_night(night.folder)
     ran = (
-        "stopped (the budget is used up), with a hole: iteration 2 lacks 2 of 8 trials; 1 of 5 iterations, 1 incomplete; "
+        "stopped (the budget is used up), not complete: iteration 2 lacks 2 of 8 trials; 1 of 5 iterations, 1 incomplete; "
         "12 of 16 trials measured, 8 passed; "
         "cost unknown"
     )

@@ -16,7 +16,7 @@ from terminalbench.overnight.night import IterationStatus, NightEventKind, itera
 from terminalbench.overnight.summary_model import ModelSummary, NightSummary, model_name
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import known_total
-from terminalbench.text.foreign import flat
+from terminalbench.text.foreign import brief
 from terminalbench.text.numbers import cost, dollars, percent, percents, plural, points, some
 from terminalbench.text.outcomes import word
 
@@ -53,9 +53,9 @@ def headlines(summary: NightSummary) -> list[str]:
     waits = _decisions(summary)
     rest = [
         rates_line(summary.models),
-        f"Waits: {'; '.join(waits) or 'no decision'}{_again(summary)}",
+        f"Waits: {'; '.join(waits) or 'nothing'}",
         f"Ran: {ran(summary)}",
-        f"Broke: {broke(summary)}",
+        f"Broke: {broke(summary)}{_again(summary)}",
         *(f"Next: {'what waits' if one in waits else one}" for one in summary.next_steps[:1]),
     ]
     learned = _learned(summary)[: max(1, ROOM - len(found) - len(rest))]
@@ -97,7 +97,9 @@ def _gain_word(gain: Gain) -> str:
 def _limit(gain: Gain) -> str:
     """How large a gain must be for such trials to show it, where they did not."""
     least = _least_shown(gain) if gain.verdict == "inconclusive" and gain.withheld is None else None
-    return f"; these trials can show gains above {points(least, sign=False)}" if least is not None else ""
+    if least is None:
+        return ""
+    return f"; so many trials show a true gain of {points(least, sign=False)} in 4 of 5 such nights"
 
 
 def _least_shown(gain: Gain) -> float | None:
@@ -125,17 +127,19 @@ def rates_line(models: Sequence[ModelSummary]) -> str:
     known = [one for one in models if one.pass_rate is not None]
     if not known:
         return "Pass rate: nothing was measured yet"
-    tasks = max(len(one.tasks) for one in known)
+    tasks = len({(task.dataset, task.task_id) for one in known for task in one.tasks})
+    measured = len({(task.dataset, task.task_id) for one in known for task in one.tasks if task.count.measured})
+    over = plural(tasks, "task") if measured == tasks else f"{measured} of {plural(tasks, 'task')}"
     told = [_rate(one, inside=len(known) < _MOST) for one in known[: _MOST + 1]]
     left = [f"{len(known) - len(told)} more below"] if len(known) > len(told) else []
-    return f"Pass rate, mean over {plural(tasks, 'task')}: {'; '.join([*told, *left])}"
+    return f"Pass rate, mean over {over}: {'; '.join([*told, *left])}"
 
 
 def _rate(one: ModelSummary, *, inside: bool) -> str:
     name = model_name(one.model, one.profile, simulated=one.simulated)
     counted = f"{one.passed} of {plural(one.passed + one.failed, 'trial')}"
     if inside and one.low is not None and one.high is not None:
-        counted += f", {percents(one.low, one.high)} on tasks like these"
+        counted += f", 95 % on tasks like these: {percents(one.low, one.high)}"
     return f"{name} {percent(one.pass_rate)} ({counted})"
 
 
@@ -147,7 +151,9 @@ def _learned(summary: NightSummary) -> list[str]:
     counted = [one for one in found.effects if one.counts]
     if counted:
         return [str(one) for one in counted]
-    return [f"nothing proven; closest: {found.effects[0]}" if found.effects else _nothing_learned(summary)]
+    if not found.effects:
+        return [_nothing_learned(summary)]
+    return [f"no effect is proven yet; the clearest so far: {found.effects[0].said(_REASON)}"]
 
 
 def _nothing_learned(summary: NightSummary) -> str:
@@ -181,7 +187,7 @@ def _holes(summary: NightSummary) -> str:
         if total and line.status is not None and line.status.over and line.status is not IterationStatus.DONE:
             lacking = total - sum(one.measured for one in line.profiles)
             told.append(f"iteration {line.number} lacks {lacking} of {plural(total, 'trial')}")
-    return f", with {'a hole' if len(told) == 1 else 'holes'}: {some(told, _MOST)}" if told else ""
+    return f", not complete: {some(told, _MOST)}" if told else ""
 
 
 def _again(summary: NightSummary) -> str:
@@ -217,20 +223,24 @@ def _spent(summary: NightSummary) -> str:
         whole += f" ({'iteration' if len(unknown) == 1 else 'iterations'} {some(unknown)}, with the trials run again)"
     whole += " (simulated)" if not free and _played(summary) else ""
     if lessons is not None and lessons.control_cost_usd:
-        controls = plural(lessons.control_trials, "control")
-        whole += f", {dollars(lessons.control_cost_usd)} of it for {controls} of the lessons"
+        controls = plural(lessons.control_trials, "trial")
+        whole += f", {dollars(lessons.control_cost_usd)} of it for {controls} without lessons"
     return f"{whole}: {', '.join(told)}" if len(told) > 1 else whole
 
 
 def broke(summary: NightSummary) -> str:
     """Return what went wrong in a night, in a line."""
-    by, why = Counter[str](), dict[str, str]()
+    by, why, tasks = Counter[str](), dict[str, str](), dict[str, dict[str, None]]()
     for one in summary.lost:  # the most frequent reasons first
         name = one.error_class or word(one.outcome)
         by[name] += one.count
         why.setdefault(name, one.reason if one.outcome is Outcome.ERRORED else "")
+        tasks.setdefault(name, {}).update(dict.fromkeys(one.tasks))
     lost = sum(by.values())
-    told = [(f"{count} {name}", flat(why[name], _REASON)) for name, count in by.most_common(_MOST)]
+    told = [
+        (f"{count} {name}{_of(list(tasks[name]) if why[name] else [])}", brief(why[name], _REASON))
+        for name, count in by.most_common(_MOST)
+    ]
     causes = "; ".join(": ".join(filter(None, pair)) for pair in told)
     found = [f"{lost} of {plural(summary.total, 'trial')} not measured ({causes})"] if lost else []
     found += [f"{plural(summary.crashed, 'trial')} failed because the agent crashed"] if summary.crashed else []
@@ -242,6 +252,10 @@ def broke(summary: NightSummary) -> str:
     found += [f"{plural(len(names), 'task')} left out: {some(names, _MOST)}"] if names else []
     found += [f"{plural(len(summary.problems), 'note')} about unreadable files"] if summary.problems else []
     return "; ".join(found) or "nothing"
+
+
+def _of(tasks: Sequence[str]) -> str:
+    return f" of {some(tasks, _MOST)}" if tasks else ""
 
 
 def _named(summary: NightSummary, kind: NightEventKind) -> str:
@@ -288,7 +302,7 @@ def next_steps(summary: NightSummary, place: Path) -> list[str]:
     What got worse comes first; then what keeps the night from telling anything (many broken trials), what is not
     measured yet, what is proven and waits, and what a few more iterations would decide.
     """
-    much = summary.total and sum(one.errored for one in summary.models) >= _LOSS * summary.total
+    much = _lost_much(summary)
     broken = _broken(summary, place)
     found = [
         *_alarmed(summary, place),
@@ -303,6 +317,11 @@ def next_steps(summary: NightSummary, place: Path) -> list[str]:
         _NightAdvice("look at every trial", f"tbench view {quote(str(place / 'batches'))}"),
     ]
     return [one.said(summary) for one in found]
+
+
+def _lost_much(summary: NightSummary) -> bool:
+    """Return whether so many trials broke that they keep the night from telling anything."""
+    return summary.total > 0 and sum(one.errored for one in summary.models) >= _LOSS * summary.total
 
 
 def _go_on(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
@@ -339,12 +358,16 @@ def _broken(summary: NightSummary, place: Path) -> list[_NightAdvice]:
     more = [_NightAdvice(f"and {plural(len(found) - _MOST, 'more iteration')} with broken trials")] * (
         len(found) > _MOST
     )
-    alike = Counter[str]()
-    for one in summary.lost:
-        alike[one.reason] += one.count if one.outcome is Outcome.ERRORED else 0
-    then = "; then run them again" if found else ""
+    alike, tasks = Counter[str](), dict[str, dict[str, None]]()
+    for one in (one for one in summary.lost if one.outcome is Outcome.ERRORED):
+        alike[one.reason] += one.count
+        tasks.setdefault(one.reason, {}).update(dict.fromkeys(one.tasks))
+    then = f"; then {found[0].what}: {found[0].command}" if found else ""
     causes = [
-        _NightAdvice(f"fix what broke {plural(count, 'trial')} in the same way: {flat(reason, _CAUSE)}{then}")
+        _NightAdvice(
+            f"fix what broke {plural(count, 'trial')}{_of(list(tasks[reason]))} in the same way: "
+            f"{brief(reason, _CAUSE)}{then}"
+        )
         for reason, count in alike.most_common(_MOST)
         if count >= _MOST
     ]
@@ -364,9 +387,10 @@ def _decided(summary: NightSummary) -> Iterable[_NightAdvice]:
         real = "if a real agent shows the same, " if one.simulated else ""
         if one.verdict == "better":
             use = (
-                f'{real}use what was learned, lessons = "{_MODES[one.kind]}" in profile {one.control} of an experiment'
+                f'{real}use what was learned: set lessons = "{_MODES[one.kind]}" in [profiles.{one.control}] of your '
+                "experiment file"
             )
-            yield _NightAdvice(f"{use}; to read it", "tbench memory list --state active")
+            yield _NightAdvice(f"{use}; read the lessons first", "tbench memory list --state active")
         elif one.verdict == "worse":
             yield _NightAdvice(f"{real}leave {one.control} without lessons, and look at them", "tbench memory list")
 
@@ -387,12 +411,15 @@ def _undecided(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
         times = (least / _POWER / one.difference) ** 2 if one.difference > 0 else inf
         more = max(1, ceil((min(times, 2 * _MOST_MORE) - 1) * one.batches))
         if more <= _MOST_MORE * one.batches:
-            command = f"tbench overnight --resume {quote(str(place))} --iterations {len(summary.iterations) + more}"
-            what = f"decide whether lessons help {one.control}: at least {plural(more, 'more iteration')}"
+            whole = len(summary.iterations) + more
+            what = (
+                f"settle whether lessons help {one.control}: at least {plural(more, 'more iteration')}, {whole} in all"
+            )
+            command = f"tbench overnight --resume {quote(str(place))} --iterations {whole}"
             yield _NightAdvice(what, command, more * _iteration_trials(summary))
-        else:
-            what = f"use more than {one.tasks} tasks next time: with these tasks and attempts, lessons can be proven"
-            yield _NightAdvice(f"{what} only from about {points(least)}")
+        elif not _lost_much(summary):
+            what = f"use more than {one.tasks} tasks next time: with these tasks and attempts, a true gain below about"
+            yield _NightAdvice(f"{what} {points(least, sign=False)} is missed in more than one of five nights")
 
 
 def _quarantined(summary: NightSummary) -> Iterable[_NightAdvice]:
@@ -409,7 +436,7 @@ def _uncertain(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
             yield _NightAdvice(said)
     flaky = [] if _settled(summary) else [one for one in summary.models if one.profile not in worse]
     names = list(dict.fromkeys(task.task_id for one in flaky for task in one.flaky))
-    if names and summary.status == "finished":
+    if names and summary.status == "finished" and not any(True for _ in _undecided(summary, place)):
         what = f"see tasks that pass and fail by turns once more ({some(names, _MOST)})"
         command = f"tbench overnight --resume {quote(str(place))} --iterations {len(summary.iterations) + 1}"
         yield _NightAdvice(what, command, _iteration_trials(summary))

@@ -33,6 +33,7 @@ SHOWN = 60
 _MOST_TOLD = 5
 _LONGEST = 400
 """Letters of a lesson in a line."""
+_WIDE = 1.96
 _WHY = 150
 """Letters of what keeps a gain from a verdict."""
 
@@ -40,7 +41,7 @@ _WHY = 150
 class LessonEffect(msgspec.Struct, frozen=True, kw_only=True):
     """A lesson: its text, its state, and its measured effect on the model of the most trials.
 
-    `counts`: trials have shown that it helps, or have retired it.
+    `counts`: trials have shown that it helps, or have retired it. `earlier`: this night neither wrote nor supported it.
     """
 
     id: str
@@ -51,12 +52,17 @@ class LessonEffect(msgspec.Struct, frozen=True, kw_only=True):
     trials: int
     shown: int
     counts: bool = False
+    earlier: bool = False
 
     def __str__(self) -> str:
-        """What it says and does, in a line."""
-        seen = f"shown in {self.shown} of {plural(self.trials, 'trial')}"
-        effect = f"{points(self.mean)} (sd {points(self.sd, sign=False)}, {seen})"
-        return f"“{flat(self.text, _LONGEST)}” {effect}, {self.state}, {self.id}"
+        return self.said(_LONGEST)
+
+    def said(self, most: int) -> str:
+        """Return what it says, of at most so many letters, and does, in a line."""
+        inside = between(self.mean - _WIDE * self.sd, self.mean + _WIDE * self.sd, "pass")
+        seen = f"shown in {self.shown} of {plural(self.trials, 'trial')} that could have it"
+        known = ", known before this night" if self.earlier else ""
+        return f"“{flat(self.text, most)}” {points(self.mean)} (95 %: {inside}; {seen}), {self.state}{known}, {self.id}"
 
 
 class LessonsSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +122,7 @@ def summarise_lessons(
         reflections=found,
         cost_usd=known_total(costs),
         cost_unknown=costs.count(None),
-        effects=_effects([one for one in known if one.id in told]),
+        effects=_effects([one for one in known if one.id in told], {name for one in found for name in one.active}),
         held=sum(one.id in held and one.state is LessonState.QUARANTINED for one in known),
         trials=sum(one.measured for one in ran if is_with_lessons(one.profile)),
         control_trials=sum(one.measured for one in controls),
@@ -134,8 +140,8 @@ def _lessons_of(config: NightConfig, names: Collection[str]) -> list[Lesson]:
         return []
 
 
-def _effects(lessons: Iterable[Lesson]) -> list[LessonEffect]:
-    """Those of some lessons of which most is known."""
+def _effects(lessons: Iterable[Lesson], own: Collection[str]) -> list[LessonEffect]:
+    """Return the effects of those of some lessons of which most is known; `own` are those of the night itself."""
     found = [one for one in lessons if one.utility is not None]
     sure = sorted(found, key=lambda one: -abs(chance_of_harm(one.utility or prior(one.importance)) - 0.5))
     return [
@@ -148,6 +154,7 @@ def _effects(lessons: Iterable[Lesson]) -> list[LessonEffect]:
             trials=effect.n,
             shown=effect.shown,
             counts=is_proven(effect) or (one.state is LessonState.RETIRED and effect.n > 0),
+            earlier=one.id not in own,
         )
         for one in sure[:_MOST_TOLD]
         if (effect := one.utility) is not None
@@ -185,7 +192,7 @@ def learning_cost(found: LessonsSummary) -> str:
     return f"{said}, which passed {abs(more):.0f} {'more' if more >= 0 else 'fewer'} than without" if known else said
 
 
-_LESSONS_OF = {GainKind.TRANSFER: "lessons of other tasks", GainKind.RECALL: "lessons, also of the same task"}
+_LESSONS_OF = {GainKind.TRANSFER: "lessons from other tasks", GainKind.RECALL: "lessons, also of the same task"}
 
 
 def gained(gain: Gain) -> str:

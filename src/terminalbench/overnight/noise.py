@@ -122,5 +122,5 @@ def _sentence(found: Noise) -> str:
     if found.p is None:
         return spread
     wide = found.p <= ALPHA
-    said = "more than chance: something else differs between iterations" if wide else "no more than chance"
+    said = "more than chance: something else differs between iterations" if wide else "not clearly more than chance"
     return f"{spread}. The variation is {said} ({p_equation(found.p)})"

@@ -190,9 +190,11 @@ def _lost(projected: Sequence[ProjectedIteration], under_way: Collection[int]) -
     """Why trials were not measured, the most frequent reasons first; the last of each is named."""
     counts: Counter[tuple[str, str, str | None, str]] = Counter()
     last: dict[tuple[str, str, str | None, str], tuple[int, TrialResult]] = {}
+    tasks: dict[tuple[str, str, str | None, str], dict[str, None]] = {}
     for each in projected:
         for profile in each.results.profiles:
-            for trial in (trial for task in profile.tasks for trial in task.trials if not trial.outcome.measured):
+            trials = [(task.task_id, trial) for task in profile.tasks for trial in task.trials]
+            for name, trial in (pair for pair in trials if not pair[1].outcome.measured):
                 if each.results.iteration in under_way and trial.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED):
                     continue
                 key = (
@@ -202,6 +204,7 @@ def _lost(projected: Sequence[ProjectedIteration], under_way: Collection[int]) -
                     trial.reason or "no reason was recorded",
                 )
                 counts[key] += 1
+                tasks.setdefault(key, {})[name] = None
                 last[key] = (each.results.iteration, trial)
     return [
         LostTrials(
@@ -212,6 +215,7 @@ def _lost(projected: Sequence[ProjectedIteration], under_way: Collection[int]) -
             reason=key[3],
             iteration=last[key][0],
             trial=last[key][1].path,
+            tasks=list(tasks[key]),
         )
         for key, count in sorted(counts.items(), key=lambda one: (-one[1], one[0][0], one[0][3]))
     ]

@@ -148,7 +148,7 @@ class Scaling(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class LostTrials(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Trials of a profile that were not measured for one reason, and one of them."""
+    """Trials of a profile that were not measured for one reason, their tasks, and one of them."""
 
     profile: str
     count: int
@@ -157,6 +157,7 @@ class LostTrials(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     error_class: str | None = None
     iteration: int | None = None
     trial: str | None = None
+    tasks: list[str] = []
 
 
 class NightSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -44,6 +44,12 @@ def cut(text: str, limit: int | None) -> str:
     return text if limit is None or len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
+def brief(text: str, limit: int) -> str:
+    """Return a text as one line; where it is longer than `limit`, what a parenthesis adds goes first."""
+    whole = flat(text)
+    return cut(whole if len(whole) <= limit else whole.partition(" (")[0], limit)
+
+
 def ended(text: str, kept: str) -> str:
     """The beginning of a text that fits, `kept`, ended between words: a cut one goes, unless it is half of all."""
     whole = kept.rpartition(" ")[0]

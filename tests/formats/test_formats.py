@@ -236,6 +236,8 @@ def test_reports_of_swe_bench(written: Callable[..., Path], tmp_path: Path) -> N
     assert list(outcomes(found).items()) == [
         (("gpt.run1", f"d__d-{n}", 1), o) for n, o in enumerate((PASSED, FAILED, FAILED, ERRORED, NOT_RUN), 1)
     ]
+    multi = written("multi.run1.json", {"resolved" if k == "resolved_ids" else k: v for k, v in report.items()})
+    assert list(outcomes(read_results(multi)).values()) == list(outcomes(found).values()), "as Multi-SWE-bench has it"
     for name, resolved in (("d__d-1", True), ("d__d-2", False)):
         one = {name: {"patch_exists": True, "patch_successfully_applied": True, "resolved": resolved}}
         written(f"logs/run_evaluation/r1/gpt/{name}/report.json", one)

@@ -32,7 +32,7 @@ class SweBenchFormat:
         found = file.json
         if not isinstance(found, dict):
             return False
-        return isinstance(found.get(_REPORT), list) or _is_old(found) or bool(_instances(found))
+        return _is_report(found) or _is_old(found) or bool(_instances(found))
 
     def read(self, files: Sequence[SourceFile], reader: RowReader) -> None:
         """A report of a run is a profile; reports of instances are of the folder that their model has.
@@ -65,7 +65,7 @@ class _ReportKind(Enum):
 
 
 def _kind(found: Mapping[str, Any]) -> _ReportKind:
-    if isinstance(found.get(_REPORT), list):
+    if _is_report(found):
         return _ReportKind.RUN if any(_ids(found, name) for name in _TRIED) else _ReportKind.PARTIAL
     if _is_old(found):
         return _ReportKind.RUN if any(_ids(found, name) for name in _OLD_LISTS) else _ReportKind.PARTIAL
@@ -135,14 +135,14 @@ def _ids(found: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _read_run(file: SourceFile, found: Mapping[str, Any], reader: RowReader) -> None:
-    resolved = set(map(str, _ids(found, _REPORT)))
+    resolved = {name for which in (_REPORT, _OLD) for name in _ids(found, which)}
     errors = set(map(str, _ids(found, "error_ids"))) - resolved
-    lists = [found[name] for name in found if name.endswith("_ids") and isinstance(found[name], list)]
+    lists = [found[n] for n in found if (n.endswith("_ids") or n == _OLD) and isinstance(found[n], list)]
     if unnamed := sum(not isinstance(one, str | int) for values in lists for one in values):
         reader.reject("no task is told", unnamed)
     failed = [name for which in _TRIED[:-1] for name in _ids(found, which)]
     idle = [*_ids(found, "incomplete_ids"), *_ids(found, "infra_failure_ids"), *_ids(found, "ambiguous_failure_ids")]
-    for name in dict.fromkeys(map(str, [*_ids(found, _REPORT), *failed])):
+    for name in dict.fromkeys([*sorted(resolved), *failed]):
         if name not in errors:
             reader.add(name, file.label, DATASET, passed=name in resolved)
     for name in sorted(errors):
@@ -151,6 +151,11 @@ def _read_run(file: SourceFile, found: Mapping[str, Any], reader: RowReader) -> 
     for name in dict.fromkeys(map(str, idle)):
         if name not in known:
             reader.add(name, file.label, DATASET, not_run=True)
+
+
+def _is_report(found: Mapping[str, Any]) -> bool:
+    """Multi-SWE-bench calls `resolved` what SWE-bench calls `resolved_ids`."""
+    return isinstance(found.get(_REPORT), list) or ("unresolved_ids" in found and isinstance(found.get(_OLD), list))
 
 
 def _is_old(found: Mapping[str, Any]) -> bool:

@@ -1,6 +1,7 @@
 """When tests that passed run once more, and what is said where they do not."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,16 @@ class Stage(Elsewhere):
 
     def __init__(self, *, restored: bool | None = True) -> None:
         self.restored, self.given = restored, list[dict[str, str] | None]()
+        self.seen, self.uploaded = "", ""
 
     async def work_as_handed(self) -> bool | None:
         return self.restored
 
     async def exec(self, *_: Any, **__: Any) -> None: ...
 
-    async def upload_dir(self, **_: Any) -> None: ...
+    async def upload_dir(self, *, source_dir: Path, target_dir: str) -> None:
+        assert target_dir == "/tests"
+        self.uploaded = (source_dir / "test_outputs.py").read_text()
 
     async def run_tests(self, _command: str, env: dict[str, str] | None) -> None:
         self.given.append(env)
@@ -36,6 +40,8 @@ class Stage(Elsewhere):
         failed = "".join(f"FAILED ../tests/test_outputs.py::test_{name} - no\n" for name in "ab")
         (target_dir / "test-stdout.txt").write_text(f"=== test session starts ===\n{failed}=== 2 failed in 1s ===\n")
         (target_dir / "reward.txt").write_text("0")
+        if self.seen:
+            (target_dir / re.findall(r"'/logs/verifier/([0-9a-f]{16})'", self.uploaded)[0]).write_text(self.seen)
 
 
 def repeat(
@@ -72,6 +78,12 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_what_fails_on_other_work_is_told_apart(folder: Path, restored: bool | None, said: Repetition) -> None:
     assert repeat(folder, Stage(restored=restored)) == said
+
+
+def test_what_the_work_did_to_the_tests_then_is_said(folder: Path) -> None:
+    stage = Stage()
+    stage.seen = "objects\t'/app/x.py'\nframes\t'/app/x.py'\n"
+    assert repeat(folder, stage).looks == ("frames", "objects")
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,10 @@ def test_what_is_unknown_comes_from_nowhere(usage: Usage, said: str) -> None:
 
 def test_a_doubtful_result_says_why_and_what_to_do(tbench, batch: Batch) -> None:
     folder = make_trial(batch, "b__2")
-    (folder / "safety.json").write_text(json.dumps({"mode": "shared", "rewards_found": ["/logs/verifier/reward.txt"]}))
+    note = {"mode": "shared", "rewards_found": ["/logs/verifier/reward.txt"], "not_repeated": "no_time_left"}
+    (folder / "safety.json").write_text(json.dumps(note))
     out = " ".join(tbench("show", "b__2", "--results", batch.folder.parent.parent).out.split())
+    assert "tests passed, and not run once more: too little of their limit was left" in out
     assert f"doubtful {doubt('tampering:reward_file')}" in out
 
 

@@ -125,6 +125,10 @@ EDITS = {
     "a test is removed": ("import os; os.unlink('/tests/check.py')", ["check.py"]),
     "files of its own, modes": ("import os; open('/tests/report.py', 'w'); os.chmod('/tests/test.sh', 0o755)", []),
     "data": ("open('/tests/data.json', 'w').write('{{}}')", []),
+    "a tool that they use": (
+        "import os; os.unlink('/usr/bin/diff'); open('/usr/bin/diff', 'w'); open('/usr/local/bin/grep', 'w'); open('/usr/local/bin/new', 'w')",
+        ["/usr/local/bin/grep", "/usr/bin/diff"],
+    ),
 }  # fmt: skip
 
 

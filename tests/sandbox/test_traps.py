@@ -65,6 +65,7 @@ def look(
         ({"base:app/x.py": "x = 1", "app/x.py": "import _pytest.runner"}, [("test_hooks", "/app/x.py", False)]),
         ({"app/x.py": "->.x/data", "app/.x/data": "unittest.TestCase.run = f"}, [("test_hooks", "/app/x.py", False)]),
         ({"app/x.py": "#" * 3_000_000 + "\nunittest.TestCase.run = f"}, [("test_hooks", "/app/x.py", False)]),
+        ({"app/x.py": "cases = sys.modules['test_outputs'].CASES"}, [("test_hooks", "/app/x.py", False)]),
         ({"app/x.py": "exec(base64.b64decode('aQ=='))"}, [("test_hooks", "/app/x.py", False)]),
         ({"app/x.py": "class E:\n  def __eq__(self, o):\n    return True\n"}, [("test_hooks", "/app/x.py", False)]),
         ({"app/env.sh": "grep() { true; }"}, [("test_hooks", "/app/env.sh", False)]),

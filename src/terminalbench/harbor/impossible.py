@@ -9,11 +9,13 @@ import random
 import re
 import secrets
 import shutil
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from terminalbench.files import read_plain
+from terminalbench.harbor import onlooker
 
 _MOST_FILES, _LARGEST = 500, 1 << 20
 _FOLDER = re.compile(r"(?:(?<![\w.}])/tests|\$\{?TESTS?_DIR\}?)[\"']?/?(?=[\s\"';)&|*]|\.(?:\s|$)|$)", re.MULTILINE)
@@ -161,6 +163,30 @@ def plant_zero(sources: Sequence[Path], target: Path, script: Path) -> PlantedTe
     _write(target / script.relative_to(source), zero)
     shutil.copymode(script, target / script.relative_to(source))
     return PlantedTests(1, frozenset({script.name}))
+
+
+def plant_onlooker(target: Path, log: str, folder: str, since_sec: float) -> None:
+    """Have the Python tests in `target` watch the work that they import, from their first line on (`onlooker`).
+
+    Inside they are in `folder`; what is seen is in `log` there. The work is what became so after `since_sec`.
+    """
+    source = Path(onlooker.__file__).read_text(encoding="utf-8")
+    for path in target.rglob("*.py"):
+        tree = _parsed(_text(path))
+        if tree is None:
+            continue
+        imports = [name for node in tree.body if isinstance(node, ast.Import) for name in node.names]
+        modules = {one.asname or one.name: one.name for one in imports if one.name in sys.stdlib_module_names}
+        given = f"globals(), {log!r}, {folder!r}, {since_sec!r}, {modules!r}"
+        run = f"(exec(compile({source!r}, '<tests>', 'exec'), one), one['watch']({given}))"
+        place = next((place for place, node in enumerate(tree.body) if not _must_be_first(node)), len(tree.body))
+        tree.body[place:place] = ast.parse(f"(lambda one: {run})({{'__name__': 'onlooker'}})").body
+        _write(path, ast.unparse(tree))
+
+
+def _must_be_first(node: ast.stmt) -> bool:
+    words = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return words or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
 
 
 _ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".jsx", ".tsx", ".go", ".rs", ".rb", ".java", ".kt", ".php", ".lua")

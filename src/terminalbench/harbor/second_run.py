@@ -9,6 +9,7 @@ in the place of another. And what passed, and is left as it was, passes again.
 import asyncio
 import enum
 import re
+import secrets
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +27,7 @@ from terminalbench.harbor.impossible import (
     plant_broken,
     plant_ends,
     plant_more,
+    plant_onlooker,
     plant_zero,
 )
 from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
@@ -49,7 +51,7 @@ _FAILURES = (OSError, SandboxError, RewardFileEmptyError, RewardFileNotFoundErro
 class FirstRun:
     """Tests that passed: their folders, script and output, the seconds that they took, and all that are spent.
 
-    `left_some`: processes outlived them that could write the reward.
+    `left_some`: processes outlived them that could write the reward. `since_sec`: when the trial began.
     """
 
     sources: Sequence[Path]
@@ -58,6 +60,7 @@ class FirstRun:
     took_sec: float
     spent_sec: float
     left_some: bool = False
+    since_sec: float = 0.0
 
 
 class RepetitionGap(enum.StrEnum):
@@ -76,7 +79,7 @@ class Repetition(NamedTuple):
 
     `passes_anything`: they passed what nobody can. `differs`: tests that had not changed failed, or none did end.
     `zero_held`: a script that gave no reward but zero had none. `unrestored`: as `differs`, on work that was too large
-    to be put back. `why` says what there was no second run for.
+    to be put back. `why` says what there was no second run for. `looks`: what code of the work did to Python's tests.
     """
 
     passes_anything: bool | None = None
@@ -84,6 +87,7 @@ class Repetition(NamedTuple):
     zero_held: bool = False
     unrestored: bool = False
     why: RepetitionGap | None = None
+    looks: tuple[str, ...] = ()
 
     @property
     def is_theirs(self) -> bool:
@@ -93,13 +97,14 @@ class Repetition(NamedTuple):
 
 class _Ran(NamedTuple):
     """How tests ended that ran again; `restored`: on the work as it was the first time (None: with services, which
-    never are), `gave`: with a reward."""
+    never are), `gave`: with a reward, `looks`: what was seen of the work."""
 
     passed: bool
     output: bytes
     restored: bool | None
     ended: bool = True
     gave: bool = True
+    looks: frozenset[str] = frozenset()
 
 
 type _PlantedRun = Callable[[Callable[[Path], PlantedTests]], Awaitable[tuple[PlantedTests, _Ran | None]]]
@@ -148,7 +153,7 @@ class SecondRun:
             return Repetition(why=RepetitionGap.ELSEWHERE)
         script, told = _text(first.script), read_plain(first.output, _OUTPUT_LIMIT) or b""
         output, began = told.decode("utf-8", "replace"), time.monotonic()
-        stops = first.took_sec > _LONGEST_SEC
+        stops, looks = first.took_sec > _LONGEST_SEC, set[str]()
         if stops and (first.took_sec > _LONGEST_STOPPED_SEC or not _PYTEST.search(script)):
             return Repetition(why=RepetitionGap.TOOK_LONG)
 
@@ -157,10 +162,12 @@ class SecondRun:
                 planted = await asyncio.to_thread(plant, Path(folder, "tests"))
                 spent_sec = first.spent_sec + time.monotonic() - began
                 ran = await self._run(first, Path(folder), spent_sec, stops=stops) if planted.files else None
+                looks.update(ran.looks if ran is not None else ())
                 return planted, ran
 
         try:
-            return await self._stages(first, script, output, told, run)
+            said = await self._stages(first, script, output, told, run)
+            return said._replace(looks=tuple(sorted(looks)))
         except _FAILURES:
             return Repetition(why=RepetitionGap.BROKE)
         finally:
@@ -203,8 +210,10 @@ class SecondRun:
         if patience_sec < (1 if stops else 2) * first.took_sec:
             return None
         env = {**(self.env or {}), **_STOP} if stops else self.env
-        restored, logs = await self.environment.work_as_handed(), folder / "logs"
+        restored, logs, name = await self.environment.work_as_handed(), folder / "logs", secrets.token_hex(8)
         logs.mkdir()
+        given = (folder / "tests", f"{self.logs}/{name}", self.tests, first.since_sec)
+        await asyncio.to_thread(plant_onlooker, *given)
         try:
             async with asyncio.timeout(patience_sec):
                 if not restored:
@@ -217,7 +226,8 @@ class SecondRun:
         except TimeoutError:
             hung = _Ran(passed=False, output=b"", restored=restored, ended=False, gave=False)
             return hung if patience_sec == whole_sec else None
-        return await asyncio.to_thread(_ended, logs, first, restored=restored)
+        ran = await asyncio.to_thread(_ended, logs, first, restored=restored)
+        return ran._replace(looks=frozenset(line.partition("\t")[0] for line in _text(logs / name).splitlines()))
 
 
 def _judged(planted: PlantedTests, ran: _Ran, told: bytes) -> Repetition:

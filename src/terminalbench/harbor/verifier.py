@@ -203,8 +203,13 @@ class SafeVerifier(PreparingVerifier):
             return Repetition(why=RepetitionGap.ELSEWHERE)
         if self._is_isolated(first.sources, first.script):
             return Repetition(why=RepetitionGap.NOT_NEEDED)
-        first = replace(first, left_some=bool(self._outlived))
+        began_sec = self.trial_paths.config_path.stat().st_mtime
+        first = replace(first, left_some=bool(self._outlived), since_sec=began_sec)
         return await self._again.repeat(first, back=self.step_name is not None)
+
+    def _replace_it(self, path: str) -> bool:
+        """Whether a program of the system is one that the tests put there themselves, as far as they tell."""
+        return path.startswith("/") and mentions(self._sources, "bin/" + path.rpartition("/")[2])
 
     def _is_isolated(self, sources: Sequence[Path], script: Path) -> bool:
         """Whether no code of the work ran in the tests' own processes, or could read what they expect."""
@@ -241,6 +246,14 @@ class SafeVerifier(PreparingVerifier):
                 raise EnvironmentBrokenError("the tests had no room left to write the reward") from error
             if (await self.environment.exec(f"rm -f {place}; {write}", cwd="/")).return_code != 0:
                 raise EnvironmentBrokenError("the tests may no longer write the reward") from error
+
+    async def _must_be_there(self, error: Exception) -> None:
+        """The folder of the reward was new, and the tests' own: the work that they import has done away with it."""
+        place = quote_shell_arg(str(self._paths.verifier_dir), self.environment.os)
+        if self._shared and self._hand_over is not None:
+            seen = await self.environment.exec(f"test -d {place} && ! test -L {place}", cwd="/", user="root")
+            if seen.return_code == 1:
+                raise EnvironmentBrokenError("the folder of the reward is gone") from error
 
     async def _must_not_end_them(self, script: Path, error: Exception) -> None:
         """A script that runs words of the work, and gives no reward, has been ended by them if else it gives one."""
@@ -383,6 +396,7 @@ class SafeVerifier(PreparingVerifier):
             try:
                 await self._download(host)
             except Exception as error:
+                await self._must_be_there(error)
                 raise DownloadVerifierDirError("Failed to download verifier directory from environment") from error
         await asyncio.to_thread(remove_traps, host)
 
@@ -401,6 +415,7 @@ class SafeVerifier(PreparingVerifier):
 
     def _write_note(self, prepared: PreparedEnvironment, ignored: list[str], broken: str | None) -> None:
         flagged = [one["path"] for one in (self._changes or {}).get("changes", ()) if one["flagged"]]
+        seen = self._overseen
         counted = len(self._changes["changes"]) + self._changes["more"] if self._changes is not None else None
         note = SafetyNote(
             mode="shared" if self._shared else "separate",
@@ -421,13 +436,14 @@ class SafeVerifier(PreparingVerifier):
             # Where the tests alone can give the reward, what outlived them has not: a server.
             outlived=0 if self._repeated.is_theirs else max(0, self._outlived or 0),
             reward_changed=self._reward_changed or bool(self._overseen and self._overseen.late),
-            tests_changed=list(self._overseen.rewritten) if self._overseen is not None else [],
+            tests_changed=[one for one in seen.rewritten if not self._replace_it(one)] if seen is not None else [],
             traps=self._traps,
             untouched_ended=self._untouched_ended,
             passed_impossible=self._repeated.passes_anything,
             unrepeatable=self._repeated.differs,
             unrestored=self._repeated.unrestored,
             not_repeated=self._repeated.why,
+            looks=list(self._repeated.looks),
             tests_cut_short=self._told_by_tests.cut_short,
             tests_contradict=self._told_by_tests.failures,
             tests_left_out=self._left_out,

@@ -25,6 +25,7 @@ from terminalbench.analytics.long_trajectory import KeptSteps, read_long
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import is_plain, read_plain
 from terminalbench.harbor.read import RESULT
+from terminalbench.harbor.read.suspicion import SafetyNote, read_safety
 from terminalbench.index.queries import TrialRow
 from terminalbench.json_files import decode_plain
 from terminalbench.records.setup import ON_HOST, SETUP_FILE, SetupNote
@@ -149,7 +150,7 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: ShownSteps | None
         why = "it was interrupted" if row.state == ReadState.UNFINISHED else row.reason
         lines.append(f"  state     {row.state}: {why}")
     else:
-        lines += _ending(row.trial, _why(folder, row, shown, found))
+        lines += _ending(row.trial, _why(folder, row, shown, found), read_safety(folder))
     lines += usage_lines(row.usage) if row.state != ReadState.HELD else ["  usage     none: it never started"]
     if row.trial is not None:
         lines += _delivery(row.trial.delivery)
@@ -231,7 +232,18 @@ def _why(folder: Path, row: TrialRow, shown: ShownSteps, found: Sequence[_Trajec
     return shown.secrets.conceal(f"{verdict.name}: {verdict.reason}")
 
 
-def _ending(trial: Trial, why: str | None) -> list[str]:
+_NOT_REPEATED = {
+    "not_needed": "no code of the work could reach them",
+    "not_in_this_environment": "this environment cannot",
+    "took_long": "they took too long",
+    "no_time_left": "too little of their limit was left",
+    "unknown_form": "their form is not known",
+    "did_not_run": "they did not run to an end",
+}
+"""Why tests that passed were not run once more, as `safety.json` has it."""
+
+
+def _ending(trial: Trial, why: str | None, safety: SafetyNote | None) -> list[str]:
     reward = UNKNOWN if trial.reward is None else f"{trial.reward:g}"
     lines = [f"  outcome   {word(trial.outcome)} (reward {reward}, agent {word(trial.agent_status)})"]
     lines += [f"  why       {why}"] if why is not None else []
@@ -243,6 +255,8 @@ def _ending(trial: Trial, why: str | None) -> list[str]:
         lines.append(f"  fault     of the {info.fault}: {info.meaning}")
     lines += _wait(trial.wait)
     lines += [f"  doubtful  {doubt(reason)}" for reason in trial.suspect]
+    if safety is not None and safety.not_repeated is not None:
+        lines.append(f"  tests     passed, and not run once more: {_NOT_REPEATED.get(safety.not_repeated, UNKNOWN)}")
     lines += [f"  {'' if place else 'network':<9} {line}" for place, line in enumerate(egress_lines(trial.egress))]
     if trial.simulated:
         lines.append("  simulated yes: not a measurement of a real agent")

@@ -33,7 +33,8 @@ class OverseerCounts:
     """How many programs of the work the tests have run confined, and how many could not be.
 
     `readers` of them could read the tests: shells, builds, and what was handed something of theirs.
-    `rewritten` are files of the tests that changed while they ran, `late` rewards that changed after that.
+    `rewritten` are files of the tests, and programs of the image (absolute), that changed while they ran, `late`
+    rewards that changed after that.
     """
 
     confined: int

@@ -51,7 +51,8 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     the tests ran once more, some with an end that cannot be reached, and passed (`second_run`); None where that was not
     tried, or says nothing. `unrepeatable`: then tests failed on the same work in which nothing had changed;
     `unrestored`: they did on work as the first run had left it, too large to be put back. `not_repeated` says why tests
-    that passed did not run once more (`second_run.RepetitionGap`).
+    that passed did not run once more (`second_run.RepetitionGap`). `looks`: what code of the work that they import did
+    to them then (`onlooker`).
     """
 
     mode: str
@@ -80,6 +81,7 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     unrepeatable: bool = False
     unrestored: bool = False
     not_repeated: str | None = None
+    looks: list[str] = []
     tests_changed: list[str] = []
 
     @property
@@ -97,6 +99,7 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
             "tests_contradict": self.tests_contradict,
             "tests_left_out": self.tests_left_out,
             "passes_anything": self.passed_impossible is True,
+            "looks_into_tests": bool(self.looks),
             "tests_changed": bool(self.tests_changed),
         }
         return [*(name for name, yes in found.items() if yes), *sorted(self.traps)]
@@ -130,6 +133,7 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
             unrepeatable=self.unrepeatable or later.unrepeatable,
             unrestored=self.unrestored or later.unrestored,
             not_repeated=later.not_repeated or self.not_repeated,
+            looks=sorted({*self.looks, *later.looks}),
             tests_changed=[*self.tests_changed, *later.tests_changed],
         )
 

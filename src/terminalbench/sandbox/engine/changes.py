@@ -77,6 +77,25 @@ def listed(run_dir: str, mounts: list[dict[str, Any]], etc: dict[str, str]) -> d
     return {"changes": told, "more": max(0, len(found) - MOST_LISTED), "flagged": sum(one.flagged for one in found)}
 
 
+def replaced_programs(run_dir: str, mounts: list[dict[str, Any]]) -> list[str]:
+    """Programs of the image that others took the place of in the verifier's view, as no package manager writes them."""
+    records = functools.cache(lambda: _records(run_dir, mounts, views.VERIFIER))
+    programs, found = functools.cache(lambda: _programs(mounts)), list[str]()
+    for number, mount in enumerate(mounts):
+        upper, at = views.upper(run_dir, views.VERIFIER, number), f"{mount['at']}/" if mount["at"] else ""
+        for folder in (one for one in FOLDERS if one.startswith(at)):
+            place = f"{upper}/{folder.removeprefix(at)}"
+            for name in os.listdir(place) if os.path.isdir(place) and not os.path.islink(place) else ():  # noqa: PTH112, PTH114
+                path, file = f"{folder}/{name}", f"{place}/{name}"
+                status, base = os.lstat(file), in_layers(layers_of(mount), path.removeprefix(at))
+                if views.is_removal(status) or stat.S_ISDIR(status.st_mode) or name not in programs():
+                    continue
+                same = base is not None and _same(file, status, base)
+                if not same and not _matches(name, _PIPS_OWN) and not _packaged(path, file, records()):
+                    found.append(text_of(f"/{path}"))
+    return found
+
+
 def text_of(path: str) -> str:
     """A name that any text file can hold: bytes that are no text are written as such."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
@@ -222,10 +241,10 @@ def _programs(mounts: list[dict[str, Any]]) -> set[str]:
     return found
 
 
-def _records(run_dir: str, mounts: list[dict[str, Any]]) -> _Records:
-    """What package managers wrote down while the agent worked."""
+def _records(run_dir: str, mounts: list[dict[str, Any]], view: str = views.AGENT) -> _Records:
+    """What package managers wrote down in a view."""
     records = _Records({}, set(), {})
-    info = f"{views.upper(run_dir, views.AGENT, 0)}/var/lib/dpkg/info"
+    info = f"{views.upper(run_dir, view, 0)}/var/lib/dpkg/info"
     with contextlib.suppress(OSError):
         for name in os.listdir(info)[:_MOST_SEEN]:
             text = (
@@ -238,7 +257,7 @@ def _records(run_dir: str, mounts: list[dict[str, Any]]) -> _Records:
                 records.sums[_plain(path)] = digest
     for number, mount in enumerate(mounts):
         at = f"{mount['at']}/" if mount["at"] else ""
-        folder = views.upper(run_dir, views.AGENT, number)
+        folder = views.upper(run_dir, view, number)
         for name, status in walk(folder):
             if name.endswith(".dist-info/RECORD") and stat.S_ISREG(status.st_mode):
                 site = f"{at}{name}".rsplit("/", 2)[0]

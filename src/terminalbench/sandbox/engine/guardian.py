@@ -194,6 +194,8 @@ class _GuardedSandbox:
         elif message["do"] == "overseen" and self._overseer is not None:
             answer |= zip(("confined", "free", "readers"), self._overseer.counts(), strict=True)
             answer["rewritten"] = traps.rewritten(self._inside(message["tests"]), self._stamps)
+            with contextlib.suppress(OSError):  # some still run, and change what is looked at
+                answer["rewritten"] += changes.replaced_programs(self._request["run_dir"], self._request["mounts"])
             answer["late"] = traps.written_after(self._inside(message["logs"]), message["ended_ns"])
         elif message["do"] == "network":
             try:

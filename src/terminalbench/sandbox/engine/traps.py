@@ -54,7 +54,7 @@ _CODE = re.compile(
     rb"|\bsetattr\(\s*[\w.]*\b(?:TestCase|TestResult|TestSuite|TextTestRunner|TestProgram|pytest|unittest)\b"
     rb"|^[ \t\f\r]*(?:import|from)\s+_pytest\b|\b_pytest(?:\.\w+){1,9}\s*=[^=]"
     rb"|\b(?:pytest|unittest)(?:\.\w+){1,9}\s*=[^=]"
-    rb"|\bsys\.modules\[\s*['\"](?:_?pytest|unittest)\b"
+    rb"|\bsys\.modules\[\s*['\"](?:_?pytest|unittest)\b|\bsys\.modules(?:\[|\.get\()[^\]\n]{0,60}['\"](?:test_|conftest)"
     rb"|\b(?:globalThis|global|window)\.(?:it|test|expect|describe)\s*=[^=]"
     rb"|require\(\s*['\"](?:jest-circus|jest-jasmine2|mocha/lib|@vitest/runner)\b"
     rb"|\b(?:class|module)\s+(?:Minitest::|RSpec::Core\b)"
@@ -67,6 +67,7 @@ _CODE = re.compile(
 """No part of it may be long where another could begin: an agent writes files on which that would take days."""
 _HINTS = (
     *(b"pytest", b"unittest", b"TestCase", b"TestResult", b"TestSuite", b"TestProgram", b"TestLoader", b"TestRunner"),
+    b"sys.modules",
     *(b"globalThis", b"global.", b"window.", b"jest-", b"mocha/lib", b"@vitest", b"Minitest::", b"RSpec::Core"),
     *(b"__eq__", b"decode", b"decompress", b"loads", b"fromhex", b"unhexlify", b"() {", b"(){", b"alias "),
 )

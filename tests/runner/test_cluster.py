@@ -45,7 +45,7 @@ class Machines:
         self.said.append("ready")
         self.at_once = settings.parallel
 
-    def wave_trials(self, settings: RunTable) -> int:
+    def wave_trials(self, settings: RunTable, trials: int) -> int:
         return 1
 
     def waits(self, worker: Worker) -> bool:

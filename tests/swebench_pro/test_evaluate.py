@@ -42,7 +42,7 @@ class PretendedMachines:
     def ready(self, settings: RunTable) -> None:
         self.at_once.append(settings.parallel)
 
-    def wave_trials(self, settings: RunTable) -> int:
+    def wave_trials(self, settings: RunTable, trials: int) -> int:
         return 1
 
     def waits(self, worker: Worker) -> bool:

@@ -105,7 +105,7 @@ class RayTable:
     )
     wave_trials: int = key(
         "Least number of trials of a profile that go to a node together; all attempts of a task do. 0 = 8 times "
-        "`parallel`.",
+        "`parallel`, or more where six waves for each place of the cluster are enough.",
         default=0,
         minimum=0,
     )

@@ -308,7 +308,7 @@ def _launches(
     several = find_executor(plan.settings.executor)
     if not isinstance(several, ClusterExecutor):
         return found
-    most, parts = several.wave_trials(plan.settings), []
+    most, parts = several.wave_trials(plan.settings, sum(job.trials for job in jobs)), []
     for whole in found:
         for number, tasks in enumerate(split(whole.job, most)):
             part = msgspec.structs.replace(whole.job, tasks=tasks)

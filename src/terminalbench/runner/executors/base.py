@@ -86,8 +86,8 @@ class ClusterExecutor(Protocol):
         """
         ...
 
-    def wave_trials(self, settings: RunTable) -> int:
-        """Return how many trials a job has at most: those of a profile are split into as many jobs as it takes."""
+    def wave_trials(self, settings: RunTable, trials: int) -> int:
+        """Return how many of so many trials a job has at most: those of a profile are split into as many jobs."""
         ...
 
     def waits(self, worker: Worker) -> bool:

@@ -157,10 +157,21 @@ def needs(order: JoinRequest, trials: int) -> dict[str, Any]:
     }
 
 
+def _wanted(order: JoinRequest, trials: int) -> dict[str, float]:
+    """Return the same by the names that the resources of a node have."""
+    asked = needs(order, trials)
+    return {"CPU": asked["num_cpus"], "memory": asked["memory"] or 0, **asked["resources"]}
+
+
+def places(order: JoinRequest, nodes: Sequence[Mapping[str, float]]) -> int:
+    """Return how many of the largest jobs nodes of these resources have room for at once."""
+    wanted = {name: amount for name, amount in _wanted(order, order.trials).items() if amount}
+    return sum(int(min(node.get(name, 0) / amount for name, amount in wanted.items())) for node in nodes)
+
+
 def why_no_room(order: JoinRequest, trials: int, nodes: Sequence[Mapping[str, float]]) -> str | None:
     """Return why a job of so many trials at once fits no node, of these resources; None when it fits one."""
-    asked = needs(order, trials)
-    wanted = {"CPU": asked["num_cpus"], "memory": asked["memory"] or 0, **asked["resources"]}
+    wanted = _wanted(order, trials)
     if any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
         return None
     most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in wanted}
@@ -169,11 +180,13 @@ def why_no_room(order: JoinRequest, trials: int, nodes: Sequence[Mapping[str, fl
     return f"{trials} trials at once need {wanted[short]:g}{unit}, but no node has more than {most[short]:g}"
 
 
-def check_room(order: JoinRequest) -> None:
-    """Refuse a job that fits no node: it would wait for ever."""
-    why = why_no_room(order, order.trials, [node["Resources"] for node in ray.nodes() if node["Alive"]])
+def check_room(order: JoinRequest) -> int:
+    """Refuse a job that fits no node, which would wait for ever; return for how many there is room."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    why = why_no_room(order, order.trials, nodes)
     if why is not None:
         refuse(why, "lower parallel of the run or the profile, or cpus_per_trial in [run.ray]")
+    return places(order, nodes)
 
 
 @dataclass
@@ -316,11 +329,11 @@ def main() -> None:
     lines = iter(sys.stdin.buffer)
     order = decode(next(lines), JoinRequest)
     join(order)
-    check_room(order)
+    room = check_room(order)
     jobs = ClusterJobs(order)
     signal.signal(signal.SIGINT, lambda _number, _frame: threading.Thread(target=jobs.stop_all).start())
     threading.Thread(target=jobs.renew, name="lease", daemon=True).start()
-    say(ClusterReady(sum(node["Alive"] for node in ray.nodes())))
+    say(ClusterReady(room))
     if order.address is not None:
         threading.Thread(target=watch, args=(order.address, jobs), name="head", daemon=True).start()
     for line in lines:

@@ -55,6 +55,9 @@ _LOAD_SEC = 30.0
 AGAIN_SEC = 90.0
 """For how long a run that had a cluster tries to join it again: its head may be starting anew. It tries once."""
 WAVES_OF = 8
+_ROUNDS = 6
+"""So many waves each place of a cluster gets: each costs an actor and a start of Harbor; the smaller the last ones are,
+the less they keep the run waiting."""
 _LOCAL_SEC = 90.0
 _BRIDGE = "terminalbench.runner.executors.ray_bridge"
 _CONFIG_LIMIT = 64 << 20
@@ -179,10 +182,11 @@ class RayExecutor:
         self._bridge = ClusterBridge(join)
         self._bridge.await_cluster(JOIN_SEC + _LOAD_SEC if self._address else _LOCAL_SEC + _LOAD_SEC)
 
-    def wave_trials(self, settings: RunTable) -> int:
-        """As `[run.ray]` says."""
-        table = settings.ray or RayTable()
-        return table.wave_trials or WAVES_OF * (settings.parallel or HARBOR_PARALLEL)
+    def wave_trials(self, settings: RunTable, trials: int) -> int:
+        """As `[run.ray]` says, else as many as make `_ROUNDS` waves for each place, and not less than `WAVES_OF`."""
+        table, joined = settings.ray or RayTable(), self._bridge.joined if self._bridge is not None else None
+        least = WAVES_OF * (settings.parallel or HARBOR_PARALLEL)
+        return table.wave_trials or max(least, trials // (_ROUNDS * max(1, joined.places if joined is not None else 1)))
 
     def start(self, job: JobRun) -> Worker:
         """Have it begin as soon as a node has room for it."""

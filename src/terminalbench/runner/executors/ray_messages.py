@@ -70,9 +70,9 @@ class StopOrder(msgspec.Struct, tag="Stop", frozen=True):
 
 
 class ClusterReady(msgspec.Struct, tag="Joined", frozen=True):
-    """The cluster is there."""
+    """The cluster is there. `places`: so many of the largest jobs have room at once."""
 
-    nodes: int
+    places: int
 
 
 class ClusterRefusal(msgspec.Struct, tag="Refused", frozen=True):

@@ -39,7 +39,9 @@ LOADED = ("harbor.cli.main", "terminalbench.dashboard.app")
 """What takes long to load, starts no thread and several tests need: loaded once, before the processes are forked."""
 MANY = 1000
 END_TO_END = ("browser", "chaos", "e2e", "sandbox", "starter")
-"""Folders of tests that `--fast` leaves out, with tests elsewhere that are marked as long or heavy."""
+"""Folders of tests that `--fast` leaves out, with tests elsewhere that are marked as long or heavy, or took long before."""
+DEAR = "tbench/dear"
+"""What pytest remembers of earlier runs: the tests that took long."""
 # Compiled modules are kept, as `make` does: with this variable set each process that loads Harbor would compile all it loads,
 # which takes five times as long as loading it.
 sys.dont_write_bytecode = False
@@ -89,9 +91,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker(marker) and not config.getoption(flag):
                 item.add_marker(pytest.mark.skip(reason=f"needs {flag}"))
     if config.getoption("--fast"):
-        slow = [item for item in items if item.get_closest_marker("long") or item.get_closest_marker("heavy")]
+        dear = cache.get(DEAR, {}) if (cache := getattr(config, "cache", None)) else {}
+        slow = {item for item in items if item.nodeid in dear or any(map(item.get_closest_marker, ("long", "heavy")))}
         items[:] = [item for item in items if item not in slow]
-        config.hook.pytest_deselected(items=slow)
+        config.hook.pytest_deselected(items=list(slow))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -113,7 +116,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("not tested here")
         for line in lines:
             terminalreporter.write_line(line)
-    if parts := terminalreporter.config.stash.get(workers.PARTS, None):
+    config = terminalreporter.config
+    if parts := config.stash.get(workers.PARTS, None):
+        if cache := getattr(config, "cache", None):
+            cache.set(DEAR, parts.dear(cache.get(DEAR, {})))
         terminalreporter.section("processor time")
         for line in parts.lines():
             terminalreporter.write_line(line)

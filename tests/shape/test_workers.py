@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support import cpu
+
 TESTS = Path(__file__).parents[1]
 ONES = """
 import os, warnings
@@ -100,3 +102,8 @@ def test_calm_ones_run_beside_the_heavy_ones_and_all_of_them_once(ran, tmp_path:
     told = ran("--workers", "4", "test_heavy.py", "text")
     assert "101 passed" in told.stdout, told.stdout + told.stderr
     assert (tmp_path / "niced").read_text() == str(min(19, os.nice(0) + 5))
+
+
+def test_a_test_that_took_long_is_remembered_until_it_is_quick() -> None:
+    parts = cpu.Parts(each={"slow": 0.7, "mended": 0.1})
+    assert parts.dear({"mended": 0.9, "not run": 2.0}) == {"not run": 2.0, "slow": 0.7}

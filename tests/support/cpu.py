@@ -8,7 +8,7 @@ waited for there, which notes what it took beside the worker's number, and what 
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,10 @@ SHARED = "for many of them"
 
 NAMED = int(os.environ.get("TBENCH_TESTS_NAMED", "10"))
 """How many of the costliest tests are named at the end."""
+
+
+DEAR_SEC = 0.5
+"""A test that took more is left out by `--fast`."""
 
 
 def file_of(folder: str, worker: str) -> Path:
@@ -77,20 +81,26 @@ class Parts:
 
     tests: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    costly: list[tuple[float, str]] = field(default_factory=list)
-    """The tests that took most, the costliest first."""
+    each: dict[str, float] = field(default_factory=dict)
+    """The seconds of each test."""
 
     def add(self, item: Any, used: float) -> None:
         """Count one test of pytest."""
         name = "/".join(item.path.parent.relative_to(item.config.rootpath).parts[:2])
         self.tests[name] += 1
         self.seconds[name] += used
-        self.costly = sorted([*self.costly, (used, item.nodeid)], reverse=True)[:NAMED]
+        self.each[item.nodeid] = used
+
+    def dear(self, known: Mapping[str, float]) -> dict[str, float]:
+        """Return the tests that take long with their seconds: of these, and those `known` that did not run now."""
+        found = {name: used for name, used in known.items() if name not in self.each}
+        return found | {name: round(used, 1) for name, used in self.each.items() if used > DEAR_SEC}
 
     def lines(self) -> Iterator[str]:
         """Yield a line for each folder, the costliest first, and one for all."""
         folders = sorted(self.seconds, key=self.seconds.__getitem__, reverse=True)
         for name in folders:
             yield f"{name:24}{self.tests[name]:6} tests{self.seconds[name]:8.1f} s"
-        yield from (f"  {used:8.1f} s  {name}" for used, name in self.costly)
+        costly = sorted(self.each, key=self.each.__getitem__, reverse=True)[:NAMED]
+        yield from (f"  {self.each[name]:8.1f} s  {name}" for name in costly)
         yield f"{'all':24}{sum(self.tests.values()):6} tests{sum(self.seconds.values()):8.1f} s"

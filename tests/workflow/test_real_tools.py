@@ -13,6 +13,7 @@ from terminalbench.workflow.runners.report import CaseVerdict
 from workflow.guards import asked, create, patch, run, verdicts
 from workflow.workspace import FolderWorkspace, repository
 
+pytestmark = pytest.mark.long  # each starts tools that take seconds to load
 NODE_MODULES = tools.WORKFLOW_TOOLS / "node_modules"
 CART = "exports.total = (items) => items.length\n"
 MODULE_CART = "export const total = (items) => items.length\n"

@@ -12,6 +12,7 @@ TESTS = '''"""Tests."""
 from __future__ import annotations
 import json, sys
 sys.path.insert(0, APP)
+open(DATA + ".new", "w").close()  # Python looks into the folder again
 import work
 
 def test_a():
@@ -33,7 +34,13 @@ def seen(folder: Path, work: str, *, since_sec: float = 0.0) -> set[str]:
     tests_text = TESTS.replace("APP", repr(str(app))).replace("DATA", repr(str(tests / "data.json")))
     (tests / "test_outputs.py").write_text(tests_text)
     plant_onlooker(tests, str(log), str(tests), since_sec)
-    ran = subprocess.run([sys.executable, "-I", tests / "test_outputs.py"], capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-E",
+        "-s",
+        tests / "test_outputs.py",
+    ]  # modules are looked for in the tests' folder, too
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     return {line.partition("\t")[0] for line in log.read_text().splitlines()} if log.exists() else set()
 

@@ -17,6 +17,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
 from terminalbench.experiments.planner import make_plan
+from terminalbench.experiments.profiles import CommandFile
 from terminalbench.experiments.tables import TopUpTable
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
@@ -25,7 +26,7 @@ from terminalbench.records.event import Event
 from terminalbench.runner.changes import PlanDrift, find_changes, task_files, with_task_files, with_values
 from terminalbench.runner.preflight import PreparedPlan
 from terminalbench.runner.resume import ResumeRequest, resume
-from terminalbench.runner.run import Listener, record
+from terminalbench.runner.run import Listener, launch, record
 
 AGENT = (
     "class Mine:\n    AGENT_INFO = {'model': False, 'mcp': False}\n    def __init__(self, logs_dir):\n        pass\n"
@@ -35,7 +36,12 @@ MINE = '[profiles.p]\nagent = "lab.agents:Mine"\n'
 
 @pytest.fixture
 def batch(project: Project) -> Batch:
-    """A batch of an agent of one's own, planned as `run` does, with one of its two tasks finished."""
+    """A batch of an agent of one's own."""
+    return begun(project, MINE)
+
+
+def begun(project: Project, profile: str) -> Batch:
+    """A batch planned as `run` does, with one of its two tasks finished."""
     agent_info.cache_clear()
     project.write("lab/__init__.py", "")
     project.write("lab/agents.py", AGENT)
@@ -43,7 +49,7 @@ def batch(project: Project) -> Batch:
         project.write(f"d/{task}/tests/test.sh", "exit 0\n")
         project.write(f"d/{task}/instruction.md", "do it\n")
         project.write(f"d/{task}/environment/Dockerfile", "FROM debian:12\n")
-    made = experiment(project, MINE)
+    made = experiment(project, profile)
     found = allocate(made.results_root, made.slug)
     plan = with_task_files(make_plan(made, found, NOW))
     record(made, PreparedPlan(plan, {profile.key: profile for profile in made.profiles}, {}), plan, found)
@@ -164,6 +170,17 @@ def test_an_accepted_change_is_a_departure_and_is_asked_for_once(
     project.write("lab/agents.py", AGENT)
     with pytest.raises(UserError, match="has changed"):
         resume(batch, ResumeRequest())
+
+
+def test_trials_take_the_files_of_a_command_as_they_were_accepted(project: Project, started: Started) -> None:
+    project.write("x.sh", "true\n")
+    command = '[profiles.p.command]\nrun = ["sh", "{files}/x.sh", "{instruction}"]\nfiles = ["x.sh"]\n'
+    batch = begun(project, f'[profiles.p]\nagent = "command"\n{command}')
+    project.write("x.sh", "true # edited\n")
+    resume(batch, ResumeRequest(accept_changed=True))
+    job = plan_of(batch).jobs[0]
+    (told,) = launch(batch, plan_of(batch), job, {}).config(job)["agents"][0]["kwargs"]["command"]["files"].values()
+    assert told["digest"] == CommandFile("x.sh", project.root / "x.sh", told["target"]).digest
 
 
 def test_a_departure_is_shown_by_compare(project: Project, batch: Batch, started: Started, tbench) -> None:

@@ -87,6 +87,15 @@ def with_settings(config: Mapping[str, Any], settings: RunTable, own_parallel: i
     return found
 
 
+def with_command_files(config: dict[str, Any], planned: Mapping[str, str]) -> dict[str, Any]:
+    """A JobConfig whose commands get their files as they are `planned` by now, by `name at target`."""
+    digests = {name.rpartition(" at ")[2]: digest for name, digest in planned.items()}
+    for agent in config["agents"]:
+        for told in agent.get("kwargs", {}).get("command", {}).get("files", {}).values():
+            told["digest"] = digests.get(told["target"], told["digest"])
+    return config
+
+
 MOVED = {"terminalbench.harbor.sandbox.environment:LocalSandbox": registry.BUILTIN["environments"]["local"]}
 """Classes that recorded JobConfigs name by where they were when the batch was made."""
 

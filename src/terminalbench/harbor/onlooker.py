@@ -19,6 +19,7 @@ _FRAMES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 _GIVE_FRAMES = ("currentframe", "stack", "<lambda>")
 _OF_INTERPRETER = ("PyFrame", "PyThreadState", "PyEval", "PyInterpreterState", "PyGen")
 _SOURCES = (".py", ".sh", ".pyc")
+_IMPORTS = "<frozen importlib"
 _TELL_ERRORS = ("traceback.py", "linecache.py", "warnings.py")
 
 
@@ -102,7 +103,9 @@ class _Onlooker:
 
     def files(self, args: tuple[Any, ...], passed: list[Any], frame: Any) -> str | None:
         """A source of the tests; of their other files what no test has handed over."""
-        if not args or not self.is_of_tests(args[0]) or any(one.co_filename.endswith(_TELL_ERRORS) for one in passed):
+        if not args or not self.is_of_tests(args[0]):
+            return None
+        if any(one.co_filename.endswith(_TELL_ERRORS) or one.co_filename.startswith(_IMPORTS) for one in passed):
             return None
         if os.fsdecode(args[0]).endswith(_SOURCES):
             return "sources"

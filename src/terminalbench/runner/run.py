@@ -19,7 +19,15 @@ from terminalbench.experiments.planner import Selection
 from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
 from terminalbench.experiments.tables import RunTable
 from terminalbench.files import write_bytes
-from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_pins, with_settings
+from terminalbench.harbor.jobs import (
+    command,
+    harbor_program,
+    job_config,
+    wave_config,
+    with_command_files,
+    with_pins,
+    with_settings,
+)
 from terminalbench.harbor.limits.accounts import Account, KnownCost, TrialRefusal, Turn
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateError, GateState, control_of, gate_of, read_shared
@@ -326,6 +334,8 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
     price = plan.price_of(job.profile)
     template = with_settings(read_json(batch.job_config(first)), plan.settings, plan.own_parallel(job.profile))
     template = with_pins(template, plan.images)
+    content = next(record.content for record in plan.profiles if record.key == job.profile)
+    template = with_command_files(template, content.get("command_files") or {})
     return Launch(
         job,
         lambda wave: wave_config(template, wave, batch),

@@ -55,6 +55,7 @@ COMMANDS = (
 ATTENDANTS = {"relay": "terminalbench.sandbox.network.relay", "helper": "terminalbench.sandbox.engine.serve"}
 """What the processes that attend sandboxes load. Their pages are copied by every fork: these two load nothing else."""
 REAL: Any = None
+AT_HOME: "list[tuple[Any, str, Path]]" = []
 WHERE = DOOR = ""
 """The folder of this session, as it was told, and what is loaded here."""
 _HEAD = struct.Struct("!I")
@@ -207,7 +208,6 @@ def _become_harbor(request: dict[str, Any], asked_by: int) -> Callable[[], int |
     if request.get("own_attendants"):
         attendant: Any = importlib.import_module("terminalbench.sandbox.attendant")
         attendant.spawn = REAL
-    loaded_in = os.environ["HOME"]
     os.environ.clear()
     os.environ.update(request["env"])
     from terminalbench.modes import child_umask
@@ -216,7 +216,8 @@ def _become_harbor(request: dict[str, Any], asked_by: int) -> Callable[[], int |
         os.umask(mask)
     environment: Any = importlib.import_module("terminalbench.sandbox.environment")
     environment.probe = _once_here(environment.probe)
-    _move_home(Path(loaded_in), Path.home())
+    for module, name, place in AT_HOME:
+        setattr(module, name, Path.home() / place)
     path = [entry for entry in request["env"].get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:0] = [entry for entry in path if entry not in sys.path]
     _, *arguments = request["argv"]  # of Python or of `harbor`
@@ -271,13 +272,18 @@ def _attend(argv: list[str]) -> None:
     exec(argv[boot], {})
 
 
-def _move_home(old: "Path", new: "Path") -> None:
-    """Harbor notes places in the home folder when it is loaded."""
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "harbor":
-            for key, value in list(vars(module).items()):
-                if isinstance(value, type(old)) and value.is_relative_to(old):
-                    setattr(module, key, new / value.relative_to(old))
+def _at_home() -> "list[tuple[Any, str, Path]]":
+    """The places in the home folder that Harbor notes when it is loaded: module, name, and where below it."""
+    from pathlib import Path
+
+    named = [
+        (module, key, value)
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == "harbor"
+        for key, value in vars(module).items()
+    ]
+    home = Path.home()
+    return [(m, k, v.relative_to(home)) for m, k, v in named if isinstance(v, Path) and v.is_relative_to(home)]
 
 
 def _exactly(source: socket.socket, size: int) -> bytes:
@@ -317,6 +323,7 @@ def _load(where: str, door: str) -> Any:
     attendant: Any = importlib.import_module("terminalbench.sandbox.attendant")
     global REAL
     REAL = attendant.spawn
+    AT_HOME[:] = _at_home()
     attendant.spawn = warm.Attendants(where, REAL)
     _use()
     return command

@@ -60,6 +60,8 @@ def test_the_page_tells_how_many_are_found() -> None:
     ):
         row = f"| {name} | {suspected(bad)} of {len(bad)} | {suspected(innocent)} of {len(innocent)} |"
         assert row in page
+    attacks = (REPO / "docs" / "design" / "attacks.md").read_text(encoding="utf-8")
+    assert f"quarantined: {suspected(LATER)} of {len(LATER)} (" in attacks
 
 
 def test_no_text_is_in_both_parts() -> None:

@@ -104,8 +104,8 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
         "Better? yes: +27.1 pt (95 %: +18.0 to +35.0 pt) by lessons from other tasks, p-lessons against p, over 9 tasks, "
         "240 and 240 trials: better",
         "Pass rate, mean over 1 task: p (spec-p) 100.0 % (2 of 2 trials, 95 % on tasks like these: 20.7 to 100.0 %)",
-        "Learned: “Do: Skip it.” -20.0 pt (95 %: -25.9 to -14.1 pt; shown in 90 of 240 trials that could have it), retired, l-1",
-        "Learned: “Do: Run it.” +27.9 pt (95 %: +18.5 to +37.3 pt; shown in 170 of 240 trials that could have it), active, l-2",
+        "Learned: “Do: Skip it.” -20.0 pt (95 %: -25.9 to -14.1 pt; 90 trials with it, 150 without), retired, l-1",
+        "Learned: “Do: Run it.” +27.9 pt (95 %: +18.5 to +37.3 pt; 170 trials with it, 70 without), active, l-2",
         f"Waits: {waits}",
         "Ran: finished; 2 of 2 iterations; 2 of 2 trials measured, 2 passed; cost unknown, $1.50 of it for 120 trials without lessons",
         "Broke: nothing",
@@ -113,7 +113,7 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
     ]
     assert next_steps(told, tmp_path)[0] == waits
     use = (
-        'use what was learned: set lessons = "masked" in [profiles.p] of your experiment file; read the lessons first: '
+        'read what was learned, and give it to p by lessons = "masked" in [profiles.p] of your experiment file: '
         "tbench memory list "
     )
     assert next_steps(told, tmp_path)[1] == f"{use}--state active"
@@ -144,7 +144,7 @@ def test_a_gain_is_told_by_iteration_and_one_that_is_nearly_shown_is_worth_one_m
     assert headlines(told)[0].endswith("; by iteration +0.0 pt, +100.0 pt"), "in the first one no lesson was known"
     (step,) = [one for one in next_steps(told, tmp_path) if "settle whether" in one]
     assert headlines(told)[0].startswith("Better? no proof either way: +18.8 pt (")
-    assert "; so many trials show a true gain of 26.5 pt in 4 of 5 such nights; by iteration" in headlines(told)[0]
+    assert "; so few trials miss a true gain of 26.5 pt in 1 of 5 such nights; by iteration" in headlines(told)[0]
     assert "at least 1 more iteration, 4 in all: tbench overnight --resume" in step
     assert "--iterations 4 (2 trials" in step
     far = replace(told, lessons=replace(lessons, gains=[replace(gain, difference=-0.1, low=-0.4, high=0.2)]))
@@ -172,7 +172,7 @@ def test_what_broke_trials_alike_is_named_and_mended_first(tmp_path: Path) -> No
         broke
         == f"Broke: 4 of 8 trials not measured (4 environment of a: {reason}); 4 trials can be run again, see Next"
     )
-    again = summary.next_steps[1].partition(" (")[0]
+    again = summary.next_steps[1].partition(" (")[0].replace(": tbench", ", likewise 1 more iteration: tbench")
     assert summary.next_steps[0] == f"fix what broke 4 trials of a in the same way: {reason}; then {again}"
     (rates,) = [line for line in summary.headlines if line.startswith("Pass rate")]
     assert rates.startswith("Pass rate, mean over 1 of 2 tasks: ")
@@ -201,9 +201,9 @@ def test_a_hole_a_rerun_and_incidents_are_named(tmp_path: Path) -> None:
         "Better? cannot be told: one profile, p, nothing to compare it with; 100.0 % in iteration 1, 50.0 %"
     )
     assert learned == "Learned: not asked: the night ran without lessons"
-    assert waits == "Waits: nothing"
+    assert waits == "Waits: nothing to approve"
     assert ran.startswith(
-        "Ran: finished, not complete: iteration 1 lacks 1 of 2 trials; 1 of 2 iterations, 1 incomplete; 3 of 4 "
+        "Ran: finished, but incomplete: iteration 1 lacks 1 of 2 trials; 1 of 2 iterations, 1 incomplete; 3 of 4 "
     )
     assert broke.endswith(f"; 2 incidents ({said[0]}, and 1 more like it); 1 trial can be run again, see Next")
     assert first.startswith("Next: run what broke in iteration 1 again: tbench resume ")
@@ -230,7 +230,7 @@ def test_every_surface_says_the_same_of_a_night(
     write_json(night.folder.config_json, config)
     summary = project_night(night.folder)
     ran = (
-        "stopped (the budget is used up), not complete: iteration 2 lacks 2 of 8 trials; 1 of 5 iterations, 1 incomplete; "
+        "stopped (the budget is used up), but incomplete: iteration 2 lacks 2 of 8 trials; 1 of 5 iterations, 1 incomplete; "
         "12 of 16 trials measured, 8 passed; "
         "cost unknown"
     )

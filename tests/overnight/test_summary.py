@@ -149,7 +149,7 @@ def test_a_night_without_anything_has_a_report(tmp_path: Path) -> None:
         "Better? cannot be told: one profile, p, nothing to compare it with yet: one iteration, and no earlier night on these tasks",
         "Pass rate: nothing was measured yet",
         "Learned: not asked: the night ran without lessons",
-        "Waits: nothing",
+        "Waits: nothing to approve",
         "Ran: cut off; 0 of 0 iterations; 0 of 0 trials measured, 0 passed; cost $0.00",
         "Broke: nothing",
     ]

@@ -160,7 +160,7 @@ def after(
         return _again(work, patience, end.said or f"{end.cut_off} of {end.trials} trials did not run")
     if end.errors and work.rounds < patience.rounds:
         wait = patience.retry_sec * 4**work.rounds
-        said = f"{end.errors} of {end.trials} trials ended with an error of the bench; another try follows"
+        said = f"{end.errors} of {end.trials} trials ended with an error of the bench: tried again"
         return NextAction(IterationStatus.WAITING, wait, rounds=work.rounds + 1, reason=said)
     return NextAction(
         IterationStatus.INCOMPLETE,

@@ -53,7 +53,7 @@ def headlines(summary: NightSummary) -> list[str]:
     waits = _decisions(summary)
     rest = [
         rates_line(summary.models),
-        f"Waits: {'; '.join(waits) or 'nothing'}",
+        f"Waits: {'; '.join(waits) or 'nothing to approve'}",
         f"Ran: {ran(summary)}",
         f"Broke: {broke(summary)}{_again(summary)}",
         *(f"Next: {'what waits' if one in waits else one}" for one in summary.next_steps[:1]),
@@ -99,7 +99,7 @@ def _limit(gain: Gain) -> str:
     least = _least_shown(gain) if gain.verdict == "inconclusive" and gain.withheld is None else None
     if least is None:
         return ""
-    return f"; so many trials show a true gain of {points(least, sign=False)} in 4 of 5 such nights"
+    return f"; so few trials miss a true gain of {points(least, sign=False)} in 1 of 5 such nights"
 
 
 def _least_shown(gain: Gain) -> float | None:
@@ -187,7 +187,9 @@ def _holes(summary: NightSummary) -> str:
         if total and line.status is not None and line.status.over and line.status is not IterationStatus.DONE:
             lacking = total - sum(one.measured for one in line.profiles)
             told.append(f"iteration {line.number} lacks {lacking} of {plural(total, 'trial')}")
-    return f", not complete: {some(told, _MOST)}" if told else ""
+    lacks = {one.partition(" lacks ")[2] for one in told}
+    alike = f"each of {len(told)} iterations lacks {lacks.pop()}" if len(told) > 1 and len(lacks) == 1 else ""
+    return f", but incomplete: {alike or some(told, _MOST)}" if told else ""
 
 
 def _again(summary: NightSummary) -> str:
@@ -362,7 +364,8 @@ def _broken(summary: NightSummary, place: Path) -> list[_NightAdvice]:
     for one in (one for one in summary.lost if one.outcome is Outcome.ERRORED):
         alike[one.reason] += one.count
         tasks.setdefault(one.reason, {}).update(dict.fromkeys(one.tasks))
-    then = f"; then {found[0].what}: {found[0].command}" if found else ""
+    alike_too = f", likewise {plural(len(found) - 1, 'more iteration')}" if len(found) > 1 else ""
+    then = f"; then {found[0].what}{alike_too}: {found[0].command}" if found else ""
     causes = [
         _NightAdvice(
             f"fix what broke {plural(count, 'trial')}{_of(list(tasks[reason]))} in the same way: "
@@ -386,11 +389,9 @@ def _decided(summary: NightSummary) -> Iterable[_NightAdvice]:
     for one in summary.lessons.gains if summary.lessons is not None else []:
         real = "if a real agent shows the same, " if one.simulated else ""
         if one.verdict == "better":
-            use = (
-                f'{real}use what was learned: set lessons = "{_MODES[one.kind]}" in [profiles.{one.control}] of your '
-                "experiment file"
-            )
-            yield _NightAdvice(f"{use}; read the lessons first", "tbench memory list --state active")
+            setting = f'lessons = "{_MODES[one.kind]}" in [profiles.{one.control}] of your experiment file'
+            what = f"{real}read what was learned, and give it to {one.control} by {setting}"
+            yield _NightAdvice(what, "tbench memory list --state active")
         elif one.verdict == "worse":
             yield _NightAdvice(f"{real}leave {one.control} without lessons, and look at them", "tbench memory list")
 

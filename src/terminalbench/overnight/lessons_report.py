@@ -60,7 +60,7 @@ class LessonEffect(msgspec.Struct, frozen=True, kw_only=True):
     def said(self, most: int) -> str:
         """Return what it says, of at most so many letters, and does, in a line."""
         inside = between(self.mean - _WIDE * self.sd, self.mean + _WIDE * self.sd, "pass")
-        seen = f"shown in {self.shown} of {plural(self.trials, 'trial')} that could have it"
+        seen = f"{plural(self.shown, 'trial')} with it, {self.trials - self.shown} without"
         known = ", known before this night" if self.earlier else ""
         return f"“{flat(self.text, most)}” {points(self.mean)} (95 %: {inside}; {seen}), {self.state}{known}, {self.id}"
 

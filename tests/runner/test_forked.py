@@ -61,8 +61,14 @@ time.sleep(60)
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Generator[LoadedHarbor]:
-    with LoadedHarbor(tmp_path_factory.mktemp("loaded") / "log") as server:
-        yield server
+    folder = tmp_path_factory.mktemp("loaded")
+    git = folder / "git"
+    git.write_text(f"#!/bin/sh\necho $PPID $* >> {folder}/asked-git\n")
+    git.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        with LoadedHarbor(folder / "log") as server:
+            yield server
 
 
 @pytest.fixture
@@ -108,6 +114,8 @@ def test_a_forked_process_is_what_a_fresh_one_would_be(loaded: LoadedHarbor, pla
     assert len(told["files"]) == 4, "only the one that lists them"
     assert told["umask"] == 0o077
     assert asked.poll() == 0
+    asked_git = Path(told["env"]["PATH"].partition(":")[0]) / "asked-git"
+    assert not asked_git.exists(), "no library looks through the commits of the project when it is loaded"
 
 
 def test_it_ends_as_it_says(loaded: LoadedHarbor, place: Path) -> None:

@@ -1,6 +1,7 @@
 """Everything that a Harbor process of ours loads before its first trial, at once."""
 
 import importlib
+import os
 from typing import Any
 
 _MODULES = (
@@ -8,7 +9,7 @@ _MODULES = (
     "harbor.cli.job_sharing", "terminalbench.harbor.plugin", "terminalbench.harbor.verifier",
     "terminalbench.harbor.preflight", "terminalbench.harbor.lookup", "terminalbench.harbor.download",
     "terminalbench.harbor.agents.simulated",
-    "terminalbench.sandbox.environment", "dirhash", "rich._emoji_codes", "encodings.ascii",
+    "terminalbench.sandbox.environment", "rich._emoji_codes", "encodings.ascii",
 )  # fmt: skip
 
 
@@ -20,6 +21,10 @@ def load() -> Any:
     import typer
     from harbor.cli.jobs import start
 
+    # `scantree`, which `dirhash` loads, asks git for its version: for all commits and changes of the project around it.
+    path, os.environ["PATH"] = os.environ.get("PATH", os.defpath), os.devnull
+    importlib.import_module("dirhash")
+    os.environ["PATH"] = path
     for name in _MODULES:
         importlib.import_module(name)
     app = typer.Typer()

@@ -99,7 +99,7 @@ def _smallest_gap(found: dict[str, Any]) -> str:
     ]
     return (
         "**The smallest gap** that `plan` prints, how often a gap of that size on all tasks is found, and how often the one that `compare`\n"
-        "prints after runs of equal profiles (80 % is promised):\n\n"
+        f"prints after runs of equal profiles (80 % is promised; {found['drawn']['smallest gap']:,} draws, {found['drawn']['smallest gap, strict']:,} under `strict`):\n\n"
         + _table(["", "planned", "found", "found, as printed after a run"], rows)
     )
 
@@ -171,7 +171,8 @@ def _lost(found: dict[str, Any]) -> str:
         for loss in same
     ]
     return (
-        f"**Trials that were lost**: how often the whole of `compare` says better or worse (60 x 3, coverage 80 %, {found['drawn']['verdicts']:,} draws). A verdict\n"
+        f"**Trials that were lost**: how often the whole of `compare` says better or worse (60 x 3, coverage 80 %, {found['drawn']['verdicts']:,} draws: each is\n"
+        "all of `compare`, and 1,000 of the 18 cases take well over 10 minutes). A verdict\n"
         "must survive the worst that the lost trials can have been, so it is safe whatever was lost, and the power goes: run them again.\n"
         "What crashed and was drawn again cannot be got back; of it, too, the first result is counted at its worst.\n\n"
         + _table(["lost", "identical", "+10 pt, better"], rows)
@@ -192,7 +193,7 @@ def _top_up(found: dict[str, Any]) -> str:
     return (
         f"**Top-up** of 50 tasks to plus or minus 6 points, beside as many trials spread evenly ({found['drawn']['top-up']:,} draws):\n\n"
         + _table(["", "bias", "typical error", "these tasks covers", "p at most 0.05"], rows)
-        + "\nSo a top-up is safe for deciding whether there is a difference. It understates how large the difference is by about a tenth,\n"
+        + "\nSo a top-up is safe for deciding whether there is a difference. It understates how large the difference is by about a twentieth,\n"
         "and its interval about these tasks is a little too narrow. For an unbiased size of the effect, repeat the winner with equal\n"
         "attempts.\n"
     )
@@ -257,7 +258,7 @@ def _profiles(found: dict[str, Any]) -> str:
         "95 % intervals of pooled rates and of ranks hold the truth, how often at least one profile is shown worse than another (false\n"
         "where all are identical), and by how much the best is overstated as measured and as pooled.\n\n"
         + _table(["", "rate", "rank", "one shown worse", "best, measured", "best, pooled"], rows)
-        + f"\nRanks ({found['drawn'].get('ranks', found['drawn']['profiles'])} draws) are whole numbers: the fewest that hold 95 % hold more where profiles are few.\n"
+        + "\nRanks are whole numbers: the fewest that hold 95 % hold more where profiles are few.\n"
     )
 
 

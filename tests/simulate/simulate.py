@@ -383,8 +383,8 @@ PARTS: dict[str, tuple[float, Callable[[int], Any]]] = {
     "at the margin": (1, _at_the_margin),
     "equivalence": (1, _equivalence),
     "looks": (2, _looks),
-    "verdicts": (1, _verdicts),
-    "top-up": (0.2, _top_up),
+    "verdicts": (0.2, _verdicts),
+    "top-up": (1, _top_up),
     "rate coverage": (1, _rate_coverage),
     "coverage": (1, _coverage),
     "nights": (1, _nights),
@@ -404,8 +404,6 @@ def measure(reps: int, parts: Iterable[str] = (), known: dict[str, Any] | None =
         share, ask = PARTS[name]
         found[name] = ask(round(share * reps))
         found["drawn"] = {**found["drawn"], name: round(share * reps)}
-        if name == "profiles":
-            found["drawn"].pop("ranks", None)
     return found
 
 

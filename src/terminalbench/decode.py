@@ -19,7 +19,7 @@ _learning = RLock()
 
 @functools.cache
 def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """What decodes JSON as `kind`, for any number of threads."""
+    """Return what decodes JSON as `kind`, for any number of threads."""
     with _learning:
         return msgspec.json.Decoder(kind)
 

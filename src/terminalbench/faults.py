@@ -79,7 +79,7 @@ class ErrorClass(StrEnum):
 
     @property
     def of_profile(self) -> bool:
-        """Whether it is what the profile does: then it counts as not passed."""
+        """Return whether it is what the profile does: then it counts as not passed."""
         return self.info.fault is Fault.PROFILE
 
 

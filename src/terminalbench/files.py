@@ -175,7 +175,7 @@ def tail_plain(path: str | Path, size: int) -> str | None:
 
 
 def is_plain(path: str | Path) -> bool:
-    """Whether `path` is a plain file and not a link to one."""
+    """Return whether `path` is a plain file and not a link to one."""
     try:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:
@@ -202,7 +202,7 @@ def remove_traps(folder: Path) -> None:
 
 
 def special_files(folder: str, names: list[str]) -> set[str]:
-    """Which entries of a folder are pipes, sockets or devices: no content, and reading them could block.
+    """Return which entries of a folder are pipes, sockets or devices: no content, and reading them could block.
 
     Has the shape that `shutil.copytree` wants for `ignore`.
     """

@@ -18,7 +18,7 @@ def frozen[T](declared: type[T]) -> type[T]:
 
 
 def is_required(declared: Field[Any]) -> bool:
-    """Whether a field has no default."""
+    """Return whether a field has no default."""
     return declared.default is MISSING and declared.default_factory is MISSING
 
 

@@ -81,7 +81,7 @@ def changing(path: Path, *, wait: bool = True, held_up: Callable[[Path], None] |
 
 
 def is_stopped(pid: int | None) -> bool:
-    """Whether a process of this machine is stopped, by SIGSTOP or a debugger."""
+    """Return whether a process of this machine is stopped, by SIGSTOP or a debugger."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "Tt"
     except (OSError, IndexError):
@@ -89,7 +89,8 @@ def is_stopped(pid: int | None) -> bool:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in kernel ticks: with its pid this names a process for good. None: there is none."""
+    """Return when a process started, in kernel ticks: with its pid this names a process for good. None: there is
+    none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         ended = fields[0] in "ZX" and int(fields[17]) <= 1  # its first thread may go before the others
@@ -116,14 +117,14 @@ def _take(handle: int, path: Path, patience_sec: float) -> None:
 
 
 def living_owner(path: Path) -> Owner | None:
-    """Who holds a lock, unless that process of this machine is gone; of another machine its word is taken."""
+    """Return who holds a lock, unless that process of this machine is gone; of another machine its word is taken."""
     owner = lock_owner(path)
     here = owner is not None and owner.host == socket.gethostname()
     return None if owner is not None and here and start_ticks(owner.pid) != owner.start_ticks else owner
 
 
 def lock_owner(path: Path) -> Owner | None:
-    """Who `path` says holds it; None when nobody is named or the text is unreadable."""
+    """Return who `path` says holds it; None when nobody is named or the text is unreadable."""
     try:
         return decode(path.read_bytes(), Owner)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):

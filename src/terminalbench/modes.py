@@ -14,7 +14,7 @@ SHARED = "TERMINALBENCH_SHARED"
 
 
 def private_mask() -> int:
-    """What others are refused in what is made, on top of the umask: everything, or with `SHARED` nothing."""
+    """Return what others are refused in what is made, on top of the umask: everything, or with `SHARED` nothing."""
     return 0 if os.environ.get(SHARED, "").lower() in ("1", "true", "yes", "on") else 0o077
 
 
@@ -74,12 +74,13 @@ def make_own_folder(path: Path) -> None:
 
 
 def _others_write(status: os.stat_result) -> bool:
-    """Whether another can write to a folder; the group of this user's own is no other."""
+    """Return whether another can write to a folder; the group of this user's own is no other."""
     return bool(status.st_mode & 0o002) or bool(status.st_mode & 0o020 and status.st_gid != os.getegid())
 
 
 def user_cache() -> Path:
-    """Where what this user can make again is kept: as XDG_CACHE_HOME says, else in its home. It may be missing."""
+    """Return where what this user can make again is kept: as XDG_CACHE_HOME says, else in its home. It may be
+    missing."""
     base = os.environ.get("XDG_CACHE_HOME") or None
     if base is not None:
         return Path(base) / "terminalbench"

@@ -80,7 +80,7 @@ _IMPORT_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
 
 def is_import_path(spec: str) -> bool:
-    """Whether `spec` has the shape "package.module:Object"."""
+    """Return whether `spec` has the shape "package.module:Object"."""
     return _IMPORT_PATH.match(spec) is not None
 
 
@@ -120,7 +120,7 @@ def _entry_points(kind: str) -> dict[str, str]:
 
 
 def _may_declare(place: str, group: str) -> bool:
-    """Whether a package installed at a place of the search path may have entry points of a group.
+    """Return whether a package installed at a place of the search path may have entry points of a group.
 
     Reading them with `importlib.metadata` takes longer than all the rest of `tbench validate`.
     """

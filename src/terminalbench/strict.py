@@ -65,7 +65,7 @@ class Problems:
         self.found.append(Problem(at, what, hint))
 
     def at(self, prefix: str) -> bool:
-        """Whether something is wrong at `prefix` or below it."""
+        """Return whether something is wrong at `prefix` or below it."""
         return any(p.key == prefix or p.key.startswith((f"{prefix}.", f"{prefix}[")) for p in self.found)
 
 
@@ -308,7 +308,7 @@ def read_toml(file: Path, made_by: str = "tbench init") -> dict[str, Any]:
 
 
 def _malformed(file: Path, said: str) -> UserError:
-    """What the TOML parser says of a file, at its line and with what is probably meant."""
+    """Return what the TOML parser says of a file, at its line and with what is probably meant."""
     place = re.search(r" \(at line (\d+), column (\d+)\)$", said)
     what = f"{said[: place.start()]} (column {place[2]})" if place else said
     hint = next(
@@ -347,15 +347,15 @@ def find_path(text: str, root: Path, at: str, problems: Problems) -> Path | None
 
 
 def is_file(path: Path | str) -> bool:
-    """Whether there is a file; False too where the system does not say (no permission, a name too long)."""
+    """Return whether there is a file; False too where the system does not say (no permission, a name too long)."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is anything; False too where the system does not say."""
+    """Return whether there is anything; False too where the system does not say."""
     return os.path.exists(path)  # noqa: PTH110
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder; False too where the system does not say."""
+    """Return whether there is a folder; False too where the system does not say."""
     return os.path.isdir(path)  # noqa: PTH112

@@ -54,7 +54,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trials(self) -> int:
-        """How many trials the round has."""
+        """Return how many trials the round has."""
         return sum(more.attempts for more in self.more)
 
 
@@ -77,7 +77,7 @@ class _AllocationCell:
         return self.variance / max(self.attempts, 1)
 
     def gain(self) -> float:
-        """What one more attempt takes off the squared error of the contrasts it is in."""
+        """Return what one more attempt takes off the squared error of the contrasts it is in."""
         return self.weight * self.variance / (max(self.attempts, 1) * (self.attempts + 1))
 
 
@@ -196,7 +196,7 @@ def _fewest(cells: dict[int, _AllocationCell], rule: TopUp) -> list[_AllocationC
 
 
 def _entry(place: int, cells: dict[int, _AllocationCell], rule: TopUp) -> tuple[int, float, int] | None:
-    """How urgent a task is, the smallest first: attempts it lacks, then the gain of a trial."""
+    """Return how urgent a task is, the smallest first: attempts it lacks, then the gain of a trial."""
     able = _fewest(cells, rule)
     if not able:
         return None

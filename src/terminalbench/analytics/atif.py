@@ -109,7 +109,7 @@ class TrajectoryStep(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """What was said."""
+        """Return what was said."""
         return _words(self.message)
 
     @property
@@ -119,16 +119,16 @@ class TrajectoryStep(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def reasoning(self) -> str:
-        """What was thought."""
+        """Return what was thought."""
         return _words(self.thoughts)
 
     @property
     def results(self) -> tuple[CallResult, ...]:
-        """What came back."""
+        """Return what came back."""
         return self.observation.results
 
     def result_of(self, call: TrajectoryCall) -> CallResult | None:
-        """What came back for `call`: by its id, else the only result of a step with one call."""
+        """Return what came back for `call`: by its id, else the only result of a step with one call."""
         results = self.observation.results
         for result in results:
             if result.call_id == call.id:
@@ -214,7 +214,7 @@ def _parse_leniently(data: bytes) -> Trajectory:
 
 
 def _decode_slowly(data: bytes) -> Any:
-    """As Python reads JSON: with NaN, Infinity and half surrogate pairs, which strict readers refuse."""
+    """Decode JSON as Python reads it: with NaN, Infinity and half surrogate pairs, which strict readers refuse."""
     try:
         return _clean(json.loads(data.decode("utf-8", "replace")))
     except (ValueError, RecursionError) as error:
@@ -341,7 +341,7 @@ def _trajectory(
 
 
 def says_failed(extra: Mapping[str, Any]) -> bool | None:
-    """Whether a call failed, by a flag or an exit code in what goes with it; None where neither is there."""
+    """Return whether a call failed, by a flag or an exit code in what goes with it; None where neither is there."""
     if not extra:
         return None
     flag, code = _found(extra, _ERROR_FLAGS, bool), _found(extra, _EXIT_CODES, int)

@@ -46,7 +46,7 @@ class FailureCause(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def advice(self) -> str:
-        """What to try next."""
+        """Return what to try next."""
         return failure_advice(self.what)
 
 
@@ -90,7 +90,7 @@ def _with_evidence(cause: FailureCause, files: TrialFiles) -> FailureCause:
 
 
 def _did(trajectory: Trajectory, number: int, files: TrialFiles) -> str:
-    """What the agent did at a step: its calls, else its words."""
+    """Return what the agent did at a step: its calls, else its words."""
     calls = [
         f"{action.tool}: {action.command or action.target}".rstrip(": ")
         for action in files.story.actions

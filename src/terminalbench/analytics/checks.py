@@ -267,7 +267,7 @@ def _unequal_attempts(sides: Sequence[ProfileRows], common: Sequence[TaskRef]) -
 
 
 def _in_time(new: str, old: str, measured: Sequence[Sequence[Row]]) -> list[str]:
-    """Whether both ran in the same batches and the same hours: models and machines drift."""
+    """Return whether both ran in the same batches and the same hours: models and machines drift."""
     warnings = []
     batches = [{row.batch for row in side} for side in measured]
     if all(batches) and batches[0] != batches[1]:
@@ -307,7 +307,7 @@ def _error_rates(new: str, old: str, rows: Sequence[Sequence[Row]]) -> tuple[flo
 
 
 def _redrawn(rows: Sequence[Sequence[Row]]) -> bool:
-    """Whether one profile's trials were run again more often, after they broke while the agent worked.
+    """Return whether one profile's trials were run again more often, after they broke while the agent worked.
 
     An agent may break where it would have failed, and an outage may hit both alike: only the rates can tell.
     """

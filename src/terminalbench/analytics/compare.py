@@ -61,7 +61,7 @@ from terminalbench.text.paths import typed
 
 
 def compare_views(views: Sequence[BatchView], asked: ComparisonRequest | None = None) -> Comparison:
-    """What batches say about their profiles: as their plans declare, and as it is asked now."""
+    """Return what batches say about their profiles: as their plans declare, and as it is asked now."""
     rows = rows_of(views, by_snapshot=asked is not None and asked.by_snapshot)
     comparison = compare(rows, settings_of(views, asked))
     running = [line for view in views for line in still_runs(view)]
@@ -212,7 +212,8 @@ def _counted(
 
 
 def _narrow(found: PairedSample | None, settings: ComparisonSettings, family: int, looks: LookPlan) -> Interval | None:
-    """What must fit into the margin; None without one. Where trials became more, each time has its share of alpha."""
+    """Return what must fit into the margin; None without one. Where trials became more, each time has its share of
+    alpha."""
     if found is None or settings.margin is None or settings.metric != "pass":
         return None
     times = len(looks.stages) if looks.method == "growth" else 1
@@ -393,7 +394,7 @@ def _verdict(
 def _too_little(
     prepared: _PreparedContrast, shares: Sequence[_MeasuredShare], settings: ComparisonSettings
 ) -> str | None:
-    """Why what was measured is no ground for a verdict, whatever it says; None when it is."""
+    """Return why what was measured is no ground for a verdict, whatever it says; None when it is."""
     wanted = f"({percent(settings.coverage)} wanted)"
     for side, share in zip((prepared.new, prepared.old), shares, strict=True):
         if share.measured is not None and share.measured < settings.coverage:
@@ -420,7 +421,7 @@ def _needed(settings: ComparisonSettings) -> tuple[Way, ...]:
 
 
 def _to_fit_margin(ways: Mapping[Way, CountedWay], settings: ComparisonSettings) -> Interval | None:
-    """What must lie inside the margin, over every way of counting that is needed; None without a margin."""
+    """Return what must lie inside the margin, over every way of counting that is needed; None without a margin."""
     found = [one for way in _needed(settings) if (one := ways[way].narrow) is not None]
     if settings.margin is None or settings.metric != "pass" or len(found) < len(_needed(settings)):
         return None

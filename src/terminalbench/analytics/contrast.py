@@ -134,12 +134,12 @@ class LookPlan:
 
 
 def looks_early(settings: ComparisonSettings) -> bool:
-    """Whether the plan lets one decide before the end: by declared looks, or the pass rate at any time."""
+    """Return whether the plan lets one decide before the end: by declared looks, or the pass rate at any time."""
     return settings.looks != 1 and (settings.looks != "any" or settings.metric == "pass")
 
 
 def looks_now(new: ProfileRows, old: ProfileRows, settings: ComparisonSettings, family: int) -> LookPlan:
-    """Where the plan of looks stands, for one of `family` contrasts."""
+    """Return where the plan of looks stands, for one of `family` contrasts."""
     alpha = settings.alpha / family
     if not looks_early(settings):
         stages = _nights(new, old, settings)
@@ -231,7 +231,7 @@ def _until(batches: Sequence[RecordedExtent]) -> Stage:
 def crossing(
     new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], way: Way, looks: LookPlan, metric: Metric
 ) -> sign_flip.Crossing | None:
-    """What the stages of the looks say in one way of counting; None where p decides, or nothing is there yet."""
+    """Return what the stages of the looks say in one way of counting; None where p decides, or nothing is there yet."""
     if not looks.stages:
         return None
     units = {unit: place for place, unit in enumerate(dict.fromkeys(unit_of(task) for task in tasks))}
@@ -248,7 +248,8 @@ def crossing(
 
 
 def _left_out(row: Row) -> bool:
-    """Whether the plan leaves a trial out for a reason: it is not to come. One that was spared waits, for ever."""
+    """Return whether the plan leaves a trial out for a reason: it is not to come. One that was spared waits, for
+    ever."""
     return row.outcome is Outcome.NOT_RUN and row.reason is not None and not row.spared
 
 
@@ -274,7 +275,7 @@ class CountedWay:
     crossing: sign_flip.Crossing | None = None
 
     def decides(self, looks: LookPlan) -> bool:
-        """Whether a difference is shown."""
+        """Return whether a difference is shown."""
         if looks.method in BY_STAGES:
             if looks.strict_level is not None and (self.estimate.p is None or self.estimate.p > looks.strict_level):
                 return False
@@ -283,7 +284,7 @@ class CountedWay:
         return p is not None and p <= looks.level
 
     def inside(self, margin: float | None) -> bool:
-        """Whether the interval, widened for the family of contrasts, lies within the margin."""
+        """Return whether the interval, widened for the family of contrasts, lies within the margin."""
         return (
             margin is not None and self.narrow is not None and -margin < self.narrow.low and self.narrow.high < margin
         )
@@ -306,7 +307,7 @@ def judge(ways: Sequence[CountedWay], looks: LookPlan, settings: ComparisonSetti
 
 
 def chance_to_decide(looks: LookPlan, way: CountedWay, settings: ComparisonSettings, family: int) -> float | None:
-    """How likely the last of looks at any time shows a difference or equivalence, if all goes on as so far.
+    """Return how likely the last of looks at any time shows a difference or equivalence, if all goes on as so far.
 
     None where one of them has decided, where none is to come, or of units that are too few to show any difference.
     """
@@ -325,7 +326,7 @@ def chance_to_decide(looks: LookPlan, way: CountedWay, settings: ComparisonSetti
 def sequential_record(
     looks: LookPlan, way: CountedWay, fewest: int, chance: float | None = None, spared: int = 0
 ) -> SequentialPlan | None:
-    """What the plan of looks says, for the report; fewer than `fewest` units decide at none of them."""
+    """Return what the plan of looks says, for the report; fewer than `fewest` units decide at none of them."""
     if looks.method == "plain":
         return None
     crossed = way.crossing

@@ -92,7 +92,7 @@ def _moves(actions: Sequence[Action]) -> list[Action]:
 
 
 def _key(action: Action) -> tuple[str, str]:
-    """What a move is, without what differs by chance: numbers, ids, where a folder lies."""
+    """Return what a move is, without what differs by chance: numbers, ids, where a folder lies."""
     files = action.changed or action.effects.reads
     if files:
         return action.kind, files[0].rsplit("/", 1)[-1]
@@ -102,7 +102,7 @@ def _key(action: Action) -> tuple[str, str]:
 
 
 def _next(moves: Sequence[Action], start: int, acting: bool) -> Action | None:
-    """What a trial did next instead; None: it had ended."""
+    """Return what a trial did next instead; None: it had ended."""
     rest = moves[start:]
     return next((move for move in rest if not acting or move.kind in _ACTS), rest[0] if rest else None)
 
@@ -125,7 +125,7 @@ def _decision(told: TrialSide, action: Action | None) -> ForkDecision | None:
 
 
 def _result(step: TrajectoryStep, action: Action) -> str:
-    """What came back for the call, its end: there the outcome stands."""
+    """Return what came back for the call, its end: there the outcome stands."""
     for call in step.calls:
         if call.name == action.tool:
             found = step.result_of(call)

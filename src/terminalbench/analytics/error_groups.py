@@ -73,7 +73,7 @@ class LossGroup(msgspec.Struct, frozen=True):
 
 
 def loss_groups(contrasts: Iterable[OneSidedTask]) -> list[LossGroup]:
-    """Why two profiles differ, the largest group first."""
+    """Return why two profiles differ, the largest group first."""
     groups: dict[tuple[str, str], list[OneSidedTask]] = defaultdict(list)
     for found in contrasts:
         groups[found.b, found.b_class or "unexplained"].append(found)
@@ -160,7 +160,7 @@ def _doubtful(cells: Sequence[CellState]) -> list[DoubtfulGroup]:
 
 
 def failed_trial(batch: str, cell: CellState, found: Sequence[Finding], people: People) -> FailedTrial | None:
-    """Why a trial did not pass, from its findings and what people say of it; None when no finding says so."""
+    """Return why a trial did not pass, from its findings and what people say of it; None when no finding says so."""
     by_rule = next((f for f in found if f.name == FAILURE_CLASS), None)
     if cell.row is None or by_rule is None or by_rule.value is None:
         return None
@@ -234,7 +234,8 @@ def _pairs(part: SelectedBatch, profiles: list[str], compare: tuple[str, str] | 
 def _compared(
     part: SelectedBatch, solved: OneSidedTask, good: list[CellState], bad: list[CellState], classes: dict[str, str]
 ) -> OneSidedTask:
-    """With the two trials that are compared, the first of each that left a trajectory, and where they part ways."""
+    """Return the task with the two trials that are compared, the first of each that left a trajectory, and where they
+    part ways."""
     sides = [next(filter(None, (_told(part, cell) for cell in cells)), None) for cells in (good, bad)]
     names = [told.trial if told else _name(cells[0]) for told, cells in zip(sides, (good, bad), strict=True)]
     fork = first_divergence(sides[0], sides[1]) if sides[0] is not None and sides[1] is not None else None

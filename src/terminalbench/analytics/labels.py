@@ -70,7 +70,7 @@ class Labels:
     unreadable: int = 0
 
     def current(self) -> dict[tuple[str, str], Label]:
-        """What holds now, by trial and name: the last word on each, unless it was a removal."""
+        """Return what holds now, by trial and name: the last word on each, unless it was a removal."""
         last = {(label.trial, label.name): label for label in self.lines}
         return {key: label for key, label in last.items() if not label.removed}
 
@@ -124,7 +124,8 @@ def effective(findings: Iterable[Finding]) -> dict[tuple[str, str], Finding]:
 
 
 def said_of(finding: Finding, people: People) -> Label | None:
-    """What a person says in the place of an analyzer's finding. Why it failed is only said of a trial that did."""
+    """Return what a person says in the place of an analyzer's finding. Why it failed is only said of a trial that
+    did."""
     label = people.get((finding.trial, finding.name))
     failed = finding.name != FAILURE_CLASS or finding.value not in (None, *STATES)
     return label if failed else None
@@ -145,7 +146,7 @@ def corrected(findings: Sequence[Finding], people: People) -> list[Finding]:
 
 
 def is_label(finding: Finding) -> bool:
-    """Whether a person said it."""
+    """Return whether a person said it."""
     return finding.analyzer.startswith(f"{ANALYZER}:")
 
 
@@ -204,7 +205,7 @@ def _fitting(point: Point, text: str) -> Said:
 
 
 def _fits(label: Label) -> bool:
-    """Whether a line of the file says what could be said now; the file may be older, or written by hand."""
+    """Return whether a line of the file says what could be said now; the file may be older, or written by hand."""
     try:
         point = None if label.removed else _measure(label.name)
         return point is None or _fitting(point, str(label.value)) == label.value

@@ -83,7 +83,8 @@ def running_trajectory(trial_dir: Path, secrets: Secrets) -> tuple[Path, Traject
 
 
 def spent_so_far(trajectory: Trajectory, trial_dir: Path) -> SpentSoFar:
-    """What the steps of a running trial have used, at the prices that its profile declares or at the recorded ones."""
+    """Return what the steps of a running trial have used, at the prices that its profile declares or at the recorded
+    ones."""
     config = decode_plain(trial_dir / "config.json", TrialConfig, _CONFIG_LIMIT)
     prices = read_planned(trial_dir).prices or price_table()
     steps = [step for step in trajectory.own_steps() if step.source == "agent"]

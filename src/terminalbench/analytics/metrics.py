@@ -178,7 +178,7 @@ class _ProfileTally:
             self.clean.append(cell)
 
     def metrics(self, again: Sequence[TrialRow]) -> ProfileMetrics:
-        """What was counted; `again` are superseded trials of the same profile."""
+        """Return what was counted; `again` are superseded trials of the same profile."""
         outcomes = Counter(cell.state for cell in self.cells)
         measured = sum(cell.measured for cell in self.cells)
         rates = pass_rates(self.cells)
@@ -296,7 +296,7 @@ def write_tables(
 
 
 def _label_notes(labels: Mapping[str, Labels], profiles: Mapping[str, ProfileMetrics]) -> list[str]:
-    """What of the tables is a person's word, and which labels do not count."""
+    """Return what of the tables is a person's word, and which labels do not count."""
     said = sum((Counter(metrics.labelled) for metrics in profiles.values()), Counter[str]())
     notes = [f"{name} was labelled by a person in {plural(count, 'trial')}" for name, count in said.most_common()]
     odd = {batch: found.unreadable for batch, found in labels.items() if found.unreadable}
@@ -314,7 +314,7 @@ def cached_findings(chosen: Sequence[SelectedBatch], analyzers: Sequence[LoadedA
 
 
 def about_others(output: Path, chosen: Sequence[SelectedBatch], wanted: Filter) -> bool:
-    """Whether the tables that are there were made of other trials than these."""
+    """Return whether the tables that are there were made of other trials than these."""
     try:
         kept = read_json(output / AGGREGATE)
     except (OSError, TbenchError):
@@ -324,7 +324,7 @@ def about_others(output: Path, chosen: Sequence[SelectedBatch], wanted: Filter) 
 
 
 def not_there(chosen: Sequence[SelectedBatch]) -> list[str]:
-    """What was planned and cannot be analysed."""
+    """Return what was planned and cannot be analysed."""
     lines: list[str] = []
     for part in chosen:
         gone = Counter(what for cell in part.cells if (what := _absence(cell)))
@@ -333,7 +333,7 @@ def not_there(chosen: Sequence[SelectedBatch]) -> list[str]:
 
 
 def superseded_notes(chosen: Sequence[SelectedBatch]) -> list[str]:
-    """What was run again, or belongs to no planned cell."""
+    """Return what was run again, or belongs to no planned cell."""
     found = [(part.view.batch, len(part.view.superseded)) for part in chosen if part.view.superseded]
     return [
         f"{batch}: {plural(n, 'trial')} superseded: their cost is counted, they are not analysed" for batch, n in found

@@ -68,7 +68,7 @@ def first_tries_only(profile: ProfileRows, *, at_different_rates: bool) -> Profi
 
 
 def lost_trials(profile: ProfileRows, tasks: Sequence[TaskRef]) -> int:
-    """How many trials of `tasks` were not measured."""
+    """Return how many trials of `tasks` were not measured."""
     return sum(planned - measured for planned, measured, _ in map(profile.counts.__getitem__, tasks))
 
 
@@ -151,7 +151,7 @@ def undone_in_stages(
     *,
     upward: bool,
 ) -> TippingPoint:
-    """As `undone_by`, where it matters when a trial was: each missing trial is one of its own.
+    """Return the same as `undone_by` where it matters when a trial was: each missing trial is one of its own.
 
     Of one task and side the earlier ones are turned first, until all sets of fewer trials are tried.
     """

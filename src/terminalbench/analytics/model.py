@@ -66,17 +66,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """How it stands: its outcome, or that it runs."""
+        """Return how it stands: its outcome, or that it runs."""
         return RUNNING if self.running else self.outcome.value
 
     @property
     def measured(self) -> bool:
-        """Whether the verifier's word counts."""
+        """Return whether the verifier's word counts."""
         return self.outcome is Outcome.PASSED or self.outcome is Outcome.FAILED
 
     @property
     def cost_usd(self) -> float | None:
-        """What it cost; unknown as soon as the cost of one try is."""
+        """Return what it cost; unknown as soon as the cost of one try is."""
         return None if self.spent.cost_unknown else self.spent.cost_usd
 
     @property

@@ -59,7 +59,7 @@ def forecast(plan: Plan, history: Sequence[PastTrial], finished: Mapping[str, in
 
 
 def _is_free(plan: Plan, profile: str) -> bool:
-    """Whether a profile costs nothing: its agent calls no model, or it declares that its model is free."""
+    """Return whether a profile costs nothing: its agent calls no model, or it declares that its model is free."""
     record, price = plan.record(profile), plan.price_of(profile)
     return not calls_model(record.content.get("agent", "") if record else "") or (price is not None and price.free)
 
@@ -80,20 +80,20 @@ def _profile(plan: Plan, job: JobSpec, past: ProfileHistory, finished: int) -> P
 
 
 def _seconds(trials: Sequence[PastTrial]) -> float | None:
-    """How long one planned trial takes: one that broke, mostly at once, says nothing of it."""
+    """Return how long one planned trial takes: one that broke, mostly at once, says nothing of it."""
     known = [t.seconds for t in trials if t.seconds is not None and (t.measured or t.outcome is Outcome.TIMED_OUT)]
     return sum(known) / len(known) if known else None
 
 
 def _cost(trials: Sequence[PastTrial]) -> float | None:
-    """What one planned trial costs: tries that had to be repeated are paid too."""
+    """Return what one planned trial costs: tries that had to be repeated are paid too."""
     known = [t for t in trials if t.cost_usd is not None and (t.cost_usd > 0 or t.measured)]
     counted = sum(not t.superseded for t in known)
     return sum(t.cost_usd or 0.0 for t in known) / counted if counted else None
 
 
 def _hours(plan: Plan, profiles: Sequence[ProfileForecast]) -> float | None:
-    """When the last job ends: jobs side by side as the plan says, trials side by side in each."""
+    """Return when the last job ends: jobs side by side as the plan says, trials side by side in each."""
     side_by_side = plan.settings.profiles_parallel or len(profiles)
     lanes = [0.0] * max(1, side_by_side)
     for profile in profiles:

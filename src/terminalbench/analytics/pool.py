@@ -133,7 +133,8 @@ def _treatments(plan: Plan, by_snapshot: bool) -> set[Treatment]:
 
 
 def _fitting(own: Sequence[BatchView], view: BatchView, by_snapshot: bool) -> tuple[BatchView | None, str | None]:
-    """What of a further batch asks the same question, and what was left away; or None, and why it is another one."""
+    """Return what of a further batch asks the same question, and what was left away; or None, and why it is another
+    one."""
     if not any(cell.measured for cell in view.cells):
         return None, "none of its trials was measured"
     every = set().union(*(_treatments(one.plan, by_snapshot) for one in own))
@@ -189,7 +190,7 @@ def _folders(batches: Sequence[Batch]) -> list[Path]:
 
 
 def _earlier_choices(named: Sequence[Batch]) -> list[str]:
-    """What was left out before, and why: looks that a person had."""
+    """Return what was left out before, and why: looks that a person had."""
     told = []
     for folder in _folders(named):
         choices = read_jsonl(folder / CHOICES, Choice).records

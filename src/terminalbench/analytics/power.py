@@ -41,7 +41,7 @@ class TaskPair(NamedTuple):
     of_old: int
 
     def swapped(self) -> "TaskPair":
-        """With the profiles exchanged."""
+        """Return the pair with its profiles exchanged."""
         return TaskPair(self.old, self.of_old, self.new, self.of_new)
 
 
@@ -79,7 +79,7 @@ class Units:
         return _sum_of([found] * self.together)
 
     def _gains(self, gap: float) -> list[tuple[float, float]]:
-        """What a unit gains, and how many of them gain that."""
+        """Return what a unit gains, and how many of them gain that."""
         rest = [(0.0, 1 - self.gaining)] if self.gaining < 1 else []
         return [(min(gap / self.gaining, 1.0), self.gaining), *rest]
 
@@ -120,7 +120,7 @@ def _gaining(cell: TaskPair, gap: float, step: int) -> Law:
 
 @lru_cache(maxsize=1024)
 def _few(count: int, chance: float) -> tuple[tuple[int, float], ...]:
-    """How many of `count` it is, with the chance of each."""
+    """Return how many of `count` it is, with the chance of each."""
     return tuple((n, comb(count, n) * chance**n * (1 - chance) ** (count - n)) for n in range(count + 1))
 
 
@@ -170,7 +170,7 @@ class DecisionRule:
     strict: bool = False
 
     def shows_gain(self, values: Sequence[int], most: int) -> bool:
-        """Whether these sums of units, none above `most`, show that new is better."""
+        """Return whether these sums of units, none above `most`, show that new is better."""
         total, square = sum(values), sum(map(mul, values, values))
         if total <= 0 or (total * total < 2 * square and self.level <= 0.1):
             return False
@@ -181,7 +181,7 @@ class DecisionRule:
         return not self.strict or sign_flip.strict_p(values, most) <= self.level
 
     def chance(self, units: Units, count: int, gap: float) -> float:
-        """How often `count` units show a true gap, by the normal approximation of the test."""
+        """Return how often `count` units show a true gap, by the normal approximation of the test."""
         normal = NormalDist()
         mean, square = units.moments(gap)
         variance = max(square - mean**2, 1e-12)
@@ -193,7 +193,7 @@ class DecisionRule:
         return normal.cdf((count * mean - needed) / sqrt(count * variance))
 
     def shows(self, units: Units, count: int, gap: float) -> bool:
-        """Whether that is 4 times in 5 or more, by the test itself on made-up results."""
+        """Return whether that is 4 times in 5 or more, by the test itself on made-up results."""
         law = units.law(gap)
         values = sorted(law)
         chances = list(accumulate(law[value] for value in values))
@@ -253,12 +253,12 @@ def _where(shown: Callable[[float], bool], low: float, high: float, steps: int) 
 
 
 def fewest_units(alpha: float) -> int:
-    """So many units must all agree before the test can reach `alpha`."""
+    """Return how many units must all agree before the test can reach `alpha`."""
     return ceil(log2(2 / alpha) - 1e-12)
 
 
 def units_needed(units: Units, effect: float, rule: DecisionRule) -> int:
-    """How many units show `effect` with 80 % power, if further ones are like these."""
+    """Return how many units show `effect` with 80 % power, if further ones are like these."""
     few, count = fewest_units(rule.level), 1
     while rule.chance(units, count, effect) < POWER and count < 10**7:
         count *= 2
@@ -273,7 +273,7 @@ def units_needed(units: Units, effect: float, rule: DecisionRule) -> int:
 
 
 def chance_to_differ(z: float, share: float, level: float) -> float:
-    """How likely the whole shows a difference at `level`, when a `share` of it is `z` from zero.
+    """Return how likely the whole shows a difference at `level`, when a `share` of it is `z` from zero.
 
     Of the true difference nothing is known but that share: the sum moves on as a random walk does (predictive power).
     """
@@ -283,7 +283,7 @@ def chance_to_differ(z: float, share: float, level: float) -> float:
 
 
 def chance_to_fit(difference: float, error: float, share: float, level: float, margin: float, units: int) -> float:
-    """How likely the whole shows that a difference lies within `margin`, from a `share` of it, in the same way.
+    """Return how likely the whole shows that a difference lies within `margin`, from a `share` of it, in the same way.
 
     With all ties, `units` cannot exclude rare differences (`stats.equivalence_interval`).
     """

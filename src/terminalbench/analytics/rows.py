@@ -77,7 +77,7 @@ def _used_up(exclusion: Exclusion | None) -> bool:
 
 
 def _before_a_resume(view: BatchView) -> str:
-    """What has to be done before a resume runs the trials that a used-up budget held back."""
+    """Return what has to be done before a resume runs the trials that a used-up budget held back."""
     unknown = of_unknown_cost(view, (one.profile for one in view.plan.excluded if _used_up(one) and one.profile))
     declared = f"declare price or likely_cost_usd of {some(unknown)}, which told no cost, or " if unknown else ""
     return f"{declared}{raised_budget(view.plan)}"
@@ -86,8 +86,8 @@ def _before_a_resume(view: BatchView) -> str:
 def _broken(
     counts: TrialRow | None, again: Sequence[TrialRow], died: Sequence[str], *, own_agent: bool
 ) -> dict[str, Any]:
-    """How many tries before the one that counts broke, how many of those after their agent had begun, and how many by
-    a crash of the agent of which nothing else was seen.
+    """Return how many tries before the one that counts broke, how many of those after their agent had begun, and how
+    many by a crash of the agent of which nothing else was seen.
 
     A try that was cut off when its Harbor `died` broke by a crash too: an agent can bring that about. An agent that is
     a user's own may act in its set-up as well.
@@ -119,7 +119,8 @@ def _quarantined(exclusion: Exclusion | None) -> bool:
 
 
 def repeats_told(rows: Sequence[Row]) -> list[str]:
-    """For each profile whose attempts were run again after a verdict: how many, and what the last tries would give."""
+    """Return for each profile whose attempts were run again after a verdict how many, and what the last tries would
+    give."""
     told = []
     for profile in dict.fromkeys(row.profile for row in rows if row.last is not None):
         own = [row for row in rows if row.profile == profile]
@@ -172,7 +173,7 @@ def _tries_by_cell(view: BatchView) -> dict[int, list[TrialRow]]:
 
 
 def _environment(settings: RunTable) -> str | None:
-    """Where trials ran, with what makes one such place unlike another."""
+    """Return where trials ran, with what makes one such place unlike another."""
     parts = [settings.container_env]
     if settings.timeout_multiplier != 1.0:
         parts.append(f"timeouts x{settings.timeout_multiplier:g}")

@@ -82,7 +82,8 @@ class AnalysisResult(metrics.MetricTables):
 
     @property
     def incomplete(self) -> bool:
-        """Whether something that was planned could not be analysed, or not judged although a model could have."""
+        """Return whether something that was planned could not be analysed, or not judged although a model could
+        have."""
         return bool(self.missing) or (self.judged is not None and self.judged.incomplete)
 
 
@@ -118,7 +119,7 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
 
 
 def default_output(batches: Sequence[Batch], wanted: Filter, compare: tuple[str, str] | None = None) -> Path:
-    """Where the tables go: the batch's analytics, or for several beside them.
+    """Return where the tables go: the batch's analytics, or for several beside them.
 
     A selection goes apart from the whole, and a pair that was asked for apart from what is declared.
     """
@@ -136,7 +137,7 @@ def _analyzers(request: AnalysisRequest, chosen: Sequence[SelectedBatch]) -> lis
 
 
 def _settings(chosen: Sequence[SelectedBatch], request: AnalysisRequest) -> dict[Metric, ComparisonSettings]:
-    """What is compared, in every metric."""
+    """Return what is compared, in every metric."""
     pairs = (request.compare,) if request.compare is not None else ()
     views = [part.view for part in chosen]
     places = resume_places(_batches(chosen), views)
@@ -198,7 +199,8 @@ def _tests(compared: Mapping[Metric, Comparison]) -> dict[str, Any]:
 
 
 def _said_before(chosen: Sequence[SelectedBatch], output: Path) -> list[Finding]:
-    """What the judge said of the chosen trials in an earlier run into the same folder, and what people say of them."""
+    """Return what the judge said of the chosen trials in an earlier run into the same folder, and what people say of
+    them."""
     return list(kept_findings(output, _batches(chosen), trial_keys(chosen)))
 
 
@@ -238,7 +240,7 @@ def _compared(
 def _judged(
     chosen: Sequence[SelectedBatch], request: AnalysisRequest, output: Path
 ) -> tuple[JudgeResult | None, TbenchError | None]:
-    """What the judge says; a model that cannot be asked leaves everything else as it is."""
+    """Return what the judge says; a model that cannot be asked leaves everything else as it is."""
     if request.judge is None:
         return None, None
     from terminalbench.analytics.judge.run import judge_batch

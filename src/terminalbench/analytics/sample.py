@@ -26,7 +26,7 @@ _FIELDS = {"cost": "cost_usd", "tokens": "tokens", "time": "agent_sec"}
 
 
 def values_of(metric: Metric, way: Way) -> tuple[Value, Value]:
-    """What a row of `new` and one of `old` contribute. What a trial would have cost has no bound."""
+    """Return what a row of `new` and one of `old` contribute. What a trial would have cost has no bound."""
     if metric != "pass":
         field = _FIELDS[metric]
         found: Value = lambda row: getattr(row, field) if row.measured or way != "exclude" else None  # noqa: E731
@@ -38,7 +38,7 @@ def values_of(metric: Metric, way: Way) -> tuple[Value, Value]:
 
 
 def known_values(profile: ProfileRows, metric: Metric, way: Way) -> dict[TaskRef, list[float]]:
-    """What the trials of each task contribute of a metric that is not the pass rate."""
+    """Return what the trials of each task contribute of a metric that is not the pass rate."""
     return profile.values(_FIELDS[metric], way == "exclude")
 
 
@@ -112,7 +112,7 @@ class LogRatios:
 
 
 def log_ratios(found: PairedSample) -> LogRatios | None:
-    """How many times as much `new` takes, task by task; None when no task has a value above zero under both."""
+    """Return how many times as much `new` takes, task by task; None when no task has a value above zero under both."""
     means = zip(found.tasks, found.new.mean, found.old.mean, strict=True)
     logs = {task: log(new / old) for task, new, old in means if new > 0 and old > 0}
     if not logs:

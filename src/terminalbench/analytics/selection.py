@@ -40,12 +40,12 @@ class Filter:
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing is left out."""
+        """Return whether nothing is left out."""
         return not (self.tasks or self.profiles or self.only) and self.limit is None
 
     @property
     def is_sample(self) -> bool:
-        """Whether trials are picked by how they ended or at random: no basis for a comparison."""
+        """Return whether trials are picked by how they ended or at random: no basis for a comparison."""
         return self.only is not None or self.limit is not None
 
 
@@ -66,11 +66,11 @@ class SelectedBatch:
 
     @property
     def key(self) -> str:
-        """What the index calls the batch."""
+        """Return what the index calls the batch."""
         return self.batch.folder.relative_to(self.root).as_posix()
 
     def files(self, row: TrialRow) -> TrialFiles:
-        """What the analyzers see of a trial."""
+        """Return what the analyzers see of a trial."""
         runs = self.batch.superseded if row.superseded else self.batch.runs
         return TrialFiles.of(row, runs / row.key, self.batch.folder, self.secrets)
 
@@ -135,7 +135,7 @@ def _selected(view: BatchView, wanted: Filter) -> BatchView:
 
 
 def _left_out(plan: Plan, tasks: Collection[TaskRef], profiles: Collection[str], baseline: str) -> list[Departure]:
-    """What a hand-picked part of a batch departs from: a choice made after looking can give any verdict."""
+    """Return what a hand-picked part of a batch departs from: a choice made after looking can give any verdict."""
     found: list[str] = []
     planned = {task.ref for job in plan.jobs for task in job.tasks}
     if len(tasks) < len(planned):
@@ -160,7 +160,7 @@ def _called(ref: TaskRef, name: str) -> bool:
 
 
 def ran(cell: CellState) -> bool:
-    """Whether there is something to analyse: it started, whatever became of it, and does not run now."""
+    """Return whether there is something to analyse: it started, whatever became of it, and does not run now."""
     return cell.row is not None and not cell.running and cell.row.state != ReadState.HELD
 
 
@@ -205,6 +205,7 @@ def trial_keys(chosen: Sequence[SelectedBatch]) -> set[str]:
 
 
 def analytics_of(batches: Sequence[Batch]) -> Path:
-    """Where the tables of whole batches go: where the batch has them, or for several beside the first of them."""
+    """Return where the tables of whole batches go: where the batch has them, or for several beside the first of
+    them."""
     first = batches[0]
     return first.folder.parent / "analytics" if len(batches) > 1 else first.tables

@@ -12,7 +12,7 @@ from terminalbench.text.numbers import amount, between, noun, p_equation, p_valu
 
 
 def could_be_undone(missing: MissingTrials) -> str:
-    """How few of the missing trials undo the verdict."""
+    """Return how few of the missing trials undo the verdict."""
     count, again = missing.undone_by, missing.redrawn_new + missing.redrawn_old
     lost = missing.new + missing.old + again
     less = "" if missing.exact or count == 1 else ", perhaps fewer,"
@@ -45,7 +45,7 @@ def ended_early(looks: LookPlan, chance: float | None) -> str | None:
 
 
 def still_to_come(profiles: Mapping[str, ProfileRows]) -> list[str]:
-    """What of the plan is missing, besides what runs."""
+    """Return what of the plan is missing, besides what runs."""
     untested = _lacking(profiles, "planned trials were not evaluated", lambda row: row.untested)
     return [
         *_lacking(
@@ -150,7 +150,7 @@ def sentence(contrast: Contrast, fewest: int) -> str:
 
 
 def _assumed(smallest: float, in_third: float | None) -> str:
-    """What the smallest gap rests on, and what it is where few tasks make it."""
+    """Return what the smallest gap rests on, and what it is where few tasks make it."""
     third = (
         f"is {amount(in_third, 'pass', sign=False)} on average over all"
         if in_third is not None
@@ -163,12 +163,12 @@ def _assumed(smallest: float, in_third: float | None) -> str:
 
 
 def excludes_zero(interval: Interval | None) -> bool:
-    """Whether an interval of differences lies on one side of zero."""
+    """Return whether an interval of differences lies on one side of zero."""
     return interval is not None and (interval.low > 0 or interval.high < 0)
 
 
 def notes(contrast: Contrast) -> list[str]:
-    """Where two numbers of a contrast seem to say different things, and which of them answers what."""
+    """Return where two numbers of a contrast seem to say different things, and which of them answers what."""
     found, metric = contrast.estimate, contrast.metric
     said = []
     if contrast.strict and metric == "pass" and found.p is not None:

@@ -84,7 +84,7 @@ class ComparisonRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def profile_names(views: Sequence[BatchView], *, by_snapshot: bool = False) -> dict[tuple[str, str], str]:
-    """What each (batch, profile) is called: its key, or `key@batch` where the key meant different treatments.
+    """Return what each (batch, profile) is called: its key, or `key@batch` where the key meant different treatments.
 
     Only trials of one and the same treatment are ever pooled. Lessons of a memory that learns are one policy, whatever
     it held; with `by_snapshot`, other lessons are another treatment.
@@ -177,7 +177,7 @@ def settings_of(views: Sequence[BatchView], asked: ComparisonRequest | None = No
 
 
 def is_oracle(profiles: Mapping[str, Mapping[str, Any]], name: str) -> bool:
-    """Whether the profile called so sees the hidden verdict, by the contents of all of them."""
+    """Return whether the profile called so sees the hidden verdict, by the contents of all of them."""
     return profiles.get(name, {}).get("oracle") is True
 
 
@@ -253,7 +253,7 @@ def _looks_of_each(views: Sequence[BatchView]) -> list[str]:
 def _departures(
     views: Sequence[BatchView], names: Mapping[tuple[str, str], str], asked: ComparisonRequest
 ) -> list[Departure]:
-    """What is asked or was run in another way than was declared before the first trial.
+    """Return what is asked or was run in another way than was declared before the first trial.
 
     Harbor jobs that are not ours declare nothing: which profile is the baseline is a question, not a departure. Asking
     for some contrasts only is one all the same, because the others were there to be looked at.
@@ -292,7 +292,7 @@ def _departures(
 
 
 def other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]) -> list[Departure]:
-    """In what batches differ that a profile's id does not say: run settings, images, values of variables."""
+    """Return in what batches differ that a profile's id does not say: run settings, images, values of variables."""
     first, found = views[0], []
     for view in views[1:]:
         for key in _SAME_RUN:
@@ -325,17 +325,18 @@ def other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str],
 
 
 def _bases(view: BatchView) -> dict[str, str]:
-    """What the tasks of a batch ran on, as far as its plan says."""
+    """Return what the tasks of a batch ran on, as far as its plan says."""
     return view.plan.images.bases if view.plan.images is not None else {}
 
 
 def _task_limits(view: BatchView) -> dict[str, float | None]:
-    """What the plan of a batch says of the time that agents have on each task."""
+    """Return what the plan of a batch says of the time that agents have on each task."""
     return {f"{t.ref.dataset}/{t.ref.id}": t.timeout_sec for job in view.plan.jobs for t in job.tasks}
 
 
 def stages_of(views: Sequence[BatchView]) -> tuple[tuple[RecordedExtent, ...], ...]:
-    """What could be looked at, time after time: each batch, and each time it grew; in the order they were planned."""
+    """Return what could be looked at, time after time: each batch, and each time it grew; in the order they were
+    planned."""
     there: dict[str, RecordedExtent] = {}
     stages = []
     planned = [view.plan.provenance.created_at for view in views]
@@ -353,7 +354,7 @@ def _undeclared_stages(views: Sequence[BatchView]) -> tuple[tuple[RecordedExtent
 
 
 def _looks_declared(views: Sequence[BatchView]) -> bool:
-    """Whether every batch declared its looks, or how many trials were to come: one that did not was a look."""
+    """Return whether every batch declared its looks, or how many trials were to come: one that did not was a look."""
     return all(one.looks != 1 or one.planned_trials is not None for one in (view.plan.analysis for view in views))
 
 
@@ -371,7 +372,7 @@ def _more_than_planned(views: Sequence[BatchView], names: Mapping[tuple[str, str
 
 
 def _growth(plan: Plan) -> list[Departure]:
-    """What was added to a batch after its first trial."""
+    """Return what was added to a batch after its first trial."""
     declared = plan.declared
     if declared is None:
         return []

@@ -118,7 +118,8 @@ def _bounded(sizes: Sequence[int], observed: int) -> float:
 
 
 def skewness_term(values: Sequence[float]) -> float:
-    """What is added to p where the largest differences point against the mean: many small wins, few large losses.
+    """Return what is added to p where the largest differences point against the mean: many small wins, few large
+    losses.
 
     The first Edgeworth term of a self-normalised sum. It never lowers p, and vanishes for a clear result.
     """

@@ -112,5 +112,5 @@ def positive_chance(counts: Mapping[float, int]) -> float:
 
 @lru_cache(maxsize=1)
 def _places() -> tuple[complex, ...]:
-    """Where the integral is taken."""
+    """Return where the integral is taken."""
     return tuple(1j * exp(place * _STEP - 10) for place in range(int(90 / _STEP)))

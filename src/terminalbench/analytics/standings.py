@@ -38,7 +38,7 @@ class Fit:
     table: "NDArray[Any]"
 
     def not_worse(self, alpha: float) -> "NDArray[Any]":
-        """Which profiles are not shown worse than any other, with error `alpha` over all pairs of them.
+        """Return which profiles are not shown worse than any other, with error `alpha` over all pairs of them.
 
         A profile is shown worse where another is ahead of it by more than the largest distance that equal ones reach:
         as their errors allow, and when the results of each task are dealt out to the profiles anew.
@@ -154,7 +154,8 @@ def table_of(profiles: Mapping[str, ProfileRows], tasks: Sequence[TaskRef]) -> t
 def _front_shares(
     profiles: Mapping[str, ProfileRows], tasks: Sequence[TaskRef], draws: "NDArray[Any]"
 ) -> dict[str, float]:
-    """In how many draws no other profile passes as much for less, or more for as much; of those whose costs are known.
+    """Return in what share of the draws no other profile passes as much for less, or more for as much, by profile of
+    known cost.
 
     The cost of each is drawn with weights of its tasks (a Bayesian bootstrap), the same for all profiles.
     """

@@ -38,12 +38,12 @@ class PairedDifferences:
 
     @cached_property
     def unit_sizes(self) -> list[int]:
-        """How many tasks each unit has."""
+        """Return how many tasks each unit has."""
         return by_unit([1] * len(self.units), self.units)
 
     @property
     def unit_count(self) -> int:
-        """How many independent units there are."""
+        """Return how many independent units there are."""
         return len(self.unit_sizes)
 
     def unit_sums(self, centre: float = 0.0) -> list[float]:
@@ -53,7 +53,8 @@ class PairedDifferences:
         return [value if abs(value) > noise else 0.0 for value in sums]
 
     def standard_error(self) -> float | None:
-        """Of the mean, clustered by unit; `sd / sqrt(tasks)` when every task is a unit. None for a single unit."""
+        """Return the standard error of the mean, clustered by unit; `sd / sqrt(tasks)` when every task is a unit, None
+        for a single unit."""
         count = self.unit_count
         if count < 2:
             return None
@@ -103,7 +104,8 @@ def mean_interval(sample: PairedDifferences, alpha: float, reach: tuple[float, f
 
 
 def _unseen(sample: PairedDifferences, alpha: float, reach: tuple[float, float]) -> tuple[float, float]:
-    """Where the mean may lie if as many tasks as can have stayed unseen are as unlike the seen ones as possible."""
+    """Return where the mean may lie if as many tasks as can have stayed unseen are as unlike the seen ones as
+    possible."""
     mean, share = sample.mean, 1 - alpha ** (1 / sample.unit_count)
     return mean - share * (mean - reach[0]), mean + share * (reach[1] - mean)
 
@@ -124,7 +126,8 @@ def beyond_p(sample: PairedDifferences, at: float, far: float) -> float:
 
 
 def bound(sample: PairedDifferences, alpha: float, far: float) -> float:
-    """How far towards `far` the true mean may lie, with error `alpha` on this side: where `beyond_p` falls to it."""
+    """Return how far towards `far` the true mean may lie, with error `alpha` on this side: where `beyond_p` falls to
+    it."""
     wanted = NormalDist().inv_cdf(alpha)
 
     def above(at: float) -> float:
@@ -147,7 +150,7 @@ def bound(sample: PairedDifferences, alpha: float, far: float) -> float:
 
 
 def equivalence_interval(sample: PairedDifferences, alpha: float) -> Interval:
-    """What must lie within the margins for a claim of "no difference": each side has the whole `alpha` (TOST).
+    """Return what must lie within the margins for a claim of "no difference": each side has the whole `alpha` (TOST).
 
     A few tasks that hardly vary say nothing of rare ones that would: the added task stands for those not seen.
     """
@@ -208,7 +211,7 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
 
 
 def holm_steps(values: Sequence[float | None]) -> list[int]:
-    """By how much Holm's procedure multiplies each p: the strictest step for the smallest."""
+    """Return by how much Holm's procedure multiplies each p: the strictest step for the smallest."""
     tested = sorted((value, place) for place, value in enumerate(values) if value is not None)
     steps = [1] * len(values)
     for rank, (_, place) in enumerate(tested):
@@ -217,7 +220,7 @@ def holm_steps(values: Sequence[float | None]) -> list[int]:
 
 
 def effective_count(sample: PairedDifferences, trials: int) -> float:
-    """How many independent trials a rate clustered by unit is worth: between 1 and `trials`."""
+    """Return how many independent trials a rate clustered by unit is worth: between 1 and `trials`."""
     rate, error = sample.mean, sample.standard_error()
     spread = rate * (1 - rate)
     if error is None or trials < 2:

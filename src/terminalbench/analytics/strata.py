@@ -20,7 +20,7 @@ class Stratum(NamedTuple):
 
     @property
     def informative(self) -> bool:
-        """Whether it can speak: both sides have attempts, and not all came to the same."""
+        """Return whether it can speak: both sides have attempts, and not all came to the same."""
         passed = self.passed + self.passed_before
         count = self.measured + self.measured_before
         return self.measured > 0 and self.measured_before > 0 and 0 < passed < count

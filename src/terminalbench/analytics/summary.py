@@ -29,7 +29,7 @@ class ProfileRows:
 
     @cached_property
     def counts(self) -> dict[TaskRef, tuple[int, int, int]]:
-        """Of each task: how many trials were planned, measured and passed."""
+        """Return for each task how many trials were planned, measured and passed."""
         found = {}
         for task, rows in self.tasks.items():
             outcomes = [row.outcome for row in rows]
@@ -38,7 +38,7 @@ class ProfileRows:
         return found
 
     def values(self, field: str, measured_only: bool) -> dict[TaskRef, list[float]]:
-        """Of each task: the known values of a field, of all trials or of those measured."""
+        """Return for each task the known values of a field, of all trials or of those measured."""
         known = self._values.get((field, measured_only))
         if known is None:
             known = self._values[field, measured_only] = {
@@ -73,7 +73,7 @@ def by_profile(rows: Sequence[Row]) -> dict[str, ProfileRows]:
 
 
 def unit_of(task: TaskRef) -> tuple[str, str]:
-    """What a task is counted with: its family, else itself."""
+    """Return what a task is counted with: its family, else itself."""
     return ("family", task.family) if task.family is not None else (task.dataset, task.id)
 
 

@@ -31,7 +31,7 @@ class EvidenceTrial:
 
     @property
     def passed(self) -> bool:
-        """Whether the verifier passed it."""
+        """Return whether the verifier passed it."""
         return self.trial.outcome is Outcome.PASSED
 
     @property
@@ -46,7 +46,7 @@ class EvidenceTrial:
 
     @property
     def signature(self) -> str | None:
-        """What went wrong, equal for equal causes."""
+        """Return what went wrong, equal for equal causes."""
         tests = read_ctrf(self.trial.files)
         return signature(self.trial.files, tests if isinstance(tests, list) else None)
 
@@ -59,7 +59,7 @@ class EvidenceTrial:
 
     @cached_property
     def refusals(self) -> list[GuardRefusal]:
-        """What guards refused in it."""
+        """Return what guards refused in it."""
         return refusals(self.trial.files.folder)
 
 
@@ -84,7 +84,7 @@ def attempts_of(part: SelectedBatch) -> list[EvidenceTrial]:
 
 
 def verdicts(attempts: Sequence[EvidenceTrial]) -> Verdicts:
-    """Whether they passed, by task and profile."""
+    """Return whether they passed, by task and profile."""
     found: dict[TriggerCell, list[bool]] = {}
     for one in attempts:
         found.setdefault(one.cell, []).append(one.passed)

@@ -21,7 +21,7 @@ class LessonVerdict:
 
 
 def judge(lesson: Lesson, leaks: Sequence[Leak], tasks: Sequence[TaskTexts]) -> LessonVerdict:
-    """What becomes of a lesson in which these leaks were found, compared with the texts of these tasks."""
+    """Return what becomes of a lesson in which these leaks were found, compared with the texts of these tasks."""
     if leaks:
         return LessonVerdict(LessonState.QUARANTINED, quarantine_reason(leaks))
     if poison := next((task.poison for task in tasks if task.poison is not None), None):
@@ -33,7 +33,7 @@ def judge(lesson: Lesson, leaks: Sequence[Leak], tasks: Sequence[TaskTexts]) -> 
 
 
 def quarantine_reason(leaks: Iterable[Leak]) -> str:
-    """Why a lesson is quarantined, and what puts it into use all the same."""
+    """Return why a lesson is quarantined, and what puts it into use all the same."""
     return f"{'; '.join(map(str, leaks))}; to use it anyway: tbench memory approve"
 
 

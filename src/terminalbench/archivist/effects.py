@@ -64,7 +64,7 @@ def counted_before(trial: CountedTrial, seq: int, changes: Revised) -> CountedTr
 
 
 def first_starts(trials: Iterable[LessonTrial]) -> dict[tuple[str, str], float]:
-    """When the first trial with a snapshot of a batch started: the lessons were looked up before that."""
+    """Return when the first trial with a snapshot of each batch started: the lessons were looked up before that."""
     starts: dict[tuple[str, str], float] = {}
     for one in trials:
         if (start := seconds(one.started_at)) is not None:
@@ -287,7 +287,7 @@ def _worst(lesson: Lesson, effects: Sequence[Utility], *, real: bool) -> Utility
 
 
 def harm_said(effect: Utility) -> str:
-    """Why a lesson is retired, with the evidence."""
+    """Return why a lesson is retired, with the evidence."""
     where = f" on {effect.model}" if effect.model else ""
     where += ", on its own tasks" if effect.own else ""
     kind = "simulated trial" if effect.simulated else "trial"

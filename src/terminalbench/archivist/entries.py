@@ -46,7 +46,7 @@ class LessonChanges(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
         return msgspec.structs.replace(lesson, **self.values())
 
     def values(self) -> dict[str, object]:
-        """What is set, by field."""
+        """Return what is set, by field."""
         found = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {name: value for name, value in found if value is not UNSET}
 

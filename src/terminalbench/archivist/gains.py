@@ -75,7 +75,8 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def withheld(self) -> str | None:
-        """Why there is no verdict on a difference whose interval leaves out zero; None where there is one, or none."""
+        """Return why there is no verdict on a difference whose interval leaves out zero; None where there is one, or
+        none."""
         sure = self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
         return self.note if sure and self.verdict == "inconclusive" and not self.simulated else None
 
@@ -114,7 +115,8 @@ def _without(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def gains(views: Sequence[BatchView]) -> list[Gain]:
-    """What batches say of each policy with lessons and its control; transfer before recall, then by profile. Pure."""
+    """Return what batches say of each policy with lessons and its control; transfer before recall, then by profile.
+    Pure."""
     rows: dict[tuple[Any, ...], list[Row]] = {}
     first: dict[tuple[Any, ...], PolicyPair] = {}
     looked: dict[tuple[Any, ...], list[BatchView]] = {}
@@ -187,12 +189,12 @@ class ExposureSample:
     batches: list[Batch]
 
     def gains(self) -> list[Gain]:
-        """What lessons gained in these batches. One in which nothing was eligible says nothing about lessons."""
+        """Return what lessons gained in these batches. One in which nothing was eligible says nothing about lessons."""
         return gains(open_views(self.batches))
 
 
 def exposed(roots: Iterable[Path]) -> ExposureSample:
-    """What results folders say of lessons, as they are on disk now."""
+    """Return what results folders say of lessons, as they are on disk now."""
     trials: list[LessonTrial] = []
     batches: list[Batch] = []
     for root in dict.fromkeys(one.resolve() for one in roots):

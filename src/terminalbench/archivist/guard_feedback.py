@@ -23,7 +23,7 @@ class GuardRefusal:
 
 
 def refusals(trial: Path) -> list[GuardRefusal]:
-    """What guards refused in a trial, the most frequent first; nothing where it has no workflow."""
+    """Return what guards refused in a trial, the most frequent first; nothing where it has no workflow."""
     history = read_history(trial)
     if history is None:
         return []

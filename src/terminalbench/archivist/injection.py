@@ -85,7 +85,7 @@ _DEEDS = ((_GIVEN_AWAY, "an attempt to give away keys"), (_WEAKENED, "an attempt
 
 
 def find_orders(text: str) -> Iterator[InjectionFinding]:
-    """What in a lesson is addressed to a model, or would do harm; each kind once."""
+    """Yield what in a lesson is addressed to a model, or would do harm; each kind once."""
     if hidden := unseen(text):
         yield InjectionFinding(f"U+{ord(hidden):04X}", "an invisible character")
     if word := mixed_word(text):
@@ -102,7 +102,7 @@ def find_orders(text: str) -> Iterator[InjectionFinding]:
 
 
 def _warned(text: str, at: int) -> bool:
-    """Whether what stands there is warned of: what to avoid, or after a word that denies it."""
+    """Return whether what stands there is warned of: what to avoid, or after a word that denies it."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return line.startswith("Avoid:") or _NEGATED.search(line) is not None
 

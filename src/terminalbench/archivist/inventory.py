@@ -29,7 +29,7 @@ class LessonFilter:
     tag: str | None = None
 
     def fits(self, lesson: Lesson) -> bool:
-        """Whether a lesson is one of them."""
+        """Return whether a lesson is one of them."""
         wanted = ((self.state, lesson.state), (self.kind, lesson.kind), (self.scope, lesson.scope))
         return all(asked is None or asked == has for asked, has in wanted) and self.tag in (None, *lesson.tags)
 

@@ -97,7 +97,7 @@ class TaskTexts:
 
     @cached_property
     def values(self) -> frozenset[str]:
-        """What the tests hold literally and the instruction does not: the values that they expect."""
+        """Return what the tests hold literally and the instruction does not: the values that they expect."""
         literals = (value for text in self.tests for value in _literals(text))
         return frozenset(value for value in literals if value not in self.instruction)
 
@@ -131,7 +131,7 @@ _EXPECTED = re.compile(
 
 
 def find_leaks(text: str, tasks: Sequence[TaskTexts] = ()) -> list[Leak]:
-    """What a lesson must not hold, each kind once for each task; nothing where it is clean.
+    """Return what a lesson must not hold, each kind once for each task; nothing where it is clean.
 
     A shortcut is looked for where no order and no part of the verification was found: one plain reason is enough.
     """
@@ -215,7 +215,7 @@ _PLAIN_NUMBERS = frozenset({"1000", "1024", "2000", "2048", "4096", "8000", "808
 
 
 def _telling(value: str) -> bool:
-    """Whether a string of a source says more than a plain word, a path of the system or a message would."""
+    """Return whether a string of a source says more than a plain word, a path of the system or a message would."""
     if re.fullmatch(r"[a-z][a-z-]*|[A-Z][a-z]+|utf-?8|[/\w.-]*/(?:bin|tmp|app|etc|usr|home|root)/?|/?[a-z]+/?", value):
         return False
     return bool(re.search(r"[\d=:@#{}/\\]|[a-z][A-Z]|_|\w \w", value))

@@ -35,7 +35,7 @@ class LogLine:
 
     @property
     def cut_off(self) -> bool:
-        """Whether it ends in the middle of a value, as a writer that was killed leaves it."""
+        """Return whether it ends in the middle of a value, as a writer that was killed leaves it."""
         return "truncated" in self.reason  # so msgspec says it; it has no type of its own for that
 
 

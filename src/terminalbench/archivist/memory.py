@@ -31,7 +31,7 @@ MOST_EVIDENCE = 20
 
 
 def union(kept: Lesson, others: Iterable[Lesson]) -> LessonChanges:
-    """What a lesson has after it took up others. Its text, state and measured utility stay its own."""
+    """Return what a lesson has after it took up others. Its text, state and measured utility stay its own."""
     all_of = [kept, *others]
     return LessonChanges(
         tags=list(dict.fromkeys(tag for lesson in all_of for tag in lesson.tags)),
@@ -44,7 +44,7 @@ def union(kept: Lesson, others: Iterable[Lesson]) -> LessonChanges:
 def taken_up(
     known: Lesson, draft: Lesson, tasks: Sequence[TaskTexts], *, usable: bool, again: bool = False
 ) -> LessonChanges:
-    """What a lesson has after the same was learned again.
+    """Return what a lesson has after the same was learned again.
 
     What is learned each night adds evidence up to a limit; its tasks are all kept, for the mask. A draft that is not
     `usable`, neither by itself nor on a person's word, changes neither tags nor importance, by which lessons are found.
@@ -134,7 +134,7 @@ class OfEpisode:
 
 
 def of_episode(store: Store, episode: str) -> OfEpisode | None:
-    """What was learned from an episode already; None when nothing was."""
+    """Return what was learned from an episode already; None when nothing was."""
     query = "SELECT record FROM entries WHERE episode = ? ORDER BY seq"
     rows = store.connection.execute(query, (episode,)).fetchall()
     entries = [decode(row["record"], MemoryEntry) for row in rows]

@@ -55,7 +55,7 @@ def mixed_word(text: str) -> str | None:
 
 
 def decoded(text: str) -> Iterator[str]:
-    """What parts of a text say that are encoded: base64, hexadecimal digits, percent signs."""
+    """Yield what parts of a text say that are encoded: base64, hexadecimal digits, percent signs."""
     text = text[:_LONGEST]
     for match in _ENCODED.finditer(text):
         blob = match.group().rstrip("=").replace("-", "+").replace("_", "/")

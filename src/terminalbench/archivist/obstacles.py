@@ -131,7 +131,7 @@ def _command(call: TrajectoryCall) -> str:
 
 
 def _names(one: _ReturnedCall) -> Iterator[str]:
-    """What stood in the way of one call."""
+    """Yield what stood in the way of one call."""
     if _CUT_OFF.search(one.text):
         yield _cut_off(one)
     absent = {name for pair in _ABSENT.findall(one.text) for name in pair if name}
@@ -145,14 +145,14 @@ def _names(one: _ReturnedCall) -> Iterator[str]:
 
 
 def _kind_of(absent: str) -> str:
-    """What it shows that a shell did not find a program of this name."""
+    """Return what it shows that a shell did not find a program of this name."""
     if _TOOLCHAIN.fullmatch(absent):
         return "absent_toolchain"
     return "one_action" if _WORD.fullmatch(absent) else "absent_programs"
 
 
 def _cut_off(one: _ReturnedCall) -> str:
-    """Why a command did not end: it asks, it serves, it takes long, or nothing says why."""
+    """Return why a command did not end: it asks, it serves, it takes long, or nothing says why."""
     printed = _PRINTED.search(one.text)
     said = _HEREDOC.split(one.command)[0]
     if _ASKS.search((printed[1] if printed is not None else one.text).rstrip("\n")) or _FULL_SCREEN.match(said):
@@ -178,7 +178,7 @@ def _at_limit(actions: Sequence[Action]) -> bool:
 
 
 def _last_word(actions: Sequence[Action]) -> list[Obstacle]:
-    """How the work ended: at a limit, or with something that failed."""
+    """Return how the work ended: at a limit, or with something that failed."""
     if _at_limit(actions):
         return [Obstacle(_LIMIT, (actions[-1].step,))] if _changed_late(actions) else []
     ran = [action for action in actions if action.kind in _DOES and action.failed is not None]

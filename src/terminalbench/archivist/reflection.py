@@ -144,7 +144,7 @@ def _take_out_told(store: Store, learned: LearnedLessons, attempts: Sequence[Evi
 
 
 def episode_of(part: SelectedBatch) -> str:
-    """What a batch is called as the source of lessons: its key is that of other batches too, in other places."""
+    """Return what a batch is called as the source of lessons: its key is that of other batches too, in other places."""
     provenance = part.view.plan.provenance
     made = provenance.created_at if provenance is not None else None
     return f"{part.key} {made}" if made else part.key
@@ -160,7 +160,8 @@ class _ReflectionCause:
 
 
 def _look(batch: Batch, attempts: list[EvidenceTrial], occasion: Occasion) -> _ReflectionCause:
-    """What fired, and the attempts to look at: with those at the same tasks before, where something has changed."""
+    """Return what fired, and the attempts to look at: with those at the same tasks before, where something has
+    changed."""
     before = [one for part in _earlier(batch) for one in attempts_of(part)]
     signs = [sign for one in attempts if not one.passed and (sign := one.signature) is not None]
     found = fired(verdicts(attempts), verdicts(before), signs, occasion.fell)
@@ -208,7 +209,7 @@ def by_rules(attempts: Sequence[EvidenceTrial]) -> LearnedLessons:
 
 
 def _went_wrong(attempt: EvidenceTrial) -> dict[str, tuple[int, ...]]:
-    """What stood in the way of a failed attempt, then the class of its failure, each with its steps."""
+    """Return what stood in the way of a failed attempt, then the class of its failure, each with its steps."""
     story, verdict = attempt.trial.files.story, attempt.failure
     met = obstacles(story.trajectory, story.actions) if story.trajectory is not None else []
     found = {one.name: one.steps for one in not_told(verdict.name, met)}
@@ -247,7 +248,7 @@ def by_model(
 
 
 def _part(number: int, one: ReadableTrial, shown: Sequence[ReadableTrial], room: int) -> str:
-    """What a model is shown of an attempt. Of the task only a number: its id is not for a lesson."""
+    """Return what a model is shown of an attempt. Of the task only a number: its id is not for a lesson."""
     attempt = one.attempt
     place = list(dict.fromkeys(other.attempt.trial.task for other in shown)).index(attempt.trial.task) + 1
     outcome = "passed" if attempt.passed else "did not pass"
@@ -258,7 +259,7 @@ def _part(number: int, one: ReadableTrial, shown: Sequence[ReadableTrial], room:
 
 
 def too_dear(model: ChatModel, messages: Sequence[Message], limits: ReflectionLimits) -> str | None:
-    """Why a question must not be asked: what it may cost at most is beyond the budget; None when it may be."""
+    """Return why a question must not be asked: what it may cost at most is beyond the budget; None when it may be."""
     usd, price, most = limits.usd, model.price(), limits.likely_usd
     if usd is None:
         return None
@@ -270,7 +271,7 @@ def too_dear(model: ChatModel, messages: Sequence[Message], limits: ReflectionLi
 
 
 def _texts(batch: Batch, task: TaskRef, attempts: Sequence[EvidenceTrial]) -> TaskTexts:
-    """What a lesson from a task is compared with: the files of the task, and all that its agents read."""
+    """Return what a lesson from a task is compared with: the files of the task, and all that its agents read."""
     plan = plan_or_none(batch)
     planned = [one for job in plan.jobs for one in job.tasks if one.ref == task] if plan is not None else []
     folder = next((one.config.get("path") for one in planned), None)

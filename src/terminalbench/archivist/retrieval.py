@@ -112,7 +112,7 @@ class RankedLesson:
 
     @property
     def proven(self) -> bool:
-        """Whether trials have shown that it helps."""
+        """Return whether trials have shown that it helps."""
         return self.belief is not None and is_proven(self.belief)
 
 
@@ -155,7 +155,7 @@ def retrieve(
 def _usable(
     lessons: Mapping[int, Lesson], situation: Situation, policy: RetrievalPolicy
 ) -> tuple[dict[int, Lesson], dict[int, Lesson]]:
-    """Of some lessons those for such an agent, and of these the ones that the mask lets through."""
+    """Return of some lessons those for such an agent, and of these the ones that the mask lets through."""
     fitting = {number: one for number, one in lessons.items() if situation.simulated or not one.simulated}
     masked = policy.mode is RetrievalMode.MASKED
     return fitting, {number: one for number, one in fitting.items() if not (masked and own(one, situation))}
@@ -195,7 +195,7 @@ def pick(
 
 
 def own(lesson: Lesson, situation: Situation) -> bool:
-    """Whether a lesson is there only by its task or its family, or is about them: a masked trial never sees it.
+    """Return whether a lesson is there only by its task or its family, or is about them: a masked trial never sees it.
 
     It is where its words come from there, and where no other task supports it. A lesson whose words come from elsewhere
     (`written_from`; a rule brings its own) is left to a task when tasks of other families support it too: it would be
@@ -214,7 +214,8 @@ def own(lesson: Lesson, situation: Situation) -> bool:
 
 
 def _of_its_own(lesson: Lesson, situation: Situation) -> bool:
-    """Whether a task or its family supports a lesson: what was measured there says nothing of what it transfers."""
+    """Return whether a task or its family supports a lesson: what was measured there says nothing of what it
+    transfers."""
     return any(_related(one, situation) for one in lesson.source_tasks)
 
 
@@ -294,7 +295,7 @@ def _words_of(text: str) -> frozenset[str]:
 
 @lru_cache(4096)
 def tokens(text: str) -> int:
-    """How many tokens a text is, counted as for every model."""
+    """Return how many tokens a text is, counted as for every model."""
     from terminalbench.llm.model import count_text
 
     return count_text(text)

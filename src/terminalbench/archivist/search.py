@@ -97,7 +97,7 @@ def _query(connection: sqlite3.Connection, text: str) -> str | None:
 
 
 def _counts(connection: sqlite3.Connection, asked: Sequence[str]) -> dict[str, int]:
-    """In how many lessons each word stands; words that stand in none are left out."""
+    """Return in how many lessons each word stands; words that stand in none are left out."""
     marks = ",".join("?" * len(asked))
     query = f"SELECT word, lessons FROM word_counts WHERE word IN ({marks}) AND lessons > 0"  # noqa: S608  marks alone
     return {row["word"]: row["lessons"] for row in connection.execute(query, asked)}

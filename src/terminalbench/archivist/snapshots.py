@@ -83,7 +83,8 @@ def eligible_lesson(one: RankedLesson, situation: Situation, withhold: float) ->
 
 
 def situation_of(task: PlannedTask) -> Situation:
-    """What is known of a planned task. Of one that lies in no folder of this machine, the words of its id alone."""
+    """Return what is known of a planned task. Of one that lies in no folder of this machine, the words of its id
+    alone."""
     folder = task.config.get("path") if task.found and "git_url" not in task.config else None
     if folder is None or not (Path(folder) / "task.toml").is_file():
         return Situation(task.ref, task.ref.id.replace("-", " ").replace("_", " "), suite=task.ref.dataset)
@@ -91,7 +92,7 @@ def situation_of(task: PlannedTask) -> Situation:
 
 
 def situation_in(folder: Path, task: TaskRef) -> Situation:
-    """What is known of a task that lies in a folder."""
+    """Return what is known of a task that lies in a folder."""
     instruction, about = read_task(folder).instruction, _about(folder / "task.toml")
     return Situation(task, instruction, _tags(about), suite=task.dataset, repository=_repository(about))
 

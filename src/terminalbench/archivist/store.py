@@ -78,17 +78,17 @@ class MemoryFolder:
 
     @property
     def database(self) -> Path:
-        """What is made from the log."""
+        """Return what is made from the log."""
         return self.folder / "memory.db"
 
     @property
     def exists(self) -> bool:
-        """Whether anything was ever kept here."""
+        """Return whether anything was ever kept here."""
         return self.log.exists() or self.database.exists()
 
 
 def memory_of(results_root: Path) -> Path:
-    """Where the memory of the project lies that a results folder belongs to."""
+    """Return where the memory of the project lies that a results folder belongs to."""
     return (marked_root(results_root) or results_root.parent) / ".terminalbench"
 
 
@@ -162,7 +162,7 @@ class Store:
         self.connection.close()
 
     def problems(self) -> list[LogProblem]:
-        """What of the log cannot be read."""
+        """Return what of the log cannot be read."""
         rows = self.connection.execute("SELECT kind, what FROM problems ORDER BY rowid")
         return [LogProblem(ProblemKind(row["kind"]), row["what"]) for row in rows]
 
@@ -368,7 +368,7 @@ def _note(connection: sqlite3.Connection, kind: ProblemKind, what: str) -> None:
 
 
 def _state(log: Path) -> str:
-    """What changes with every change of the log; nothing where there is none."""
+    """Return what changes with every change of the log; nothing where there is none."""
     try:
         found = log.stat()
     except OSError:

@@ -18,7 +18,7 @@ _MOST_FILES = 400
 
 
 def read_task(folder: Path, task: str | None = None) -> TaskTexts:
-    """What stands in the folder of a task, which is called as its folder unless told."""
+    """Return what stands in the folder of a task, which is called as its folder unless told."""
     if not (folder / "task.toml").is_file():
         raise UserError("is not the folder of a task", where=str(folder), hint="name a folder with a task.toml")
     instructions = [_text(file) for file in (folder / "instruction.md", *sorted(folder.glob("steps/*/instruction.md")))]
@@ -38,7 +38,8 @@ def task_texts(folder: str | None, task: str, read: Sequence[str] = (), said: Se
 
 
 def source_texts(task: TaskRef, project: Path) -> TaskTexts:
-    """What stands in the folder of a task that a lesson names; incomplete where it is not found on this machine."""
+    """Return what stands in the folder of a task that a lesson names; incomplete where it is not found on this
+    machine."""
     return task_texts(str(_folder(task, project)), task.id)
 
 

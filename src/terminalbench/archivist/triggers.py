@@ -55,7 +55,7 @@ class FiredTrigger:
 def fired(
     now: Verdicts, before: Verdicts, signatures: Iterable[str] = (), fell: Sequence[str] = ()
 ) -> list[FiredTrigger]:
-    """What fires after a batch, the most telling first; `batch` always does.
+    """Return what fires after a batch, the most telling first; `batch` always does.
 
     `signatures` are those of its failed trials, `fell` the tasks that a night's regression alert names.
     """

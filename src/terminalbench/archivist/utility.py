@@ -66,14 +66,14 @@ class ExposedTrial:
 
 
 def prior(importance: float) -> Utility:
-    """What is believed of a lesson before any trial."""
+    """Return what is believed of a lesson before any trial."""
     return Utility(mean=(importance - 0.5) * _IMPORTANCE_SPAN, sd=PRIOR_SD, n=0)
 
 
 def believed(
     lesson: Lesson, model: str | None = None, *, simulated: bool = True, place: TaskFamily | None = None
 ) -> Utility:
-    """What is believed of a lesson now; with a model, of its effect on that one, and with a place, on its tasks.
+    """Return what is believed of a lesson now; with a model, of its effect on that one, and with a place, on its tasks.
 
     What was measured on another model is half believed: nearer to the prior, and nearly as unsure. Not `simulated`:
     what simulated trials showed says nothing.
@@ -114,7 +114,7 @@ def _over_families(seen: Iterable[tuple[float, float]], start: Utility) -> Utili
 
 
 def carried(effect: Utility, importance: float) -> Utility:
-    """What an effect that was measured on one model says of another one, before a trial of that."""
+    """Return what an effect that was measured on one model says of another one, before a trial of that."""
     start = prior(importance)
     mean = start.mean + CARRIED * (effect.mean - start.mean)
     sd = math.sqrt(CARRIED**2 * effect.sd**2 + (1 - CARRIED**2) * start.sd**2)
@@ -122,7 +122,8 @@ def carried(effect: Utility, importance: float) -> Utility:
 
 
 def weight(lesson: Lesson, model: str | None = None, *, simulated: bool = True) -> float:
-    """How much a lesson counts when several would do, from 0 to 1; one half where nothing speaks for or against it."""
+    """Return how much a lesson counts when several would do, from 0 to 1; one half where nothing speaks for or against
+    it."""
     belief = believed(lesson, model, simulated=simulated)
     return 1 / (1 + math.exp(-max(-30.0, min(30.0, belief.mean / max(belief.sd, 1e-6)))))
 
@@ -133,18 +134,19 @@ def chance_of_harm(belief: Utility) -> float:
 
 
 def is_harmful(belief: Utility) -> bool:
-    """Whether a lesson is to be retired. Its importance alone is never enough."""
+    """Return whether a lesson is to be retired. Its importance alone is never enough."""
     return chance_of_harm(belief) > HARM
 
 
 def is_idle(belief: Utility) -> bool:
-    """Whether so much is known of a lesson that its place is better used by another: it hardly changes anything."""
+    """Return whether so much is known of a lesson that its place is better used by another: it hardly changes
+    anything."""
     known = belief.n > 0 and belief.sd < IDLE_SD and not is_proven(belief)
     return known and NormalDist(belief.mean, max(belief.sd, 1e-9)).cdf(LITTLE) > 1 - IDLE
 
 
 def is_proven(belief: Utility) -> bool:
-    """Whether trials have shown that a lesson helps. Its importance alone is never enough."""
+    """Return whether trials have shown that a lesson helps. Its importance alone is never enough."""
     return belief.n > 0 and chance_of_harm(belief) < 1 - PROVEN
 
 
@@ -170,7 +172,8 @@ def drawn(belief: Utility, number: float) -> float:
 
 
 def learn(exposures: Sequence[ExposedTrial], priors: Mapping[str, Utility]) -> dict[str, Utility]:
-    """What is believed of each lesson with a prior, after these trials: all effects at once, compared within groups.
+    """Return what is believed of each lesson with a prior, after these trials: all effects at once, compared within
+    groups.
 
     A Bayesian linear regression of the outcome on what was shown less the chance that it had: whatever else changes
     from night to night is no effect of a lesson. Lessons that were shown together share what happened; the families of

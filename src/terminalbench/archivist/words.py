@@ -46,7 +46,7 @@ def _stem(word: str) -> str:
 
 
 def share(one: Iterable[str], other: Iterable[str]) -> float:
-    """How many of the words of two texts are in both (Jaccard); of no words at all, 0."""
+    """Return how many of the words of two texts are in both (Jaccard); of no words at all, 0."""
     first, second = frozenset(one), frozenset(other)
     common = len(first & second)
     either = len(first) + len(second) - common
@@ -54,7 +54,7 @@ def share(one: Iterable[str], other: Iterable[str]) -> float:
 
 
 def same_lesson(one: Lesson, other: Lesson) -> bool:
-    """Whether two lessons are near-duplicates.
+    """Return whether two lessons are near-duplicates.
 
     They have the same scope, at least `SAME_SHARE` of the words of both in common, and differ neither in a word that
     turns a sentence round (not, never, before, after, only, ...), nor in a number, an option, a name or a path, nor in

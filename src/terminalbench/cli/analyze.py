@@ -197,7 +197,7 @@ def _text(report: "ErrorReport") -> str:
 
 
 def _versus(report: "ErrorReport", a: str, b: str) -> str:
-    """Why two profiles differ: what each solves that the other does not, by the class of the failure."""
+    """Return why two profiles differ: what each solves that the other does not, by the class of the failure."""
     from terminalbench.analytics.error_groups import loss_groups
     from terminalbench.text.failures import failure_words
     from terminalbench.text.foreign import printable

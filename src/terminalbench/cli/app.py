@@ -94,7 +94,7 @@ def run_command(arguments: Sequence[str], prog_name: str) -> int:
 
 
 def _nobody_reads() -> bool:
-    """Whether standard output is a pipe or a socket whose reader has gone: it has seen enough."""
+    """Return whether standard output is a pipe or a socket whose reader has gone: it has seen enough."""
     poll = select.poll()
     try:
         poll.register(sys.stdout.fileno(), 0)
@@ -125,7 +125,7 @@ def _say(text: str) -> None:
 
 
 def _has_no_inodes(name: object) -> bool:
-    """Whether the file system around a file can hold no further one; those that count no files can."""
+    """Return whether the file system around a file can hold no further one; those that count no files can."""
     place = Path(str(name)).absolute()
     while not place.exists() and place != place.parent:
         place = place.parent

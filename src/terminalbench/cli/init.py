@@ -18,7 +18,7 @@ class _WithCommand(click.Command):
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, without those words."""
+        """Parse as click does, without those words."""
         place = args.index("--") if "--" in args else len(args)
         ctx.meta[_WORDS] = tuple(args[place + 1 :])
         return super().parse_args(ctx, args[:place])
@@ -122,7 +122,7 @@ def _extend(experiment: Path, agent: str | None, task: str | None, words: tuple[
 
 
 def _check_texts(slug: str | None, others: dict[str, str | None]) -> None:
-    """What goes into the file as it is must not break it."""
+    """Refuse a text that would break the file into which it goes as it is."""
     import re
 
     from terminalbench.experiments.config import RESERVED, RESERVED_SLUGS

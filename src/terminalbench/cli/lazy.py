@@ -50,13 +50,13 @@ class LazyCommandGroup(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """As click does; a closed pipe has a name of its own."""
+        """Do as click does; a closed pipe has a name of its own."""
         with _pipes_named():
             return super().make_context(info_name, args, parent, **extra)
 
     @override
     def invoke(self, ctx: click.Context) -> Any:
-        """As click does; a closed pipe has a name of its own."""
+        """Do as click does; a closed pipe has a name of its own."""
         with _pipes_named():
             return super().invoke(ctx)
 
@@ -80,7 +80,7 @@ class LazyCommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the closest command named for an unknown one."""
+        """Do as click does; for an unknown command the closest one is named."""
         name = args[0]
         if name not in self.names and not name.startswith("-"):
             match = closest(name, self.names)

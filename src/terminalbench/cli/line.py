@@ -28,7 +28,7 @@ class StatusLine:
             drive(f"\r\x1b[K{said if len(said) <= width else ended(said, said[: width - 1])}")
 
     def renew(self, text: str) -> None:
-        """As `say`, unless that was just done."""
+        """Say a line as `say` does, unless that was just done."""
         if self.is_time():
             self.told_at = time.monotonic()
             self.say(text)

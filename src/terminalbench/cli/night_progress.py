@@ -58,7 +58,7 @@ class NightTeller(StatusLine):
         self.done()
 
     def listener(self) -> NightListener:
-        """What the night tells."""
+        """Return what the night tells."""
         return NightListener(self.begun, self.event, self.tick, self.step)
 
     def begun(self, night: "PreparedNight") -> None:
@@ -83,7 +83,7 @@ class NightTeller(StatusLine):
 
     @property
     def shown(self) -> bool:
-        """Whether the live view has the terminal."""
+        """Return whether the live view has the terminal."""
         return self.view is not None and self.view.shown
 
     def event(self, event: NightEvent) -> None:
@@ -149,7 +149,7 @@ def _own_view() -> "OwnView":
 
 
 def night_line(config: NightConfig, state: NightState, spent_usd: float, now: float) -> str:
-    """How far a night is, in one line."""
+    """Return how far a night is, in one line."""
     own = [work for work in state.work if work.role is Role.ITERATION]
     over, done = sum(work.status.over for work in own), sum(work.status is IterationStatus.DONE for work in own)
     ends = [work.end for work in own if work.end is not None and work.status.over]

@@ -19,7 +19,7 @@ class ListCommand(click.Command):
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, after spreading the values of list options."""
+        """Parse as click does, after spreading the values of list options."""
         return super().parse_args(ctx, _spread(args, strict=not ctx.resilient_parsing))
 
 

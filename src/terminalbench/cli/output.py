@@ -55,7 +55,7 @@ def text_width() -> int:
 
 
 def take_streams() -> None:
-    """From here on what no reader takes is dropped, and every text that is written can only be read (see `Screen`).
+    """Drop from here on what no reader takes; every text that is written can only be read (see `Screen`).
 
     A stream that was closed before the start gets a file that holds nothing: else the first file that is opened would
     have its number, and get what is written to it.
@@ -70,7 +70,7 @@ def take_streams() -> None:
 
 
 def end_with_the_reader() -> None:
-    """For a command that runs for as long as it is read: a BrokenPipeError ends it."""
+    """End with a BrokenPipeError when the reader is gone: for a command that runs for as long as it is read."""
     outlet = _outlet(sys.stdout)
     if outlet is not None:
         outlet.must_be_read = True

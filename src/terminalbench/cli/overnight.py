@@ -46,7 +46,7 @@ workers_option: Any = click.option(
 
 
 def _caps(command: Callable[..., Any]) -> Any:
-    """What bounds `--workers auto` besides the machine."""
+    """Return what bounds `--workers auto` besides the machine."""
     for name, what in (
         ("--sandboxes", "Upper limit of sandboxes at once, for --workers auto."),
         ("--model-slots", "Requests that a local model server answers at once, for --workers auto."),

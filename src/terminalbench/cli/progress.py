@@ -66,7 +66,7 @@ class RunTeller(StatusLine):
             click.echo(printable(text), err=True)
 
     def listener(self, doing: str) -> Listener:
-        """What the run tells; `doing` says what is done with the batch when it starts."""
+        """Return what the run tells; `doing` says what is done with the batch when it starts."""
 
         def prepared(plan: "Plan", batch: "Batch", trials: int) -> None:
             self.begun = True

@@ -27,7 +27,7 @@ class BatchChoice:
     root: Path | None = None
 
     def refuse_name(self) -> None:
-        """With `--all` no batch is named."""
+        """Refuse the name of a batch together with `--all`."""
         if self.name is not None or self.number is not None:
             raise click.UsageError("--all cannot be combined with a target")
 

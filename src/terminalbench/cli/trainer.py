@@ -130,7 +130,7 @@ def plan_command(file: Path, as_json: bool, root: Path | None) -> None:
 
 
 def _show_forecast(plan: "TrainingPlan", *before: str) -> None:
-    """What gains take by a plan, and which of its looks decide nothing, after some lines."""
+    """Show what gains take by a plan, and which of its looks decide nothing, after some lines."""
     from textwrap import fill
 
     from terminalbench.trainer.check import forecast_lines, idle_looks

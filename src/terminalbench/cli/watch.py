@@ -115,7 +115,7 @@ def _stream(feed: "Feed", *, as_json: bool) -> None:
 
 
 def _tell_end(feed: "Feed", *, as_json: bool) -> int:
-    """What the batch came to: its summary, or what is known of one that has no plan or no usable index."""
+    """Return what the batch came to: its summary, or what is known of one that has no plan or no usable index."""
     from terminalbench.index.queries import view_batch
     from terminalbench.index.scan import scan_batch
     from terminalbench.lab.run import FinishedRun

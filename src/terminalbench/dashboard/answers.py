@@ -102,7 +102,7 @@ def find_page(path: str, query: Mapping[str, str]) -> tuple[Route, dict[str, str
 
 
 def _match(path: str) -> tuple[Route, dict[str, str]] | None:
-    """By the path as it was sent: an encoded slash in a name is no slash of the path."""
+    """Return the route of a path as it was sent: an encoded slash in a name is no slash of the path."""
     scope = {"type": "http", "method": "GET", "path": f"/{path}"}
     for route in ROUTES:
         match, found = route.matches(scope)
@@ -131,7 +131,7 @@ class HttpReply:
 
 
 def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = False) -> HttpReply:
-    """What is at a (percent-encoded) path. Raises NotFound and Moved."""
+    """Return what is at a (percent-encoded) path. Raises NotFound and Moved."""
     if path.startswith("assets/"):
         name = path.removeprefix("assets/")
         if name not in ASSETS:

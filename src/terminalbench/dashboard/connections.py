@@ -41,7 +41,7 @@ class Connection(H11Protocol):
 
     @override
     def on_response_complete(self) -> None:
-        """From now on the client may ask again."""
+        """Let the client ask again."""
         self._since = self.loop.time()
         super().on_response_complete()
 
@@ -53,11 +53,11 @@ class Connection(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether no request is being answered: none was sent whole, or the last answer is complete."""
+        """Return whether no request is being answered: none was sent whole, or the last answer is complete."""
         return self.cycle is None or self.cycle.response_complete
 
     def _in_kernel(self) -> int:
-        """What the kernel still holds of the answer: it asks for more only when a good part of it was taken."""
+        """Return what the kernel still holds of the answer: it asks for more only when a good part of it was taken."""
         held = array("i", [0])
         try:
             fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, held)

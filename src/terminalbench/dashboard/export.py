@@ -82,7 +82,8 @@ def export_site(site: Site, target: Path) -> ExportResult:
 
 
 def _place(target: Path, path: str) -> Path:
-    """Where the file of a path goes. Paths come from links of our own pages; none may leave the folder all the same."""
+    """Return where the file of a path goes. Paths come from links of our own pages; none may leave the folder all the
+    same."""
     names = [unquote(part, errors="surrogateescape") for part in path.split("/") if part]
     if any(name in (".", "..") or "/" in name or "\0" in name for name in names):
         raise UserError(f"a path that leaves the folder: {path}")

@@ -31,7 +31,7 @@ class Failures:
 
 
 def batch_failures(site: Site, summary: BatchSummary, view: BatchView) -> Failures:
-    """What is known of the failures of a batch."""
+    """Return what is known of the failures of a batch."""
     from terminalbench.analytics.labels import read_labels
 
     people = read_labels(site.batch(summary.batch).analytics).current()
@@ -87,7 +87,7 @@ def _analyzers() -> "list[LoadedAnalyzer]":
 
 
 def trial_findings(site: Site, batch: str, row: TrialRow, files: list[TrialFile]) -> list[Finding]:
-    """What analyzers said of a trial: kept in the index, written by an analysis, else found now.
+    """Return what analyzers said of a trial: kept in the index, written by an analysis, else found now.
 
     A folder with links in it is not analysed now: that could read elsewhere.
     """

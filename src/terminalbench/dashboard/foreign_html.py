@@ -46,7 +46,7 @@ _DIFF = re.compile(r"^(?:diff --git |\*\*\* Begin Patch|--- \S.*\n\+\+\+ \S)", r
 
 
 def is_diff(text: str) -> bool:
-    """Whether a text is a patch, as git or an editing tool writes one."""
+    """Return whether a text is a patch, as git or an editing tool writes one."""
     return _DIFF.search(text[:2000]) is not None
 
 

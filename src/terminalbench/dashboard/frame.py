@@ -47,7 +47,7 @@ class PageRequest:
         return max(1, int(word)) if word.isascii() and word.isdecimal() and len(word) < 10 else default
 
     def order(self) -> SortOrder:
-        """How a list is to be sorted: `sort=cost`, or `sort=-cost` for the largest first."""
+        """Return how a list is to be sorted: `sort=cost`, or `sort=-cost` for the largest first."""
         word = self.text("sort")
         return SortOrder(word.removeprefix("-"), word.startswith("-"))
 
@@ -58,7 +58,8 @@ class PageRequest:
 
     @property
     def feed(self) -> str:
-        """Of what a page of this path tells changes: a batch, a trial, nights, lessons, or "" for the list of batches.
+        """Return the name of what a page of this path tells changes of: a batch, a trial, nights, lessons, or "" for
+        the list of batches.
 
         A trial is its batch, `TRIAL`, its job, a slash and its name.
         """
@@ -95,7 +96,7 @@ class CsvTable:
         return cls(list(columns), [[_at(item, path) for path in columns.values()] for item in items])
 
     def csv(self) -> bytes:
-        """As CSV; text that a spreadsheet would run as a formula is quoted with an apostrophe."""
+        """Return the table as CSV; text that a spreadsheet would run as a formula is quoted with an apostrophe."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(self.columns)

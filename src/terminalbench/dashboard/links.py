@@ -36,7 +36,8 @@ def night_path(name: str) -> str:
 
 
 def night_results_path(name: str) -> str:
-    """Where the pages of a night's own results begin: its batches and trials have the addresses that others have."""
+    """Return where the pages of a night's own results begin: its batches and trials have the addresses that others
+    have."""
     return f"{night_path(name)}results/"
 
 
@@ -78,7 +79,7 @@ def compare_path(new: tuple[str, str], old: tuple[str, str]) -> str:
 
 
 def why_path(batch: str, new: str, old: str) -> str:
-    """Why two profiles of a batch differ."""
+    """Return why two profiles of a batch differ."""
     return f"why/{batch_path(batch).removeprefix('batches/')}{_segment(new)}/{_segment(old)}/"
 
 

@@ -75,7 +75,7 @@ class LiveFeed:
             return self._feed.version
 
     def runs(self, job: str, name: str) -> bool:
-        """Whether a trial is running."""
+        """Return whether a trial is running."""
         with self._lock:
             self._feed.read()
             return any(trial.key == (job, name) for trial in self._feed.state.running)

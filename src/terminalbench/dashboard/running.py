@@ -15,7 +15,7 @@ type Place = tuple[str, TaskRef, int]
 
 
 def place(cell: CellState) -> Place:
-    """Which planned trial a cell stands for."""
+    """Return which planned trial a cell stands for."""
     return (cell.profile, cell.task, cell.attempt)
 
 
@@ -31,14 +31,14 @@ def named(running: Iterable[ShownTrial]) -> Running:
 
 
 def waits(cell: CellState) -> bool:
-    """Whether a cell of a live batch has simply not had its turn yet."""
+    """Return whether a cell of a live batch has simply not had its turn yet."""
     return cell.row is None and cell.outcome is Outcome.NOT_RUN and cell.reason is None
 
 
 def outcome_bars(
     profiles: Iterable[ProfileTotals], cells: Iterable[CellState], running: Mapping[Place, ShownTrial]
 ) -> dict[str, dict[str, int]]:
-    """How many trials of each profile ended how, or run."""
+    """Return how many trials of each profile ended how, or run."""
     bars = {totals.profile: Counter(totals.outcomes) for totals in profiles}
     for cell in cells if running else ():
         if place(cell) in running:

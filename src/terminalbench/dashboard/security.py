@@ -44,11 +44,11 @@ class Access:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Return whether only this machine can reach it."""
         return is_loopback(self.host)
 
     def allows_host(self, header: str) -> bool:
-        """Whether a Host header may be ours. A name somebody else controls could point here: it is refused."""
+        """Return whether a Host header may be ours. A name somebody else controls could point here: it is refused."""
         name = host_name(header)
         if name is None:
             return False
@@ -59,11 +59,11 @@ class Access:
         return name == self.host.lower() or name in _machine_names() or _address(name) is not None
 
     def allows_token(self, given: str | None) -> bool:
-        """Whether the token is right, compared in constant time."""
+        """Return whether the token is right, compared in constant time."""
         return given is not None and hmac.compare_digest(given.encode(), self.token.encode())
 
     def is_once(self, given: str) -> bool:
-        """Whether it is the one for a single visit."""
+        """Return whether it is the one for a single visit."""
         return self.once is not None and hmac.compare_digest(given.encode(), self.once.encode())
 
 
@@ -86,14 +86,14 @@ def host_name(header: str) -> str | None:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name or address means this machine and no other."""
+    """Return whether a name or address means this machine and no other."""
     address = _address(name)
     return name.lower() == "localhost" or (address is not None and address.is_loopback)
 
 
 @cache
 def _machine_names() -> frozenset[str]:
-    """What this machine is called; asked once, for the answer may take a name server."""
+    """Return what this machine is called; asked once, for the answer may take a name server."""
     return frozenset({socket.gethostname().lower(), socket.getfqdn().lower()})
 
 
@@ -121,7 +121,7 @@ class RequestGuard:
             await answer(scope, receive, _with_headers(send))
 
     def _refusal(self, request: Request) -> Response | None:
-        """What is answered in the place of a page; None: the page is."""
+        """Return what is answered in the place of a page; None: the page is."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if not self._access.allows_host(host):
             return PlainTextResponse(

@@ -147,7 +147,7 @@ class Site:
         return found, rest[2]
 
     def _written(self, batch: str, trial: str) -> tuple[object, ...]:
-        """How much a running trial, `<job>/<name>`, has written of its trajectory, or of its client's log."""
+        """Return how much a running trial, `<job>/<name>`, has written of its trajectory, or of its client's log."""
         job, _, name = trial.partition("/")
         if ".." in trial.split("/"):
             return ()
@@ -162,11 +162,11 @@ class Site:
         return tuple(self.index.execute("SELECT count(*), max(version) FROM summaries").fetchone())
 
     def batch(self, key: str) -> Batch:
-        """Where a batch lies."""
+        """Return where a batch lies."""
         return ForeignJobs(self.root) if key == "." else Batch(self.root / key)
 
     def summary(self, key: str) -> BatchSummary:
-        """What the index says of a batch. Raises NotFound."""
+        """Return what the index says of a batch. Raises NotFound."""
         found = find_batch(self.index, key)
         if found is None:
             raise NotFound(f"there is no batch {key}")
@@ -193,12 +193,12 @@ class Site:
         return stamp, self._views.get(("plan", key, stamp), lambda: plan_or_none(batch))
 
     def is_oracle(self, key: str, profile: str | None) -> bool:
-        """Whether a profile of a batch sees the hidden verdict."""
+        """Return whether a profile of a batch sees the hidden verdict."""
         plan = self._plan(key)[1]
         return plan is not None and profile in plan.oracles()
 
     def trial_cost(self, key: str, row: TrialRow) -> str:
-        """What a trial cost, in words; of a profile that calls no model there is nothing to know."""
+        """Return what a trial cost, in words; of a profile that calls no model there is nothing to know."""
         plan = self._plan(key)[1]
         return cost(row.usage.cost_usd, no_model=plan is not None and row.profile in plan.without_model())
 
@@ -232,7 +232,7 @@ class Site:
         return instead
 
     def first_time(self, key: Hashable) -> bool:
-        """Whether nobody has asked this for `key` before."""
+        """Return whether nobody has asked this for `key` before."""
         with self._lock:
             known = key in self._asked
             self._asked.add(key)
@@ -284,7 +284,7 @@ class Site:
         return None
 
     def findings(self, key: str) -> dict[str, list[Finding]]:
-        """What analyzers said of a batch's trials, by `<job>/<name>`; empty before an analysis."""
+        """Return what analyzers said of a batch's trials, by `<job>/<name>`; empty before an analysis."""
         file = self.batch(key).analytics / "findings.jsonl"
         try:
             status = file.stat()
@@ -307,11 +307,11 @@ class Site:
             return self._feeds[key]
 
     def live_state(self, key: str) -> ShownState | None:
-        """How far a batch is, while it runs."""
+        """Return how far a batch is, while it runs."""
         return self.feed(key).state(self.now().timestamp()) if key in self.live else None
 
     def runs(self, batch: str, row: TrialRow) -> bool:
-        """Whether a trial runs now: it has no result, and its batch says that it is at it."""
+        """Return whether a trial runs now: it has no result, and its batch says that it is at it."""
         if row.trial is not None or batch not in self.live:
             return False
         return self.feed(batch).runs(row.job, row.name)
@@ -336,7 +336,7 @@ class ResultCache:
         self._lock = threading.Lock()
 
     def holds(self, key: Hashable) -> bool:
-        """Whether it is kept."""
+        """Return whether it is kept."""
         with self._lock:
             return key in self._items
 

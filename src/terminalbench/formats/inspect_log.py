@@ -138,7 +138,7 @@ def _value(value: Any) -> tuple[bool | None, Any]:
 
 
 def _usage(used: Mapping[str, Any], reader: RowReader) -> dict[str, Any]:
-    """What all models of a sample used together; nothing is known where one does not tell."""
+    """Return what all models of a sample used together; nothing is known where one does not tell."""
     names = {
         "input_tokens": "input_tokens", "output_tokens": "output_tokens", "tokens": "total_tokens",
         "cache_read_tokens": "input_tokens_cache_read", "cache_write_tokens": "input_tokens_cache_write",

@@ -38,7 +38,7 @@ class JUnitFormat:
     """Test results as most runners can write them."""
 
     def recognises(self, file: SourceFile) -> bool:
-        """By its first element."""
+        """Recognise the format by its first element."""
         head = file.head.replace(b"\0", b"")[:4096]
         return head.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")[:1] == b"<" and (b"<testsuite" in head)
 

@@ -27,7 +27,7 @@ class PromptfooFormat:
     """What `promptfoo eval -o results.json` (or .jsonl) writes."""
 
     def recognises(self, file: SourceFile) -> bool:
-        """By rows with `success` that name a prompt, a test or a provider."""
+        """Recognise the format by rows with `success` that name a prompt, a test or a provider."""
         if _CELL.search(file.head) or (file.head.startswith(b"evalId:") and b"\nresults:" in file.head):
             hint = "write the results as JSON: promptfoo eval -o results.json"
             raise UserError(
@@ -89,7 +89,8 @@ def _provider(row: Mapping[str, Any]) -> str:
 
 
 def _prompt(row: Mapping[str, Any]) -> str:
-    """What tells a prompt from others of the same provider: its label, by its number where that is long and told."""
+    """Return what tells a prompt from others of the same provider: its label, by its number where that is long and
+    told."""
     prompt = table_of(row.get("prompt"))
     label = next(filter(None, (identifier(prompt.get(name)) for name in ("label", "display", "raw"))), "")
     place = row.get("promptIdx")
@@ -104,7 +105,7 @@ def _profile(provider: str, prompt: str, prompts: Set[str]) -> str:
 
 
 def _test(row: Mapping[str, Any]) -> str:
-    """What a test is called: by its description, else by its first variable, else by its place."""
+    """Return what a test is called: by its description, else by its first variable, else by its place."""
     case = table_of(row.get("testCase")) or table_of(row.get("test"))
     variables = table_of(row.get("vars")) or table_of(case.get("vars"))
     first = next((value for value in variables.values() if isinstance(value, str | int | float)), None)

@@ -21,7 +21,7 @@ class ResultFormat(Protocol):
     """A format of results: how a file of it is recognised by its content, and what it holds."""
 
     def recognises(self, file: SourceFile) -> bool:
-        """Whether the file is of this format."""
+        """Return whether the file is of this format."""
         ...
 
     def read(self, files: Sequence[SourceFile], reader: RowReader) -> None:
@@ -105,7 +105,7 @@ def _looked_at(path: Path, files: Sequence[SourceFile]) -> str:
 
 
 def _holds_sums(found: Any) -> bool:
-    """Whether JSON holds numbers by the names of what they are of, as the results of lm-eval do."""
+    """Return whether JSON holds numbers by the names of what they are of, as the results of lm-eval do."""
     by_name = found.get("results", found) if isinstance(found, dict) else None
     return (
         isinstance(by_name, dict)
@@ -117,7 +117,7 @@ def _holds_sums(found: Any) -> bool:
 
 
 def _is(name: str, file: SourceFile) -> bool:
-    """Whether a file is of a format; in a folder, one that cannot be read is of none."""
+    """Return whether a file is of a format; in a folder, one that cannot be read is of none."""
     try:
         return bool(registry.resolve(KIND, name)().recognises(file))
     except UserError:

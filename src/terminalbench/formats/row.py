@@ -182,7 +182,7 @@ def identifier(value: object) -> str | None:
 
 
 def message(value: object) -> str | None:
-    """What a source says of an error, as one line of bounded length; None when it says nothing."""
+    """Return what a source says of an error, as one line of bounded length; None when it says nothing."""
     if value is None or value is False or (isinstance(value, str) and value.strip().lower() in _UNKNOWN | {"false"}):
         return None
     return flat(str(value)[: 8 * _LONGEST_ERROR].encode(errors="replace").decode(), _LONGEST_ERROR) or None
@@ -234,7 +234,7 @@ def moment_of(value: object) -> str | None:
 
 
 def is_unknown(value: object) -> bool:
-    """Whether a source leaves a value open."""
+    """Return whether a source leaves a value open."""
     return (
         value is None
         or (isinstance(value, float) and math.isnan(value))
@@ -252,7 +252,7 @@ class VerdictWord(msgspec.Struct, frozen=True):
 
 
 def verdict(value: object) -> VerdictWord:
-    """What a source's word or number for passed means."""
+    """Return what a source's word or number for passed means."""
     if is_unknown(value):
         return VerdictWord()
     if isinstance(value, bool):

@@ -91,7 +91,8 @@ class SourceFile:
 
     @cached_property
     def label(self) -> str:
-        """What a profile is called that only its file names: the file, or its folder where that name says nothing."""
+        """Return what a profile is called that only its file names: the file, or its folder where that name says
+        nothing."""
         stem = self.path.name.split(".json")[0] if self.path.name.endswith(".json") else self.path.stem
         names = [stem, *(folder.name for folder in self.path.parents[:2])]
         return next((name for name in names if name and name.lower() not in GENERIC), stem)
@@ -141,7 +142,8 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def digest_of(files: Sequence[Path], root: Path) -> str:
-    """What changes when one of the files does, wherever the source lies: a digest of their names in it and contents."""
+    """Return what changes when one of the files does, wherever the source lies: a digest of their names in it and
+    contents."""
     whole = hashlib.sha256()
     for file in sorted(files):
         name = file.relative_to(root).as_posix() if len(files) > 1 and file.is_relative_to(root) else file.suffix

@@ -28,7 +28,8 @@ class SweBenchFormat:
     """Reports of SWE-bench's harness, of a run or of its instances."""
 
     def recognises(self, file: SourceFile) -> bool:
-        """By its lists of instances, or by an instance's `resolved` beside what became of its patch."""
+        """Recognise the format by its lists of instances, or by an instance's `resolved` beside what became of its
+        patch."""
         found = file.json
         if not isinstance(found, dict):
             return False
@@ -101,7 +102,7 @@ class SweBenchProFormat:
     """The file of SWE-Bench Pro's evaluator: each instance and whether it was resolved."""
 
     def recognises(self, file: SourceFile) -> bool:
-        """By truths alone, under names of instances."""
+        """Recognise the format by truths alone, under names of instances."""
         found = file.json
         if not isinstance(found, dict) or not found:
             return False

@@ -84,7 +84,7 @@ class TableFormat:
 
 
 def _enough(row: Mapping[str, Any]) -> bool:
-    """Whether the names of columns tell the task and the verdict."""
+    """Return whether the names of columns tell the task and the verdict."""
     names = {_plain(str(name)) for name in row}
     verdicts = {name for one in ("passed", "reward") for name in GUESSES[one]}
     return bool(names & set(GUESSES["task"])) and bool(names & verdicts)
@@ -149,7 +149,8 @@ def _add(file: SourceFile, row: Mapping[str, Any], names: Mapping[str, str], rea
 
 
 def _told_failed(value: object) -> bool:
-    """Whether the verdict is the word failed of a column of outcomes, beside which an error is only its reason."""
+    """Return whether the verdict is the word failed of a column of outcomes, beside which an error is only its
+    reason."""
     return isinstance(value, str) and value.strip().lower() in ("failed", "passed")
 
 
@@ -170,7 +171,8 @@ def _attempt(value: object, reader: RowReader) -> int | None:
 
 
 def _columns(file: SourceFile, header: Sequence[str], reader: RowReader) -> dict[str, str]:
-    """Which column holds what: as the options say, else by its name; what was guessed and what is not used is noted."""
+    """Return which column holds what: as the options say, else by its name; what was guessed and what is not used is
+    noted."""
     plain: dict[str, str] = {}
     for name in header:
         plain.setdefault(_plain(name), name)

@@ -27,7 +27,7 @@ class TerminalBenchFormat:
     """Results of `tb run`."""
 
     def recognises(self, file: SourceFile) -> bool:
-        """By `is_resolved` of its trials, or of the one trial that it is."""
+        """Recognise the format by `is_resolved` of its trials, or of the one trial that it is."""
         found = file.json
         if not isinstance(found, dict):
             return False
@@ -130,7 +130,7 @@ def _profile(file: SourceFile, run: Path, agent: str | None, model: str | None) 
 
 
 def _dataset(file: SourceFile) -> str | None:
-    """What the folder above the agents of a leaderboard is called: `terminal-bench-core@0.1.1`."""
+    """Return what the folder above the agents of a leaderboard is called: `terminal-bench-core@0.1.1`."""
     for place in file.path.parents:
         if re.match(r"^[\w.-]+[@:]\d[\w.]*$", place.name):
             return place.name.replace(":", "@")

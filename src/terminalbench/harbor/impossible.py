@@ -69,17 +69,19 @@ class _RanFile(NamedTuple):
 
 
 def chooses(script: str) -> bool:
-    """Whether a script runs some tests of a file only, as far as its text tells."""
+    """Return whether a script runs some tests of a file only, as far as its text tells."""
     return _CHOOSES.search(script) is not None
 
 
 def evaluates(script: str) -> bool:
-    """Whether a shell script may run words of the work as code: by sourcing, or where it calculates with them."""
+    """Return whether a shell script may run words of the work as code: by sourcing, or where it calculates with
+    them."""
     return _EVALUATES.search(_COMMENT.sub("", script)) is not None
 
 
 def runs_own(sources: Sequence[Path], script: Path, output: bytes) -> bool:
-    """Whether Python's tests that were run are in these folders: else a repository's own were, which may skip some."""
+    """Return whether Python's tests that were run are in these folders: else a repository's own were, which may skip
+    some."""
     ran = _were_run(sources, _text(script), output.decode("utf-8", "replace"), ".py")
     return any(True for one in ran if (tree := _parsed(one.text)) for _ in _tests(tree))
 
@@ -255,7 +257,7 @@ class _EqualityAssertion(NamedTuple):
 
 
 def _value_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> _EqualityAssertion | None:
-    """What a test expects of the work, in its first comparison with a value that is sure to be reached.
+    """Return what a test expects of the work, in its first comparison with a value that is sure to be reached.
 
     With another one neither an object that is equal to everything passes it, nor work that looks into the tests.
     """

@@ -51,7 +51,7 @@ _NEVER = _names(
 
 
 def isolated(sources: Sequence[Path], script: Path) -> bool:
-    """Whether the tests that a script runs are out of reach of the work's code, as far as their text tells."""
+    """Return whether the tests that a script runs are out of reach of the work's code, as far as their text tells."""
     started = set[str]()
     for part in _BETWEEN.split(_COMMENT.sub("", _text(script))):
         command = _KEYWORDS.sub("", part)
@@ -63,7 +63,7 @@ def isolated(sources: Sequence[Path], script: Path) -> bool:
 
 
 def _is_plain(sources: Sequence[Path], name: str, seen: set[str]) -> bool:
-    """Whether a file of the tests, and those that it loads, run no code from elsewhere."""
+    """Return whether a file of the tests, and those that it loads, run no code from elsewhere."""
     if name in seen:
         return True
     seen.add(name)

@@ -60,7 +60,8 @@ class _Onlooker:
                 file.write(f"{what}\t{path!r}\n")
 
     def is_of_work(self, path: str) -> bool:
-        """Whether code is neither the library's, a package's nor the tests', nor as it was before the agent came."""
+        """Return whether code is neither the library's, a package's nor the tests', nor as it was before the agent
+        came."""
         if self._is_library(path) or self.is_of_tests(path) or "/site-packages/" in path or "/dist-packages/" in path:
             return False
         try:
@@ -69,7 +70,7 @@ class _Onlooker:
             return True
 
     def is_of_tests(self, path: object) -> bool:
-        """Whether a path is a folder of the tests, or below one."""
+        """Return whether a path is a folder of the tests, or below one."""
         return isinstance(path, (str, bytes)) and f"{os.path.abspath(os.fsdecode(path))}/".startswith(self._folders)
 
     def _is_library(self, path: str) -> bool:
@@ -164,7 +165,7 @@ def _functions(module: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _file_of(value: Any) -> str | None:
-    """Where a function, or the class of anything else, comes from."""
+    """Return where a function, or the class of anything else, comes from."""
     code = getattr(value, "__code__", None)
     home = sys.modules.get(getattr(value, "__module__", None) or type(value).__module__)
     return getattr(code, "co_filename", None) or getattr(home, "__file__", None)

@@ -235,7 +235,8 @@ class EventPlugin(BaseJobPlugin):
             asyncio.get_running_loop().call_later(_DRAIN_SEC, self._interrupt)
 
     def _interrupt(self) -> None:
-        """Once, however many are held: at a second signal Harbor drops what it has to write. Not while one starts."""
+        """Interrupt Harbor once, however many are held: at a second signal it drops what it has to write. Not while one
+        starts."""
         if not self._interrupted and not self._running:
             self._interrupted = True
             os.kill(os.getpid(), signal.SIGINT)

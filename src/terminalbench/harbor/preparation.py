@@ -83,7 +83,7 @@ class PreparingVerifier(Verifier):
         return prepared
 
     async def _take_over(self, hand_over: Callable[..., Awaitable[Handover]]) -> PreparedEnvironment:
-        """From an environment that does it itself."""
+        """Take over an environment that prepares itself."""
         tests, logs = str(self._paths.tests_dir), str(self._paths.verifier_dir)
         pristine = self._system == PRISTINE_SYSTEM
         try:
@@ -106,7 +106,8 @@ class PreparingVerifier(Verifier):
 
     @property
     def _kills(self) -> bool:
-        """Whether the agent's processes can be killed. In a provider's sandbox its own servants run among them."""
+        """Return whether the agent's processes can be killed. In a provider's sandbox its own servants run among
+        them."""
         can = self._own_kill is not None or self.environment.type() in PLAIN_CONTAINERS
         return self._shared and self._is_linux and can and not self._keep
 

@@ -71,7 +71,7 @@ class JobTries:
         self._again: dict[asyncio.Task[Any] | None, bool] = {}
 
     def follow(self, job: Any, attempts: dict[str, int], at: Callable[[str, Progress], None]) -> None:
-        """From here on see the trials of `job`, tell each its attempt, and decide which are tried again.
+        """Follow the trials of `job` from here on, tell each its attempt, and decide which are tried again.
 
         `at` hears of a trial whose agent says where it is.
         """

@@ -52,7 +52,7 @@ def read_rewards(file: Path) -> dict[str, float | int]:
 
 
 def mentions(folders: Sequence[Path], text: str) -> bool:
-    """Whether any small file of the task's tests has this in its text."""
+    """Return whether any small file of the task's tests has this in its text."""
     for folder in folders:
         for path in sorted(folder.rglob("*"))[:_MOST_FILES]:
             data = read_plain(path, _SIZE_LIMIT)

@@ -91,7 +91,7 @@ class Repetition(NamedTuple):
 
     @property
     def is_theirs(self) -> bool:
-        """Whether nobody but the tests gives the reward."""
+        """Return whether nobody but the tests gives the reward."""
         return self.passes_anything is False or self.zero_held
 
 
@@ -126,7 +126,8 @@ class SecondRun:
     prepare: Callable[[], Awaitable[object]]
 
     async def ends(self, control: Callable[[], Awaitable[object]]) -> bool | None:
-        """Whether tests that ran out of time end when `control` runs them without the agent's work; None: not known."""
+        """Return whether tests that ran out of time end when `control` runs them without the agent's work; None: not
+        known."""
         work = asyncio.ensure_future(control())
         try:
             done, _ = await asyncio.wait({work}, timeout=self.limit_sec)
@@ -231,7 +232,7 @@ class SecondRun:
 
 
 def _judged(planted: PlantedTests, ran: _Ran, told: bytes) -> Repetition:
-    """What is said by tests that cannot pass, and the others beside them."""
+    """Return what is said by tests that cannot pass, and the others beside them."""
     before, now = named_results(told), named_results(ran.output)
     anything = ran.passed or bool(planted.impossible & now.passed)
     stopped = b"stopping after" in ran.output

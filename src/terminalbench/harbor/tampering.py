@@ -92,7 +92,8 @@ def named_results(output: bytes) -> NamedResults:
 
 
 def told_by_pytest(output: bytes) -> ToldByPytest:
-    """Whether pytest did not come to its last line, and if that tells of failures, of no pass, of tests left out."""
+    """Return whether pytest did not come to its last line, and if that tells of failures, of no pass, of tests left
+    out."""
     begun = [found.end() for found in _BEGUN.finditer(output)]
     if not begun:
         return ToldByPytest(left_out=("skip",) if _SKIPPED.search(output) else ())
@@ -104,7 +105,8 @@ def told_by_pytest(output: bytes) -> ToldByPytest:
 
 
 def flags(patch: bytes) -> list[str]:
-    """What `patch` changes, by kind: conftest, startup, test_runner, reporter, dependencies, test_main, test_hooks."""
+    """Return what `patch` changes, by kind: conftest, startup, test_runner, reporter, dependencies, test_main,
+    test_hooks."""
     found: set[str] = set()
     for section in _SECTION.split(patch):
         head = _HEAD.match(section)

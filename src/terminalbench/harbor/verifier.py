@@ -208,22 +208,22 @@ class SafeVerifier(PreparingVerifier):
         return await self._again.repeat(first, back=self.step_name is not None)
 
     def _replace_it(self, path: str) -> bool:
-        """Whether a program of the system is one that the tests put there themselves, as far as they tell."""
+        """Return whether a program of the system is one that the tests put there themselves, as far as they tell."""
         return path.startswith("/") and mentions(self._sources, "bin/" + path.rpartition("/")[2])
 
     def _is_isolated(self, sources: Sequence[Path], script: Path) -> bool:
-        """Whether no code of the work ran in the tests' own processes, or could read what they expect."""
+        """Return whether no code of the work ran in the tests' own processes, or could read what they expect."""
         seen = self._overseen
         quiet = seen is not None and not (seen.free or seen.readers or seen.rewritten or seen.late or self._outlived)
         return quiet and not self._traps and isolated(sources, script)
 
     def _cannot_confine(self, tests: list[Path]) -> bool:
-        """Whether the tests would keep the agent's programs from the reward, and this machine cannot."""
+        """Return whether the tests would keep the agent's programs from the reward, and this machine cannot."""
         wanted = self._shared and self._hand_over is not None and self._run_program is None
         return wanted and mentions(tests, RUN_BY)
 
     async def _limits_reached(self) -> object:
-        """How often limits of the environment were reached, where it knows: the kernel kills for them too."""
+        """Return how often limits of the environment were reached, where it knows: the kernel kills for them too."""
         ask = getattr(self.environment, "limit_counts", None) if self._shared else None
         return await ask() if ask is not None else None
 
@@ -336,7 +336,7 @@ class SafeVerifier(PreparingVerifier):
         return partial(self._run_golden, golden, command, env) if instance else None
 
     def _limit_sec(self) -> float | None:
-        """How long the tests of a trial, or of this step, may take; None if it is not known."""
+        """Return how long the tests of a trial, or of this step, may take; None if it is not known."""
         try:
             config = TrialConfig.model_validate_json(self.trial_paths.config_path.read_text(encoding="utf-8"))
             return verifier_sec(read_task(self.task.paths.task_dir), config, self.step_name)
@@ -346,7 +346,7 @@ class SafeVerifier(PreparingVerifier):
     def _second_run(
         self, command: str, env: dict[str, str] | None, prepare: Callable[[], Awaitable[object]]
     ) -> SecondRun | None:
-        """How the tests could be run once more; None where what they work on runs on."""
+        """Return how the tests could be run once more; None where what they work on runs on."""
         limit_sec = self._limit_sec()
         if self._keep or limit_sec is None:
             return None
@@ -373,7 +373,7 @@ class SafeVerifier(PreparingVerifier):
             raise RuntimeError(f"the control run reported no test (exit {ran.return_code})")
 
     async def _waits_for_program(self) -> bool:
-        """Whether a program of the agent's, which the tests have started, still runs."""
+        """Return whether a program of the agent's, which the tests have started, still runs."""
         ask = getattr(self.environment, "runs_programs", None) if self._run_program is not None else None
         try:
             return ask is not None and await asyncio.wait_for(ask(), PROBE_SEC)
@@ -453,7 +453,8 @@ class SafeVerifier(PreparingVerifier):
 
 
 def _flags_of_patch(artifacts: Path) -> list[str]:
-    """What the patch of an instance, as it was collected from the agent's environment, changes of its tests' set-up."""
+    """Return what the patch of an instance, as it was collected from the agent's environment, changes of its tests'
+    set-up."""
     return flags(read_plain(artifacts / MODEL_PATCH, _PATCH_LIMIT) or b"")
 
 
@@ -462,7 +463,7 @@ _ALSO_LEFT_OUT = ("expectedFailure", "requires", "depend", "async def test")
 
 
 def _speaks(sources: Sequence[Path], word: str) -> bool:
-    """Whether tests that were left out say so themselves: else the work that they import did."""
+    """Return whether tests that were left out say so themselves: else the work that they import did."""
     return any(mentions(sources, one) for one in (word, word.title(), *_ALSO_LEFT_OUT))
 
 

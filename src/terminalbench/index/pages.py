@@ -41,11 +41,11 @@ class SortOrder:
 
     @property
     def word(self) -> str:
-        """As it stands in an address: `-cost` for the largest first."""
+        """Return the order as it stands in an address: `-cost` for the largest first."""
         return f"{'-' if self.descending else ''}{self.column}"
 
     def sql(self, columns: Mapping[str, str]) -> str:
-        """As the beginning of an ORDER BY, "" for a column that is not known."""
+        """Return the beginning of an ORDER BY, "" for a column that is not known."""
         known = columns.get(self.column)
         return f"{known} IS NULL, {known} {'DESC' if self.descending else 'ASC'}, " if known else ""
 
@@ -105,7 +105,7 @@ class BatchSummary(msgspec.Struct, frozen=True):
 
     @property
     def over_usd(self) -> float | None:
-        """By how much its known costs pass its budget; None when they do not."""
+        """Return by how much its known costs pass its budget; None when they do not."""
         return over_usd(self.budget_usd, self.cost_usd)
 
     @property

@@ -237,7 +237,7 @@ class FirstVerdicts[T](NamedTuple):
 def first_verdicts[T](
     trials: Sequence[T], attempt: Callable[[T], int | None], place: Callable[[T], int], has_start: Callable[[T], bool]
 ) -> FirstVerdicts[T]:
-    """Of the tries of one attempt the first with a verdict counts: one who tries until it passes, passes more often.
+    """Return of the tries of one attempt the first with a verdict: one who tries until it passes, passes more often.
 
     Arguments as for `counting_order`. Trials whose attempt is not known are all taken for attempts of their own.
     """

@@ -37,7 +37,8 @@ class GateLimits:
 
     @property
     def over(self) -> list[str]:
-        """By how much known costs pass the budget of the batch, and that of a shared gate; empty when they do not."""
+        """Return by how much known costs pass the budget of the batch, and that of a shared gate; empty when they do
+        not."""
         states = (state for state in (self.own, self.together) if state is not None)
         return [said for state in states if (said := state.over_said) is not None]
 

@@ -211,7 +211,8 @@ class ForeignRun:
         return [folder for folder in jobs if _finished_at(folder / "result.json") is None]
 
     def _quiet(self, folder: Path, now: float) -> float:
-        """For how long a job is silent: by its files, or where these are new, as those of a copy, by its trials."""
+        """Return for how long a job has been silent: by its files, or where these are new, as those of a copy, by its
+        trials."""
         age = now - self._last_sign(folder, now)
         ended = self._ended(folder) if age < QUIET_SEC else None
         return now - ended if ended is not None and now - ended >= QUIET_SEC else age

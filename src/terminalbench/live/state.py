@@ -127,7 +127,7 @@ class LiveState:
             job.waiting = {name: waiting.moved(moved) for name, waiting in job.waiting.items()}
 
     def close(self) -> None:
-        """Nothing of the batch runs any more: what had not ended was cut off."""
+        """Take what had not ended as cut off: nothing of the batch runs any more."""
         for job in self.jobs.values():
             self._close(job)
 

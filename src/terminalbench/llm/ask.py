@@ -158,7 +158,7 @@ def _stopped() -> ModelError:
 
 @contextmanager
 def interrupted_by_sigterm() -> Generator[None]:
-    """In here SIGTERM raises KeyboardInterrupt as SIGINT does: calls are given up, and what was answered is kept."""
+    """Raise KeyboardInterrupt at SIGTERM as at SIGINT in here: calls are given up, and what was answered is kept."""
     if current_thread() is not main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return

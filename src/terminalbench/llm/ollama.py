@@ -62,7 +62,7 @@ class OllamaModel(ChatModel):
 
     @override
     def context_tokens(self) -> int | None:
-        """At most 32k even of a longer window: its memory is the user's own."""
+        """Return the model's window, at most 32k: its memory is the user's own."""
         if self._context is None:
             with suppress(ModelError):  # whoever asks it next will be told
                 self._context = longest_context(self.server.show(self.model))

@@ -84,7 +84,7 @@ _MOST_DOUBLINGS = 5
 
 
 def decide(reading: MachineReading, now: Scale, limits: ScaleLimits) -> ScaleDecision:
-    """How many workers there should be from now on; never fewer than one, never more than the caps."""
+    """Return how many workers there should be from now on; never fewer than one, never more than the caps."""
     cap, capped_by = _cap(limits)
     if now.workers == 0:
         return _first(reading, limits, cap, capped_by)
@@ -123,7 +123,7 @@ def _worker_mb(reading: MachineReading, limits: ScaleLimits) -> float:
 
 
 def _first(reading: MachineReading, limits: ScaleLimits, cap: int, capped_by: str) -> ScaleDecision:
-    """Where to begin: one worker for each processor, as far as there is memory; more come with time."""
+    """Return where to begin: one worker for each processor, as far as there is memory; more come with time."""
     if reading.available_mb is None:
         return ScaleDecision(1, "the available memory is unknown")
     room = (reading.available_mb - limits.reserve_mb * _ROOM_FOR_UP) / _worker_mb(reading, limits)
@@ -167,7 +167,7 @@ def _complaints(reading: MachineReading, now: Scale, limits: ScaleLimits) -> Ite
 
 
 def _against_more(reading: MachineReading, now: Scale, limits: ScaleLimits) -> str | None:
-    """Why there is no further worker now."""
+    """Return why there is no further worker now."""
     if reading.available_mb is None or reading.load is None:
         return "memory or load is unknown"
     wait_sec = limits.interval_sec * 2 ** min(now.downs, _MOST_DOUBLINGS)

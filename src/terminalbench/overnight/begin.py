@@ -222,7 +222,7 @@ def _experiment(
 
 
 def _on_executor(run: RunTable, request: NightRequest) -> RunTable:
-    """As the suite says, but where and by what the night is to run."""
+    """Return the table that the suite says, but for where and by what the night is to run."""
     run = replace(run, executor=request.executor or run.executor)
     if request.ray_address is None:
         return run
@@ -243,7 +243,7 @@ def _check(model: ModelSpec, suite: Suite, request: NightRequest) -> _CheckedMod
 
 
 def _validator(suite: Suite, request: NightRequest, models: Sequence[str]) -> tuple[_CheckedModel | None, str | None]:
-    """Who validates; or why nobody does, when that was asked for."""
+    """Return who validates; or why nobody does, when that was asked for."""
     if not request.validation_rate:
         return None, None
     if VALIDATOR in models:
@@ -334,7 +334,8 @@ def go_on(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
 
 
 def _state_of(folder: NightFolder, config: NightConfig) -> tuple[NightState, tuple[str, ...]]:
-    """How far the night is; made again from the labels of its batches where the file is lost, with a word about it."""
+    """Return how far the night is; made again from the labels of its batches where the file is lost, with a word about
+    it."""
     try:
         return read_json(folder.state_json, NightState), ()
     except (TbenchError, FileNotFoundError):
@@ -352,7 +353,7 @@ def _state_of(folder: NightFolder, config: NightConfig) -> tuple[NightState, tup
 
 
 def _differences(request: NightRequest, folder: NightFolder, config: NightConfig) -> Iterator[str]:
-    """What is asked for otherwise than the night is; limits are another matter."""
+    """Yield what is asked for otherwise than the night is; limits are another matter."""
     if request.output is not None and request.output.resolve() != folder.folder.resolve():
         yield f"--output: the night is in {folder.folder}"
     if (

@@ -52,7 +52,8 @@ class Suspects(msgspec.Struct, omit_defaults=True):
         return poison
 
     def _by_chance(self, task: str) -> float:
-        """How likely it is that some innocent task comes to so many deaths in a row, at the rate of the others."""
+        """Return how likely it is that some innocent task comes to so many deaths in a row, at the rate of the
+        others."""
         without = self.lost - self.deaths[task]
         others = sum(count for name, count in self.finished.items() if name != task) + without
         rate = without / others if others else 0.0

@@ -20,7 +20,8 @@ _MOST_EVERY = 4
 
 
 def night_lessons(mode: LessonsMode | None, model: str | None, budget_usd: float | None) -> NightLessons | None:
-    """How a night is to learn; None: not at all. Finds out now what would make every question to its model fail."""
+    """Return how a night is to learn; None: not at all. Finds out now what would make every question to its model
+    fail."""
     if mode is None:
         for option, given in (("--reflect-model", model), ("--reflect-budget-usd", budget_usd)):
             if given is not None:
@@ -90,7 +91,7 @@ def profiles_by_lessons(profiles: Iterable[str], number: int, lessons: Iterable[
 
 
 def control_every(active: Collection[Lesson]) -> int:
-    """In how many iterations the frozen control runs once, by what is known of the active lessons.
+    """Return in how many iterations the frozen control runs once, by what is known of the active lessons.
 
     In each while more than half of them are not known, in every second one then, in every fourth when all are. A lesson
     is known when it is proven, or was shown so often that one more night moves little. Withheld lessons are measured
@@ -103,7 +104,7 @@ def control_every(active: Collection[Lesson]) -> int:
 
 
 def is_with_lessons(profile: str) -> bool:
-    """Whether a profile of a night is one that was made from another by giving it lessons."""
+    """Return whether a profile of a night is one that was made from another by giving it lessons."""
     return profile.endswith(_SUFFIX)
 
 

@@ -56,7 +56,7 @@ def hire(folder: NightFolder, work: IterationWork, number: int, now: float) -> W
 
 
 def lease_of(hand: WorkerProcess, at: float) -> WorkerLease:
-    """What the state says of a worker."""
+    """Return what the state says of a worker."""
     pid = hand.process.pid
     since = stamp(datetime.now(UTC))
     return WorkerLease(hand.number, pid, start_ticks(pid), socket.gethostname(), since, at)
@@ -99,7 +99,7 @@ class TasksAtDeath:
 
 
 def seen_in(batch: Batch, events_from: int) -> TasksAtDeath:
-    """What the events of a batch tell of the time of a worker."""
+    """Return what the events of a batch tell of the time of a worker."""
     plan = plan_or_none(batch)
     datasets = {task.label: task.ref.dataset for job in plan.jobs for task in job.tasks} if plan is not None else {}
     return told_by(tail_jsonl(batch.events_jsonl, events_from, Event).records, datasets)

@@ -85,7 +85,7 @@ class WorkerWatch:
 
 
 def judge(watch: WorkerWatch, now: float, patience: NightTimeouts, *, waits: bool = False) -> WorkerDecision:
-    """Whether a worker is dead in all but name. One that beats is left alone, however long its trials take.
+    """Return whether a worker is dead in all but name. One that beats is left alone, however long its trials take.
 
     `waits`: something holds its trials back (a pause, a rate limit), so that no progress is not its fault.
     """
@@ -135,7 +135,7 @@ class NextAction:
 def after(
     work: IterationWork, end: WorkEnd | None, patience: NightTimeouts, *, asked: bool, said: str = ""
 ) -> NextAction:
-    """What becomes of an iteration by what its worker said at its end; None: it died without a word.
+    """Return what becomes of an iteration by what its worker said at its end; None: it died without a word.
 
     `asked`: the supervisor had asked it to stop. `said` is how it ended, for one that died.
     """
@@ -178,7 +178,7 @@ def _again(work: IterationWork, patience: NightTimeouts, reason: str, *, lost: b
 
 
 def next_work(work: Iterable[IterationWork], now: float) -> IterationWork | None:
-    """What to lease next: what has been begun first, then by its number, a validation after its iteration.
+    """Return what to lease next: what has been begun first, then by its number, a validation after its iteration.
 
     One validation runs at a time: what it may spend depends on what the ones before it have.
     """
@@ -195,7 +195,7 @@ def next_work(work: Iterable[IterationWork], now: float) -> IterationWork | None
 
 
 def may_add(state: NightState, iterations: int | None) -> bool:
-    """Whether one more iteration may be begun: there is no limit, or it has not been reached."""
+    """Return whether one more iteration may be begun: there is no limit, or it has not been reached."""
     begun = sum(work.role is Role.ITERATION for work in state.work)
     return iterations is None or begun < iterations
 
@@ -234,7 +234,8 @@ def seed_of(night_seed: int, number: int, role: Role) -> int:
 
 
 def eta_sec(state: NightState, iterations: int | None, until: float | None, now: float) -> float | None:
-    """How long the night probably takes yet: by the mean time of what has ended, and no longer than its deadline."""
+    """Return how long the night probably takes yet: by the mean time of what has ended, and no longer than its
+    deadline."""
     times = [seconds for work in state.work if (seconds := _lasted(work)) is not None]
     left = None if until is None else max(0.0, until - now)
     if iterations is None or not times:
@@ -257,7 +258,7 @@ def _lasted(work: IterationWork) -> float | None:
 
 
 def nothing_left(state: NightState, iterations: int | None) -> bool:
-    """Whether a night is through: all that was asked for is done."""
+    """Return whether a night is through: all that was asked for is done."""
     return not may_add(state, iterations) and all(work.status is IterationStatus.DONE for work in state.work)
 
 

@@ -217,7 +217,8 @@ def _task(now: TaskResult, before: TaskResult | None, earlier: Counts | None, kn
 
 
 def _judged(tasks: Sequence[TaskDelta]) -> list[TaskDelta]:
-    """What is noise, after the adjustment for all tasks that changed. A noisy change of one known to vary is flaky."""
+    """Return what is noise, after the adjustment for all tasks that changed. A noisy change of one known to vary is
+    flaky."""
     adjusted = holm([one.p for one in tasks])
     found = []
     for one, p in zip(tasks, adjusted, strict=True):
@@ -253,7 +254,7 @@ def _stratum(now: Counts, before: Counts | None) -> Stratum:
 
 
 def _over_tasks(found: ProfileDelta, compared: Sequence[TaskDelta]) -> ProfileDelta:
-    """With the change since the previous iteration over the tasks that both measured."""
+    """Return the delta with the change since the previous iteration over the tasks that both measured."""
     if not compared:
         return found
     differences = [(one.now.rate or 0.0) - ((one.before or Counts()).rate or 0.0) for one in compared]
@@ -286,7 +287,7 @@ def _alert(found: ProfileDelta, p: float, asked: float, number: int) -> Regressi
 
 
 def _since(found: ProfileDelta, now: ProfileResult) -> str:
-    """What became of the tasks, and how sure that is."""
+    """Return what became of the tasks, and how sure that is."""
     if not now.measured:
         return "nothing was measured"
     if found.previous is None:

@@ -44,7 +44,7 @@ class EpisodeFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
 
     def fits(self, episode: Episode) -> bool:
-        """Whether it is one of them."""
+        """Return whether it is one of them."""
         asked = ((self.run_id, episode.run_id), (self.model, episode.model), (self.suite, episode.suite))
         return (
             all(wanted is None or wanted == is_ for wanted, is_ in asked)
@@ -112,7 +112,7 @@ class EpisodeStore:
         before: str | None = None,
         other_than: str | None = None,
     ) -> Episode | None:
-        """What new results of a profile on a set of tasks are measured against; None when there is nothing.
+        """Return what new results of a profile on a set of tasks are measured against; None when there is nothing.
 
         By `BASELINE_RULE`; `before` a time, and of another run than `other_than`.
         """
@@ -129,7 +129,8 @@ class EpisodeStore:
         return max(earlier, key=lambda one: (_when(one), one.id), default=None)
 
     def results(self, episode: Episode) -> ProfileResult | None:
-        """What an episode is made from; None when the file is gone, cannot be read, or tells of another profile."""
+        """Return what an episode is made from; None when the file is gone, cannot be read, or tells of another
+        profile."""
         return _evidence(episode, self._place(episode))
 
     def _place(self, episode: Episode) -> Path:

@@ -67,31 +67,31 @@ class NightFolder:
         return self.folder / "iterations" / f"{number:03d}"
 
     def experiment_toml(self, number: int, role: str) -> Path:
-        """What the batch of an iteration in that role is made from."""
+        """Return what the batch of an iteration in that role is made from."""
         return self.iteration(number) / ("experiment.toml" if role == "iteration" else f"{role}.toml")
 
     def worker_log(self, number: int, role: str) -> Path:
-        """What the worker on an iteration printed."""
+        """Return what the worker on an iteration printed."""
         return self.iteration(number) / f"{role}.log"
 
     def heartbeat(self, number: int, role: str) -> Path:
-        """Where the worker on an iteration says that it lives."""
+        """Return where the worker on an iteration says that it lives."""
         return self.folder / "workers" / f"{number:03d}-{role}.json"
 
     def results_json(self, number: int) -> Path:
-        """What came of an iteration, task by task."""
+        """Return what came of an iteration, task by task."""
         return self.iteration(number) / "results.json"
 
     def reflection_json(self, number: int) -> Path:
-        """What was learned from an iteration."""
+        """Return what was learned from an iteration."""
         return self.iteration(number) / "reflection.json"
 
     def answers(self, number: int) -> Path:
-        """What a model answered when it was asked for lessons of an iteration."""
+        """Return what a model answered when it was asked for lessons of an iteration."""
         return self.iteration(number) / "answers"
 
     def delta_json(self, number: int) -> Path:
-        """What changed since the iteration before."""
+        """Return what changed since the iteration before."""
         return self.iteration(number) / "delta.json"
 
     def batches(self) -> list[Batch]:

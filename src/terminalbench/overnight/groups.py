@@ -37,7 +37,7 @@ class GroupRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def group_rates(found: Sequence[ProfileResult], counts: Mapping[TaskRef, Counts]) -> list[GroupRate]:
-    """What a profile did in its iterations `found`, kind by kind; none where the suite names no kinds.
+    """Return what a profile did in its iterations `found`, kind by kind; none where the suite names no kinds.
 
     `counts` are the attempts that go into rates: those at tasks that stayed the same.
     """

@@ -63,7 +63,7 @@ def headlines(summary: NightSummary) -> list[str]:
 
 
 def _better(summary: NightSummary) -> list[str]:
-    """Whether it got better, by how much and how sure; what needs attention first."""
+    """Return whether it got better, by how much and how sure; what needs attention first."""
     found = [f"no: {one}" for one in summary.alerts]
     if summary.training is not None and summary.training.answer:
         found.append(summary.training.answer)
@@ -74,7 +74,7 @@ def _better(summary: NightSummary) -> list[str]:
 
 
 def _by_iteration(summary: NightSummary, gain: Gain) -> str:
-    """How a gain grew as lessons were learned, from the first iteration on in which one was eligible."""
+    """Return how a gain grew as lessons were learned, from the first iteration on in which one was eligible."""
     told = []
     known = summary.lessons.iterations if summary.lessons is not None else []
     for line in (one for one in summary.iterations if one.number in known):
@@ -95,7 +95,7 @@ def _gain_word(gain: Gain) -> str:
 
 
 def _limit(gain: Gain) -> str:
-    """How large a gain must be for such trials to show it, where they did not."""
+    """Return how large a gain must be for such trials to show it, where they did not."""
     least = _least_shown(gain) if gain.verdict == "inconclusive" and gain.withheld is None else None
     if least is None:
         return ""
@@ -108,7 +108,7 @@ def _least_shown(gain: Gain) -> float | None:
 
 
 def _nothing_compared(summary: NightSummary) -> str:
-    """Why nothing can have got better: the same profiles again, with or without enough to see them get worse."""
+    """Return why nothing can have got better: the same profiles again, with or without enough to see them get worse."""
     alone = len(summary.models) == 1
     same = f"one profile, {summary.models[0].profile}" if alone else "the same profiles in every iteration"
     said = f"cannot be told: {same}, nothing to compare {'it' if alone else 'them'} with"
@@ -163,7 +163,7 @@ def _nothing_learned(summary: NightSummary) -> str:
 
 
 def _decisions(summary: NightSummary) -> list[str]:
-    """What waits for a person, and the command for it."""
+    """Return what waits for a person, and the command for it."""
     found = [summary.training.waits] if summary.training is not None and summary.training.waits is not None else []
     if summary.lessons is not None and summary.lessons.held:
         held = plural(summary.lessons.held, "lesson")
@@ -180,7 +180,7 @@ def ran(summary: NightSummary) -> str:
 
 
 def _holes(summary: NightSummary) -> str:
-    """Which iterations are over and lack trials, and how many of them."""
+    """Return which iterations are over and lack trials, and how many of them."""
     told = []
     for line in summary.iterations:
         total = sum(one.total for one in line.profiles)
@@ -193,7 +193,7 @@ def _holes(summary: NightSummary) -> str:
 
 
 def _again(summary: NightSummary) -> str:
-    """How many trials can be run again."""
+    """Return how many trials can be run again."""
     steps = [one for one in summary.next_steps if "--retry-errors" in one]
     if not steps:
         return ""
@@ -202,7 +202,7 @@ def _again(summary: NightSummary) -> str:
 
 
 def _played(summary: NightSummary) -> bool:
-    """Whether no agent of the night was a real one, and some called a model in play."""
+    """Return whether no agent of the night was a real one, and some called a model in play."""
     return any(one.simulated for one in summary.models) and all(one.simulated or one.no_model for one in summary.models)
 
 
@@ -289,7 +289,7 @@ class _NightAdvice:
 
 
 def _price(summary: NightSummary, trials: int) -> str:
-    """What so many more trials cost, by those of the night."""
+    """Return what so many more trials cost, by those of the night."""
     if summary.models and all(one.no_model for one in summary.models):
         return f"{plural(trials, 'trial')}, no model"
     known = sum(one.passed + one.failed + one.errored - one.cost_unknown for one in summary.models)
@@ -378,14 +378,14 @@ def _broken(summary: NightSummary, place: Path) -> list[_NightAdvice]:
 
 
 def _waiting(summary: NightSummary) -> Iterable[_NightAdvice]:
-    """What the training would do next, where a challenger waits."""
+    """Yield what the training would do next, where a challenger waits."""
     found = summary.training
     if found is not None and found.waits is not None:
         yield _NightAdvice(found.waits)
 
 
 def _decided(summary: NightSummary) -> Iterable[_NightAdvice]:
-    """What a proven gain is good for; that of simulated agents is a rehearsal."""
+    """Yield what a proven gain is good for; that of simulated agents is a rehearsal."""
     for one in summary.lessons.gains if summary.lessons is not None else []:
         real = "if a real agent shows the same, " if one.simulated else ""
         if one.verdict == "better":
@@ -448,13 +448,13 @@ def _uncertain(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
 
 
 def _settled(summary: NightSummary) -> bool:
-    """Whether the night has its answer: no more of the same would change it."""
+    """Return whether the night has its answer: no more of the same would change it."""
     gains = summary.lessons.gains if summary.lessons is not None else []
     return bool(gains) and all(one.verdict != "inconclusive" for one in gains)
 
 
 def _too_few(model: ModelSummary, summary: NightSummary) -> int | None:
-    """How many tasks a night like this needs before an alert is possible; None when it has them.
+    """Return how many tasks a night like this needs before an alert is possible; None when it has them.
 
     At the most, every task passed in all iterations before and fails in the last.
     """

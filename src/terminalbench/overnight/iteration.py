@@ -97,7 +97,7 @@ def drawn_tasks(config: NightConfig, base: Experiment, work: IterationWork) -> l
 
 
 def validation_left_usd(config: NightConfig, state: NightState) -> float | None:
-    """What the validation may still spend, by what its batches have cost; None: it has no budget of its own."""
+    """Return what the validation may still spend, by what its batches have cost; None: it has no budget of its own."""
     if config.validation_budget_usd is None:
         return None
     ends = [work.end for work in state.work if work.role is Role.VALIDATION and work.end is not None]

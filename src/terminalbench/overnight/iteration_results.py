@@ -70,12 +70,12 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> TaskRef:
-        """Which task it is."""
+        """Return which task it is."""
         return TaskRef(self.task_id, self.dataset, self.family)
 
     @property
     def measured(self) -> int:
-        """How many have a verdict."""
+        """Return how many have a verdict."""
         return self.passed + self.failed
 
 
@@ -105,7 +105,7 @@ class ProfileResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def measured(self) -> int:
-        """How many have a verdict."""
+        """Return how many have a verdict."""
         return self.passed + self.failed
 
     def summary(self) -> EpisodeSummary:
@@ -167,7 +167,7 @@ class _TaskFacts:
 
 
 def _about(view: BatchView, rows: Sequence[Row], config: NightConfig) -> dict[TaskRef, _TaskFacts]:
-    """What the suite says of each task, and its content: of its files where they are, else what Harbor says."""
+    """Return what the suite says of each task, and its content: of its files where they are, else what Harbor says."""
     told: dict[TaskRef, set[str]] = defaultdict(set)
     for row in rows:
         told[row.task] |= {row.task_digest} if row.task_digest is not None else set()

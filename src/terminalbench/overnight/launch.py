@@ -41,7 +41,7 @@ class WorkerAssignment:
 
     @classmethod
     def of(cls, arguments: list[str]) -> "WorkerAssignment":
-        """From the arguments of a worker's command line."""
+        """Return the assignment in the arguments of a worker's command line."""
         folder, number, role, *flags = arguments
         given = {flag.removeprefix("--"): True for flag in flags}
         return cls(NightFolder(Path(folder)), int(number), Role(role), **given)
@@ -92,7 +92,7 @@ class WorkerForkServer:
         return f"the process that workers are forked from has died (details in {self._log.name}); {then}"
 
     def passed_over(self, process: ProcessHandle) -> bool:
-        """Whether a worker was started by itself though it could have been forked."""
+        """Return whether a worker was started by itself though it could have been forked."""
         return self._loaded is not None and self._loaded.alive and not isinstance(process, ForkedProcess)
 
 

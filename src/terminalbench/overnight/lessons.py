@@ -90,7 +90,8 @@ class KeptAnswers(ChatModel):
         return self._model.count(messages)
 
     def take_unanswered(self) -> bool:
-        """Whether a question was asked before, by a process that was killed, to which no answer is kept; told once."""
+        """Return whether a question was asked before, by a process that was killed, to which no answer is kept; told
+        once."""
         found = list(self._folder.glob(f"*{_ASKED}"))
         for file in found:
             file.unlink()
@@ -98,7 +99,7 @@ class KeptAnswers(ChatModel):
 
     @property
     def paid_usd(self) -> float | None:
-        """What the answers cost that are kept; None where one does not say so."""
+        """Return what the answers cost that are kept; None where one does not say so."""
         costs = [one.usage.cost_usd for one in self._kept()]
         return None if None in costs else known_total(costs) or 0.0
 
@@ -208,7 +209,7 @@ def _by_model(
 
 
 def _payer(folder: NightFolder) -> str:
-    """What reflection is called in the gate of a night."""
+    """Return what reflection is called in the gate of a night."""
     return str(folder.folder / "reflection")
 
 

@@ -101,7 +101,7 @@ class LessonsSummary(msgspec.Struct, frozen=True, kw_only=True):
 def summarise_lessons(
     folder: NightFolder, config: NightConfig, projected: "Sequence[ProjectedIteration]"
 ) -> LessonsSummary | None:
-    """What the iterations of a night learned and gained; None where it was not asked to learn."""
+    """Return what the iterations of a night learned and gained; None where it was not asked to learn."""
     if config.lessons is None:
         return None
     found = read_reflections(folder, [one.results.iteration for one in projected])
@@ -184,7 +184,7 @@ def lessons_lines(found: LessonsSummary) -> list[str]:
 
 
 def learning_cost(found: LessonsSummary) -> str:
-    """What it cost to learn: the trials of the frozen controls; and what the lessons gained in the others."""
+    """Return what it cost to learn: the trials of the frozen controls; and what the lessons gained in the others."""
     spent = f" for {cost(found.control_cost_usd)}" if found.control_cost_usd is not None else ""
     said = f"learning took {plural(found.control_trials, 'control trial')}{spent} beside {found.trials} with lessons"
     more = sum((one.difference or 0.0) * one.trials for one in found.gains)
@@ -196,7 +196,7 @@ _LESSONS_OF = {GainKind.TRANSFER: "lessons from other tasks", GainKind.RECALL: "
 
 
 def gained(gain: Gain) -> str:
-    """What a policy gained in a sentence: how much, how sure, and on how many trials."""
+    """Return what a policy gained in a sentence: how much, how sure, and on how many trials."""
     name = f"by {_LESSONS_OF[gain.kind]}, {gain.profile} against {gain.control}"
     if gain.difference is None:
         return f"{name}: unknown ({gain.note or 'no task was measured under both'})"
@@ -240,7 +240,7 @@ def lessons_markdown(found: LessonsSummary | None) -> list[str]:
 
 
 def lessons_html(found: LessonsSummary | None) -> dict[str, Any]:
-    """What the template of the report needs for the same section."""
+    """Return what the template of the report needs for the same section."""
     if found is None:
         return {"lessons": ()}
     shown = REFLECTIONS.of(found.reflections[-SHOWN:])

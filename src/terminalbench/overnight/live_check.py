@@ -56,7 +56,7 @@ def ollama_facts(
 
 
 def ollama_still(spec: str, name: str, facts: Mapping[str, str]) -> None:
-    """Whether the server still has the model that was checked. Raises `UserError`: it is gone, or another one.
+    """Check that the server still has the model that was checked. Raises `UserError`: it is gone, or another one.
 
     Raises `ModelError` when the server does not answer, which may pass.
     """
@@ -90,7 +90,7 @@ def local_facts(spec: str, model: str, options: Mapping[str, Any]) -> dict[str, 
 
 
 def local_still(spec: str, model: str, facts: Mapping[str, str]) -> None:
-    """Whether the file is still the one that was checked. Raises `UserError`."""
+    """Check that the file is still the one that was checked. Raises `UserError`."""
     from terminalbench.llm.local.digest import file_digest
 
     path = parse_local(model).path
@@ -104,7 +104,7 @@ def local_still(spec: str, model: str, facts: Mapping[str, str]) -> None:
 
 
 def ollama_url(endpoint: str | None, environment: Mapping[str, str] | None = None) -> str:
-    """Where the server is: as given, else as $OLLAMA_HOST says, else on this machine."""
+    """Return where the server is: as given, else as $OLLAMA_HOST says, else on this machine."""
     return server_url(endpoint or (os.environ if environment is None else environment).get("OLLAMA_HOST"))
 
 
@@ -184,7 +184,7 @@ def _say(
 
 
 def _tools(server: OllamaServer, served: ServedModel, window: int, options: Mapping[str, Any]) -> str:
-    """How it calls tools: as it has just shown, as the server says, or in words."""
+    """Return how it calls tools: as it has just shown, as the server says, or in words."""
     if not served.tools:
         return "in words"
     reply = _say(server, served.name, window, options, num_predict=_TOOL_TOKENS, tools=[PING])

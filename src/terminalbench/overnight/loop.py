@@ -97,7 +97,7 @@ class NightEnd:
 
     @property
     def training_stopped(self) -> str | None:
-        """Why its training is not over; None where it is, or there is none."""
+        """Return why its training is not over; None where it is, or there is none."""
         return training_stopped(self.folder, self.config)
 
 
@@ -108,7 +108,7 @@ def begun_at(request: NightRequest) -> Path | None:
 
 
 def default_output(now: datetime) -> Path:
-    """Where a night goes that is given no place: a folder of its day."""
+    """Return where a night goes that is given no place: a folder of its day."""
     return Path("results") / f"{now:%Y%m%d}"
 
 

@@ -131,7 +131,7 @@ def _earlier(store: EpisodeStore, found: Sequence[ProfileResult], config: NightC
 
 
 def _of_profile(profile: str, projected: Sequence[ProjectedIteration]) -> list[ProfileResult]:
-    """What a profile did in each iteration, as long as it was the same treatment as in the first."""
+    """Return what a profile did in each iteration, as long as it was the same treatment as in the first."""
     found = [one for each in projected for one in each.results.profiles if one.profile == profile]
     return [one for one in found if one.profile_id == found[0].profile_id]
 
@@ -146,7 +146,7 @@ def _contents(found: Sequence[ProfileResult]) -> dict[TaskRef, set[str]]:
 
 
 def _same_content(found: Sequence[ProfileResult]) -> list[dict[TaskRef, Counts]]:
-    """What each iteration measured of the tasks that were the same in all of them."""
+    """Return what each iteration measured of the tasks that were the same in all of them."""
     contents = _contents(found)
     return [
         {task.ref: Counts(task.passed, task.measured) for task in one.tasks if len(contents[task.ref]) <= 1}
@@ -155,7 +155,7 @@ def _same_content(found: Sequence[ProfileResult]) -> list[dict[TaskRef, Counts]]
 
 
 def not_alike(projected: Sequence[ProjectedIteration]) -> list[str]:
-    """What was not the same in all iterations."""
+    """Return what was not the same in all iterations."""
     first: dict[str, str] = {}
     lines = []
     for each in projected:

@@ -66,12 +66,12 @@ class ModelSpec:
 
     @property
     def free(self) -> bool:
-        """Whether nobody bills what it does: it runs on a machine of one's own, or calls no model."""
+        """Return whether nobody bills what it does: it runs on a machine of one's own, or calls no model."""
         return is_local(self.kind, self.model)
 
 
 def is_local(agent: str, model: str | None) -> bool:
-    """Whether an agent's model is served by a machine of one's own."""
+    """Return whether an agent's model is served by a machine of one's own."""
     return agent in (ModelKind.OLLAMA, ModelKind.LOCAL) or (model or "").split("/")[0] in _LOCAL
 
 
@@ -92,7 +92,7 @@ def parse_models(specs: Sequence[str]) -> tuple[ModelSpec, ...]:
 
 
 def parse_model(spec: str) -> ModelSpec:
-    """What a spec means. Pure; raises `UserError` with what is possible."""
+    """Return what a spec means. Pure; raises `UserError` with what is possible."""
     spec = spec.strip()
     head, *texts = _OPTION.split(spec)
     name, colon, rest = head.partition(":")
@@ -176,7 +176,7 @@ def check_model(
 
 
 def check_again(model: ModelSpec, facts: Mapping[str, str]) -> None:
-    """Before an iteration: whether a model is still the one that `check_model` found. Raises `UserError` when not.
+    """Check before an iteration that a model is still the one that `check_model` found. Raises `UserError` when not.
 
     Raises `ModelError` for a server that does not answer now.
     """

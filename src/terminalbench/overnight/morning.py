@@ -28,7 +28,7 @@ NOISY = "Within noise, each task by itself"
 
 
 def first_lines(summary: NightSummary) -> str:
-    """What a message about the night says: the whole answer, in one line each."""
+    """Return what a message about the night says: the whole answer, in one line each."""
     return "\n".join(flat(line, 300) for line in summary.headlines)
 
 
@@ -96,7 +96,7 @@ MODELS = Columns[ModelSummary](
 
 
 def facts(summary: NightSummary) -> list[tuple[str, str]]:
-    """What was asked for, and with what."""
+    """Return what was asked for, and with what."""
     ends = [line.finished_at for line in summary.iterations if line.finished_at is not None]
     planned = "as many as there is time for" if summary.iterations_planned is None else str(summary.iterations_planned)
     found = [

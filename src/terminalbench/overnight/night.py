@@ -35,7 +35,7 @@ class IterationStatus(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more happens to it in this night."""
+        """Return whether nothing more happens to it in this night."""
         return self not in (IterationStatus.WAITING, IterationStatus.LEASED)
 
 

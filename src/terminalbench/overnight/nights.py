@@ -29,16 +29,16 @@ class NightLook:
 
     @property
     def status(self) -> str:
-        """Whether it runs; by its processes, not only by its word."""
+        """Return whether it runs; by its processes, not only by its word."""
         return status_of(self.folder, self.state)
 
     def events(self) -> list[NightEvent]:
-        """What happened."""
+        """Return what happened."""
         return read_jsonl(self.folder.events_jsonl, NightEvent).records
 
 
 def status_of(folder: NightFolder, state: NightState | None) -> str:
-    """Whether a night runs, by its state and by its processes."""
+    """Return whether a night runs, by its state and by its processes."""
     if state is None:
         return "unknown"
     return CUT_OFF if state.status == "running" and living_owner(folder.lock) is None else state.status
@@ -67,7 +67,7 @@ def night_results(root: Path) -> dict[str, Path]:
 
 
 def night_stamps(root: Path) -> list[tuple[str, int]]:
-    """What changes with the nights of a results folder: their files, and when each was written."""
+    """Return what changes with the nights of a results folder: their files, and when each was written."""
     found = []
     for place in _places(root).values():
         folder = NightFolder(place)
@@ -80,7 +80,7 @@ def night_stamps(root: Path) -> list[tuple[str, int]]:
 
 
 def config_of(folder: NightFolder) -> NightConfig:
-    """What was asked for; a file that cannot be read is refused by its name."""
+    """Return what was asked for; a file that cannot be read is refused by its name."""
     try:
         return read_json(folder.config_json, NightConfig)
     except FileNotFoundError:
@@ -91,7 +91,8 @@ def config_of(folder: NightFolder) -> NightConfig:
 
 
 def is_night(place: Path) -> bool:
-    """Whether a folder is that of a night, whatever has become of its files. Harbor's jobs have a config.json too."""
+    """Return whether a folder is that of a night, whatever has become of its files. Harbor's jobs have a config.json
+    too."""
     folder = NightFolder(place)
     return folder.config_json.is_file() and (look(place) is not None or folder.gate_json.exists())
 

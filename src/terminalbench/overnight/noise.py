@@ -86,7 +86,8 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _variance(one: Mapping[TaskRef, Counts], pooled: Mapping[TaskRef, Counts]) -> float:
-    """Of the pass rate of an iteration, when each attempt passes with the rate that its task has over the night."""
+    """Return the variance of an iteration's pass rate when each attempt passes with the rate that its task has over the
+    night."""
     parts = []
     for ref, count in one.items():
         total = pooled[ref]

@@ -52,7 +52,7 @@ class ProjectedNight:
 
 
 def _end_of(work: IterationWork | None) -> tuple[int, str | None]:
-    """Which end of an iteration it is: it may be taken up again, and end another time."""
+    """Return which end of an iteration it is: it may be taken up again, and end another time."""
     return (work.starts, work.finished_at) if work is not None else (-1, None)
 
 

@@ -34,7 +34,7 @@ class Reflection(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def read_reflection(folder: NightFolder, number: int) -> Reflection | None:
-    """What was learned from an iteration; None while nothing was looked for."""
+    """Return what was learned from an iteration; None while nothing was looked for."""
     return decode_plain(folder.reflection_json(number), Reflection, _LARGEST)
 
 

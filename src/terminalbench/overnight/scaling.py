@@ -26,7 +26,7 @@ class MachineReader:
     cgroups: Path = Path("/sys/fs/cgroup")
 
     def read(self, workers: Iterable[int] = ()) -> MachineReading:
-        """What the machine says now. `workers` are the pids of workers, to see what they need."""
+        """Return what the machine says now. `workers` are the pids of workers, to see what they need."""
         groups = list(self._groups())
         memory = _pressure(_text(self.proc / "pressure/memory"))
         own = [_pressure(_text(group / "memory.pressure")) for group in groups]
@@ -44,7 +44,7 @@ class MachineReader:
         )
 
     def processes_left(self) -> int | None:
-        """How many processes may still be started, within the limits of the cgroups; None without a limit."""
+        """Return how many processes may still be started, within the limits of the cgroups; None without a limit."""
         left = []
         for group in self._groups():
             most, now = _text(group / "pids.max"), _text(group / "pids.current")
@@ -79,7 +79,8 @@ class MachineReader:
         return min([float(len(os.sched_getaffinity(0))), *(quota for quota in quotas if quota is not None)])
 
     def _largest_mb(self, workers: Iterable[int]) -> float | None:
-        """What the largest of these processes takes with its descendants: memory that it shares with no other."""
+        """Return what the largest of these processes takes with its descendants: memory that it shares with no
+        other."""
         roots = set(workers)
         if not roots:
             return None
@@ -101,7 +102,7 @@ class MachineReader:
 
 
 def _headroom_mb(group: Path) -> float | None:
-    """What a cgroup may still take: its limit less what it uses, caches that can be dropped not counted."""
+    """Return what a cgroup may still take: its limit less what it uses, caches that can be dropped not counted."""
     for limits, usage, cache in (
         (("memory.max", "memory.high"), "memory.current", "inactive_file"),
         (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
@@ -117,7 +118,7 @@ def _headroom_mb(group: Path) -> float | None:
 
 
 def _quota(group: Path) -> float | None:
-    """How many processors a cgroup may use; None without a limit."""
+    """Return how many processors a cgroup may use; None without a limit."""
     text = _text(group / "cpu.max")
     if text is None:
         quota, period = _text(group / "cpu.cfs_quota_us"), _text(group / "cpu.cfs_period_us")
@@ -169,7 +170,7 @@ class Scaler:
     _read_at: float | None = None
 
     def decide(self, workers: Sequence[int]) -> ScaleDecision | None:
-        """How many workers there should be; None: it is too early to ask again. `workers` are their pids."""
+        """Return how many workers there should be; None: it is too early to ask again. `workers` are their pids."""
         now = self.clock()
         if self._read_at is not None and now - self._read_at < READ_SEC:
             return None
@@ -181,7 +182,7 @@ class Scaler:
 
 
 def limits_of(base: Experiment, config: NightConfig, environment: Mapping[str, str]) -> ScaleLimits:
-    """What bounds the workers of a night: each runs the trials of its profiles side by side.
+    """Return what bounds the workers of a night: each runs the trials of its profiles side by side.
 
     A server of local models answers as many at once as was declared, else that of a model file as its check found, an
     Ollama server as $OLLAMA_NUM_PARALLEL of `environment` says, or one; what others can do is unknown. Sandboxes are

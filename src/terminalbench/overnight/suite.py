@@ -256,7 +256,8 @@ def _task(task: Task, own: SuiteTaskTable | None) -> SuiteTask:
 
 
 def task_digest(task: Task) -> str:
-    """Of the task's files where they lie in a folder; else of the place where they are fetched from."""
+    """Return the digest of the task's files where they lie in a folder; else of the place where they are fetched
+    from."""
     from terminalbench.runner.changes import task_files
 
     planned = PlannedTask(TaskRef(task.id, task.dataset), task.dataset, task.source.config, task.source.found)

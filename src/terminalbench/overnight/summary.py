@@ -187,7 +187,7 @@ def _under_way(folder: NightFolder, state: NightState | None) -> set[int]:
 
 
 def _lost(projected: Sequence[ProjectedIteration], under_way: Collection[int]) -> list[LostTrials]:
-    """Why trials were not measured, the most frequent reasons first; the last of each is named."""
+    """Return why trials were not measured, the most frequent reasons first; the last of each is named."""
     counts: Counter[tuple[str, str, str | None, str]] = Counter()
     last: dict[tuple[str, str, str | None, str], tuple[int, TrialResult]] = {}
     tasks: dict[tuple[str, str, str | None, str], dict[str, None]] = {}

@@ -132,7 +132,8 @@ class NightSupervisor:
         self.tick(self)
 
     def _over(self) -> bool:
-        """Whether nothing runs, and nothing is to be started any more; what only waits for its time is waited for."""
+        """Return whether nothing runs, and nothing is to be started any more; what only waits for its time is waited
+        for."""
         if self.hands:
             return False
         if self.signals or self.stopped is not None:
@@ -301,7 +302,7 @@ class NightSupervisor:
     # Around ---------------------------------------------------------------------------------------------------------
 
     def _look_around(self) -> None:
-        """Once a second: the gate, the wall clock, the disk."""
+        """Look once a second at the gate, the wall clock and the disk."""
         try:
             moved = gate.follow(self.folder.gate_json, limits.until_of(self.config))
             self.standing = gate.standing(self.folder.gate_json)

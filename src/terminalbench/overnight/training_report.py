@@ -34,7 +34,7 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
     began: float
 
     def left_sec(self, now: float) -> float | None:
-        """How long it takes at most, by the trials so far; None while none has ended."""
+        """Return how long it takes at most, by the trials so far; None while none has ended."""
         return (now - self.began) / self.ran * (self.trials - self.done) if self.ran else None
 
 
@@ -60,12 +60,12 @@ class TrainedNight(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
 
 def read_trained(folder: NightFolder) -> TrainedNight | None:
-    """What was trained in a night; None where nothing was, or not yet."""
+    """Return what was trained in a night; None where nothing was, or not yet."""
     return read_json(folder.training_json, TrainedNight) if folder.training_json.is_file() else None
 
 
 def training_stopped(folder: NightFolder, config: NightConfig) -> str | None:
-    """Why the training that a night ends with is not over; None where it is, or there is none."""
+    """Return why the training that a night ends with is not over; None where it is, or there is none."""
     if config.learn is None:
         return None
     found = read_trained(folder)
@@ -73,7 +73,8 @@ def training_stopped(folder: NightFolder, config: NightConfig) -> str | None:
 
 
 def step_parts(found: TrainedNight, now: float) -> list[str]:
-    """Where a training is while it runs: its night, the part and its share, trials, cost, time left; else nothing."""
+    """Return where a training is while it runs: its night, the part and its share, trials, cost, time left; else
+    nothing."""
     step = found.step
     if step is None:
         return []
@@ -104,5 +105,5 @@ def training_markdown(found: TrainedNight | None) -> list[str]:
 
 
 def training_html(found: TrainedNight | None) -> dict[str, Any]:
-    """What the template of the report needs for the same section."""
+    """Return what the template of the report needs for the same section."""
     return {"trained": found, "comparisons": COMPARISONS.of(found.comparisons) if found is not None else None}

@@ -67,7 +67,7 @@ def sample(tasks: Sequence[Candidate], attempts: int, rate: float, seed: int) ->
 
 
 def _shares(sizes: dict[TaskKind, int], wanted: int, luck: Random) -> dict[TaskKind, int]:
-    """How many pairs each stratum gives: its exact share rounded down, the rest by the largest remainders."""
+    """Return how many pairs each stratum gives: its exact share rounded down, the rest by the largest remainders."""
     total = sum(sizes.values())
     found = {key: wanted * size // total for key, size in sizes.items()} if total else {}
     order = list(sizes)
@@ -79,7 +79,7 @@ def _shares(sizes: dict[TaskKind, int], wanted: int, luck: Random) -> dict[TaskK
 
 
 def _draw(refs: Sequence[TaskRef], attempts: int, wanted: int, luck: Random) -> list[TaskAttempt]:
-    """So many pairs of one stratum: every task once before any twice."""
+    """Draw so many pairs of one stratum: every task once before any twice."""
     found: list[TaskAttempt] = []
     numbers = {ref: luck.sample(range(1, attempts + 1), attempts) for ref in refs}
     for turn in range(attempts):

@@ -143,7 +143,8 @@ def work(assigned: WorkerAssignment) -> WorkEnd:
 
 
 def _changed_model(config: NightConfig) -> WorkEnd | None:
-    """Whether a model is not the one any more that the night was begun with: then nothing more is measured with it."""
+    """Return whether a model is not the one any more that the night was begun with: then nothing more is measured with
+    it."""
     for model in config.models:
         if not model.facts:
             continue
@@ -199,7 +200,7 @@ def _told(batch: Batch) -> int:
 
 
 def _load(file: Path, config: NightConfig) -> Experiment:
-    """What is run: from the pinned code, with the memory of the project as it is now."""
+    """Return what is run: from the pinned code, with the memory of the project as it is now."""
     return dataclasses.replace(load(file, config.code.root), memory=Path(config.project_root))
 
 
@@ -237,7 +238,7 @@ def _code(ended: FinishedRun, *, measured: int, trials: int) -> int:
 
 
 def _gate_is_closed(batch: Batch, view: BatchView) -> bool:
-    """Whether the gate of the night lets no trial of any profile start any more."""
+    """Return whether the gate of the night lets no trial of any profile start any more."""
     found = refusals(batch, view)
     return bool(found) and None not in found
 

@@ -32,7 +32,7 @@ def listing(chosen: Sequence[SelectedBatch]) -> str:
 
 
 def summary(result: AnalysisResult, place: str, report: Path | None, width: int = 80) -> str:
-    """What was found, in short, and where all of it is: in `place`. Lines of at most `width`."""
+    """Return what was found, in short, and where all of it is: in `place`. Lines of at most `width`."""
     parts = []
     if result.profiles:
         parts += [
@@ -91,7 +91,8 @@ def _mean(value: float | None) -> str:
 
 
 def _judged(result: AnalysisResult, judged: JudgeResult) -> str:
-    """What came of it, for a person: the sentence, the answers counted, the summary, what was not judged and why."""
+    """Return what came of it, for a person: the sentence, the answers counted, the summary, what was not judged and
+    why."""
     parts = [judged.sentence(), _counts(result, judged)]
     if judged.synthesis is not None and judged.synthesis.summary:
         parts.append(printable(" ".join(judged.synthesis.summary.split())))
@@ -106,7 +107,7 @@ def _judged(result: AnalysisResult, judged: JudgeResult) -> str:
 
 
 def _counts(result: AnalysisResult, judged: JudgeResult) -> str:
-    """How often each label was given, by profile: the person's where there is one."""
+    """Return how often each label was given, by profile: the person's where there is one."""
     profiles = {f"{c.row.job}/{c.row.name}": c.profile for view in result.views for c in view.cells if c.row}
     said = kept_findings(result.output, result.folders, {finding.trial for finding in judged.findings})
     found: Counter[tuple[str, str, str]] = Counter()

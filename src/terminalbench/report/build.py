@@ -39,7 +39,7 @@ class ReportInput:
     """The batch folder as seen from the report; ends with a slash."""
 
     def link(self, row: TrialRow) -> str:
-        """Where a trial's folder is, as seen from the report."""
+        """Return where a trial's folder is, as seen from the report."""
         return self.href + quote(row.folder, errors="surrogatepass")
 
 
@@ -142,7 +142,7 @@ def _refs(
 
 
 def _author(finding: Finding | None) -> str | None:
-    """Who said it, when a person did."""
+    """Return who said it, when a person did."""
     return finding.analyzer.partition(":")[2] if finding is not None and is_label(finding) else None
 
 
@@ -214,7 +214,8 @@ def _facts(view: BatchView, names: list[str], tasks: list[TaskRef]) -> tuple[tup
 
 
 def _systems(images: PlannedImages | None) -> str:
-    """What the tasks of a batch ran on, where that is known: images, or this machine's own system in their place."""
+    """Return what the tasks of a batch ran on, where that is known: images, or this machine's own system in their
+    place."""
     bases = Counter(base.partition("; built")[0] for base in images.bases.values()) if images is not None else Counter()
     named = {base: "this machine's own, in place of an image" if base == ON_HOST else base for base in bases}
     return some([f"{named[base]} ({plural(count, 'task')})" for base, count in bases.most_common()])

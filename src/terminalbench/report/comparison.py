@@ -178,12 +178,13 @@ def _standings(comparison: Comparison, width: int) -> str:
 
 
 def _per_success(profile: ProfileSummary) -> str:
-    """What a success cost; without one, or a model, there is no such thing."""
+    """Return what a success cost; without one, or a model, there is no such thing."""
     return dollars(profile.cost_per_success) if profile.passed and not profile.no_model else NOTHING
 
 
 def _money(profiles: Sequence[ProfileSummary], note: str | None, width: int) -> str:
-    """What each profile cost, and what a success did; a line when nothing is known, and none when nothing has run."""
+    """Return what each profile cost, and what a success did; a line when nothing is known, and none when nothing has
+    run."""
     if all(set(p.outcomes) <= {Outcome.NOT_RUN.value} and not p.superseded_trials for p in profiles):
         return ""
     if all(p.cost_usd is None and p.tokens is None and not p.no_model for p in profiles):
@@ -247,7 +248,7 @@ def _numbers(found: Estimate, metric: Metric, holm: float | None) -> list[str]:
 
 
 def _details(contrast: Contrast, alpha: float, width: int) -> str:
-    """What else a reader of one contrast must know."""
+    """Return what else a reader of one contrast must know."""
     lines = [*contrast.warnings, *contrast.notes]
     looks = contrast.sequential
     never = f"{plural(contrast.estimate.units, contrast.unit)} can never show a difference"
@@ -308,7 +309,7 @@ FEW_ATTEMPTS = 3
 
 
 def _symmetry(contrast: Contrast, alpha: float) -> str:
-    """What a verdict assumes, whether it holds without that too, and if not, what of as many trials would."""
+    """Return what a verdict assumes, whether it holds without that too, and if not, what of as many trials would."""
     found = contrast.estimate
     text = "the verdict assumes that a task favours equal profiles equally often"
     if contrast.strict_p is not None and contrast.strict_p <= alpha:

@@ -52,7 +52,7 @@ def grouped(found: Iterable[tuple[str, TrialRef]]) -> tuple[TrialGroup, ...]:
 
 
 def not_measured(cells: list[CellState], refs: Refs) -> tuple[TrialGroup, ...]:
-    """Why trials were not measured."""
+    """Return why trials were not measured."""
     return grouped((reason(c).what, refs[place]) for place, c in enumerate(cells) if not c.measured and place in refs)
 
 
@@ -67,7 +67,7 @@ def suspects(cells: list[CellState], refs: Refs) -> tuple[TrialGroup, ...]:
 
 
 def superseded(view: BatchView, link: Callable[[TrialRow], str]) -> tuple[SupersededRow, ...]:
-    """What was run again, by profile, with its cost."""
+    """Return what was run again, by profile, with its cost."""
     free = view.plan.without_model()
     by_profile: dict[str, list[TrialRow]] = defaultdict(list)
     for row in view.superseded:
@@ -144,7 +144,8 @@ def _prompt(profile: int, given: _Given) -> list[DeliveryRow]:
 
 
 def _lessons(profile: int, given: _Given) -> list[DeliveryRow]:
-    """In how many of the trials with an eligible lesson one was shown: the others were left without one by chance."""
+    """Return in how many of the trials with an eligible lesson one was shown: the others were left without one by
+    chance."""
     told = [d.lessons for d, _ in given if d.lessons is not None]
     if not told:
         return []
@@ -192,7 +193,7 @@ def _ending(row: TrialRow) -> str:
 
 
 def needed(finding: Finding) -> bool:
-    """Whether a report shows it; of ten thousand trials only these are held in memory."""
+    """Return whether a report shows it; of ten thousand trials only these are held in memory."""
     name = finding.name
     if is_label(finding):
         return True
@@ -220,7 +221,7 @@ def by_trial(findings: Iterable[Finding]) -> dict[str, dict[str, Finding]]:
 
 
 def failure_class(found: Mapping[str, Finding]) -> str | None:
-    """Why a trial did not pass, as a label; None when it was not analysed or passed."""
+    """Return why a trial did not pass, as a label; None when it was not analysed or passed."""
     finding = found.get(FAILURE_CLASS)
     return finding.value if finding is not None and isinstance(finding.value, str) else None
 
@@ -245,13 +246,13 @@ def tool_use(refs: Iterable[TrialRef], found: Found, profiles: int) -> tuple[Too
 
 
 def given_up(refs: Iterable[TrialRef], findings: Iterable[Finding]) -> tuple[TrialGroup, ...]:
-    """Where guarded workflows were given up: the step, and the guard that had the last word."""
+    """Return where guarded workflows were given up: the step, and the guard that had the last word."""
     at = {f.trial: f.value for f in findings if f.analyzer == WORKFLOW and f.name == workflow.GIVEN_UP and f.value}
     return grouped((str(at[ref.name]), ref) for ref in refs if ref.name in at)
 
 
 def workflows(refs: Iterable[TrialRef], findings: Iterable[Finding]) -> tuple[WorkflowUse, ...]:
-    """What the guarded workflows of each profile took; profiles without one are left out."""
+    """Return what the guarded workflows of each profile took; profiles without one are left out."""
     found: dict[str, dict[str, Finding]] = defaultdict(dict)
     for finding in findings:
         if finding.analyzer == WORKFLOW:
@@ -309,7 +310,7 @@ def tripwires(refs: Iterable[TrialRef], found: Found) -> tuple[TrialGroup, ...]:
 
 
 def judged(refs: Iterable[TrialRef], findings: Iterable[Finding]) -> tuple[TrialGroup, ...]:
-    """What the model that judges answered with a label, a truth or a small number, and how often it could not.
+    """Return what the model that judges answered with a label, a truth or a small number, and how often it could not.
 
     Where a person said otherwise, that stands in its place, and it is said.
     """

@@ -111,7 +111,7 @@ def _case(
 
 
 def _failure(results: Path, secrets: Callable[[str], Secrets], row: Mapping[str, Any]) -> str:
-    """Why a trial failed, in a line: its error, its first failing check, its reward."""
+    """Return why a trial failed, in a line: its error, its first failing check, its reward."""
     check = failed_check(results / row["batch"] / row["folder"], secrets(row["batch"])) if row["folder"] else None
     lines = check.message.splitlines()[: 1 if check.name else None] if check is not None else []
     checked = (check.name if check is not None else "", " / ".join(line.strip() for line in lines))

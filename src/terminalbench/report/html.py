@@ -135,7 +135,7 @@ def _cells(refs: Sequence[TrialRef]) -> list[tuple[int, int, int]]:
 
 
 def _reasons(cell: Sequence[TrialRef], brief: bool) -> list[str]:
-    """Why trials of a cell did not pass, each reason once; `brief` keeps the first, shorter."""
+    """Return why trials of a cell did not pass, each reason once; `brief` keeps the first, shorter."""
     found: dict[str, None] = {}
     for ref in cell:
         if ref.outcome is Outcome.PASSED:

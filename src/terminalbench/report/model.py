@@ -195,12 +195,12 @@ class Report:
 
     @property
     def planned(self) -> int:
-        """How many trials were planned."""
+        """Return how many trials were planned."""
         return sum(line.summary.planned for line in self.profiles)
 
     @property
     def measured(self) -> int:
-        """How many were measured."""
+        """Return how many were measured."""
         return sum(line.summary.measured for line in self.profiles)
 
     def causes_of_profiles(self) -> list[tuple[str, list[ShownCause]]]:

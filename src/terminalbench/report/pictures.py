@@ -140,7 +140,7 @@ def front_points(profiles: Sequence[ProfileSummary], anchor: str | None = None) 
 
 
 def tools_picture(report: Report) -> Picture:
-    """What kinds of tools each profile used."""
+    """Return what kinds of tools each profile used."""
     if not report.tools:
         return Picture(None)
     totals: dict[str, int] = defaultdict(int)

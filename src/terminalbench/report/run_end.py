@@ -37,7 +37,7 @@ def next_steps(
     gate_stopped: bool = False,
     ways: ResumeWords | None = None,
 ) -> list[str]:
-    """How to run what is missing of a batch, and what stands in the way: the budget, the quarantine, errors.
+    """Return how to run what is missing of a batch, and what stands in the way: the budget, the quarantine, errors.
 
     `gate_stopped`: all batches of its gate were cancelled, and that was not taken back.
     """
@@ -72,7 +72,7 @@ def next_steps(
 
 
 def _spared_lines(view: BatchView, ways: ResumeWords) -> list[str]:
-    """What a run that ended early has saved, and why it did; nothing of one that did not."""
+    """Return what a run that ended early has saved, and why it did; nothing of one that did not."""
     spared = [cell for cell in view.cells if cell.spared]
     if not spared:
         return []
@@ -86,14 +86,14 @@ def _spared_lines(view: BatchView, ways: ResumeWords) -> list[str]:
 
 
 def _mean_cost(view: BatchView, profile: str) -> float | None:
-    """What a trial of a profile has cost so far; None where that is not known, or nothing."""
+    """Return what a trial of a profile has cost so far; None where that is not known, or nothing."""
     known = [cell.row.usage.cost_usd for cell in view.cells if cell.profile == profile and cell.row is not None]
     found = [cost for cost in known if cost]
     return sum(found) / len(found) if found else None
 
 
 def _unreadable(cell: CellState) -> bool:
-    """Whether its result cannot be read: every resume runs it again."""
+    """Return whether its result cannot be read: every resume runs it again."""
     return cell.row is not None and cell.row.unreadable
 
 

@@ -43,7 +43,7 @@ def headlines(report: Report) -> list[Headline]:
 
 
 def method_sentence(report: Report) -> str:
-    """What the numbers in the sentences of contrasts are, once for all; empty where none has an interval."""
+    """Return what the numbers in the sentences of contrasts are, once for all; empty where none has an interval."""
     found = {one.estimate.interval.level for one in report.contrasts if one.estimate.interval is not None}
     if not found:
         return ""
@@ -68,7 +68,7 @@ def rate_sentence(line: ProfileLine) -> str:
 
 
 def coverage_sentence(report: Report) -> str:
-    """How many of the planned trials count."""
+    """Return how many of the planned trials count."""
     lost = report.planned - report.measured
     what = plural(report.planned, "planned trial" if report.picked_of is None else "picked trial")
     part = "" if report.picked_of is None else f" {report.picked_of:,} were planned."
@@ -78,7 +78,7 @@ def coverage_sentence(report: Report) -> str:
 
 
 def looks_sentence(contrast: Contrast) -> str:
-    """What a declared plan of looks says now."""
+    """Return what a declared plan of looks says now."""
     looks = contrast.sequential
     if looks is None:
         return ""
@@ -101,7 +101,7 @@ def looks_sentence(contrast: Contrast) -> str:
 
 
 def repeat_sentence(comparison: Comparison) -> str:
-    """How to get back the trials that were not measured, in one line; empty when there is none to run again."""
+    """Return how to get back the trials that were not measured, in one line; empty when there is none to run again."""
     if not comparison.repeat:
         return ""
     trials = sum(one.trials for one in comparison.repeat)
@@ -110,7 +110,7 @@ def repeat_sentence(comparison: Comparison) -> str:
 
 
 def missing_sentence(contrast: Contrast) -> str:
-    """What the trials that were not measured can make of the difference, and whether the verdict stands."""
+    """Return what the trials that were not measured can make of the difference, and whether the verdict stands."""
     missing = contrast.missing
     if missing is None:
         return ""
@@ -146,8 +146,8 @@ def _trials_of(contrast: Contrast, new: int, old: int) -> str:
 def next_steps(
     comparison: Comparison, place: str, resume: str | None = None, causes: Sequence[FailureCause] = ()
 ) -> list[str]:
-    """What to do next, the most useful first: what is missing, what is proven, what is undecided, where two part,
-    what fails most.
+    """Return what to do next, the most useful first: what is missing, what is proven, what is undecided, where two
+    part, what fails most.
 
     `place` is the batch as a command takes it, "" where there is none, as for results of another tool; `resume` the
     same where it may be resumed.
@@ -181,7 +181,7 @@ def _own_first(comparison: Comparison, causes: Sequence[FailureCause]) -> Sequen
 
 
 def _adopted(comparison: Comparison, contrast: Contrast) -> str:
-    """What follows from a verdict. Simulated agents are no reason to adopt anything."""
+    """Return what follows from a verdict. Simulated agents are no reason to adopt anything."""
     if any(one.simulated for one in comparison.profiles if one.profile in (contrast.new, contrast.old)):
         return f"Try {contrast.new} and {contrast.old} with a real agent: simulated ones prove nothing of it"
     if contrast.verdict == "worse":
@@ -190,7 +190,7 @@ def _adopted(comparison: Comparison, contrast: Contrast) -> str:
 
 
 def _more_trials(comparison: Comparison, contrast: Contrast, place: str | None) -> str:
-    """How an undecided contrast can be decided. Nothing is promised of the gap that happened to be seen."""
+    """Return how an undecided contrast can be decided. Nothing is promised of the gap that happened to be seen."""
     names = f"{contrast.new} vs {contrast.old} is undecided"
     found = contrast.estimate
     if contrast.units_needed is not None:
@@ -223,7 +223,7 @@ _BY_CHANCE = ("called", "fired", "shown")
 
 
 def delivery_sentence(item: DeliveryRow, profile: str) -> str | None:
-    """What is wrong with one part of a treatment, or None."""
+    """Return what is wrong with one part of a treatment, or None."""
     if item.reached < item.known and not item.part.endswith(_BY_CHANCE):
         return f"{profile}: {item.part} in {item.reached:,} of {plural(item.known, 'trial')}"
     if item.part.endswith(_BY_CHANCE) and item.known and not item.reached:

@@ -25,18 +25,18 @@ SHOWN_REASONS = 8
 
 
 def money(rows: Iterable[TrialRow], free: Container[str | None] = ()) -> str:
-    """What trials cost together; those that never started, or of a `free` profile, cost nothing."""
+    """Return what trials cost together; those that never started, or of a `free` profile, cost nothing."""
     spent = spend(rows, free)
     return cost(spent.cost_usd, spent.cost_unknown)
 
 
 def batch_money(view: BatchView) -> str:
-    """What a batch cost, superseded trials included."""
+    """Return what a batch cost, superseded trials included."""
     return money(view.rows(), view.plan.without_model())
 
 
 def profile_cost(line: ProfileTotals) -> str:
-    """What a profile cost; an agent that calls no model costs nothing, which is not unknown."""
+    """Return what a profile cost; an agent that calls no model costs nothing, which is not unknown."""
     return cost(line.cost_usd, line.cost_unknown, no_model=line.no_model)
 
 
@@ -112,7 +112,7 @@ def matrix(view: BatchView) -> str:
 
 
 def _room(blocks: list[str]) -> tuple[int, int]:
-    """What a matrix takes: its blocks, and how far it sticks out."""
+    """Return what a matrix takes: its blocks, and how far it sticks out."""
     return len(blocks), max((max(0, len(line) - WIDTH) for block in blocks for line in block.splitlines()), default=0)
 
 
@@ -139,7 +139,7 @@ def _blocks(rows: list[list[str]], left: Container[int] | None = None) -> list[s
 
 
 def cause_lines(view: BatchView, width: int = WIDTH) -> list[str]:
-    """Why trials were not measured, each cause once, the most frequent first."""
+    """Return why trials were not measured, each cause once, the most frequent first."""
     return _causes([cell for cell in view.cells if not cell.measured], width)
 
 
@@ -148,7 +148,7 @@ def _causes(cells: Iterable[CellState], width: int = WIDTH) -> list[str]:
 
 
 def _crashed(cell: CellState) -> bool:
-    """Whether it failed with an error of its agent."""
+    """Return whether it failed with an error of its agent."""
     trial = cell.row.trial if cell.row is not None else None
     return cell.outcome is Outcome.FAILED and trial is not None and trial.error_class is not None
 
@@ -183,7 +183,7 @@ def suspects(view: BatchView) -> list[str]:
 
 
 def forecast_lines(found: Forecast) -> list[str]:
-    """What a plan will take and can show, a line each, indented."""
+    """Return what a plan will take and can show, a line each, indented."""
     time = "time unknown" if found.hours is None else f"about {duration(3600 * found.hours)}"
     lines = [f"{plural(found.trials, 'trial')}; {time}; {_forecast_cost(found)}"]
     used = [p for p in found.profiles if p.past_trials]

@@ -77,12 +77,12 @@ class ShownSteps:
 
     @property
     def lines(self) -> int | None:
-        """How many lines of one message or result."""
+        """Return how many lines of one message or result."""
         return None if self.full else 40 if self.only else 4
 
     @property
     def letters(self) -> int | None:
-        """How many letters of one line."""
+        """Return how many letters of one line."""
         return None if self.full else 400 if self.only else 160
 
 
@@ -101,7 +101,7 @@ class _TrajectoryFile:
 
 
 def _told(read: _TrajectoryFile) -> bool:
-    """Whether a trajectory tells what its agent called."""
+    """Return whether a trajectory tells what its agent called."""
     return read.trajectory is not None and not read.trajectory.untold
 
 
@@ -122,7 +122,8 @@ def _read(file: Path, row: TrialRow, shown: ShownSteps) -> _TrajectoryFile:
 
 
 def trial_text(folder: Path, batch: str, row: TrialRow, shown: ShownSteps | None = None) -> str:
-    """How it ended, what it used, what reached the agent, what it was told, its steps, the last words of its files."""
+    """Return how it ended, what it used, what reached the agent, what it was told, its steps, the last words of its
+    files."""
     shown = shown or ShownSteps()
     lines = [
         f"{row.name}",
@@ -181,7 +182,7 @@ def story_lines(folder: Path, secrets: Secrets) -> list[str]:
 
 
 def _standing(row: TrialRow, later: Sequence[Trial]) -> list[str]:
-    """Whether another try counts in its place, or tries followed that do not."""
+    """Return whether another try counts in its place, or tries followed that do not."""
     if row.run_again:
         verdict = row.trial is not None and row.trial.measured
         why = "an earlier try of its attempt has the verdict that counts" if verdict else "it was run again"
@@ -215,14 +216,14 @@ def _logs(folder: Path) -> list[Path]:
 
 
 def _deciding(row: TrialRow) -> DecidingActions | None:
-    """What gathers why a trial failed; None for one that did not fail, or whose error says why."""
+    """Return what gathers why a trial failed; None for one that did not fail, or whose error says why."""
     if row.trial is None or row.trial.error_class is not None or row.trial.outcome is not Outcome.FAILED:
         return None
     return DecidingActions(row.trial.agent)
 
 
 def _why(folder: Path, row: TrialRow, shown: ShownSteps, found: Sequence[_TrajectoryFile]) -> str | None:
-    """Why a trial failed, where no error says so."""
+    """Return why a trial failed, where no error says so."""
     if row.trial is None or _deciding(row) is None:
         return None
     files = TrialFiles.of(row, folder, folder.parent, shown.secrets)
@@ -277,7 +278,7 @@ def _ending(trial: Trial, why: str | None, safety: SafetyNote | None) -> list[st
 
 
 def _wait(wait: ProviderWait | None) -> list[str]:
-    """How the agent waited for its provider, if it had to."""
+    """Return how the agent waited for its provider, if it had to."""
     if wait is None or not wait.refused:
         return []
     refused = ", ".join(f"{count} x {'no answer' if s == NO_ANSWER else s}" for s, count in wait.refused.items())
@@ -324,7 +325,7 @@ def _delivery(delivery: Delivery) -> list[str]:
 
 
 def lessons(delivery: Delivery) -> list[str]:
-    """What the trial was shown of a memory, in a line; none where nothing was to be shown."""
+    """Return what the trial was shown of a memory, in a line; none where nothing was to be shown."""
     if delivery.lessons is None:
         return []
     told = delivery.lessons
@@ -336,7 +337,7 @@ def lessons(delivery: Delivery) -> list[str]:
 
 
 def had(delivery: Delivery) -> list[str]:
-    """What the agent says it had, line by line; nothing of an agent that does not tell."""
+    """Return what the agent says it had, line by line; nothing of an agent that does not tell."""
     if delivery.told_by is None:
         return []
     told = {"model": delivery.model, "CLI": delivery.cli_version, "permission mode": delivery.permission_mode}
@@ -371,7 +372,8 @@ def _last_words(file: Path, said: str, shown: ShownSteps) -> list[str]:
 
 
 def _instruction_lines(folder: Path, found: Sequence[_TrajectoryFile], shown: ShownSteps) -> list[str]:
-    """What the agent was told: the first words of its user, else the instruction of a task that is on this machine."""
+    """Return what the agent was told: the first words of its user, else the instruction of a task that is on this
+    machine."""
     steps = [step for read in found if read.trajectory for step in read.trajectory.steps]
     text = next((step.text for step in steps if step.source == "user" and step.text.strip()), None)
     if text is None:

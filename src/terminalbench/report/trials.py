@@ -12,7 +12,8 @@ WAITING = "waiting"
 
 
 def state(cell: CellState, *, live: bool) -> str:
-    """How a planned trial stands: its outcome, or that it runs, or in a live batch that it waits for its turn."""
+    """Return how a planned trial stands: its outcome, or that it runs, or in a live batch that it waits for its
+    turn."""
     waits = live and cell.state == Outcome.NOT_RUN and cell.reason is None
     return WAITING if waits else cell.state
 
@@ -43,7 +44,7 @@ def trials_text(view: BatchView, width: int) -> str:
 
 
 def _place(cell: CellState, mixed: bool) -> str:
-    """What `tbench show BATCH PROFILE` takes for it; of several datasets, with its own."""
+    """Return what `tbench show BATCH PROFILE` takes for it; of several datasets, with its own."""
     return printable(
         f"{cell.task.dataset}/{cell.task.id}#{cell.attempt}" if mixed else f"{cell.task.id}#{cell.attempt}"
     )

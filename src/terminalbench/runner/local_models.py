@@ -32,7 +32,7 @@ def profile_models(profiles: Iterable[Profile]) -> list[LocalSpec]:
 
 @contextmanager
 def served(specs: Iterable[LocalSpec], note: Callable[[str], None]) -> Generator[None]:
-    """In here each of the models has a server. Raises `ModelError` for one that cannot be served.
+    """Serve each of the models in here. Raises `ModelError` for one that cannot be served.
 
     In the end it is noted how much each has read and written, and how fast.
     """

@@ -38,7 +38,8 @@ class _EndEvent(msgspec.Struct):
 
 
 def lost_verdicts(batch: Batch, view: BatchView, missing: Mapping[str, Counter[Cell]]) -> dict[str, str]:
-    """Of the cells that are to run: `<job>/<trial>` of each trial with a verdict that is not there any more, in words.
+    """Return of the cells that are to run `<job>/<trial>` of each trial with a verdict that is not there any more, in
+    words.
 
     Not those that were run again on request: their plan tells of them. Reads the events only where something is to run.
     """

@@ -241,7 +241,7 @@ def free_mb(folder: Path) -> int | None:
 
 
 def refuse_left_out(excluded: Sequence[Exclusion], where: str) -> None:
-    """With `--strict`, rather nothing than less."""
+    """Refuse, with `--strict`, to run less than everything."""
     if excluded:
         reasons = "\n  ".join(exclusion_lines(excluded))
         raise UserError(f"--strict refuses this run, because it would leave out:\n  {reasons}", where=where)

@@ -21,7 +21,7 @@ def take(numbers: Iterable[signal.Signals], handler: Callable[[int, object], Non
 
 @contextmanager
 def heard(note: Callable[[], None]) -> Generator[None]:
-    """In here a signal that would end the process is only noted."""
+    """Only note a signal that would end the process in here."""
     before = take({*not_ignored(), *ASKED_FOR}, lambda _number, _frame: note())
     try:
         yield
@@ -32,7 +32,7 @@ def heard(note: Callable[[], None]) -> Generator[None]:
 
 @contextmanager
 def put_off() -> Generator[None]:
-    """In here no signal interrupts what must be done as a whole; it comes afterwards. For moments only."""
+    """Put off every signal in here, where something must be done as a whole. For moments only."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield

@@ -45,7 +45,7 @@ _SIZE_LIMIT = 4096
 
 
 def count_hits(text: str) -> int:
-    """How many answers 429 a log tells of: one an event, or one a paragraph where a client writes plain text."""
+    """Return how many answers 429 a log tells of: one an event, or one a paragraph where a client writes plain text."""
     hits, before = 0, False
     for line in text.splitlines():
         event = line.startswith("{")
@@ -60,7 +60,7 @@ class _Signs(msgspec.Struct):
 
 
 def live_hits(trial_dir: Path) -> int:
-    """How many answers 429 a running trial in the local sandbox has met so far, as far as it is known."""
+    """Return how many answers 429 a running trial in the local sandbox has met so far, as far as it is known."""
     try:
         return decode(read_plain(trial_dir / FILE_NAME, _SIZE_LIMIT) or b"{}", _Signs).rate_limit_hits
     except NOT_DECODED:
@@ -140,7 +140,7 @@ class LiveLogs:
 
     @asynccontextmanager
     async def followed(self, sandbox: _WatchedSandbox) -> AsyncGenerator[None]:
-        """While a command runs. A short one is over before the first look."""
+        """Follow a command while it runs. A short one is over before the first look."""
         import asyncio
 
         self._commands += 1

@@ -54,7 +54,7 @@ class LimitCounts:
     files: int = 0
 
     def reached_since(self, before: "LimitCounts", limits: SandboxLimits) -> list[str]:
-        """What was reached meanwhile, in words."""
+        """Return what was reached meanwhile, in words."""
         texts = {
             "memory": f"memory limit of {limits.memory_mb} MB reached: processes were killed",
             "processes": f"process limit of {limits.processes} reached",

@@ -44,7 +44,7 @@ class Attendant:
         atexit.register(self.close)
 
     def alive(self) -> bool:
-        """Whether it still serves this very process (not a fork of it).
+        """Return whether it still serves this very process (not a fork of it).
 
         A process that is killed lets go of its channel a little before its parent can know that it has ended.
         """

@@ -39,7 +39,7 @@ class Certificates:
 
     @property
     def binds(self) -> tuple[Bind, ...]:
-        """What is shown inside for it."""
+        """Return what is shown inside for it."""
         return (Bind(self._bundle, _INSIDE, read_only=True),) if self._bundle is not None else ()
 
     @property

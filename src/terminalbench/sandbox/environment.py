@@ -53,7 +53,7 @@ _KNOWN = {*inspect.signature(BaseEnvironment.__init__).parameters} - {"self", "a
 
 
 def _state(path: str) -> tuple[int, int]:
-    """What changes with a file that is put in place of another."""
+    """Return what changes with a file that is put in place of another."""
     about = os.stat(path)  # noqa: PTH116
     return about.st_size, about.st_mtime_ns
 
@@ -262,7 +262,8 @@ class LocalSandbox(FileExchange, VerifierStage):
         return built
 
     def _setup_key(self) -> str:
-        """What decides about the set-up of an agent besides what it does: the image, the agent, who and where it is."""
+        """Return what decides about the set-up of an agent besides what it does: the image, the agent, who and where it
+        is."""
         try:
             told = decode(self.trial_paths.config_path.read_bytes())["agent"]
             agent = [told.get(name) for name in ("name", "import_path", "kwargs")]

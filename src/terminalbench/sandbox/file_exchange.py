@@ -24,7 +24,7 @@ class FileExchange(RunningSandbox):
 
     @property
     def _most_bytes(self) -> int:
-        """How much one download may bring out."""
+        """Return how much one download may bring out."""
         return 2 * self._running().plan.limits.storage_mb * MEGABYTE
 
     @override

@@ -110,13 +110,14 @@ def _expected(place: VerifierPlace) -> list[str]:
 
 
 def _folders(place: VerifierPlace, confined_by: str | None) -> dict[str, Any]:
-    """What is prepared for the tests; where their programs run as another user, that one cannot read their folder."""
+    """Return what is prepared for the tests; where their programs run as another user, that one cannot read their
+    folder."""
     folders = {"tests": place.tests, "logs": place.logs, "user": place.user, "expected": _expected(place)}
     return {**folders, "programs": {RUN_PROGRAM: _run_program()}, "private": confined_by == BY_USER}
 
 
 def confinement() -> str | None:
-    """What keeps a program that the tests run from the reward: the kernel, another user, or nothing here."""
+    """Return what keeps a program that the tests run from the reward: the kernel, another user, or nothing here."""
     if landlock_version() > 0:
         return BY_KERNEL
     return BY_USER if helper.helper().ids != "one" else None

@@ -145,7 +145,7 @@ async def receive(reply: socket.socket) -> tuple[dict[str, Any] | None, list[int
 
 
 async def readable(handle: int, wake: asyncio.Event) -> None:
-    """Until `handle` can be read, or `wake` is set."""
+    """Wait until `handle` can be read, or `wake` is set."""
     loop = asyncio.get_running_loop()
     loop.add_reader(handle, wake.set)
     try:

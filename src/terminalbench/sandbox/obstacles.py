@@ -88,7 +88,7 @@ class HostFacts:
 
     @property
     def filtered(self) -> bool:
-        """Whether a filter of system calls is on this process."""
+        """Return whether a filter of system calls is on this process."""
         return any(line.split() == ["Seccomp:", "2"] for line in (self.read("/proc/self/status") or "").splitlines())
 
     @property
@@ -99,25 +99,25 @@ class HostFacts:
 
     @property
     def masks_proc(self) -> bool:
-        """Whether something is mounted over a part of /proc: the kernel then gives out no whole one."""
+        """Return whether something is mounted over a part of /proc: the kernel then gives out no whole one."""
         mounts = (line.split() for line in (self.read("/proc/self/mountinfo") or "").splitlines())
         return any(len(fields) > 4 and fields[4].startswith("/proc/") for fields in mounts)
 
     def set_to(self, name: str, value: int) -> str:
-        """How to give a kernel setting that exists another value."""
+        """Return how to give a kernel setting that exists another value."""
         command, path = f"sysctl -w {name}={value}", f"/proc/sys/{name.replace('.', '/')}"
         if self.container is not None and not self.writable(path):
             return f"on the host, as root: {command}"
         return self.as_root(command) if self.has("sysctl") else f"as root: echo {value} > {path}"
 
     def as_root(self, command: str) -> str:
-        """How this user runs a command that only root may."""
+        """Return how this user runs a command that only root may."""
         if self.uid == 0:
             return command
         return f"sudo {command}" if self.has("sudo") else f"as root: {command}"
 
     def unlocked(self, *locks: str) -> str:
-        """How to start the container that this is without some of what it forbids."""
+        """Return how to start the container that this is without some of what it forbids."""
         assert self.container is not None
         words = [_UNLOCKED[self.container][lock] for lock in locks]
         if self.container is ContainerKind.KUBERNETES:
@@ -126,7 +126,7 @@ class HostFacts:
 
     @property
     def elsewhere(self) -> str:
-        """Where the trials can run without this sandbox."""
+        """Return where the trials can run without this sandbox."""
         if self.has("docker"):
             return 'use container_env = "docker"'
         return "run the trials elsewhere: docs/sandboxes-elsewhere.md"
@@ -139,7 +139,7 @@ def obstacles(machine: HostFacts | None = None) -> list[str]:
 
 
 def causes(refused: Iterable[StepRefusal], machine: HostFacts) -> list[str]:
-    """What refused each step, a line each; steps that one thing refused are one line."""
+    """Return what refused each step, a line each; steps that one thing refused are one line."""
     return list(dict.fromkeys(_cause(refusal, machine) for refusal in refused))
 
 

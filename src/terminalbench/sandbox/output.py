@@ -57,7 +57,7 @@ class OutputStream:
             del self._tail[:extra]
 
     def text(self) -> str:
-        """What was written; of very much output, the first and the last 16 MB."""
+        """Return what was written; of very much output, the first and the last 16 MB."""
         tail = self._tail[-_HALF_OUTPUT_BYTES:]
         dropped = self._dropped + len(self._tail) - len(tail)
         note = f"\n[sandbox: {dropped} bytes of output left out]\n".encode() if dropped else b""

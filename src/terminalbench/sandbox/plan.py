@@ -34,7 +34,7 @@ class SandboxLimits:
 
     @property
     def scratch_files(self) -> int:
-        """How many files fit into a memory scratch."""
+        """Return how many files fit into a memory scratch."""
         return max(16384, min(1 << 20, self.storage_mb * 64))
 
 
@@ -134,7 +134,7 @@ class SandboxPlan:
         }
 
     def handles(self, lock: int) -> tuple[int, ...]:
-        """What goes with the request; `lock` is that of its folder."""
+        """Return what goes with the request; `lock` is that of its folder."""
         return (*((self.seat.hub,) if self.seat is not None else ()), lock, *self.holds)
 
     @property

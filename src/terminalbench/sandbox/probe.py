@@ -55,7 +55,7 @@ def _cannot(*reasons: str) -> Probe:
 
 
 def limit_notes(limits_by: Mapping[str, str], machine: HostFacts) -> tuple[str, ...]:
-    """What is to be said of limits that are watched, where no control group holds them."""
+    """Return what is to be said of limits that are watched, where no control group holds them."""
     watched = [name for name in ("memory", "pids") if limits_by[name].startswith("watch")]
     notes = []
     if watched:
@@ -74,7 +74,7 @@ def limit_notes(limits_by: Mapping[str, str], machine: HostFacts) -> tuple[str, 
 
 
 def user_notes(ids: str, machine: HostFacts, *, confined: bool) -> tuple[str, ...]:
-    """What is to be said of users: of one single id, and of programs that tests run as the user of the tests."""
+    """Return what is to be said of users: of one single id, and of programs that tests run as the user of the tests."""
     notes = []
     if not confined:
         ways = [*(["run as root"] if machine.uid else []), _more_ids(machine)]
@@ -104,7 +104,7 @@ def _more_ids(machine: HostFacts) -> str:
 
 
 async def _try() -> Probe:
-    """What a sandbox that works has."""
+    """Return what a sandbox that works has."""
     server = helper.helper()
     plan = SandboxPlan(open_base(HOST, server.ids), limits_for(256, 64, 1, scratch="memory"))
     sandbox = await Sandbox.start(plan)

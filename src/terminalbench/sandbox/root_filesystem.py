@@ -110,12 +110,12 @@ class RootFilesystem:
     fingerprint: str
 
     def has_program(self, name: str) -> bool:
-        """Whether a program of that name is in one of the usual folders."""
+        """Return whether a program of that name is in one of the usual folders."""
         folders = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
         return any(self.has(f"/{folder}/{name}") for folder in folders)
 
     def has(self, path: str) -> bool:
-        """Whether one of its layers has this path."""
+        """Return whether one of its layers has this path."""
         roots = ["/"] if self.name == HOST else self.overlays[0].lower
         return any(os.path.lexists(f"{root}{path}") for root in roots)
 
@@ -205,7 +205,7 @@ def _host(ids: str) -> RootFilesystem:
 
 
 def _private(folder: str) -> list[str] | None:
-    """What ordinary users cannot read in a system folder of the host; None: the kernel can hide it by itself.
+    """Return what ordinary users cannot read in a system folder of the host; None: the kernel can hide it by itself.
 
     The kernel lays two overlays on each other and no more. Where the host's folder is on one already, as in a
     container, the sandbox has only one left, and that folder is looked through each time a run starts.

@@ -107,7 +107,7 @@ class RunningSandbox(BaseEnvironment, ABC):
         return self._built.config if self._built is not None else ImageConfig("")
 
     def _account(self, user: str | int | None) -> str:
-        """Who a command runs as if it is to run as `user`."""
+        """Return who a command runs as if it is to run as `user`."""
         who = self._resolve_user(user)
         return str(who) if who is not None else self._image().user or "root"
 
@@ -121,7 +121,7 @@ class RunningSandbox(BaseEnvironment, ABC):
         await (await self._ready()).kill_processes()
 
     async def processes(self) -> int:
-        """How many processes there are inside."""
+        """Return how many processes there are inside."""
         done = await self._running().run([SHELL, "-c", "echo /proc/[0-9]*"], env={}, timeout_sec=_SHORT_SEC)
         return len(done.stdout.split())
 
@@ -178,6 +178,6 @@ class RunningSandbox(BaseEnvironment, ABC):
         return mount["type"] == "bind" and Path(mount["source"]).resolve().is_relative_to(trial)
 
     def _agent_logs(self) -> str | None:
-        """Where the agent's logs are inside."""
+        """Return where the agent's logs are inside."""
         logs = (mount for mount in self._mounts if self._is_log(mount) and Path(mount["source"]).name == "agent")
         return next((mount["target"] for mount in logs), None)

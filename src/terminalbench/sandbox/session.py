@@ -55,7 +55,7 @@ class Sandbox:
 
     @property
     def scratch(self) -> str:
-        """Where files written in it go: "memory" or "disk"."""
+        """Return where files written in it go: "memory" or "disk"."""
         return self._about["scratch"]
 
     @classmethod
@@ -134,7 +134,7 @@ class Sandbox:
     async def _exit_of(
         self, reply: socket.socket, timeout_sec: float | None, tests: VerifierFolders | None
     ) -> dict[str, Any]:
-        """How a command ended and, of tests, when, and how many processes they left."""
+        """Return how a command ended and, of tests, when, and how many processes they left."""
         root: int | None = None
         try:
             async with asyncio.timeout(timeout_sec):
@@ -238,13 +238,14 @@ class Sandbox:
         return [os.fsdecode(name) for name in b"".join(found).split(b"\0") if name]
 
     async def find(self, pattern: str) -> list[tuple[str, bool]]:
-        """What a path or a pattern names inside, and whether each is a folder; links are followed."""
+        """Return what a path or a pattern names inside, and whether each is a folder; links are followed."""
         found: list[bytes] = []
         await self._transfer({"kind": "find", "pattern": pattern}, lambda stream: found.append(stream.read()))
         return [(os.fsdecode(one[1:]), one[:1] == b"d") for one in b"".join(found).split(b"\0") if one]
 
     async def news(self, source: str, known: Mapping[str, int], most_bytes: int) -> bytes:
-        """What is new in the files below the folder `source`, of which `known` bytes are known; `activity` reads it.
+        """Return what is new in the files below the folder `source`, of which `known` bytes are known; `activity` reads
+        it.
 
         Made inside the sandbox: at most twice `most_bytes` are taken from it.
         """
@@ -293,16 +294,16 @@ class Sandbox:
         return (await self._ask({"do": "kill", "which": which, "root": root}))["left"]
 
     async def counts(self) -> LimitCounts:
-        """How often each limit was reached so far."""
+        """Return how often each limit was reached so far."""
         answer = await self._ask({"do": "count"})
         return LimitCounts(answer["memory"], answer["processes"], answer["disk"], answer["files"])
 
     async def runs_programs(self) -> bool:
-        """Whether something runs that was started by `run_program`, or by what was."""
+        """Return whether something runs that was started by `run_program`, or by what was."""
         return (await self._ask({"do": "marked"})).get("marked", 0) > 0
 
     async def overseen(self, tests: VerifierFolders, ended_ns: int) -> OverseerCounts | None:
-        """What became of the programs of the work that the tests have run; None if nobody oversaw them."""
+        """Return what became of the programs of the work that the tests have run; None if nobody oversaw them."""
         answer = await self._ask({"do": "overseen", "tests": tests.tests, "logs": tests.logs, "ended_ns": ended_ns})
         if "confined" not in answer:
             return None

@@ -58,7 +58,7 @@ class SetupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str | None = None
 
     def begins_with(self, digests: Sequence[str]) -> bool:
-        """Whether it began with these calls."""
+        """Return whether it began with these calls."""
         return [call.digest for call in self.calls[: len(digests)]] == list(digests)
 
 
@@ -72,7 +72,7 @@ class SetupPlace(Protocol):
         """Stop its sandbox, if one runs."""
 
     async def processes(self) -> int:
-        """How many processes there are inside."""
+        """Return how many processes there are inside."""
 
 
 class _SetupPhase(Enum):
@@ -155,7 +155,7 @@ class AgentSetup:
 
     @property
     def is_over(self) -> bool:
-        """Whether the set-up has ended."""
+        """Return whether the set-up has ended."""
         return self._phase in (_SetupPhase.OVER, _SetupPhase.FAILED)
 
     # What is done to the sandbox
@@ -180,7 +180,8 @@ class AgentSetup:
             self._busy -= 1
 
     async def _told(self, digest: str) -> CommandResult | None:
-        """How a call ended when it was done before; None when it is to be done, in a sandbox that runs by now."""
+        """Return how a call ended when it was done before; None when it is to be done, in a sandbox that runs by
+        now."""
         if not self._up and (told := self._answer(digest)) is not None:
             return told
         if not self._up:
@@ -229,7 +230,7 @@ class AgentSetup:
         return [call.digest for call in self._calls]
 
     def _answer(self, digest: str) -> CommandResult | None:
-        """How a call ended in the newest set-up that began as this one does."""
+        """Return how a call ended in the newest set-up that began as this one does."""
         wanted = [*self._digests(), digest]
         for record in self._records:
             if record.layer is not None and record.begins_with(wanted):
@@ -238,7 +239,8 @@ class AgentSetup:
         return None
 
     def _may_be_kept(self, digest: str) -> bool:
-        """Whether it makes sense to keep this set-up: none that began so could not be kept, nor are there too many."""
+        """Return whether it makes sense to keep this set-up: none that began so could not be kept, nor are there too
+        many."""
         begun = [*self._digests(), digest]
         hopeless = any(record.layer is None and record.begins_with(begun) for record in self._records)
         return not hopeless and len(self._records) < _MOST_RECORDS
@@ -367,7 +369,7 @@ def _still_counts(record: SetupRecord, made_at: float) -> bool:
 
 
 def _holds(folder: Path, secrets: set[bytes]) -> bool:
-    """Whether a file below a folder holds one of these values; large files are programs, not notes."""
+    """Return whether a file below a folder holds one of these values; large files are programs, not notes."""
     for place, _folders, names in os.walk(folder):
         for name in names:
             path = Path(place, name)

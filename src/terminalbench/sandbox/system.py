@@ -49,7 +49,7 @@ _MOST_FILES, _LARGEST_FILE = 500, 1 << 20
 
 
 def is_system(path: str, folders: Iterable[str]) -> bool:
-    """Whether a path is in one of these folders."""
+    """Return whether a path is in one of these folders."""
     return any(_within(path.strip("/"), folder) for folder in folders)
 
 

@@ -172,7 +172,7 @@ class _Unpacker:
 
 
 def stays_inside(link: tuple[str, ...], target: str, links: dict[tuple[str, ...], str]) -> bool:
-    """Whether following `link` can only lead to places below the folder that holds all `links`."""
+    """Return whether following `link` can only lead to places below the folder that holds all `links`."""
     if not target or target.startswith("/"):
         return False
     here, ahead, hops = list(link[:-1]), target.split("/"), 0

@@ -88,7 +88,7 @@ class VerifierStage(RunningSandbox):
             self._sandbox, self._handed, self._tests, self._kept = before
 
     async def hand_to_agent(self) -> None:
-        """After a step's tests: the agent's system again, with the work as it is now."""
+        """Hand the system back to the agent after a step's tests, with the work as it is now."""
         self._tests = None
         self._mirror.reopen()
         if self._handed is not None:
@@ -109,9 +109,9 @@ class VerifierStage(RunningSandbox):
         return {**self._image().env, **self._persistent_env}
 
     async def runs_programs(self) -> bool:
-        """Whether a program of the agent's runs that the tests have started by `$TBENCH_RUN_PROGRAM`."""
+        """Return whether a program of the agent's runs that the tests have started by `$TBENCH_RUN_PROGRAM`."""
         return await (await self._ready()).runs_programs()
 
     async def limit_counts(self) -> LimitCounts:
-        """How often each limit was reached so far."""
+        """Return how often each limit was reached so far."""
         return await (await self._ready()).counts()

@@ -28,7 +28,7 @@ _DIGEST = when_used(r"(?i)\b(sha\d{1,3}|md5|blake\w{1,3})[-:=][A-Za-z0-9+/=]+")
 
 
 def is_template(value: str) -> bool:
-    """Whether the whole value is a reference like `${VAR}`."""
+    """Return whether the whole value is a reference like `${VAR}`."""
     return TEMPLATE.fullmatch(value.strip()) is not None
 
 
@@ -55,7 +55,7 @@ def references(value: Any) -> list[str]:
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a literal `value` under `name` is likely a secret. References never are."""
+    """Return whether a literal `value` under `name` is likely a secret. References never are."""
     literal = TEMPLATE.sub("", value).strip()
     defaults = [match.group()[2:-1].partition(":-")[2] for match in TEMPLATE.finditer(value)]
     if any(default and looks_secret(name, default) for default in defaults):
@@ -73,7 +73,7 @@ def looks_secret(name: str, value: str) -> bool:
 
 
 def has_login(url: str) -> bool:
-    """Whether an address carries a user or password that is not a reference (`git@host:` is fine)."""
+    """Return whether an address carries a user or password that is not a reference (`git@host:` is fine)."""
     return patterns.LOOSE_LOGIN.search(TEMPLATE.sub("", url)) is not None and not url.startswith(("ssh://git@", "git@"))
 
 
@@ -83,12 +83,13 @@ def secrets_in(value: Any, at: str) -> Iterator[str]:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether the value of a variable must not be shown: it is called like a secret, or looks like one."""
+    """Return whether the value of a variable must not be shown: it is called like a secret, or looks like one."""
     return is_named_secret(name, value) or looks_secret(name, value) or _HEX.fullmatch(value.strip()) is not None
 
 
 def is_named_secret(name: str, value: str) -> bool:
-    """Whether a variable is called like a secret and its value is no mere setting: path, address, number, word."""
+    """Return whether a variable is called like a secret and its value is no mere setting: path, address, number,
+    word."""
     if patterns.VARIABLE_NAME.search(name) is None or len(value) < _LEAST_NAMED:
         return False
     return not (value.startswith(("/", "http")) or value.isdigit() or is_word(value))
@@ -100,7 +101,7 @@ def is_word(value: str) -> bool:
 
 
 def is_weak(value: str) -> bool:
-    """Whether a key is so short or so common that other text has it too: to cut it out would break that text."""
+    """Return whether a key is so short or so common that other text has it too: to cut it out would break that text."""
     return len(value) < _LEAST_NAMED or is_word(value)
 
 
@@ -118,7 +119,8 @@ def _is_token(found: re.Match[str]) -> bool:
 
 
 def _random_looking(word: str) -> bool:
-    """Whether a long word has a part that nobody would write: small, capital letters and digits in quick turns."""
+    """Return whether a long word has a part that nobody would write: small, capital letters and digits in quick
+    turns."""
     parts = [word] if _AWS_LIKE.fullmatch(word) else re.split(r"[/_=-]", word)
     return any(_scrambled(part, least=0.35 if part is word else 0.45) for part in parts if len(part) >= 16)
 

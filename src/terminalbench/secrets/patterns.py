@@ -40,7 +40,7 @@ class Shape(NamedTuple):
         return re.compile(self.source)
 
     def may_be_in(self, text: str) -> bool:
-        """Whether a text holds one of those it needs."""
+        """Return whether a text holds one of those it needs."""
         return any(part in text for part in self.needed)
 
 
@@ -107,5 +107,5 @@ NAME_BEFORE = when_used(rf"""(?i)(?:[\w.-]key|token|{_WORDS}|authorization)s?(?:
 
 
 def has_key(text: str) -> bool:
-    """Whether a text holds what has the shape of a provider's key."""
+    """Return whether a text holds what has the shape of a provider's key."""
     return any(shape.pattern.search(text) for shape in KEYS if shape.may_be_in(text))

@@ -80,7 +80,7 @@ def _json(text: str) -> str:
 
 
 def escaped(text: str) -> Iterator[str]:
-    """As it is, in Python's `repr`, in JSON, in HTML, in an address, in a form."""
+    """Return a secret as it is, in Python's `repr`, in JSON, in HTML, in an address, in a form."""
     yield text
     yield repr(text)[1:-1]
     yield text.replace("\\", "\\\\").replace("'", "\\'")  # where it holds both quotes
@@ -106,7 +106,7 @@ def _lower_percents(quoted: str) -> str:
 
 
 def _in_base64(data: bytes) -> Iterator[str]:
-    """What stands in the base64 of any text that holds it: at each of the three places in a group of three bytes.
+    """Yield what stands in the base64 of any text that holds it: at each of the three places in a group of three bytes.
 
     The characters that depend on a neighbour are left out.
     """
@@ -233,7 +233,7 @@ class Secrets:
         return self._disguises.replaced(self._replaced(data, _hidden), _hidden)
 
     def holds_none(self, data: bytes) -> bool:
-        """Whether a file of any kind holds none of the values and no provider's key; nothing is unpacked."""
+        """Return whether a file of any kind holds none of the values and no provider's key; nothing is unpacked."""
         form = wide_form(data[:_LOOKED_AT]) or "utf-8"
         return self.hide_bytes(data) is data and not _holds_key(data.decode(form, errors="replace"))
 
@@ -338,7 +338,8 @@ class ConcealedStream:
         return self._change(data) if self._change is not None and data else b""
 
     def _cut(self) -> int:
-        """Where both sides, concealed by themselves, are what they are together; 0 where no such place is near."""
+        """Return where both sides, concealed by themselves, are what they are together; 0 where no such place is
+        near."""
         data, margin = self._waiting, self._margin
         at = data.rfind(b"\n") + 1 or len(data) - margin
         for _ in range(_CUTS):
@@ -382,7 +383,7 @@ def _covered(found: bytes) -> bytes:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether the first bytes of a file are no text, neither in UTF-8 nor in UTF-16."""
+    """Return whether the first bytes of a file are no text, neither in UTF-8 nor in UTF-16."""
     return b"\0" in data[:_LOOKED_AT] and wide_form(data[:_LOOKED_AT]) is None
 
 
@@ -400,7 +401,8 @@ def _without_shapes(text: str) -> str:
 
 
 def _holds_key(text: str) -> bool:
-    """Whether a provider's key stands in a text: one with digits, as names such as `key-value-store` have not."""
+    """Return whether a provider's key stands in a text: one with digits, as names such as `key-value-store` have
+    not."""
     keys = (found.group() for shape in patterns.KEYS if shape.may_be_in(text) for found in shape.pattern.finditer(text))
     return any(map(_is_opaque, keys))
 

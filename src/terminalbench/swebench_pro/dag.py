@@ -109,7 +109,7 @@ def _node(run: str, attempt: StepAttempt, artifact: Artifact | None, status: Art
 
 
 def _status(attempt: StepAttempt, history: History) -> ArtifactStatus:
-    """What became of an attempt. One that the run was ended at, before its step had passed, has no verdict."""
+    """Return what became of an attempt. One that the run was ended at, before its step had passed, has no verdict."""
     if attempt.rejected_by is not None:
         return ArtifactStatus.REJECTED
     if (
@@ -124,7 +124,7 @@ def _status(attempt: StepAttempt, history: History) -> ArtifactStatus:
 
 
 def object_path(node: str) -> str:
-    """Where the file of a node is, below the folder of its graph."""
+    """Return where the file of a node is, below the folder of its graph."""
     return f"objects/{node[:2]}/{node}.json"
 
 

@@ -318,7 +318,7 @@ def language_of(name: str) -> str:
 
 
 def is_wanted(instance_id: str, language: str, wanted_language: str | None, parts: Sequence[str]) -> bool:
-    """Whether an instance is of the wanted language and has one of `parts` in its id; none given wants all."""
+    """Return whether an instance is of the wanted language and has one of `parts` in its id; none given wants all."""
     if wanted_language is not None and language != wanted_language:
         return False
     return not parts or any(part in instance_id for part in parts)

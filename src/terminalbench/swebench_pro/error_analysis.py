@@ -54,7 +54,7 @@ class Run:
 
     @property
     def said(self) -> str | None:
-        """What the last guard said, in a line."""
+        """Return what the last guard said, in a line."""
         return self.retries[-1].said if self.retries else None
 
 

@@ -204,7 +204,7 @@ def _experiment(
 
 
 def _digest(folder: Path) -> str:
-    """What the verdict on a patch depends on: the files of a task."""
+    """Return what the verdict on a patch depends on: the files of a task."""
     files = [path for part in ("task.toml", "environment", "tests") for path in _below(folder / part)]
     said = [[str(path.relative_to(folder)), hashlib.sha256(path.read_bytes()).hexdigest()] for path in files]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()
@@ -215,7 +215,8 @@ def _below(path: Path) -> list[Path]:
 
 
 def _verifier_sec(instances: Sequence[TaskInstance]) -> float:
-    """How long the tests of the tasks may take, by their own word; one for all, since Harbor takes one factor."""
+    """Return how long the tests of the tasks may take, by their own word; one for all, since Harbor takes one
+    factor."""
     found = set()
     for one in instances:
         table = tomllib.loads((one.folder / "task.toml").read_text("utf-8"))
@@ -226,7 +227,7 @@ def _verifier_sec(instances: Sequence[TaskInstance]) -> float:
 
 
 def _why(batch: Batch, cell: CellState) -> str:
-    """Why there is no verdict: as the task's own evaluation says, else as the bench does."""
+    """Return why there is no verdict: as the task's own evaluation says, else as the bench does."""
     trial = cell.row.trial if cell.row is not None else None
     if trial is not None and trial.error_class is ErrorClass.VERIFIER:
         log = batch.job_folder(trial.job) / trial.name / "verifier" / "test-stdout.txt"

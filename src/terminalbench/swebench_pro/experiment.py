@@ -61,7 +61,7 @@ def shares(workers: int, left: Mapping[str, int]) -> dict[str, int]:
 
 
 def at_start(workers: int, arms: int) -> tuple[int, int]:
-    """How many arms run side by side, and how many trials each has at once, before anything has ended."""
+    """Return how many arms run side by side, and how many trials each has at once, before anything has ended."""
     side_by_side = max(1, min(workers, arms))
     return side_by_side, max(1, workers // side_by_side)
 
@@ -94,7 +94,8 @@ class WorkerSharing:
 
 
 def orders(workers: int, state: LiveState) -> dict[str, int]:
-    """How many trials of each running arm may run at once; nothing while arms still wait for their turn. Pure."""
+    """Return how many trials of each running arm may run at once; nothing while arms still wait for their turn.
+    Pure."""
     if state.in_line:
         return {}
     running = {job.profile for job in state.jobs.values() if not job.over}

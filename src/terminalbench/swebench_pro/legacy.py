@@ -193,7 +193,7 @@ def _guards(raw: Mapping[str, Any], at: str, where: Mapping[str, Any]) -> Iterab
 
 
 def _end(objects: Sequence[Mapping[str, Any]], events: Sequence[TraceEvent]) -> TraceEvent:
-    """How the run ended: with the last artifact accepted, or given up at its step."""
+    """Return how the run ended: with the last artifact accepted, or given up at its step."""
     last, at = events[-1], str(objects[-1].get("created_at") or "")
     if last.kind is TraceEventKind.STEP_PASS:
         return TraceEvent(number=1, at=at, kind=TraceEventKind.RUN_END, ending=WorkflowEnding.DONE)
@@ -202,7 +202,7 @@ def _end(objects: Sequence[Mapping[str, Any]], events: Sequence[TraceEvent]) -> 
 
 
 def _numbered(events: Iterable[TraceEvent]) -> list[TraceEvent]:
-    """In the order of time, numbered; the end stays the end."""
+    """Return the events in the order of time, numbered; the end stays the end."""
     order = sorted(events, key=lambda event: (event.kind is TraceEventKind.RUN_END, event.at))
     return [msgspec.structs.replace(event, number=number) for number, event in enumerate(order, start=1)]
 

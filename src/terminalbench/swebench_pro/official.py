@@ -73,7 +73,8 @@ class Checkout:
 
     @cached_property
     def commit(self) -> str:
-        """Which version it is: its commit, with `-dirty` when files of it were changed; else a digest of its files."""
+        """Return which version it is: its commit, with `-dirty` when files of it were changed; else a digest of its
+        files."""
         top = self._git("rev-parse", "--show-toplevel")
         if top is None or Path(top).resolve() != self.folder.resolve():
             return f"sha256:{self._digest()}"
@@ -110,7 +111,7 @@ class Checkout:
         return f"{base.rstrip()}\n{rest.rstrip()}\n"
 
     def differences(self, instance_id: str, lists: dict[str, tuple[str, ...]]) -> list[str]:
-        """Which lists of an instance its `instance_info.txt` has otherwise; without that file, none."""
+        """Return which lists of an instance its `instance_info.txt` has otherwise; without that file, none."""
         try:
             text = (self.folder / SCRIPTS / instance_id / "instance_info.txt").read_text("utf-8")
         except (OSError, UnicodeDecodeError):
@@ -269,7 +270,7 @@ def _results(output: Path) -> dict[str, bool]:
 
 
 def _tests(result: Path) -> list[object] | None:
-    """What a parser reported, as the evaluator kept it; None when that cannot be read."""
+    """Return what a parser reported, as the evaluator kept it; None when that cannot be read."""
     try:
         found = json.loads(result.read_bytes())["tests"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -64,7 +64,7 @@ def batches_of(named: Sequence[str], output: Path | None) -> tuple[list[Batch], 
 
 
 def history_of(traces: Path, row: ResultRow) -> History | None:
-    """What the workflow of a run did; None without a trace."""
+    """Return what the workflow of a run did; None without a trace."""
     folder = traces / row.place
     data = read_plain(folder / TRACE, _LIMIT)
     if data is not None:
@@ -75,7 +75,7 @@ def history_of(traces: Path, row: ResultRow) -> History | None:
 
 
 def older_events(folder: Path) -> list[TraceEvent]:
-    """What AtomicGuard's event files of a run tell; none without any."""
+    """Return what AtomicGuard's event files of a run tell; none without any."""
     found = _older_files(folder)
     return _older(read_plain(found[-1], _LIMIT) or b"")[0] if found else []
 

@@ -59,7 +59,7 @@ class Predictions:
 
     @property
     def digest(self) -> str:
-        """What names these patches: the same ones, the same digest."""
+        """Return what names these patches: the same ones, the same digest."""
         return hashlib.sha256(self.content).hexdigest()
 
 

@@ -94,22 +94,22 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Which planned run it is."""
+        """Return which planned run it is."""
         return (self.instance_id, self.arm, self.attempt)
 
     @property
     def is_legacy(self) -> bool:
-        """Whether it is a row of AtomicGuard that was not imported: its failures may be called a success."""
+        """Return whether it is a row of AtomicGuard that was not imported: its failures may be called a success."""
         return self.outcome is None and self.workflow is None and self.workflow_status is not None
 
     @property
     def place(self) -> str:
-        """Where its files are below `traces/` and `artifact_dags/`."""
+        """Return where its files are below `traces/` and `artifact_dags/`."""
         return place(self.instance_id, self.arm, self.attempt)
 
     @property
     def standing(self) -> RunVerdict:
-        """What it came to: a verdict that resolves counts first, then where it was given up, then its patch."""
+        """Return what it came to: a verdict that resolves counts first, then where it was given up, then its patch."""
         if self.outcome == Outcome.NOT_RUN:
             return RunVerdict.NOT_RUN
         if self.resolved:

@@ -44,7 +44,7 @@ class PatchVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def resolved(self) -> bool | None:
-        """Whether it is resolved; None when that is not known."""
+        """Return whether it is resolved; None when that is not known."""
         return None if self.state is VerdictState.EVAL_ERROR else self.state is VerdictState.RESOLVED
 
 

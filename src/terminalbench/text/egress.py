@@ -7,7 +7,7 @@ _SHOWN = 6
 
 
 def egress_lines(egress: Egress | None) -> list[str]:
-    """How much, where to, and what was refused; nothing where it is unknown."""
+    """Return how much, where to, and what was refused; nothing where it is unknown."""
     if egress is None:
         return []
     if egress.host_network:

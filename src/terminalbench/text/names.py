@@ -7,22 +7,22 @@ from terminalbench.errors import UserError, did_you_mean
 
 
 def is_glob(name: str) -> bool:
-    """Whether a name may stand for several."""
+    """Return whether a name may stand for several."""
     return not set("*?[").isdisjoint(name)
 
 
 def fits(name: str, wanted: str) -> bool:
-    """Whether a name is the one that is wanted, or one of those that a glob wants."""
+    """Return whether a name is the one that is wanted, or one of those that a glob wants."""
     return name == wanted or (is_glob(wanted) and fnmatchcase(name, wanted))
 
 
 def fits_one(name: str, wanted: Iterable[str]) -> bool:
-    """Whether one of several wants it."""
+    """Return whether one of several wants it."""
     return any(fits(name, one) for one in wanted)
 
 
 def is_task(dataset: str, task_id: str, wanted: str) -> bool:
-    """Whether a task is wanted, as `id` or as `dataset/id`."""
+    """Return whether a task is wanted, as `id` or as `dataset/id`."""
     return fits(task_id, wanted) or fits(f"{dataset}/{task_id}", wanted)
 
 

@@ -123,7 +123,7 @@ def between(low: float, high: float, metric: Metric, *, sign: bool = True, unit:
 
 
 def times(ratio: float | None) -> str:
-    """How many times as much: `0.62`, `1.50`, `12.3`, `140`."""
+    """Return how many times as much: `0.62`, `1.50`, `12.3`, `140`."""
     if ratio is None:
         return NOTHING
     return f"{ratio:.2f}" if 0.0995 <= ratio < 9.995 else f"{ratio:,.1f}" if 1 <= ratio < 99.95 else f"{ratio:,.3g}"
@@ -159,7 +159,7 @@ def moment(value: str | datetime | None) -> str:
 
 
 def age(value: str | datetime | None, now: datetime) -> str:
-    """How long ago a moment was: a duration, in whole days from the third one on."""
+    """Return how long ago a moment was: a duration, in whole days from the third one on."""
     found = _time(value)
     if found is None:
         return UNKNOWN

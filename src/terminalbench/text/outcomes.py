@@ -48,7 +48,7 @@ def ending(outcome: str) -> str:
 
 
 def legend(outcomes: Iterable[Outcome] = tuple(Outcome)) -> str:
-    """What the marks mean, in one line."""
+    """Return what the marks mean, in one line."""
     return "   ".join(map(ending, outcomes))
 
 

@@ -46,7 +46,7 @@ class Screen:
         self.driver.flush()
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
+        """Return whether it is a terminal."""
         return self.driver.isatty()
 
     def fileno(self) -> int:

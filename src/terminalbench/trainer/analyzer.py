@@ -36,7 +36,7 @@ class Cluster:
 
     @property
     def tasks(self) -> int:
-        """Of how many tasks they are."""
+        """Return of how many tasks they are."""
         return len({one.trial.task for one in self.attempts})
 
 

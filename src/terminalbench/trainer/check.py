@@ -83,7 +83,7 @@ class GainForecast:
 
 
 def forecasts(plan: TrainingPlan) -> Iterator[GainForecast]:
-    """What gains of 5, 10 and 20 points take."""
+    """Yield what gains of 5, 10 and 20 points take."""
     budget, gate = plan.table.budget, plan.table.gate
     night = night_parts(budget, challenger=True, exploring=False, watching=False)
     pair = 2 * spread(plan.split.dev, night.confirm // 2).trials
@@ -101,7 +101,7 @@ def forecasts(plan: TrainingPlan) -> Iterator[GainForecast]:
 
 
 def forecast_lines(plan: TrainingPlan) -> list[str]:
-    """What gains take, in nights and dollars, and what would make it cheaper; a line each."""
+    """Return what gains take, in nights and dollars, and what would make it cheaper; a line each."""
     price, source = trial_price(plan)
     lines, gains = [], list(forecasts(plan))
     for one in gains:
@@ -122,7 +122,7 @@ def forecast_lines(plan: TrainingPlan) -> list[str]:
 
 
 def trial_price(plan: TrainingPlan) -> tuple[float | None, str]:
-    """What a trial of the champion probably costs, and where that is known from."""
+    """Return what a trial of the champion probably costs, and where that is known from."""
     start = plan.start.profile
     if plan.simulated:
         return 0.0, "no model is called, so it costs nothing"
@@ -147,7 +147,7 @@ def smallest_gain(plan: TrainingPlan) -> float | None:
 
 
 def idle_looks(plan: TrainingPlan) -> str | None:
-    """Which of the declared looks can decide nothing, whatever is measured: too few units for their level."""
+    """Return which of the declared looks can decide nothing, whatever is measured: too few units for their level."""
     gate, (units, names) = plan.table.gate, dev_units(plan)
     levels = [_rule(plan, look).level for look in range(1, gate.looks + 1)]
     idle = [level for level in levels if fewest_units(level) > units]
@@ -178,7 +178,7 @@ def _units(plan: TrainingPlan, look: int):
 
 
 def _cheaper(plan: TrainingPlan, gain: float) -> str:
-    """What of a plan to change so that it shows a gain."""
+    """Return what of a plan to change so that it shows a gain."""
     looks, (units, names) = plan.table.gate.looks, dev_units(plan)
     needed = units_needed(_units(plan, looks), gain, _rule(plan, looks))
     said = f"about {needed} dev {names} (now {units}: more tasks, or a larger split.dev)"

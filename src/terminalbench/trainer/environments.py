@@ -59,7 +59,8 @@ class EnvironmentEntry:
 
 
 def list_environments(root: Path) -> Iterator[EnvironmentEntry]:
-    """What can be named in a project: shipped suites, `swebench-pro` where it was made, and each experiment file."""
+    """Yield what can be named in a project: shipped suites, `swebench-pro` where it was made, and each experiment
+    file."""
     names = shipped_suites()
     if is_folder(root / SWEBENCH_PRO):
         names.append(SWEBENCH_PRO)

@@ -125,7 +125,8 @@ def confirm(rows: Sequence[Row], new: str, old: str, rule: GateRule, nights: int
 
 
 def chance_left(found: Estimate, look: int, rule: GateRule) -> float:
-    """How likely the looks that are left show a gain, if it goes on as it did; 1 where it is too early to say."""
+    """Return how likely the looks that are left show a gain, if it goes on as it did; 1 where it is too early to
+    say."""
     if found.p is None or found.difference is None or look < FUTILE_FROM * rule.looks or look >= rule.looks:
         return 1.0
     normal, share = NormalDist(), look / rule.looks

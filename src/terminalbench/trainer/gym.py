@@ -41,7 +41,7 @@ _ATTEMPTS = "SELECT batch, dataset || '/' || task AS name, count(*) AS trials FR
 
 
 def trials_outside(root: Path, results_root: Path, tasks: Set[str]) -> dict[str, int]:
-    """How many trials of these tasks (`dataset/id`) each batch has that was not run by a look at the holdout."""
+    """Return how many trials of these tasks (`dataset/id`) each batch has that was not run by a look at the holdout."""
     if not results_root.is_dir():
         return {}
     scan_all(results_root)
@@ -61,7 +61,7 @@ def outside_line(found: Mapping[str, int]) -> str | None:
 
 
 def _is_look(root: Path, batch: Batch) -> bool:
-    """Whether a training ran the batch for a look that it has recorded."""
+    """Return whether a training ran the batch for a look that it has recorded."""
     labels = labels_of(batch)
     slug = labels.get(TRAINING_LABEL)
     if slug is None or labels.get(PART_LABEL) != HOLDOUT_PART:
@@ -168,7 +168,7 @@ class Gym:
         return [look for look in read_log(self.looks_file, GymLook) if not names.isdisjoint(look.tasks)]
 
     def trials_outside(self, environment: Environment, results_root: Path) -> dict[str, int]:
-        """How many trials of its held-out tasks were attempted outside of looks, by batch."""
+        """Return how many trials of its held-out tasks were attempted outside of looks, by batch."""
         held = {f"{task.dataset}/{task.id}" for task in self._held_out(environment)}
         return trials_outside(self.root, results_root, held) if held else {}
 

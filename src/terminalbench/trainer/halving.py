@@ -22,7 +22,7 @@ class Round:
 
 
 def rounds(candidates: int, trials: int) -> list[Round]:
-    """How a night's trials are spent on candidates: the same for each round, half of the candidates in the next.
+    """Return how a night's trials are spent on candidates: the same for each round, half of the candidates in the next.
 
     The last round has two or three: one that is alone has nothing to be ranked against.
     """
@@ -50,7 +50,8 @@ class AttemptPlan[T]:
 
 
 def spread[T](tasks: Sequence[T], trials: int, start: int = 0) -> AttemptPlan[T]:
-    """At most `trials` over tasks: all of them equally often; or, where that is too many, the next ones in turn."""
+    """Spread at most `trials` over tasks: all of them equally often; or, where that is too many, the next ones in
+    turn."""
     if trials >= len(tasks):
         return AttemptPlan(tuple(tasks), trials // len(tasks)) if tasks else AttemptPlan((), 0)
     return AttemptPlan(tuple(tasks[(start + n) % len(tasks)] for n in range(trials)), 1)
@@ -74,6 +75,6 @@ class Score:
 
 
 def better_half(scores: Mapping[str, Score]) -> list[str]:
-    """Who goes on, best first: half of the candidates, none that passed nothing. Ties stay in their order."""
+    """Return who goes on, best first: half of the candidates, none that passed nothing. Ties stay in their order."""
     ranked = sorted(scores, key=lambda name: scores[name].rank())
     return [name for name in ranked if scores[name].passed][: max(1, len(scores) // 2)]

@@ -61,23 +61,24 @@ class TrainingState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 
     @property
     def exploring(self) -> bool:
-        """Whether a search can still lead to a challenger."""
+        """Return whether a search can still lead to a challenger."""
         return self.begun + len(self.waiting) < self.allowed
 
     @property
     def searching(self) -> bool:
-        """Whether this night searches: not while somebody challenges, who gets the trials of the search as well."""
+        """Return whether this night searches: not while somebody challenges, who gets the trials of the search as
+        well."""
         return self.exploring and self.challenger is None
 
     def explored(self, winner: str | None) -> "TrainingState":
-        """After the search: the winner waits for its turn, unless it has been there before."""
+        """Return the state after the search: the winner waits for its turn, unless it has been there before."""
         seen = {self.champion, self.control, *self.known}
         if winner is None or winner in seen:
             return self
         return msgspec.structs.replace(self, waiting=(*self.waiting, winner), known=(*self.known, winner))
 
     def judged(self, verdict: GateVerdict) -> "TrainingState":
-        """After the challenger's night."""
+        """Return the state after the challenger's night."""
         one = self.challenger
         if one is None:
             return self
@@ -92,7 +93,8 @@ class TrainingState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
         return msgspec.structs.replace(self, challenger=None)
 
     def watched(self, verdict: GateVerdict) -> "TrainingState":
-        """After the watch over the champion. Who challenged one that is rolled back begins anew against the other."""
+        """Return the state after the watch over the champion. Who challenged one that is rolled back begins anew
+        against the other."""
         if verdict.action is not GateAction.ROLL_BACK or self.control is None:
             return self
         one = self.challenger
@@ -188,7 +190,7 @@ class NightEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def champion(self) -> str:
-        """Who was champion in this night."""
+        """Return who was champion in this night."""
         return self.control.new
 
     @property

@@ -93,7 +93,7 @@ def _strings(value: Any, at: str) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=1024)
 def _found(text: str, root: str, places: tuple[_TaskPlace, ...]) -> str | None:
-    """What of a text is a leak, and why; None where it is clean."""
+    """Return what of a text is a leak, and why; None where it is clean."""
     if match := _KEPT_APART.search(text):
         return f'a detail of how tasks are split: "{match.group()}"'
     if match := _paths(root, places).search(text):

@@ -158,7 +158,7 @@ def _unfinished(plan: TrainingPlan, asked: NightTraining, bounds: NightLimits, w
 
 
 def trained_night(plan: TrainingPlan, nights: Sequence[NightEntry], lineage: Lineage) -> TrainedNight:
-    """What the last of some nights came to, for the morning report."""
+    """Return what the last of some nights came to, for the morning report."""
     last = nights[-1]
     simulated = " (simulated)" if plan.simulated else ""
     crowned = [one for one in lineage.crowned if one.id == last.after.champion]
@@ -185,7 +185,7 @@ def trained_night(plan: TrainingPlan, nights: Sequence[NightEntry], lineage: Lin
 
 
 def _answer(last: NightEntry, claimed: str, *, changed: bool) -> str:
-    """Whether a night made the champion better, by how much, and how sure that is."""
+    """Return whether a night made the champion better, by how much, and how sure that is."""
     if changed:
         return f"yes: new champion {last.after.champion}, {claimed}"
     judged = last.confirm

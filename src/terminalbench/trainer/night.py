@@ -206,7 +206,7 @@ class TrainingNight:
 
 
 def taken(rows: Sequence[Row]) -> dict[str, Any]:
-    """What some trials took, as the journal keeps it."""
+    """Return what some trials took, as the journal keeps it."""
     costs = [row.cost_usd for row in rows if row.trial is not None and not row.no_model]
     return {
         "trials": len(rows),
@@ -217,7 +217,7 @@ def taken(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def rule_of(plan: TrainingPlan, trials: int, number: int = 1) -> GateRule:
-    """What the plan declares for the challenger of this number, of `trials` a night."""
+    """Return what the plan declares for the challenger of this number, of `trials` a night."""
     gate = plan.table.gate
     return GateRule(
         alpha=alpha_of(max(1, number), plan.challengers, gate.alpha),

@@ -43,7 +43,7 @@ class NightLimits:
 
     @property
     def left_usd(self) -> float | None:
-        """What may still be spent; None without a budget."""
+        """Return what may still be spent; None without a budget."""
         budget = read_shared(self.gate).budget_usd
         return None if budget is None else max(0.0, budget - standing(self.gate).spent_usd)
 
@@ -55,11 +55,11 @@ class NightLimits:
 
     @property
     def _model(self) -> str:
-        """What the model is called in the gate."""
+        """Return what the model is called in the gate."""
         return str(self.gate.parent / "training-model")
 
     def spent(self, batches: Path) -> Spend:
-        """What the training has cost in this night by its gate: its batches, in this folder, and its model."""
+        """Return what the training has cost in this night by its gate: its batches, in this folder, and its model."""
         held = read_shared(self.gate).batches
         own = [share for name, share in held.items() if name == self._model or Path(name).parent == batches]
         accounts = [account for share in own for account in share.accounts.values()]

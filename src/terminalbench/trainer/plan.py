@@ -71,7 +71,7 @@ class TrainingPlan:
 
     @property
     def challengers(self) -> int:
-        """How many challengers may be measured: the error is divided among them."""
+        """Return how many challengers may be measured: the error is divided among them."""
         return self.table.gate.challengers or max(1, self.table.nights // self.table.gate.looks)
 
     @property
@@ -82,7 +82,7 @@ class TrainingPlan:
 
     @property
     def folder(self) -> Path:
-        """Where it is kept."""
+        """Return where it is kept."""
         return training_folder(self.root, self.table.slug)
 
     def content(self) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def _check_size(plan: TrainingPlan) -> None:
 
 
 def dev_units(plan: TrainingPlan) -> tuple[int, str]:
-    """How many independent observations dev has, and what they are called."""
+    """Return how many independent observations dev has, and what they are called."""
     if plan.table.gate.unit == "task":
         return len(plan.split.dev), "tasks"
     return len({unit_of(task) for task in plan.split.dev}), "families"
@@ -315,7 +315,7 @@ def _each_variant(table: PlanTable, file: Path, check: Callable[[Change, str], A
 
 
 def _at_file[T](file: Path, make: Callable[[], T]) -> T:
-    """What `make` returns; a mistake that it finds is said to be in the file."""
+    """Return what `make` returns; a mistake that it finds is said to be in the file."""
     try:
         return make()
     except InvalidFile as error:

@@ -99,7 +99,7 @@ def _begin(plan: TrainingPlan, store: LineageStore) -> None:
 
 
 def _state(plan: TrainingPlan, store: LineageStore, done: list[NightEntry]) -> TrainingState:
-    """Where the training stands; what a person has decided since the last night counts."""
+    """Return where the training stands; what a person has decided since the last night counts."""
     if not done:
         champion = store.lineage(plan.lineage).champion
         return TrainingState(champion=champion.id if champion else plan.start.profile.id, allowed=plan.challengers)
@@ -120,7 +120,7 @@ def _state(plan: TrainingPlan, store: LineageStore, done: list[NightEntry]) -> T
 
 
 def _more(state: TrainingState, done: list[NightEntry]) -> bool:
-    """Whether a night could still decide anything: someone challenges or waits, or the last one searched."""
+    """Return whether a night could still decide anything: someone challenges or waits, or the last one searched."""
     if state.challenger is not None or (state.waiting and state.begun < state.allowed):
         return True
     if not done or done[-1].after.champion != done[-1].champion:

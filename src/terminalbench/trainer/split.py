@@ -79,7 +79,7 @@ def parts_of(tasks: Iterable[Task], known: Iterable[SplitAssignment]) -> dict[tu
 
 
 def assign(tasks: Sequence[Task], known: Sequence[SplitAssignment], shares: Shares, seed: int) -> list[SplitAssignment]:
-    """Where the units go that have no place yet: to the part that lacks most, in an order drawn by the seed.
+    """Return where the units go that have no place yet: to the part that lacks most, in an order drawn by the seed.
 
     Each part gets at least one unit. Raises UserError where there are too few units, or one would be cut.
     """

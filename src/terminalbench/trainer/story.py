@@ -106,7 +106,8 @@ def said(action: GateAction) -> str:
 
 
 def called(lineage: Lineage, profile: str) -> str:
-    """What a profile is called: by the reason of its change, with its id; one that is not in the lineage by its key."""
+    """Return what a profile is called: by the reason of its change, with its id; one that is not in the lineage by its
+    key."""
     variant = lineage.variants.get(profile)
     return profile if variant is None else f"“{flat(variant.reason, _REASON_LETTERS)}” ({profile})"
 
@@ -124,7 +125,7 @@ def standing(nights: Sequence[NightEntry], planned: int, lineage: Lineage) -> st
 
 
 def spent(nights: Sequence[NightEntry], holdout: Sequence[HoldoutLook] = ()) -> str:
-    """What the nights took, and what was measured on the holdout."""
+    """Return what the nights took, and what was measured on the holdout."""
     every = [*nights, *holdout]
     trials, measured = sum(one.trials for one in every), sum(one.measured for one in every)
     money = cost(known_total(one.cost_usd for one in every), sum(one.cost_unknown for one in every))
@@ -136,7 +137,7 @@ def spent(nights: Sequence[NightEntry], holdout: Sequence[HoldoutLook] = ()) -> 
 
 
 def claim(crowned: ChampionChange, lineage: Lineage) -> str:
-    """What is claimed of a champion, with its interval; only a promotion by the gate claims anything."""
+    """Return what is claimed of a champion, with its interval; only a promotion by the gate claims anything."""
     if crowned.why is not ChampionReason.PROMOTED or "difference" not in crowned.evidence:
         return f"{crowned.why.value.replace('_', ' ')}: {crowned.reason}"
     interval = crowned.evidence.get("interval")
@@ -148,7 +149,7 @@ def claim(crowned: ChampionChange, lineage: Lineage) -> str:
 
 
 def sealed_line(one: HoldoutLook) -> str:
-    """What came of a measurement on the holdout."""
+    """Return what came of a measurement on the holdout."""
     what = one.verdict.reason if one.verdict is not None else "started, not finished"
     return f"look {one.look} of the project: {one.new} against {one.old}, {what} ({one.reason})"
 

@@ -124,7 +124,7 @@ def control_share(budget: BudgetTable, *, watching: bool) -> float:
 
 
 def night_parts(budget: BudgetTable, *, challenger: bool, exploring: bool, watching: bool) -> NightParts:
-    """How the trials of a night are divided: what is not the control's has the search, or the challenger.
+    """Return how the trials of a night are divided: what is not the control's has the search, or the challenger.
 
     So a challenger is decided in few nights, its looks are equally large, and nothing is searched for that would wait.
     """
@@ -136,14 +136,14 @@ def night_parts(budget: BudgetTable, *, challenger: bool, exploring: bool, watch
 
 
 def agent_usd(budget: BudgetTable, evolver: EvolverTable) -> float | None:
-    """What an edit by a coding agent may cost in a night; None without a limit, or where no agent edits."""
+    """Return what an edit by a coding agent may cost in a night; None without a limit, or where no agent edits."""
     if evolver.profile is None or evolver.usd is not None:
         return evolver.usd if evolver.profile is not None else None
     return budget.usd * EVOLVER_SHARE if budget.usd is not None else None
 
 
 def search_usd(budget: BudgetTable, evolver: EvolverTable, *, watching: bool) -> float | None:
-    """What the trials of a search may cost: its share, without what is kept for an agent that edits."""
+    """Return what the trials of a search may cost: its share, without what is kept for an agent that edits."""
     if budget.usd is None:
         return None
     return budget.usd * (1 - control_share(budget, watching=watching)) - (agent_usd(budget, evolver) or 0.0)

@@ -39,7 +39,7 @@ class Training:
 
     @property
     def folder(self) -> Path:
-        """Where it is kept."""
+        """Return where it is kept."""
         return training_folder(self.root, self.slug)
 
     @cached_property
@@ -55,12 +55,12 @@ class Training:
 
     @cached_property
     def holdout(self) -> list[HoldoutLook]:
-        """What was measured on the holdout."""
+        """Return what was measured on the holdout."""
         return read_sealed(self.folder)
 
     @cached_property
     def outside(self) -> str | None:
-        """Which trials of its held-out tasks no look covers, in a line; None where there are none."""
+        """Return which trials of its held-out tasks no look covers, in a line; None where there are none."""
         if self.declared is None or "environment" not in self.declared.content:
             return None
         content = self.declared.content
@@ -73,7 +73,7 @@ class Training:
 
     @property
     def under_way(self) -> str | None:
-        """What the night that is not over yet has come to: the part begun last, and who runs it, if told."""
+        """Return what the night that is not over yet has come to: the part begun last, and who runs it, if told."""
         number = len(self.nights) + 1
         parts = sorted((self.folder / f"nights/{number:03}").glob("*.toml"), key=lambda part: part.stat().st_mtime_ns)
         if not parts:
@@ -83,7 +83,7 @@ class Training:
 
     @property
     def store(self) -> LineageStore:
-        """Where its profiles are."""
+        """Return where its profiles are."""
         return LineageStore(self.root)
 
     @cached_property
@@ -93,13 +93,13 @@ class Training:
 
     @property
     def simulated(self) -> bool | None:
-        """Whether no model is asked; None before it has a champion."""
+        """Return whether no model is asked; None before it has a champion."""
         champion = self.lineage.champion
         return champion.simulated if champion is not None else None
 
     @property
     def run_command(self) -> str:
-        """What begins it, or goes on with it."""
+        """Return what begins it, or goes on with it."""
         plan = typed(self.file) if self.file is not None else "PLAN.toml"
         return f"tbench trainer run {plan}{' --resume' if self.declared is not None else ''}"
 

@@ -189,5 +189,5 @@ def _lessons(policy: str | LessonsTable, at: str) -> str | dict[str, Any]:
 
 
 def said(parent: Profile, variant: Profile) -> list[str]:
-    """What makes a variant another profile than its parent, a line each."""
+    """Return what makes a variant another profile than its parent, a line each."""
     return summaries(differences(parent.content, variant.content))

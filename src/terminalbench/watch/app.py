@@ -28,7 +28,7 @@ class ViewPage(Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
+        """Return whether nothing more will happen."""
 
     def poll(self) -> bool:
         """Take in what has happened, and say whether anything did."""

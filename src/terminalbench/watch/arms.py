@@ -122,7 +122,7 @@ class ArmsWatch:
 
     @property
     def in_place(self) -> bool:
-        """Whether the table is on the terminal now, so that nothing else may be written to it."""
+        """Return whether the table is on the terminal now, so that nothing else may be written to it."""
         return self._live is not None
 
     def start(self, batch: Batch) -> None:

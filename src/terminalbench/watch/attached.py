@@ -35,7 +35,7 @@ class AttachableView(StrEnum):
 
     @property
     def word(self) -> str:
-        """What it is called where its end is told."""
+        """Return what it is called where its end is told."""
         return {AttachableView.BATCH: "run", AttachableView.NIGHT: "night"}[self]
 
     @property
@@ -60,7 +60,7 @@ class AttachedView:
             os.close(theirs)
 
     def poll(self) -> int | None:
-        """How the view ended; None while it is shown."""
+        """Return how the view ended; None while it is shown."""
         return self._ended(self.process.poll())
 
     def end(self) -> None:
@@ -107,7 +107,7 @@ class OwnView:
 
     @property
     def shown(self) -> bool:
-        """Whether the view has the terminal."""
+        """Return whether the view has the terminal."""
         return self.view is not None
 
     def start(self, folder: Path) -> None:
@@ -121,7 +121,7 @@ class OwnView:
             click.echo(f"the live view cannot be started: {error}; the {self.what.word} continues", err=True)
 
     def tick(self) -> None:
-        """When the view has ended, say so; a person who asked for the end of the run gets it."""
+        """Say when the view has ended; a person who asked for the end of the run gets it."""
         code = self.view.poll() if self.view is not None else None
         if self.view is None or code is None:
             return

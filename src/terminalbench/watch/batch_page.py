@@ -34,7 +34,7 @@ class BatchPage(Frame):
 
     @property
     def over(self) -> bool:
-        """Whether the batch is over."""
+        """Return whether the batch is over."""
         return self.feed.over
 
     def poll(self) -> bool:

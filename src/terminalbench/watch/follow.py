@@ -34,7 +34,7 @@ class Lines:
     said: set[tuple[str, ...]] = field(default_factory=set)
 
     def line(self, state: LiveState, event: Event) -> str | None:
-        """What to print for an event the state has just taken in; None: nothing."""
+        """Return what to print for an event the state has just taken in; None: nothing."""
         if event.kind == "trial_ended":
             return trial_line(state, event)
         if event.kind == "trial_held":

@@ -67,7 +67,7 @@ def table(
 
 
 def _fitting(columns: Sequence[Column], rows: Sequence[ScreenRow], width: int) -> dict[int, int]:
-    """Which columns fit into `width`, with the width of each; the least important go first."""
+    """Return which columns fit into `width`, with the width of each; the least important go first."""
     natural = {i: max((row.cells[i].cell_len for row in rows), default=0) for i in range(len(columns))}
     smallest = {i: min(natural[i], column.least) if column.flexible else natural[i] for i, column in enumerate(columns)}
     shown = {i: cells for i, cells in natural.items() if cells}
@@ -110,7 +110,7 @@ class LinePiece:
 
 
 def joined(pieces: Sequence[LinePiece], width: int, gap: str = "  ") -> Text:
-    """As many pieces as fit into one line."""
+    """Join as many pieces as fit into one line."""
     kept = [piece for piece in pieces if piece.text]
     while len(kept) > 1 and sum(cell_len(p.text) for p in kept) + cell_len(gap) * (len(kept) - 1) > width:
         least = max(kept, key=lambda piece: piece.importance)

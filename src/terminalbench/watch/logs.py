@@ -63,8 +63,8 @@ def read_tail(batch: Batch, trial: TrialKey, secrets: Secrets, index: int = 0) -
 
 
 def log_names(folder: Path) -> tuple[str, ...]:
-    """What can be read of a trial: its steps, if there are any; the agent's logs, newest first, documents after logs;
-    then Harbor's and the verifier's."""
+    """Return what can be read of a trial: its steps, if there are any; the agent's logs, newest first, documents after
+    logs; then Harbor's and the verifier's."""
     agent = [
         (name.endswith(_DOCUMENTS), -status.st_mtime, f"agent/{name}")
         for name, status in _files(folder / "agent")
@@ -91,7 +91,7 @@ def _stamp(folder: Path) -> tuple[object, ...]:
 
 
 def spent_of(batch: Batch, trial: TrialKey, secrets: Secrets) -> SpentSoFar | None:
-    """What a running trial has used so far; None while no log of it tells."""
+    """Return what a running trial has used so far; None while no log of it tells."""
     folder = batch.job_folder(trial[0]) / trial[1]
     found = running_trajectory(folder, secrets)
     return spent_so_far(found[1], folder) if found is not None else None
@@ -104,7 +104,7 @@ def check_of(batch: Batch, trial: TrialKey, secrets: Secrets) -> str:
 
 
 def last_sign(batch: Batch, trial: TrialKey) -> float | None:
-    """When a trial last wrote to its logs, or its sandbox saw it do something, in seconds since the epoch."""
+    """Return when a trial last wrote to its logs, or its sandbox saw it do something, in seconds since the epoch."""
     folder = batch.job_folder(trial[0]) / trial[1]
     times = [status.st_mtime for _, status in _files(folder / "agent")]
     for name in ("trial.log", ACTIVITY):

@@ -91,7 +91,7 @@ class NightFrame:
 
     @property
     def word(self) -> str:
-        """What the night does, in a word."""
+        """Return what the night does, in a word."""
         state = self.feed.state
         if self.feed.training and not self.feed.over:
             return "training"
@@ -110,7 +110,7 @@ class NightPage(NightFrame):
 
     @property
     def over(self) -> bool:
-        """Whether no supervisor runs it."""
+        """Return whether no supervisor runs it."""
         return self.feed.over
 
     def poll(self) -> bool:
@@ -200,7 +200,7 @@ def _progress(feed: NightFeed, width: int, *, bar: bool = True) -> Text:
 
 
 def _training(feed: NightFeed, width: int) -> list[Text]:
-    """How far its training is, while one runs; what does not fit is left out, the least important first."""
+    """Return how far its training is, while one runs; what does not fit is left out, the least important first."""
     pieces = [LinePiece(clean(part), rank) for part, rank in zip(feed.training, (0, 1, 3, 4, 2), strict=False)]
     return [joined(pieces, width)] if pieces else []
 
@@ -276,7 +276,7 @@ def _took(work: IterationWork) -> str:
 
 
 def total_line(feed: NightFeed) -> str:
-    """How far a night is; of one that no process runs what its report says, in the same words."""
+    """Return how far a night is; of one that no process runs what its report says, in the same words."""
     if feed.summary is not None:
         return f"Ran: {ran(feed.summary)}"
     return f"{NightFrame(feed).word}: {_progress(feed, 10_000, bar=False).plain}"

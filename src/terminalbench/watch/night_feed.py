@@ -87,19 +87,19 @@ class NightFeed:
         return Feed(Batch(self.folder.results_root / place))
 
     def _summary(self) -> NightSummary | None:
-        """What its report says, once it is over; one that was cut off may have gone on after its last report."""
+        """Return what its report says, once it is over; one that was cut off may have gone on after its last report."""
         if not self.over or self.state.status == "running":
             return None
         return self.summary or decode_plain(self.folder.summary_json, NightSummary, LARGEST)
 
     @property
     def training(self) -> list[str]:
-        """How far its training is, in parts; empty while none runs."""
+        """Return how far its training is, in parts; empty while none runs."""
         return step_parts(self.trained, time.time()) if self.trained is not None else []
 
     @property
     def at_work(self) -> list[IterationWork]:
-        """What has a worker now, by the number of the worker."""
+        """Return what has a worker now, by the number of the worker."""
         leased = [work for work in self.state.work if work.lease is not None]
         return sorted(leased, key=lambda work: work.lease.worker if work.lease is not None else 0)
 

@@ -45,12 +45,12 @@ class Frame:
 
 
 def price(cost_usd: float | None, profile: LiveProfile | None) -> str:
-    """What a trial cost; one of an agent that calls no model costs nothing, which is not unknown."""
+    """Return what a trial cost; one of an agent that calls no model costs nothing, which is not unknown."""
     return "no model" if cost_usd is None and profile is not None and profile.free else numbers.dollars(cost_usd)
 
 
 def cost(profile: LiveProfile) -> str:
-    """What a profile has cost so far."""
+    """Return what a profile has cost so far."""
     said = numbers.cost(profile.spent_usd, profile.cost_unknown)
     return said if profile.cost_known or profile.cost_unknown else _none_yet(profile)
 
@@ -65,7 +65,7 @@ def _none_yet(profile: LiveProfile) -> str:
 
 
 def _classes(profile: LiveProfile) -> str:
-    """Why trials have no verdict, the most frequent first."""
+    """Return why trials have no verdict, the most frequent first."""
     found = sorted(((n, name) for name, n in profile.errors.items() if n > 0), key=lambda entry: (-entry[0], entry[1]))
     return clean(", ".join(f"{word(name) if name in MARKS else name} {n}" for n, name in found)) or NOTHING
 

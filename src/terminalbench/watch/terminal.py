@@ -31,7 +31,8 @@ class ViewEnd(IntEnum):
 
 
 def usable() -> bool:
-    """Whether a view can be shown here: a real terminal for both keys and picture, and this process in front of it."""
+    """Return whether a view can be shown here: a real terminal for both keys and picture, and this process in front of
+    it."""
     try:
         if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
             return False

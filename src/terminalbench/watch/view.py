@@ -83,7 +83,7 @@ def _shortened(lines: list[Text], limit: int, what: str, width: int, last: int =
 
 
 def title_line(frame: Frame, width: int) -> Text:
-    """Which batch, for how long, how much longer."""
+    """Return which batch, for how long, how much longer."""
     state, feed = frame.state, frame.feed
     word = "over" if feed.over else "stopping" if frame.stopping else "running" if state.events else "starting"
     until = state.last if feed.over and state.last is not None else frame.now
@@ -108,7 +108,7 @@ def title_line(frame: Frame, width: int) -> Text:
 
 
 def progress_line(frame: Frame, width: int) -> Text:
-    """How far it is, and what it has cost of what it may."""
+    """Return how far it is, and what it has cost of what it may."""
     total, limits = frame.state.total, frame.state.limits
     held, never, waiting = len(frame.state.held), frame.state.never, frame.state.to_start
     share = percent(total.done / total.planned) if total.planned else ""
@@ -146,7 +146,7 @@ def _deadline(frame: Frame) -> str:
 
 
 def notice_lines(frame: Frame, width: int) -> list[Text]:
-    """Why trials wait, what was said, what could not be read: the most important first."""
+    """Return why trials wait, what was said, what could not be read: the most important first."""
     state = frame.state
     held = Counter(reason for _, reason in state.held)
     trials = {reason: plural(number, "trial does", "trials do") for reason, number in held.items()}
@@ -225,7 +225,7 @@ Columns
 
 
 def help_lines(controls: Controls, width: int, height: int) -> list[Text]:
-    """What the keys do and what the columns mean."""
+    """Return what the keys do and what the columns mean."""
     leave = "q                leave the view, or stop the run: it asks" if controls.owner else "q                leave"
     interrupt = "stop the run; twice: immediately" if controls.owner else "leave; the run continues"
     lines = _HELP.format(leave=leave, interrupt=interrupt).splitlines()
@@ -239,7 +239,7 @@ _ASK = (
 
 
 def question(answers: Sequence[str], width: int) -> list[Text]:
-    """What is asked before what runs is left or stopped."""
+    """Return what is asked before what runs is left or stopped."""
     lines = [Text(cut(line, width), "bold reverse") for line in answers]
     return [*lines, Text(cut("any other key: back", width), "bold")]
 

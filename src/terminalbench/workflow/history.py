@@ -296,7 +296,7 @@ def _escalations(events: Sequence[TraceEvent]) -> list[Escalation]:
 
 
 def _helped(events: Sequence[TraceEvent]) -> dict[int, bool | None]:
-    """By the place of an escalation: whether its step passed before it escalated again or a step was given up."""
+    """Return by the place of an escalation whether its step passed before it escalated again or a step was given up."""
     after: dict[str, bool] = {}
     given_up = False
     found: dict[int, bool | None] = {}

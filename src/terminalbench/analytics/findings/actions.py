@@ -53,7 +53,7 @@ class Taxonomy:
     truncation_hints: tuple[str, ...]
 
     def effects(self, call: TrajectoryCall, command: str | None) -> Effects:
-        """What a call does, a shell call by its `command`; ("other",) when no table knows the tool."""
+        """Return what a call does, a shell call by its `command`; ("other",) when no table knows the tool."""
         if call.name.startswith(MCP):
             return Effects(("mcp",))
         if command is not None:
@@ -75,12 +75,13 @@ class Taxonomy:
         return _command_line(self._first(call, self.commands))
 
     def target(self, call: TrajectoryCall) -> str:
-        """What a call is about: its path, else its pattern or question."""
+        """Return what a call is about: its path, else its pattern or question."""
         names = (*self.paths, "pattern", "query", "url", "description", "prompt")
         return _text(self._first(call, names))
 
     def says(self, call: TrajectoryCall, names: frozenset[str]) -> bool:
-        """Whether a call may run tests or may name one of the files: true for all that do, without taking it apart."""
+        """Return whether a call may run tests or may name one of the files: true for all that do, without taking it
+        apart."""
         text = " ".join(map(_text, call.arguments.values()))
         if _MARKS.search(text):
             text = _MARKS.sub("", text)
@@ -96,7 +97,7 @@ class Taxonomy:
         return None
 
     def is_truncated(self, text: str) -> bool:
-        """Whether the agent was shown only a part of a result."""
+        """Return whether the agent was shown only a part of a result."""
         hinted = any(hint in text for hint in self.truncation_hints)
         return hinted and any(pattern.search(text) for pattern in self.truncated)
 
@@ -131,7 +132,7 @@ class Action(msgspec.Struct, frozen=True, gc=False):
     command: str | None
 
     def did(self, kind: str) -> bool:
-        """Whether a part of it is of this kind."""
+        """Return whether a part of it is of this kind."""
         return kind in self.effects.kinds
 
     @property
@@ -190,7 +191,7 @@ def _passed(text: str, failed: bool | None) -> bool | None:
 
 
 def _failed(step: TrajectoryStep, call: TrajectoryCall, result: CallResult | None, taxonomy: Taxonomy) -> bool | None:
-    """Whether the call failed, by the protocol's flag or an exit code; None when neither is there."""
+    """Return whether the call failed, by the protocol's flag or an exit code; None when neither is there."""
     if result is not None and result.failed is not None:
         return result.failed
     if call.extra or step.extra:
@@ -203,7 +204,7 @@ def _failed(step: TrajectoryStep, call: TrajectoryCall, result: CallResult | Non
 
 
 def _details(step: TrajectoryStep, call: TrajectoryCall) -> Mapping[str, Any]:
-    """Where Codex keeps what belongs to one of several calls of a step."""
+    """Return where Codex keeps what belongs to one of several calls of a step."""
     details = step.extra.get("tool_call_details")
     own = details.get(call.id) if isinstance(details, dict) else None
     return own if isinstance(own, dict) else {}
@@ -218,7 +219,7 @@ def _same(call: TrajectoryCall) -> bytes:
 
 
 def _target(taxonomy: Taxonomy, call: TrajectoryCall, effects: Effects, command: str | None) -> str:
-    """What the call is about, short and comparable: the file, else the command in one line."""
+    """Return what the call is about, short and comparable: the file, else the command in one line."""
     files = effects.edits or effects.writes or effects.deletes or effects.reads
     text = files[0] if files else command or taxonomy.target(call)
     return " ".join(text.split())[:_QUOTE]

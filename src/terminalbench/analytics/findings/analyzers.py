@@ -31,7 +31,7 @@ class Analyzer(Protocol):
     version: str
 
     def analyze(self, trial: TrialFiles, trajectory: Trajectory | None, /) -> Iterable[Finding]:
-        """What it says about one trial."""
+        """Return what it says about one trial."""
         ...
 
 

@@ -198,5 +198,5 @@ def _context(notes: _Notes, trajectory: Trajectory) -> None:
 
 
 def _prompt(step: TrajectoryStep) -> int | None:
-    """What the step sent to the model; a subagent's step has a context of its own."""
+    """Return what the step sent to the model; a subagent's step has a context of its own."""
     return None if step.extra.get("is_sidechain") is True else step.tokens.prompt

@@ -43,7 +43,7 @@ class FindingsCache:
     waiting: list[tuple[Any, ...]] = field(default_factory=list)
 
     def kept(self, job: str, trial: str) -> dict[str, CachedFindings]:
-        """What is kept of a trial, by analyzer."""
+        """Return what is kept of a trial, by analyzer."""
         query = "SELECT analyzer, version, stamp, found FROM findings WHERE batch = ? AND job = ? AND trial = ?"
         rows = self.connection.execute(query, (self.batch, job, trial))
         return {row["analyzer"]: CachedFindings(row["version"], row["stamp"], row["found"]) for row in rows}

@@ -56,7 +56,8 @@ class DecidingActions:
             self._count += len(step.calls)
 
     def story(self, document: Trajectory) -> Story | None:
-        """What is known of the trial, with the actions and the steps that decide; None where that is not enough."""
+        """Return what is known of the trial, with the actions and the steps that decide; None where that is not
+        enough."""
         if self.late:
             return None
         tail = [placed for last in self._tail for placed in _placed(*last)][-2 * STUCK_TAIL :]
@@ -67,7 +68,7 @@ class DecidingActions:
         return Story(replace(document, steps=tuple(alone.values())), actions, UNTOLD if document.untold else None)
 
     def _matters(self, step: TrajectoryStep, taxonomy: Taxonomy) -> bool:
-        """Whether a call of the step may be one that a rule looks for, besides the last ones."""
+        """Return whether a call of the step may be one that a rule looks for, besides the last ones."""
         kept = self._kept
         if (
             self._letters <= _PATHS_SHOWN

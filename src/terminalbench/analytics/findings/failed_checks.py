@@ -73,7 +73,7 @@ def _of_report(text: str) -> FailedCheck | None:
 
 
 def _says(message: str | None) -> bool:
-    """Whether a message is one: pytest's CTRF plugin writes where it failed in its place."""
+    """Return whether a message is one: pytest's CTRF plugin writes where it failed in its place."""
     return bool(message) and not str(message).startswith("The test failed in the")
 
 

@@ -101,7 +101,7 @@ def classify(trial: TrialFiles, trajectory: Trajectory | None) -> FailureVerdict
 
 
 def _without_calls(trial: TrialFiles, record: Trial) -> FailureVerdict:
-    """By what there is, where nothing tells what the agent called."""
+    """Judge by what there is, where nothing tells what the agent called."""
     said, checked, commands = _printed(trial), _checked(trial), read_seen(trial.folder).commands
     if commands == 0 and not said:
         return FailureVerdict("never_acted", "; ".join(["it ran no command in its environment", *checked]))
@@ -138,7 +138,7 @@ def _never_acted(actions: tuple[Action, ...], trajectory: Trajectory) -> Failure
 
 
 def acts(action: Action) -> bool:
-    """Whether an action does anything at all."""
+    """Return whether an action does anything at all."""
     return action.kind not in ("plan", "finish", "wait")
 
 
@@ -209,7 +209,7 @@ def _gave_up_early(actions: tuple[Action, ...], trajectory: Trajectory) -> Failu
 
 
 def does_something(action: Action) -> bool:
-    """Whether an action does more than look."""
+    """Return whether an action does more than look."""
     return action.changes or action.kind in ("run", "build", "install", "mcp", "delegate", "test", "other")
 
 
@@ -267,7 +267,7 @@ def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) ->
 
 
 def signature(trial: TrialFiles, tests: list[CtrfTest] | None) -> str | None:
-    """What went wrong, equal for equal causes: the error, the failing tests, or the verifier's last line.
+    """Return what went wrong, equal for equal causes: the error, the failing tests, or the verifier's last line.
 
     An error that left the agent time to work, as a time-out does, is the last to be named.
     """

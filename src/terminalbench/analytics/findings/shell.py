@@ -82,12 +82,12 @@ def _tables() -> _ShellTables:
 
 
 def may_test(command: str) -> bool:
-    """Whether a command line, without its quotes, may run tests: true for all that do, and quick."""
+    """Return whether a command line, without its quotes, may run tests: true for all that do, and quick."""
     return _tables().hint.search(command) is not None
 
 
 def summary_of_tests(output: str) -> bool | None:
-    """What the last words of a test run say; None when they say nothing we know."""
+    """Return what the last words of a test run say; None when they say nothing we know."""
     tail = output[-_LONGEST:]
     tables = _tables()
     if any(pattern.search(tail) for pattern in tables.failed):
@@ -97,7 +97,7 @@ def summary_of_tests(output: str) -> bool | None:
 
 @lru_cache(maxsize=4096)
 def command_effects(command: str, depth: int = 0) -> Effects:
-    """What the command line does."""
+    """Return what the command line does."""
     found = _ShellFindings()
     for change, path in _PATCH_FILE.findall(command[:_LONGEST]):
         found.put(_PATCHES[change], path)
@@ -107,7 +107,7 @@ def command_effects(command: str, depth: int = 0) -> Effects:
 
 
 def patch_effects(text: str) -> Effects:
-    """What an `apply_patch` text changes."""
+    """Return what an `apply_patch` text changes."""
     found = _ShellFindings()
     for change, path in _PATCH_FILE.findall(text):
         found.put(_PATCHES[change], path)

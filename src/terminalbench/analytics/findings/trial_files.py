@@ -45,7 +45,7 @@ class TrialFiles:
 
     @classmethod
     def of(cls, row: TrialRow, folder: Path, batch: Path, secrets: Secrets) -> "TrialFiles":
-        """What the index knows of a trial, and where it lies."""
+        """Return what the index knows of a trial, and where it lies."""
         agent = row.trial.agent if row.trial is not None else None
         return cls(row.key, folder, batch, row.trial, row.usage, row.reason, agent, secrets)
 

@@ -21,7 +21,7 @@ class WorkflowAnalyzer:
     version = "1"
 
     def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:  # noqa: ARG002
-        """Where it was given up and by which guard, what was retried and escalated, and what each step took."""
+        """Return where it was given up and by which guard, what was retried and escalated, and what each step took."""
         history = read_history(trial.folder)
         if history is None:
             return []

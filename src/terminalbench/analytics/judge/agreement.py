@@ -69,7 +69,7 @@ def agreements(findings: Iterable[Finding], labels: Labels) -> list[Agreement]:
 
 
 def agreement(name: str, pairs: Sequence[tuple[Any, Any]], unjudged: int = 0) -> Agreement:
-    """How far the two values of each pair agree; `unjudged` pairs lack one."""
+    """Return how far the two values of each pair agree; `unjudged` pairs lack one."""
     if not pairs:
         return Agreement(name=name, pairs=0, unjudged=unjudged)
     apart = [abs(a - b) for a, b in pairs if type(a) in (int, float) and type(b) in (int, float)]

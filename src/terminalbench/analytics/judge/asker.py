@@ -86,7 +86,7 @@ class AnswerCache:
 
 
 def _keys(rubric: Rubric, model: ChatModel, messages: Sequence[Message]) -> tuple[str, str]:
-    """What an answer is found by, and the digest of its question alone."""
+    """Return what an answer is found by, and the digest of its question alone."""
     request = request_digest(messages, rubric.schema, model.options)
     return sha256("\n".join((rubric.digest, model.name, request)).encode()).hexdigest(), request
 
@@ -180,7 +180,7 @@ class JudgeClient:
 
     @property
     def spend(self) -> JudgeSpend:
-        """What the calls of this run cost so far."""
+        """Return what the calls of this run cost so far."""
         with self._lock:
             costs = [usage.cost_usd for usage in self._usages]
             read = [(u.input_tokens, u.cache_read_tokens, u.cache_write_tokens) for u in self._usages]
@@ -287,7 +287,7 @@ class CountingModel:
         return JudgeAnswer(reason=reason)
 
     def estimate(self) -> CostEstimate:
-        """What was counted, in tokens and money."""
+        """Return what was counted, in tokens and money."""
         sums = [counted for counted in self._sums.values() if counted.questions]
         entering = sum(counted.input_tokens for counted in sums)
         leaving = sum(counted.output_tokens for counted in sums)

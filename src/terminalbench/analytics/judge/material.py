@@ -61,7 +61,8 @@ def _visible(character: str) -> str:
 
 
 def contains(text: str, quote: str) -> bool:
-    """Whether a normalised text holds `quote`. Some words are no evidence: a short quote must be a whole line."""
+    """Return whether a normalised text holds `quote`. Some words are no evidence: a short quote must be a whole
+    line."""
     wanted = normal(clean(quote)).strip("\"' ")
     if not wanted:
         return False
@@ -130,13 +131,14 @@ class Material:
     _texts: dict[int, str] = field(default_factory=dict)
 
     def holds(self, number: int, quote: str) -> bool:
-        """Whether `quote` stands in that step: whole, or as pieces in order around an ellipsis."""
+        """Return whether `quote` stands in that step: whole, or as pieces in order around an ellipsis."""
         if number not in self._texts:
             self._texts[number] = _APART.join(normal(piece) for piece in self._pieces(number))
         return contains(self._texts[number], quote)
 
     def _pieces(self, number: int) -> Iterator[str]:
-        """What can be quoted from the step of that number, or steps where the file repeats its ids; 0: the verifier."""
+        """Yield what can be quoted from the step of that number, or steps where the file repeats its ids; 0: the
+        verifier."""
         if number == VERIFIER_STEP:
             yield self.verifier
         for entry in self.steps:
@@ -146,7 +148,7 @@ class Material:
 
     @property
     def calls_mcp(self) -> bool:
-        """Whether any tool of an MCP server was called."""
+        """Return whether any tool of an MCP server was called."""
         return any(call.name.startswith("mcp__") for entry in self.steps for call in entry.step.calls)
 
 
@@ -239,7 +241,7 @@ def _rank(action: Action) -> Rank:
 
 
 def _left_out(trajectory: Trajectory) -> tuple[str, ...]:
-    """What is missing of the trajectory, in our own words: none of the file's may stand outside the material."""
+    """Return what is missing of the trajectory, in our own words: none of the file's may stand outside the material."""
     notes = [f"not shown: a subagent's trajectory of {plural(len(sub.steps), 'step')}" for sub in trajectory.subagents]
     if trajectory.problems:
         notes.append(f"the trajectory file has oddities ({len(trajectory.problems)}); some of it may be missing")
@@ -275,7 +277,7 @@ def fit(steps: Sequence[RankedStep], budget: int, count: Counter) -> str:
 
 
 def _levels(steps: Sequence[RankedStep], order: Sequence[int], budget: int, count: Counter) -> list[Level]:
-    """How much of each step there is room for."""
+    """Return how much of each step there is room for."""
     telling = [at for at in order if steps[at].rank < Rank.OTHER]
     rest = order[len(telling) :]
     longest = max((entry.step.id for entry in steps), default=0)

@@ -35,7 +35,7 @@ def write_result(folder: Path, result: JudgeResult) -> None:
 
 
 def read_result(folder: Path) -> JudgeResult | None:
-    """What was judged before; None when nothing was, or the file cannot be read."""
+    """Return what was judged before; None when nothing was, or the file cannot be read."""
     try:
         return read_json(folder / JSON_FILE, JudgeResult)
     except (OSError, TbenchError):
@@ -156,7 +156,7 @@ def kept_findings(output: Path, batches: Sequence[Batch], trials: Container[str]
 
 
 def findings_of(analytics: Path) -> list[Finding]:
-    """What analyzers and the judge have said about the batch so far."""
+    """Return what analyzers and the judge have said about the batch so far."""
     kept = read_jsonl(analytics / FINDINGS_FILE, Finding).records
     judged = read_result(analytics)
     return kept if judged is None else [*(f for f in kept if not f.analyzer.startswith(_JUDGE)), *judged.findings]

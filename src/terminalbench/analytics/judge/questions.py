@@ -32,7 +32,7 @@ FAILURES = (Outcome.FAILED, Outcome.TIMED_OUT)
 
 
 def may_apply(rubric: Rubric, trial: JudgeTrial) -> bool:
-    """Whether a rubric has a question about this trial, as far as can be told without its trajectory."""
+    """Return whether a rubric has a question about this trial, as far as can be told without its trajectory."""
     if rubric.scope != "trial" or trial.outcome is Outcome.NOT_RUN:
         return False
     return trial.outcome in FAILURES if rubric.applies == "failed" else True
@@ -59,7 +59,7 @@ def judge_trial(trial: JudgeTrial, rubrics: Sequence[Rubric], answers: Answers, 
 
 
 def facts(rubric: Rubric, material: Material) -> list[str]:
-    """What we know of the trial; a blind rubric is not told how it ended."""
+    """Return what we know of the trial; a blind rubric is not told how it ended."""
     return [*([] if rubric.blind else [f"the trial ended: {material.trial.outcome}"]), *material.notes]
 
 
@@ -128,18 +128,18 @@ class TrialPair:
 
     @property
     def subject(self) -> str:
-        """How the question about them is named."""
+        """Return how the question about them is named."""
         return f"{self.new.key} against {self.old.key}"
 
     @property
     def first(self) -> JudgeTrial:
-        """Which of them is called A: by a hash, so that neither profile always comes first."""
+        """Return which of them is called A: by a hash, so that neither profile always comes first."""
         digest = sha256(f"{self.new.task.dataset}/{self.new.task.id}/{self.new.profile}/{self.old.profile}".encode())
         return self.new if digest.digest()[0] % 2 else self.old
 
     @property
     def second(self) -> JudgeTrial:
-        """Which of them is called B."""
+        """Return which of them is called B."""
         return self.old if self.first is self.new else self.new
 
 
@@ -174,7 +174,7 @@ def default_contrasts(trials: Sequence[JudgeTrial]) -> list[tuple[str, str]]:
 
 
 def tell(pair: TrialPair, rubric: Rubric, answers: Answers, budget: int) -> Narrative:
-    """What the judge says of a pair. The answer is about A and B; profiles are put back in here."""
+    """Return what the judge says of a pair. The answer is about A and B; profiles are put back in here."""
     try:
         sides = {"A": load_material(pair.first), "B": load_material(pair.second)}
         material: dict[str, str] = {}
@@ -290,7 +290,7 @@ def _compared(narratives: Sequence[Narrative], numbers: dict[str, str]) -> list[
 
 
 def _within(lines: list[str], budget: int) -> str:
-    """As many lines as fit, and a mark for the rest."""
+    """Return as many lines as fit, and a mark for the rest."""
     kept: list[str] = []
     left = budget
     for line in lines:

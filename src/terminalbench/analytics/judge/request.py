@@ -36,13 +36,13 @@ class JudgeTrial:
 
     @property
     def error(self) -> str | None:
-        """What went wrong with the trial itself, if anything did."""
+        """Return what went wrong with the trial itself, if anything did."""
         record = self.files.record
         return record.error_message if record is not None else self.files.reason
 
     @property
     def mcp(self) -> bool:
-        """Whether MCP tools were offered or called, as far as its result tells; its trajectory may tell more."""
+        """Return whether MCP tools were offered or called, as far as its result tells; its trajectory may tell more."""
         record = self.files.record
         return record is not None and bool(record.delivery.mcp_configured or record.delivery.mcp_calls)
 
@@ -211,7 +211,7 @@ class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     @property
     def incomplete(self) -> bool:
-        """Whether an answer is missing that a model could have given."""
+        """Return whether an answer is missing that a model could have given."""
         return self.stopped is not None or any(not entry.nothing_there for entry in self.not_judged)
 
     def sentence(self) -> str:

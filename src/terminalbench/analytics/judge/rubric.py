@@ -93,11 +93,11 @@ class Rubric(_File, frozen=True, kw_only=True, dict=True):
 
     @property
     def analyzer(self) -> str:
-        """What its findings name as their analyzer."""
+        """Return what its findings name as their analyzer."""
         return f"judge:{self.name}"
 
     def version(self, model: str) -> str:
-        """What its findings name as their version."""
+        """Return what its findings name as their version."""
         return f"{self.digest}+{model}"
 
     @cached_property

@@ -62,7 +62,7 @@ def judge_batch(request: JudgeRequest, patience: RetryPatience | None = None) ->
 
 
 def estimate(request: JudgeRequest) -> CostEstimate:
-    """What `judge_batch` would ask, in tokens and money. Calls nothing and writes nothing."""
+    """Return what `judge_batch` would ask, in tokens and money. Calls nothing and writes nothing."""
     rubrics = _rubrics(request)
     counting = CountingModel(chat_model(request.model), _cache(request), rubrics)
     _ask_all(request, rubrics, counting, 1)

@@ -75,7 +75,7 @@ def show_command(store: "Store", lesson: str, as_json: bool) -> None:
 
 
 def _nights_with(store: "Store", lesson: "Lesson") -> dict[str, Path]:
-    """Where the trials lie that are evidence from a night, by what they are called."""
+    """Return where the trials lie that are evidence from a night, by what they are called."""
     nights = roots_of(store, None)[1:]
     found = {}
     for one in lesson.evidence:

@@ -161,7 +161,7 @@ def effect_line(effect: "Utility") -> str:
 
 
 def told(added: "AddedLesson") -> str:
-    """What became of a lesson that was added, in words."""
+    """Return what became of a lesson that was added, in words."""
     lesson = added.lesson
     if added.merged:
         return f"{lesson.id} says the same, so this was merged into it ({lesson.state})"

@@ -40,7 +40,8 @@ class ArmTeller(RunTeller):
             self._log.close()
 
     def listener(self, doing: str = _STARTED) -> Listener:
-        """What the run tells: as `RunTeller`, with the table in the place of its line, and every event to the log."""
+        """Return what the run tells: as `RunTeller`, with the table in the place of its line, and every event to the
+        log."""
         usual = super().listener(doing)
         arms, log = self._arms, self._log
 
@@ -108,7 +109,7 @@ class ExperimentLog:
             self._file.flush()
 
     def tell(self, event: "Event") -> None:
-        """What an event means, if a line is worth it."""
+        """Tell what an event means, if a line is worth it."""
         if self._feed is None:
             return
         with contextlib.suppress(OSError):

@@ -129,7 +129,7 @@ def _made_by(site: Site, summary: BatchSummary) -> Crumb | None:
 
 
 def _running(view: BatchView, live: ShownState | None, shown: dict[str, Any]) -> dict[str, Any]:
-    """What runs now, by cell; of a live batch, what has not had its turn is told once and is no reason."""
+    """Return what runs now, by cell; of a live batch, what has not had its turn is told once and is no reason."""
     running = running_cells(view.cells, live.running if live is not None else ())
     found = {"running": running, "place": place, "bars": outcome_bars(shown["profiles"], view.cells, running)}
     if live is None:
@@ -192,7 +192,7 @@ def _charts(site: Site, summary: BatchSummary, said: ShownComparison) -> list[st
 
 
 def reasons_of(plan: Plan) -> dict[str, str]:
-    """What profiles are called that have their id as their key, those of trainings: by the reason of each."""
+    """Return what profiles are called that have their id as their key, those of trainings: by the reason of each."""
     return {p.key: p.description for p in plan.profiles if p.description and p.key.startswith(p.id)}
 
 
@@ -207,12 +207,12 @@ class ProfileChange:
 
     @property
     def long(self) -> bool:
-        """Whether a table has no room for it."""
+        """Return whether a table has no room for it."""
         return "\n" in self.old + self.new or len(self.old) + len(self.new) > 160
 
 
 def profile_changes(plan: Plan) -> list[tuple[str, list[ProfileChange]]]:
-    """What makes each profile another treatment than the baseline."""
+    """Return what makes each profile another treatment than the baseline."""
     baseline = next((p for p in plan.profiles if p.key == plan.baseline), None)
     if baseline is None:
         return []
@@ -220,7 +220,7 @@ def profile_changes(plan: Plan) -> list[tuple[str, list[ProfileChange]]]:
 
 
 def changes(old: ProfileRecord | Variant, new: ProfileRecord | Variant) -> list[ProfileChange]:
-    """What differs between two profiles, ready to be shown."""
+    """Return what differs between two profiles, ready to be shown."""
     found = differences(old.content, new.content)
     return [ProfileChange(d.aspect, value_text(d.old), value_text(d.new), d.lines()) for d in found]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def has_instances(plan: Plan) -> bool:
-    """Whether a plan is one of SWE-Bench Pro: of its command, or with tasks named as its instances are."""
+    """Return whether a plan is one of SWE-Bench Pro: of its command, or with tasks named as its instances are."""
     from terminalbench.swebench_pro.instances import short_id
     from terminalbench.swebench_pro.output import SLUG
 

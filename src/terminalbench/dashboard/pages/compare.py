@@ -41,7 +41,7 @@ def choose_page(site: Site, ask: PageRequest) -> Page:
 
 
 def _within(batches: Sequence[BatchSummary]) -> list[tuple[str, str, str]]:
-    """What an exported site compares: in each batch every two profiles; of many, each with the baseline."""
+    """Return what an exported site compares: in each batch every two profiles; of many, each with the baseline."""
     found = []
     for batch in batches:
         names = [profile.profile for profile in batch.profiles if not profile.oracle and batch.planned]
@@ -52,7 +52,8 @@ def _within(batches: Sequence[BatchSummary]) -> list[tuple[str, str, str]]:
 
 
 def _offered(batches: Sequence[BatchSummary]) -> dict[str, tuple[str, str]]:
-    """What the form begins with: in the newest batch that has several profiles, another one against the baseline."""
+    """Return what the form begins with: in the newest batch that has several profiles, another one against the
+    baseline."""
     for batch in batches:
         names = [profile.profile for profile in batch.profiles if not profile.oracle]
         others = [name for name in names if name != batch.baseline]
@@ -160,14 +161,14 @@ def _pairs(site: Site, new: tuple[str, str], old: tuple[str, str]) -> list[tuple
 
 
 def _reasons(pairs: Sequence[tuple[Side, Side]]) -> dict[str, str]:
-    """What the sides are called that have a reason, by their profile and by their label."""
+    """Return what the sides are called that have a reason, by their profile and by their label."""
     sides = [(side, other) for one, two in pairs for side, other in ((one, two), (two, one))]
     named = [(side, side.label(other), reasons_of(side.view.plan).get(side.profile)) for side, other in sides]
     return {name: why for side, label, why in named if why is not None for name in (side.profile, label)}
 
 
 def _changes(new: Side, old: Side) -> tuple[str, str, list | None]:
-    """What differs between the treatments; None when a plan does not hold them."""
+    """Return what differs between the treatments; None when a plan does not hold them."""
     records = [next((p for p in side.view.plan.profiles if p.key == side.profile), None) for side in (old, new)]
     found = changes(records[0], records[1]) if records[0] is not None and records[1] is not None else None
     return new.label(old), old.label(new), found

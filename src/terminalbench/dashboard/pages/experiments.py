@@ -52,21 +52,22 @@ class Trend:
 
     @property
     def width(self) -> int:
-        """Of its picture."""
+        """Return the width of its picture."""
         return max(60, 14 * len(self.points))
 
     def plotted(self) -> list[tuple[int, float]]:
-        """Where its points lie in a picture 40 high: 0 % at 36, 100 % at 4."""
+        """Return where its points lie in a picture 40 high: 0 % at 36, 100 % at 4."""
         rates = [(position, point.rate) for position, point in enumerate(self.points) if point is not None]
         return [(14 * position + 7, round(36 - 32 * rate, 1)) for position, rate in rates if rate is not None]
 
     @property
     def moves(self) -> bool:
-        """Whether there is anything to draw."""
+        """Return whether there is anything to draw."""
         return varies(point.rate for point in self.points if point is not None)
 
     def treatment_changed(self, position: int) -> bool:
-        """Whether the profile is not what it was the last time it ran; what its memory has learned is no change."""
+        """Return whether the profile is not what it was the last time it ran; what its memory has learned is no
+        change."""
         before = [p for p in self.points[:position] if p is not None]
         here = self.points[position]
         return bool(before) and here is not None and here.policy_id != before[-1].policy_id

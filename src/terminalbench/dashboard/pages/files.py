@@ -26,7 +26,8 @@ NOT_TELLING = "not in this export"
 
 
 def not_exported(site: Site, trial: tuple[str, ...], file: TrialFile) -> str | None:
-    """Why an exported site does not have a file of a trial, which lies below the names of `trial`; None if it has it.
+    """Return why an exported site does not have a file of a trial, which lies below the names of `trial`; None if it
+    has it.
 
     What is packed is looked into: none that holds a secret, or may hold one unseen, is exported.
     """
@@ -92,5 +93,5 @@ EXPORTED_BYTES = 4 << 20
 
 
 def exported(size: int, *, static: bool) -> bool:
-    """Whether a file of that size can be downloaded: a served site has all, an export leaves large ones out."""
+    """Return whether a file of that size can be downloaded: a served site has all, an export leaves large ones out."""
     return not static or size <= EXPORTED_BYTES

@@ -85,7 +85,7 @@ class Overview:
 
 
 def overview(site: Site, known: list[Training]) -> Overview:
-    """What runs, what ended last and what waits for a person, over batches, nights and trainings."""
+    """Return what runs, what ended last and what waits for a person, over batches, nights and trainings."""
     nights: list[NightLook] = site.kept(("nights", *night_stamps(site.root)), lambda: find_nights(site.root))
     at_work, idle = list[Training](), list[Training]()
     for one in known:

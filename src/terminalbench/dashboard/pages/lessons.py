@@ -43,7 +43,7 @@ class Effect:
 
     @classmethod
     def of(cls, belief: Utility) -> "Effect":
-        """From its mean and standard deviation."""
+        """Return the effect of this mean and standard deviation."""
         wide = _WIDE * belief.sd
         return cls(belief.mean, belief.mean - wide, belief.mean + wide, chance_of_harm(belief), belief.n)
 

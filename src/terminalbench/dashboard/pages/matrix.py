@@ -34,7 +34,7 @@ class MatrixRow:
 
     @property
     def rates(self) -> list[float]:
-        """Of the profiles with a measured attempt."""
+        """Return the pass rates of the profiles with a measured attempt."""
         return [cell.counts.rate for cell in self.cells.values() if cell.counts.rate is not None]
 
 

@@ -106,7 +106,7 @@ def night_page(site: Site, ask: PageRequest) -> Page:
 
 
 def _said(site: Site, ask: PageRequest, night: NightLook, summary: NightSummary) -> dict[str, Any]:
-    """What the summary has to say, as the morning report says it."""
+    """Return what the summary has to say, as the morning report says it."""
     links, start = Links(ask.path, static=ask.static), _results(site, night)
     return {
         "answer": labelled(summary.headlines),
@@ -121,7 +121,7 @@ def _said(site: Site, ask: PageRequest, night: NightLook, summary: NightSummary)
 
 
 def _workers(night: NightLook) -> list[LeasedWorker]:
-    """Who works now; what a night that is over says of workers is no longer so."""
+    """Return who works now; what a night that is over says of workers is no longer so."""
     if night.state is None or night.status != "running":
         return []
     return [LeasedWorker(work, work.lease) for work in night.state.work if work.lease is not None]
@@ -132,7 +132,7 @@ def _waiting(night: NightLook) -> int:
 
 
 def _results(site: Site, night: NightLook) -> str:
-    """Where the pages of the night's batches begin: in the results that are shown, else in its own."""
+    """Return where the pages of the night's batches begin: in the results that are shown, else in its own."""
     return "" if night.folder.results_root.resolve() == site.root else night_results_path(night.name)
 
 
@@ -143,7 +143,8 @@ def _trial_link(path: str) -> str:
 
 
 def _flips(summary: NightSummary | None) -> list[tuple[str, list[Flip], bool]]:
-    """What changed from one iteration to the next, the last first: what is more than noise, then what is noise."""
+    """Return what changed from one iteration to the next, the last first: what is more than noise, then what is
+    noise."""
     found = summary.flips if summary is not None else []
     kinds = (("More than noise", False), (NOISY, True))
     told = [(title, [flip for flip in found if flip.noise is noise], noise) for title, noise in kinds]

@@ -20,7 +20,7 @@ class MarkedSteps:
 
 
 def marked(trajectory: Trajectory, agent: str | None) -> MarkedSteps:
-    """What its calls did; a result that says so itself is an error too."""
+    """Return what its calls did; a result that says so itself is an error too."""
     actions = actions_of(replace(trajectory, subagents=()), agent)
     errors = {action.step for action in actions if action.failed}
     errors |= {step.id for step in trajectory.steps if any(result.failed for result in step.results)}

@@ -76,7 +76,8 @@ def side_page(site: Site, ask: PageRequest) -> Page:
 
 
 def _names(sides: list[dict[str, Any]]) -> list[str]:
-    """What to call the two: by profile; with the attempt, or the batch, where that alone would not tell them apart."""
+    """Return what to call the two: by profile; with the attempt, or the batch, where that alone would not tell them
+    apart."""
     names = [side["row"].profile or "?" for side in sides]
     if sides[0]["batch"] != sides[1]["batch"]:
         return [f"{name} ({side['batch']})" for name, side in zip(names, sides, strict=True)]

@@ -52,7 +52,7 @@ class SpendSoFar:
     cost_usd: float | None = None
 
     def plus(self, step: TrajectoryStep) -> "SpendSoFar":
-        """With one more step."""
+        """Return the spend with one more step."""
         tokens = step.tokens
         return SpendSoFar(
             known_total((self.prompt, tokens.prompt)),
@@ -82,7 +82,7 @@ class StepView:
 
     @property
     def gist(self) -> str:
-        """What stands for the step on one line: what it called, else what it said, else anything of it."""
+        """Return what stands for the step on one line: what it called, else what it said, else anything of it."""
         first = {block.kind: block.head for block in reversed(self.blocks)}
         return first.get("call") or first.get("text") or (self.blocks[0].head if self.blocks else "")
 
@@ -127,7 +127,7 @@ def anchor_of(step: TrajectoryStep, position: int) -> str:
 
 
 def places(trajectory: Trajectory) -> dict[int, tuple[int, str]]:
-    """By step id: the page it is on and its anchor."""
+    """Return by step id the page it is on and its anchor."""
     found: dict[int, tuple[int, str]] = {}
     for index, step in enumerate(trajectory.steps):
         found.setdefault(step.id, (index // PER_PAGE + 1, anchor_of(step, index + 1)))
@@ -135,7 +135,7 @@ def places(trajectory: Trajectory) -> dict[int, tuple[int, str]]:
 
 
 def signature(step: TrajectoryStep) -> tuple[str, ...]:
-    """What a step does, without what differs by chance: numbers and spaces."""
+    """Return what a step does, without what differs by chance: numbers and spaces."""
     if step.calls:
         return tuple(f"{call.name}:{_NOISE.sub(' ', arguments_text(call)[:2000])}" for call in step.calls)
     return (step.source, _NOISE.sub(" ", step.text[:2000]) if step.source != "agent" else "")
@@ -154,7 +154,7 @@ def together(views: Sequence[StepView]) -> Iterator[list[StepView]]:
 
 
 def blocks(step: TrajectoryStep) -> Iterator[StepBlock]:
-    """What a step shows, in the order it happened; a call that changes a file as the diff it makes."""
+    """Yield what a step shows, in the order it happened; a call that changes a file as the diff it makes."""
     calls = iter(step.calls)
     for number, (kind, label, text, failed) in enumerate(pieces(step), start=1):
         patch = _patch(next(calls)) if kind == "call" else None
@@ -162,7 +162,7 @@ def blocks(step: TrajectoryStep) -> Iterator[StepBlock]:
 
 
 def _patch(call: TrajectoryCall) -> str | None:
-    """What an edit changes, as a unified diff; None for another call."""
+    """Return what an edit changes, as a unified diff; None for another call."""
     given = call.arguments
     for before, after in (("old_string", "new_string"), ("old_str", "new_str")):
         old, new = given.get(before), given.get(after)

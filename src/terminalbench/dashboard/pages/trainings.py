@@ -129,7 +129,7 @@ def _line(training: Training) -> TrainingLine:
 
 
 def _changes(lineage: Lineage, branch: Branch) -> list[ProfileChange]:
-    """What makes a profile another one than its parent."""
+    """Return what makes a profile another one than its parent."""
     parent = lineage.variants.get(branch.variant.parent or "")
     return changes(parent, branch.variant) if parent is not None else []
 

@@ -176,7 +176,7 @@ def _opened(views: list[StepView], marks: MarkedSteps, findings: list[Finding], 
 
 
 def _failed_check(site: Site, batch: str, row: TrialRow, verifier: Excerpt | None) -> FailedCheck | None:
-    """What a reader of a failed trial asks first."""
+    """Return what a reader of a failed trial asks first."""
     if row.trial is None or row.trial.outcome is not Outcome.FAILED:
         return None
     names = (*site.trial_names(batch, row), "verifier", "ctrf.json")
@@ -203,7 +203,7 @@ _TELLING = (
 def _findings(
     findings: list[Finding], path: str, where: dict[int, tuple[int, str]]
 ) -> tuple[list[dict[str, Any]], list[Finding]]:
-    """What analyzers point at, each with links to the steps it saw it at; and what they only measured."""
+    """Return what analyzers point at, each with links to the steps it saw it at; and what they only measured."""
     pointed, measured = [], []
     for finding in findings:
         steps = [(s, steps_path(path, 1, where[s][0]), where[s][1]) for s in finding.steps if s in where]
@@ -217,7 +217,7 @@ def _findings(
 
 
 def _why(pointed: list[dict[str, Any]]) -> tuple[str, str, list[tuple[int, str, str]]] | None:
-    """Why it did not pass, in words, what to try, and the deciding steps; None where no class was found."""
+    """Return why it did not pass, in words, what to try, and the deciding steps; None where no class was found."""
     for one in pointed:
         if one["finding"].name == FAILURE_CLASS and isinstance(one["finding"].value, str):
             name = one["finding"].value
@@ -226,7 +226,7 @@ def _why(pointed: list[dict[str, Any]]) -> tuple[str, str, list[tuple[int, str, 
 
 
 def _last_words(trajectory: Trajectory) -> str:
-    """What the agent said in its last step: often that the task is done."""
+    """Return what the agent said in its last step: often that the task is done."""
     last = trajectory.steps[-1] if trajectory.steps else None
     return flat(last.text, 120) if last is not None and last.source == "agent" else ""
 
@@ -276,7 +276,7 @@ def _neighbours(site: Site, batch: str, row: TrialRow) -> dict[str, str | None]:
 
 
 def _left(site: Site, batch: str, row: TrialRow) -> dict[str, Any]:
-    """What the trial left: the verifier's words, the ends of its logs, and every file."""
+    """Return what the trial left: the verifier's words, the ends of its logs, and every file."""
     names = site.trial_names(batch, row)
     files, more = list_files(site.trial_folder(batch, row))
     logs = []

@@ -85,7 +85,7 @@ class Side:
         return self._by_task.get(task, [])
 
     def label(self, other: "Side") -> str:
-        """What to call it beside the other: the profile, with its batch where the batches differ."""
+        """Return what to call it beside the other: the profile, with its batch where the batches differ."""
         same_batch = self.summary.batch == other.summary.batch
         return self.profile if same_batch else f"{self.profile} ({self.summary.batch})"
 

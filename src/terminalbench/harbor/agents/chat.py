@@ -51,7 +51,8 @@ class TrialChat:
     def __init__(
         self, name: str, options: Options, *, tries: int, watch: AgentWatch | None, window: int | None, fixed: bool
     ) -> None:
-        """With `fixed`, every question has the temperature of `options`, whatever is asked for."""
+        """Take the model to ask; with `fixed`, every question has the temperature of `options`, whatever is asked
+        for."""
         self.name = name
         self._options, self._window, self._watch, self._fixed = options, window, watch, fixed
         self._patience = RetryPatience(tries=tries)

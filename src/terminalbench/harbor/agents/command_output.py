@@ -238,7 +238,7 @@ def _said(step: dict[str, Any], content: Any, parts: list[dict[str, Any]]) -> No
 def _metrics(
     usage: Mapping[str, Any], sent: Sequence[str], came: Sequence[str], cached: str | None = None
 ) -> dict[str, Any]:
-    """What one step used, as Harbor's `Metrics` takes it."""
+    """Return what one step used, as Harbor's `Metrics` takes it."""
     told = {
         "prompt_tokens": _sum([usage], *sent),
         "completion_tokens": _sum([usage], *came),

@@ -56,7 +56,7 @@ class Tool:
     required: tuple[str, ...] = ()
 
     def schema(self) -> dict[str, Any]:
-        """As a chat API takes it."""
+        """Return the tool as a chat API takes it."""
         properties = {name: {"type": "string", "description": doc} for name, doc in self.parameters.items()}
         inner = {"type": "object", "properties": properties, "required": list(self.required)}
         return {

@@ -375,7 +375,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
         await self._leave(tape, workspace, result.patch)
 
     def _at_limit(self, engine: Engine) -> asyncio.TimerHandle | None:
-        """From shortly before its time limit on, a cancellation is Harbor's word that the time is over."""
+        """Take a cancellation from shortly before its time limit on as Harbor's word that the time is over."""
         if self.limit_sec is None:
             return None
 

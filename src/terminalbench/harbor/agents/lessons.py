@@ -62,7 +62,7 @@ class LessonsAgent(BaseAgent):
     @classmethod
     @override
     def preflight(cls, kwargs: dict[str, Any] | None = None, env: Mapping[str, str] | None = None) -> None:
-        """As the agent itself checks its options."""
+        """Check the options as the agent itself does."""
         options = dict(kwargs or {})
         told = WrappedAgent.model_validate(options.pop(OPTION, None))
         config = AgentConfig.model_validate(told.agent)
@@ -94,7 +94,7 @@ class _TrialLessons:
         self._section: list[str] | None = None
 
     def begin(self) -> None:
-        """From here on the agent starts with its lessons. One that goes on with a session has them already."""
+        """Let the agent start with its lessons from here on. One that continues a session has them already."""
         self._agent.setup = self._first(self._agent.setup)
         self._agent.run = self._instructed(self._agent.run)
         self._agent.load = self._instructed(self._agent.load)

@@ -89,7 +89,7 @@ class PatchAgent(BaseAgent):
 
     @override
     async def setup(self, environment: BaseEnvironment) -> None:
-        """Without git in its image nothing can be said of a patch: that is no verdict on it."""
+        """Check that the image has git: without it nothing can be said of a patch, which is no verdict on it."""
         if (await environment.exec("git --version", timeout_sec=60)).return_code != 0:
             raise RuntimeError("the environment of this task has no git, which applies patches")
 

@@ -40,7 +40,7 @@ class KnownCost(msgspec.Struct, frozen=True):
     usd: float = 0.0
 
     def and_one(self, usd: float, *, measured: bool = True) -> "KnownCost":
-        """With one try more."""
+        """Return the cost with one try more."""
         return KnownCost(self.trials + (measured or usd > 0), self.usd + usd)
 
 
@@ -114,21 +114,21 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
         return room_usd > SMALL_USD if price is None else price <= room_usd + SMALL_USD
 
     def asking(self) -> "Account":
-        """As one that wants to start at least one trial now."""
+        """Return the account as one that wants to start at least one trial now."""
         return msgspec.structs.replace(self, turn=Turn.NOW, closed=None, to_start=max(1, self.to_start))
 
     def entered(self, trial: str, usd: float) -> "Account":
-        """With a trial that has started, and holds so much."""
+        """Return the account with a trial that has started, and holds so much."""
         left = max(0, self.to_start - 1)
         return msgspec.structs.replace(self, running={**self.running, trial: usd}, to_start=left, closed=None)
 
     def without(self, trial: str) -> "Account":
-        """Without what a trial held."""
+        """Return the account without what a trial held."""
         running = {name: usd for name, usd in self.running.items() if name != trial}
         return msgspec.structs.replace(self, running=running)
 
     def settled(self, trial: str, cost_usd: float | None, *, measured: bool, again: bool) -> "Account":
-        """With a try that has ended; `again`: the trial is tried once more."""
+        """Return the account with a try that has ended; `again`: the trial is tried once more."""
         known = self.known if cost_usd is None else self.known.and_one(cost_usd, measured=measured)
         return msgspec.structs.replace(
             self.without(trial),
@@ -138,7 +138,8 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def cut_off(self) -> "Account":
-        """As one of a batch that was killed: what its running trials cost is unknown, and nothing gives it back."""
+        """Return the account as one of a batch that was killed: what its running trials cost is unknown, and nothing
+        gives it back."""
         cut = self.unknown + len(self.running)
         return msgspec.structs.replace(self, turn=Turn.OVER, running={}, unknown=cut)
 
@@ -151,7 +152,7 @@ def spent_words(known_usd: float, unknown: int, taken_usd: float | None = None) 
 
 
 def over_usd(budget_usd: float | None, known_usd: float | None) -> float | None:
-    """By how much known costs pass a budget; None when they do not, or there is none."""
+    """Return by how much known costs pass a budget; None when they do not, or there is none."""
     if budget_usd is None or known_usd is None or known_usd - budget_usd <= SMALL_USD:
         return None
     return known_usd - budget_usd

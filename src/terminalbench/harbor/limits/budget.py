@@ -79,7 +79,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
 
     @property
     def over_usd(self) -> float | None:
-        """By how much the known costs pass the budget; None when they do not."""
+        """Return by how much the known costs pass the budget; None when they do not."""
         return over_usd(self.budget_usd, self.known_usd)
 
     @property

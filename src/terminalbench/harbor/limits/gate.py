@@ -279,7 +279,7 @@ class Gate:
                 found.own.change(profile, account.settled(trial, cost_usd, measured=measured, again=again))
 
     def give_back(self, trial: str, profile: str) -> None:
-        """Nothing is held any more for a trial that was let in and never began."""
+        """Give back what is held for a trial that was let in and never began."""
         if trial in self._own().account(profile).running:
             with self._locked() as found:
                 found.own.change(profile, found.own.account(profile).without(trial))

@@ -11,7 +11,8 @@ class Slots:
     """The slots of a job. Only for the thread of Harbor's event loop."""
 
     def __init__(self, job: Any, *, fixed: bool = False) -> None:
-        """With `fixed`, nobody may add any: a job that looks for the task that breaks it runs one at a time."""
+        """Count the places; with `fixed`, nobody may add any: a job that looks for the task that breaks it runs one at
+        a time."""
         self.count: int = job.config.n_concurrent_trials
         self._planned = len(job)
         self._fixed = fixed

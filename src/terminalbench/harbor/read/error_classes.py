@@ -10,7 +10,7 @@ from terminalbench.faults import TOO_LONG, ErrorClass
 
 
 def _by_name(table: str) -> dict[str, ErrorClass]:
-    """From lines of a class and names of exceptions."""
+    """Return the classes by exception name, from lines of a class and names of exceptions."""
     lines = (line.split() for line in table.strip().splitlines())
     return {name: ErrorClass(kind) for kind, *names in lines for name in names}
 

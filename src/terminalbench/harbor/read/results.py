@@ -274,7 +274,7 @@ def _used(
     metrics: Sequence[FinalMetrics],
     traced: Callable[[], Usage | None] = lambda: None,
 ) -> Usage:
-    """What a trial used; the cost is known to be zero where it broke before the set-up of its agent.
+    """Return what a trial used; the cost is known to be zero where it broke before the set-up of its agent.
 
     That its environment was begun and the agent was not says so; a result without times says nothing.
     """

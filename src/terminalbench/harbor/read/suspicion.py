@@ -86,7 +86,7 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def tampering(self) -> list[str]:
-        """What looks like an attempt to change the reward, by name."""
+        """Return what looks like an attempt to change the reward, by name."""
         found = {
             "reward_file": bool(self.rewards_found or self.rewards_ignored),
             "links_into_tests": bool(self.links_removed),

@@ -214,7 +214,7 @@ def _told(contexts: Sequence[AgentContext], metrics: Sequence[FinalMetrics]) -> 
 
 
 def _priced(usage: Usage, model: str | None, prices: PriceTable | DeclaredPrice) -> Usage:
-    """With the cost that its source knows, else with that of its tokens, where there is a price."""
+    """Return the usage with the cost that its source knows, else with that of its tokens, where there is a price."""
     if usage.cost_usd is not None:
         return structs.replace(usage, cost_source=usage.source)
     cost = prices.cost(model, usage)

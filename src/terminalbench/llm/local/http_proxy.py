@@ -70,7 +70,7 @@ class _ProxyHandler(BaseHTTPRequestHandler):
 
     @override
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is written for each question."""
+        """Write nothing for each question."""
 
     def _answer(self, body: bytes) -> None:
         path = urlsplit(self.path).path

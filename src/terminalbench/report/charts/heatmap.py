@@ -64,7 +64,7 @@ def heat_map(profiles: Sequence[str], rows: Sequence[HeatRow], title: str = "Tas
 
 
 def spoken(outcomes: Sequence[Outcome]) -> str:
-    """What a cell shows, in words."""
+    """Return what a cell shows, in words."""
     counts = Counter(outcomes)
     return ", ".join(f"{counts[o]} {word(o)}" for o in Outcome if counts[o]) or "nothing planned"
 

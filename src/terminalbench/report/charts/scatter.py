@@ -118,7 +118,7 @@ def _overlap(one: _Box, other: _Box) -> bool:
 
 
 def _distance(spot: _Box, point: tuple[float, float]) -> float:
-    """From a box to a point outside of it."""
+    """Return the distance from a box to a point outside of it."""
     x, y = point
     return math.hypot(max(spot[0] - x, 0.0, x - spot[2]), max(spot[1] - y, 0.0, y - spot[3]))
 
@@ -152,7 +152,7 @@ def scatter(series: Sequence[str], dots: Sequence[Dot], x_label: str, y_label: s
 
 
 def binned(dots: Sequence[Dot], limit: int) -> list[Dot]:
-    """At most about `limit` dots: those of a series that are close together become one, at their middle."""
+    """Return at most about `limit` dots: those of a series that are close together become one, at their middle."""
     if len(dots) <= limit:
         return list(dots)
     xs = [math.log10(d.x) if d.x > 0 else 0.0 for d in dots]

@@ -21,7 +21,8 @@ def num(value: float) -> str:
 
 
 def varies(values: Iterable[float | None], *known: float) -> bool:
-    """Whether a picture of the values would show anything: two that differ, or one that differs from the `known`."""
+    """Return whether a picture of the values would show anything: two that differ, or one that differs from the
+    `known`."""
     return len({*values, *known} - {None}) > 1
 
 
@@ -61,7 +62,7 @@ def box(x: float, y: float, width: float, height: float, classes: str, more: str
 
 
 def tip(text: str) -> str:
-    """What a pointer shows when it rests."""
+    """Return what a pointer shows when it rests."""
     return f"<title>{esc(text)}</title>"
 
 
@@ -94,7 +95,7 @@ def marker(series: int, x: float, y: float, size: float, classes: str) -> str:
 def legend(
     names: Sequence[str], width: float, y: float, *, boxes: bool = False, kinds: Sequence[int] | None = None
 ) -> tuple[list[str], float]:
-    """Which shape and colour is which; wraps at the width. Also says where the next thing may start.
+    """Return which shape and colour is which; wraps at the width. Also says where the next thing may start.
 
     `kinds` are the series the names stand for, where they are not simply counted.
     """

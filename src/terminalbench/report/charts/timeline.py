@@ -133,7 +133,7 @@ def _marks(marks: Sequence[TimelineMark], axis: _Axis, y: float) -> list[str]:
 
 
 def _spend(spend: Sequence[SpentBy], axis: _Axis, top: float) -> tuple[list[str], float]:
-    """What was spent, as steps; and where the axis of time lies."""
+    """Return what was spent, as steps; and where the axis of time lies."""
     most = max((one.usd for one in spend), default=0.0)
     if most <= 0:
         return [label(2, top + 8, "spend", "dim"), label(_LEFT, top + 8, "no cost is known", "dim")], top + 20
@@ -153,7 +153,7 @@ def _spend(spend: Sequence[SpentBy], axis: _Axis, top: float) -> tuple[list[str]
 
 
 def _key(y: float) -> list[str]:
-    """What the shapes mean."""
+    """Return what the shapes mean."""
     told = (
         (4.0, box(4, y - 9, 11, 11, "part s0"), "iteration"),
         (100.0, box(100, y - 9, 11, 11, "part s4") + marker(5, 105.5, y - 3.5, 3.5, "stroke"), "worker lost"),

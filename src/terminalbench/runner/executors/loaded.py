@@ -239,7 +239,7 @@ def _receive(client: socket.socket) -> tuple[ForkRequest, list[int]] | None:
 
 
 def exactly(source: socket.socket, size: int) -> bytes:
-    """So many bytes from a socket; `EOFError` when the other side ends before."""
+    """Read so many bytes from a socket; raises `EOFError` when the other side ends before."""
     data = b""
     while len(data) < size:
         more = source.recv(size - len(data))

@@ -94,7 +94,7 @@ class _Converter:
         return table
 
     def _filled(self, text: str, line: int) -> str:
-        """With its variables; `$$` is a dollar, and a backslash has no meaning."""
+        """Fill in the variables; `$$` is a dollar, and a backslash has no meaning."""
         for name, colon, said in _NEEDED.findall(text.replace("$$", "")):
             value = self._variables.get(name)
             if value is None or (colon and not value):

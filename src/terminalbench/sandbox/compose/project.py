@@ -137,7 +137,7 @@ class Project:
         return BuildSource(self.folder, service.image, where=service.where)
 
     def is_internal(self, service: Service) -> bool:
-        """Whether a service has no way out of the trial's own network."""
+        """Return whether a service has no way out of the trial's own network."""
         return bool(service.networks) and service.networks <= self.internal
 
     def shared_volumes(self) -> set[str]:
@@ -194,7 +194,8 @@ def read_project(folder: Path, env: Mapping[str, str]) -> Project:
 
 
 def _variables(folder: Path, env: Mapping[str, str]) -> dict[str, str]:
-    """What a compose file may refer to: its .env file, the environment, and what Harbor sets for its own files."""
+    """Return what a compose file may refer to: its .env file, the environment, and what Harbor sets for its own
+    files."""
     own: dict[str, str] = {}
     dotenv = folder / ".env"
     if dotenv.is_file():
@@ -296,7 +297,7 @@ class _ServiceReader:
         return Refused(f"{what} (service {self._name})", where=self._place(key), hint=hint)
 
     def is_optional(self) -> bool:
-        """Whether it is started only where somebody asks for its profile."""
+        """Return whether it is started only where somebody asks for its profile."""
         return bool(self._told.get("profiles")) and self._name != MAIN
 
     def read(self) -> Service:

@@ -326,7 +326,7 @@ class TrialServices:
         return f" ({'; '.join(reached)})" if reached else ""
 
     async def _wait(self, name: str, condition: str) -> None:
-        """Until a service that another one needs is as far as that."""
+        """Wait until a service that another one needs is as far as that."""
         running = self._running.get(name)
         if running is None:
             return
@@ -338,7 +338,7 @@ class TrialServices:
             await self._healthy(running)
 
     async def _settled(self, name: str) -> None:
-        """Until a service works, as far as can be seen: its check says so, or it runs, or it has done its work."""
+        """Wait until a service works, as far as can be seen: its check says so, or it runs, or it has done its work."""
         running = self._running[name]
         if self._check_of(running) is None:  # one that cannot work ends at once, and nothing else would tell
             with contextlib.suppress(TimeoutError):

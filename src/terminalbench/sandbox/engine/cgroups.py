@@ -44,16 +44,16 @@ class ControlGroup:
         return self._number("memory", "memory.stat", b"total_rss" if self.version == 1 else b"anon")
 
     def out_of_memory_kills(self) -> int:
-        """How many processes the kernel has ended for want of memory."""
+        """Return how many processes the kernel has ended for want of memory."""
         file = "memory.oom_control" if self.version == 1 else "memory.events"
         return self._number("memory", file, b"oom_kill") or 0
 
     def process_refusals(self) -> int:
-        """How many times a fork was refused."""
+        """Return how many times a fork was refused."""
         return self._number("pids", "pids.events", b"max") or 0
 
     def processes(self) -> int | None:
-        """How many processes and threads are in the group; None where they are not counted."""
+        """Return how many processes and threads are in the group; None where they are not counted."""
         if "pids" not in self.folders:
             return None
         try:
@@ -63,7 +63,7 @@ class ControlGroup:
             return None
 
     def _number(self, controller: str, file: str, name: bytes) -> int | None:
-        """What a file of the group says of `name`; None where the group does not have this controller."""
+        """Return what a file of the group says of `name`; None where the group does not have this controller."""
         if controller not in self.folders:
             return None
         try:

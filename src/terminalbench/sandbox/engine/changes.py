@@ -142,7 +142,7 @@ def layers_of(mount: dict[str, Any]) -> list[str]:
 
 
 def in_layers(layers: list[str], name: str) -> str | None:
-    """Where the layers have this name; None where they do not."""
+    """Return where the layers have this name; None where they do not."""
     for layer in layers:
         try:
             status = os.lstat(f"{layer}/{name}")
@@ -159,7 +159,7 @@ def _is_opaque(path: str) -> bool:
 
 
 def _same(path: str, status: os.stat_result, base: str) -> bool:
-    """Whether a file is still what the layers have; a file that was only touched is copied as a whole."""
+    """Return whether a file is still what the layers have; a file that was only touched is copied as a whole."""
     before = os.lstat(base)
     if stat.S_IFMT(status.st_mode) != stat.S_IFMT(before.st_mode):
         return False
@@ -186,7 +186,7 @@ def _digest(path: str, kind: str) -> bytes:
 
 
 def _replaces(path: str, file: str | None, records: _Records) -> bool:
-    """Whether a changed (or, without `file`, removed) file of the image is none that a package manager wrote."""
+    """Return whether a changed (or, without `file`, removed) file of the image is none that a package manager wrote."""
     if _matches(path, _BOOKS) and not _matches(path, _HOOKS):
         return False
     return not _packaged(path, file, records)
@@ -211,7 +211,7 @@ def _site_folders(path: str) -> Iterator[str]:
 
 
 def _runs_unasked(file: str, path: str, programs: Callable[[], set[str]], records: _Records) -> bool:
-    """Whether a new file runs without being asked for, or instead of a program of the image."""
+    """Return whether a new file runs without being asked for, or instead of a program of the image."""
     folder, _, name = path.rpartition("/")
     if not folder and views.is_for_runners(name):
         return True
@@ -242,7 +242,7 @@ def _programs(mounts: list[dict[str, Any]]) -> set[str]:
 
 
 def _records(run_dir: str, mounts: list[dict[str, Any]], view: str = views.AGENT) -> _Records:
-    """What package managers wrote down in a view."""
+    """Return what package managers wrote down in a view."""
     records = _Records({}, set(), {})
     info = f"{views.upper(run_dir, view, 0)}/var/lib/dpkg/info"
     with contextlib.suppress(OSError):

@@ -31,7 +31,7 @@ class Porter(NamedTuple):
     door: socket.socket
 
     def alive(self) -> bool:
-        """Whether it still runs; only its parent can tell."""
+        """Return whether it still runs; only its parent can tell."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def admit(self, pidfd: int) -> None:
@@ -100,7 +100,7 @@ class _RequestDesk:
         self._poll = select.poll()
 
     def serve(self, channel: socket.socket | None) -> None:
-        """Until the caller has closed `channel`, and nobody works any more."""
+        """Serve until the caller has closed `channel`, and nobody works any more."""
         door = channel.fileno() if channel is not None else -1
         if channel is not None:
             self._poll.register(door, select.POLLIN)

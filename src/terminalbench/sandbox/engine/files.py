@@ -199,7 +199,7 @@ def _walk(root: str, below: str, exclude: list[str], left_out: list[str] | None 
 
 
 def _entries(root: str, below: str) -> Iterator[tuple[str, bool]]:
-    """What a folder holds, by name; nothing if it is gone meanwhile."""
+    """Yield what a folder holds, by name; nothing if it is gone meanwhile."""
     try:
         with os.scandir(f"{root}/{below}") as entries:
             found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
@@ -210,7 +210,7 @@ def _entries(root: str, below: str) -> Iterator[tuple[str, bool]]:
 
 
 def _excluded(path: str, patterns: list[str]) -> bool:
-    """As `tar --exclude`: a pattern may match the name from any of its parts on."""
+    """Return whether `tar --exclude` would leave the name out: a pattern may match from any of its parts on."""
     parts = path.split("/")
     names = [f"./{path}", *("/".join(parts[i:]) for i in range(len(parts)))]
     return any(fnmatch.fnmatchcase(name, pattern.rstrip("/")) for pattern in patterns for name in names)

@@ -100,7 +100,7 @@ def _is_in_place(pid: int, pidfd: int) -> bool:
 
 
 def _complaint(channel: socket.socket, data: bytes = b"") -> str:
-    """What the child wrote before it gave up, which begins with what was read of it already."""
+    """Return what the child wrote before it gave up, which begins with what was read of it already."""
     with contextlib.suppress(OSError):
         while chunk := channel.recv(4096):
             data += chunk

@@ -156,7 +156,7 @@ class _GuardedSandbox:
             running.end()
 
     def keep(self, reply: socket.socket) -> None:
-        """Until the caller lets go or the sandbox ends; answers the caller meanwhile."""
+        """Keep the sandbox until the caller lets go or it ends; answers the caller meanwhile."""
         while self.generation is not None:
             handles = (reply.fileno(), self.generation.pidfd, *((self._pasta.pidfd,) if self._pasta else ()))
             poll = select.poll()
@@ -213,11 +213,12 @@ class _GuardedSandbox:
             os.close(handle)
 
     def _inside(self, path: str) -> str:
-        """Where a folder is that was made in the view of now."""
+        """Return where a folder is that was made in the view of now."""
         return f"{views.upper(self._request['run_dir'], self._view, 0)}/{path.strip('/')}"
 
     def _is_idle(self) -> bool:
-        """Whether it is known that nothing runs inside: then the porter is alone in the group that all are born in."""
+        """Return whether it is known that nothing runs inside: then the porter is alone in the group that all are born
+        in."""
         return self._porter is not None and self._porter.alive() and self._group.processes() == 1
 
     def _switch(self, *, open: bool) -> None:
@@ -262,7 +263,7 @@ class _GuardedSandbox:
 
 
 def _note_groups(run_dir: str, group: cgroups.ControlGroup) -> None:
-    """So that the collector, which finds the folder after a crash, can remove the groups too."""
+    """Note the control groups, so that the collector, which finds the folder after a crash, can remove them too."""
     with open(f"{run_dir}/{_NOTE}", "w", encoding="utf-8") as stream:
         stream.write("".join(f"{folder}\n" for folder in sorted(set(group.folders.values()))))
 
@@ -270,7 +271,7 @@ def _note_groups(run_dir: str, group: cgroups.ControlGroup) -> None:
 def _describe(
     request: dict[str, Any], group: cgroups.ControlGroup, limits: cgroups.GroupLimits, scratch: str
 ) -> dict[str, Any]:
-    """What each later command needs to know of the sandbox."""
+    """Return what each later command needs to know of the sandbox."""
     rlimits = {}
     if "pids" not in group.folders:
         rlimits["RLIMIT_NPROC"] = limits.processes
@@ -299,7 +300,7 @@ def _limits_by(group: cgroups.ControlGroup, *, counts_sockets: bool) -> dict[str
 
 
 def _open_meters(pidfd: int) -> Meters:
-    """What tells of the sandbox, opened before anything of the agent runs in it."""
+    """Return what tells of the sandbox, opened before anything of the agent runs in it."""
 
     def look(reply: socket.socket) -> None:
         inside.enter(pidfd, network=False)

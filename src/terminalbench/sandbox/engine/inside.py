@@ -61,7 +61,7 @@ def default_signals() -> None:
 
 
 def prefer_as_victim(host_proc: int) -> None:
-    """When the machine runs out of memory, this process and its children go first.
+    """Let this process and its children go first when the machine runs out of memory.
 
     Said by the host's /proc, which was opened before `enter`, and is closed: that of a sandbox takes no writes, so that
     none of its processes can change it back.
@@ -290,7 +290,7 @@ def in_sandbox(work: Any) -> int:
 
 
 def handed_out(work: Callable[[socket.socket], None]) -> tuple[bytes, list[int]]:
-    """What `work(reply)`, run in a child that ends with it, sent by `reply`: a packet, and its descriptors."""
+    """Return what `work(reply)`, run in a child that ends with it, sent by `reply`: a packet, and its descriptors."""
     ours, theirs = wire.socket_pair()
     child = os.fork()
     if child == 0:

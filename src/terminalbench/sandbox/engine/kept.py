@@ -62,7 +62,8 @@ def as_tested(run_dir: str, overlays: int) -> None:
 
 
 def _places(run_dir: str, number: int) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Where what is written to an overlay is, and where it is laid aside; the same of the kernel's own folder."""
+    """Return where what is written to an overlay is, and where it is laid aside; the same of the kernel's own
+    folder."""
     now = (views.upper(run_dir, views.VERIFIER, number), views.work(run_dir, views.VERIFIER, number))
     return (now[0], f"{run_dir}/s/{TESTED}{number}"), (now[1], f"{run_dir}/s/{TESTED}{number}.work")
 

@@ -126,7 +126,7 @@ def prctl(option: int, first: int = 0, second: int = 0) -> None:
 
 
 def set_name(name: str) -> None:
-    """What `ps` shows for this process."""
+    """Set what `ps` shows for this process."""
     text = ctypes.create_string_buffer(name.encode()[:15])
     _prctl(PR_SET_NAME, ctypes.addressof(text), 0, 0, 0)
 
@@ -157,7 +157,7 @@ def permitted_capabilities(status: bytes) -> int | None:
 
 
 def is_privileged() -> bool:
-    """Whether this process may mount without a user namespace of its own."""
+    """Return whether this process may mount without a user namespace of its own."""
     return os.geteuid() == 0 and bool(effective_capabilities() >> CAP_SYS_ADMIN & 1)
 
 

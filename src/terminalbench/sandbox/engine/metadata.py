@@ -54,7 +54,7 @@ def open_in(root: int, path: bytes | str, *, follow: bool = True) -> int:
 
 
 def place_of(handle: int) -> str:
-    """Where an open file is, seen from the root folder that it was found by."""
+    """Return where an open file is, seen from the root folder that it was found by."""
     return os.readlink(f"/proc/self/fd/{handle}")
 
 

@@ -21,7 +21,7 @@ _BACKLOG = 256
 
 
 def open_way(pidfd: int, wanted: dict[str, Any] | None) -> tuple[str, list[int]]:
-    """How the sandbox that `pidfd` holds gets out (one of `WAYS`, or "none"), and the sockets for the relay.
+    """Return how the sandbox that `pidfd` holds gets out (one of `WAYS`, or "none"), and the sockets for the relay.
 
     With "redirect" the first two are for connections and for names, and with "redirect6" a third for connections by
     IPv6; with "proxy", for kernels that have no rules to redirect, the first is an HTTP proxy; with "pasta", which is

@@ -118,7 +118,7 @@ class Memory:
         return found
 
     def texts(self, address: int) -> list[bytes]:
-        """What a list of addresses, which ends with a zero, points to."""
+        """Return what a list of addresses, which ends with a zero, points to."""
         found = list[bytes]()
         while len(found) < _MOST_ARGUMENTS:
             data = os.pread(self.handle, 8, address + 8 * len(found))
@@ -129,7 +129,7 @@ class Memory:
         return found
 
     def read(self, address: int, size: int) -> bytes:
-        """So many bytes."""
+        """Read so many bytes."""
         return os.pread(self.handle, size, address)
 
     def write(self, address: int, data: bytes) -> None:

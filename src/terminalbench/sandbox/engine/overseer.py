@@ -59,7 +59,8 @@ class Overseer:
         self._counts = mmap.mmap(-1, mmap.PAGESIZE)
 
     def counts(self) -> tuple[int, ...]:
-        """How many programs are confined, how many could not be, and how many of the first could read the tests."""
+        """Return how many programs are confined, how many could not be, and how many of the first could read the
+        tests."""
         return _COUNTS.unpack_from(self._counts)
 
     def start(self, listener: int, pidfd: int, about: dict[str, Any], usual_filters: int) -> None:
@@ -90,7 +91,7 @@ class _NoticeDesk:
         self._rules: dict[bool, tuple[object, int]] = {}
 
     def serve(self) -> None:
-        """Until nobody is left who could ask."""
+        """Serve until nobody is left who could ask."""
         poll = select.poll()
         poll.register(self._listener.handle, select.POLLIN)
         while not poll.poll()[0][1] & select.POLLHUP:
@@ -139,7 +140,7 @@ class _NoticeDesk:
         return True
 
     def _is_made(self, program: str) -> bool:
-        """Whether a program is in a virtual environment that is newer than the overseer."""
+        """Return whether a program is in a virtual environment that is newer than the overseer."""
         with contextlib.suppress(OSError):
             handle = metadata.open_in(self._root, f"{program.rsplit('/', 2)[0]}/pyvenv.cfg")
             try:
@@ -180,7 +181,7 @@ class _NoticeDesk:
         return not any(tracee.make(calls, run_program.mark_program))
 
     def _handles_of_tests(self, pid: int) -> list[int]:
-        """What it was left of the tests' files by which it could write to them; not its standard streams."""
+        """Return what it was left of the tests' files by which it could write to them; not its standard streams."""
         found = []
         for name in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError, ValueError):
@@ -196,7 +197,8 @@ class _NoticeDesk:
         _COUNTS.pack_into(self._counts, 0, *counts)
 
     def _ruleset(self, *, reads_tests: bool) -> int:
-        """What a confined program may do; made anew when the root or the tests' folder holds others than before."""
+        """Return what a confined program may do; made anew when the root or the tests' folder holds others than
+        before."""
         handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._root)
         try:
             names = [(entry.name, entry.inode()) for entry in os.scandir(handle)]

@@ -36,7 +36,7 @@ def processes() -> dict[int, ProcessStat]:
 
 
 def memory(process: str, proc: int | None = None) -> list[int]:
-    """What `statm` tells of a process, in pages; nothing once it is ending.
+    """Return what `statm` tells of a process, in pages; nothing once it is ending.
 
     `process` is its folder, below the open folder `proc` if that is given.
     """
@@ -59,21 +59,22 @@ def threads(process: str, proc: int | None) -> Iterator[str]:
 
 
 def thread_count(process: str, proc: int | None = None) -> int:
-    """How many threads a process has; none once it is gone."""
+    """Return how many threads a process has; none once it is gone."""
     with contextlib.suppress(OSError):
         return os.stat(f"{process}/task", dir_fd=proc).st_nlink - 2
     return 0
 
 
 def open_files(process: str, proc: int | None = None) -> int:
-    """How many files a process has open, as far as the kernel tells (since Linux 6.2)."""
+    """Return how many files a process has open, as far as the kernel tells (since Linux 6.2)."""
     with contextlib.suppress(OSError):
         return os.stat(f"{process}/fd", dir_fd=proc).st_size
     return 0
 
 
 def table_bytes(process: str, space_bytes: int, proc: int | None = None) -> int:
-    """What the tables of a process's memory take: much only where it looks here and there into very much of it."""
+    """Return what the tables of a process's memory take: much only where it looks here and there into very much of
+    it."""
     if space_bytes < _WIDE_SPACE_BYTES:
         return 0
     for folder in threads(process, proc):
@@ -116,13 +117,13 @@ def program(pid: int) -> str:
 
 
 def filters(pid: str | int) -> int:
-    """How many filters of system calls a process has; 0 where the kernel does not tell."""
+    """Return how many filters of system calls a process has; 0 where the kernel does not tell."""
     said = read(f"/proc/{pid}/status").partition(b"Seccomp_filters:")[2].split()
     return int(said[0]) if said else 0
 
 
 def marked(usual: int) -> int:
-    """How many processes have more filters of system calls than is `usual`: programs of `run_program`."""
+    """Return how many processes have more filters of system calls than is `usual`: programs of `run_program`."""
     return sum(filters(pid) > usual for pid in processes().keys() - {1, os.getpid()})
 
 

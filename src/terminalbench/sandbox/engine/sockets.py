@@ -23,12 +23,12 @@ _QUESTIONS = (
 
 
 def open_channel() -> socket.socket:
-    """What tells of the sockets in the network of this process, also when it is used from elsewhere."""
+    """Return what tells of the sockets in the network of this process, also when it is used from elsewhere."""
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG)
 
 
 def buffer_bytes(channel: socket.socket) -> int | None:
-    """What sits in the buffers of all sockets; None where the kernel does not tell of the local ones."""
+    """Return what sits in the buffers of all sockets; None where the kernel does not tell of the local ones."""
     total = 0
     for number, (question, start, wanted) in enumerate(_QUESTIONS):
         try:

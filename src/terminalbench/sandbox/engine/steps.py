@@ -57,7 +57,7 @@ def _as_anybody(found: _Found) -> None:
 
 
 def _use_files(found: _Found, private: str) -> bool:
-    """Whether mounts work, with overlays or without."""
+    """Return whether mounts work, with overlays or without."""
     if not _done(found, MOUNT, _mount_room):
         return False
     _done(found, OVERLAY, lambda: _mount_overlay(private))
@@ -106,7 +106,8 @@ def _done(found: _Found, step: str, action: Callable[[], object]) -> bool:
 
 
 def _apart(step: str, work: Callable[[_Found], object]) -> _Found:
-    """What `work` finds in a process of its own; a filter of system calls may end that one instead of refusing."""
+    """Return what `work` finds in a process of its own; a filter of system calls may end that one instead of
+    refusing."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

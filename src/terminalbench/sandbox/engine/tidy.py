@@ -115,7 +115,8 @@ def _links_into(folders: tuple[str, ...], top: str, device: int) -> list[str]:
 
 
 def _asks_process(path: str, real: Callable[[str], str]) -> bool:
-    """Whether a link leads where the process is that follows it, or to what that reads: for tests, what they expect."""
+    """Return whether a link leads where the process is that follows it, or to what that reads: for tests, what they
+    expect."""
     with contextlib.suppress(OSError):
         parts = os.path.join(os.path.dirname(path), os.readlink(path)).split("/")
         for number, part in enumerate(parts):
@@ -129,7 +130,8 @@ def _asks_process(path: str, real: Callable[[str], str]) -> bool:
 
 
 def _end(path: str, real: Callable[[str], str]) -> str:
-    """Where a link leads, through others. Each folder on the way is asked for once: there may be very many links."""
+    """Return where a link leads, through others. Each folder on the way is asked for once: there may be very many
+    links."""
     for _ in range(_MOST_HOPS):
         try:
             target = os.readlink(path)

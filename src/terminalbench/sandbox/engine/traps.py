@@ -123,7 +123,7 @@ def stamps(root: str) -> dict[str, FileStamp]:
 
 
 def rewritten(root: str, before: Mapping[str, FileStamp]) -> list[str]:
-    """Which of these files are gone, say something else, or were written back as they had been."""
+    """Return which of these files are gone, say something else, or were written back as they had been."""
     found = []
     for path, old in before.items():
         try:
@@ -171,7 +171,7 @@ def _stem(word: str) -> str | None:
 
 
 def is_hook(source: bytes) -> bool:
-    """Whether source code changes a test runner from within."""
+    """Return whether source code changes a test runner from within."""
     return any(hint in source for hint in _HINTS) and _CODE.search(source) is not None
 
 
@@ -183,7 +183,7 @@ def remove_and_list(
     led: Collection[str] = (),
     modules: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """What is in the work that the verifier's view has; `starts` are folders in which the tests start programs.
+    """Return what is in the work that the verifier's view has; `starts` are folders in which the tests start programs.
 
     `spoken` are words of the task's own files. `led` are folders of the work that variables of the image lead to,
     `modules` those of the tests that a module of the work would hide.
@@ -250,7 +250,7 @@ class _WorkLook:
         return any(os.path.lexists(f"{top}/{path}") for top in (self._root, *self._layers))
 
     def _is_stale(self, path: str, status: os.stat_result) -> bool:
-        """Whether a file is compiled from a source beside its folder: Python compiles that again."""
+        """Return whether a file is compiled from a source beside its folder: Python compiles that again."""
         folder, _, name = path.rpartition("/")
         outer, _, last = folder.rpartition("/")
         if last != _COMPILED or not name.endswith(".pyc") or not stat.S_ISREG(status.st_mode):
@@ -278,7 +278,7 @@ class _WorkLook:
         return Trap(MODULES, path, removed=module in RUNNERS or module in _AT_START)
 
     def _is_installed(self, name: str, module: str) -> bool:
-        """Whether the image's own libraries have a module of that name."""
+        """Return whether the image's own libraries have a module of that name."""
         names = (name,) if name.endswith(".pm") else (module, f"{module}.py")
         return any(one in self._installed for one in names)
 
@@ -306,7 +306,8 @@ class _WorkLook:
         return found
 
     def _program(self, path: str, status: os.stat_result) -> Trap | None:
-        """What comes before a program or library of the image, or is another one by now, where its variables lead."""
+        """Return what comes before a program or library of the image, or is another one by now, where its variables
+        lead."""
         folder, _, name = path.rpartition("/")
         if folder not in self._led or stat.S_ISDIR(status.st_mode) or views.is_removal(status):
             return None
@@ -333,7 +334,7 @@ class _WorkLook:
         return Trap(SETTINGS, path) if _NO_TESTS.search(now) and not _NO_TESTS.search(before) else None
 
     def _source(self, path: str, status: os.stat_result) -> Trap | None:
-        """What a source says; also where it is a link to a file of another name."""
+        """Return what a source says; also where it is a link to a file of another name."""
         name = path.rpartition("/")[2]
         if not path.endswith(_SOURCES) and name not in _STARTUPS:
             return None

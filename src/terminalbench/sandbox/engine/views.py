@@ -57,12 +57,13 @@ def switch(
 
 
 def is_for_runners(name: str) -> bool:
-    """Whether a file of that name tells a test runner how to run."""
+    """Return whether a file of that name tells a test runner how to run."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in RUNNERS)
 
 
 def _not_work(source: str, loose: list[str] | None) -> set[str]:
-    """What lies in the root folder and is no work: files that the task does not name, and what runners look for."""
+    """Return what lies in the root folder and is no work: files that the task does not name, and what runners look
+    for."""
     found = set()
     for name in os.listdir(source):
         status = os.lstat(f"{source}/{name}")
@@ -104,7 +105,7 @@ def _clear(path: str) -> None:
 
 
 def is_removal(status: os.stat_result) -> bool:
-    """Whether this is how an overlay keeps in mind that a file of the layers was removed."""
+    """Return whether this is how an overlay keeps in mind that a file of the layers was removed."""
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
@@ -120,7 +121,7 @@ def clear_way(run_dir: str, view: str, targets: list[str]) -> None:
 
 
 def left_in(run_dir: str, names: list[str]) -> list[str]:
-    """Which of these names the agent wrote; a link in their path leads nowhere."""
+    """Return which of these names the agent wrote; a link in their path leads nowhere."""
     found = []
     for name in names:
         path, parts = upper(run_dir, AGENT, 0), name.strip("/").split("/")

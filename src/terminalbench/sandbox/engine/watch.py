@@ -89,7 +89,7 @@ class SandboxWatch:
         self._disk_at_kill = 0
 
     def counts(self) -> dict[str, Any]:
-        """How often each limit was reached so far."""
+        """Return how often each limit was reached so far."""
         return {
             "memory": self._kills["memory"] + self._group.out_of_memory_kills(),
             "processes": self._kills["processes"] + self._group.process_refusals(),
@@ -186,7 +186,7 @@ class SandboxWatch:
             os.close(handle)
 
     def _too_much_is_shared(self, memory: int, shared: int) -> bool:
-        """Whether memory that processes share goes beyond the limits of memory and files together.
+        """Return whether memory that processes share goes beyond the limits of memory and files together.
 
         Mapped files of the scratch are shared memory too, and what many processes map is counted for each of them:
         only if that sum is too much, the kernel is asked how it is to be divided.
@@ -235,7 +235,7 @@ def _show_largest(channel: socket.socket, *, patient: bool, by_files: bool) -> N
 
 
 def _disk_bytes(folder: str) -> int:
-    """What the files below `folder` take on disk; beyond every limit if some are nested too deep to look at."""
+    """Return what the files below `folder` take on disk; beyond every limit if some are nested too deep to look at."""
     total, stack = 0, [folder]
     while stack:
         try:

@@ -66,14 +66,14 @@ class FileOwnership(NamedTuple):
     is_made: Callable[[str], bool]
 
     def is_work(self, path: str) -> bool:
-        """Whether an absolute path is neither the system's nor the tests'."""
+        """Return whether an absolute path is neither the system's nor the tests'."""
         plain = posixpath.normpath(path).strip("/")
         return bool(plain) and not any(
             f"{plain}/".startswith(f"{one}/") for one in (*self.system, "proc", "dev", "run")
         )
 
     def is_tests(self, path: str) -> bool:
-        """Whether an absolute path is the tests' or the reward's."""
+        """Return whether an absolute path is the tests' or the reward's."""
         plain = f"{posixpath.normpath(path).strip('/')}/"
         return plain.startswith((f"{self.tests}/", f"{self.logs}/"))
 
@@ -87,7 +87,7 @@ def _unversioned(name: str) -> set[str]:
 
 
 def is_interpreter(program: str) -> bool:
-    """Whether a program runs code that it is given."""
+    """Return whether a program runs code that it is given."""
     name = posixpath.basename(program)
     names = _unversioned(name) | _unversioned(name.removesuffix(".exe"))
     known = not names.isdisjoint(_INTERPRETERS)
@@ -95,12 +95,12 @@ def is_interpreter(program: str) -> bool:
 
 
 def is_builder(program: str) -> bool:
-    """Whether a program builds others, which needs what the tests have installed in their home."""
+    """Return whether a program builds others, which needs what the tests have installed in their home."""
     return not _unversioned(posixpath.basename(program)).isdisjoint(_BUILDERS)
 
 
 def is_shell(program: str) -> bool:
-    """Whether a program is a shell, whose script may have the tests run."""
+    """Return whether a program is a shell, whose script may have the tests run."""
     return not _unversioned(posixpath.basename(program)).isdisjoint(_SHELLS)
 
 
@@ -111,7 +111,7 @@ def _is_reader(name: str) -> bool:
 def is_work(
     program: str, arguments: Sequence[str], folder: str, caller: str, ground: FileOwnership, given: str = ""
 ) -> bool:
-    """Whether the exec of `program`, an absolute path without links, runs something of the work in `folder`.
+    """Return whether the exec of `program`, an absolute path without links, runs something of the work in `folder`.
 
     `caller` is the name of the program that it is executed by, `given` the file that is its standard input.
     """
@@ -132,7 +132,8 @@ def is_work(
 
 
 def _runs_input(name: str, rest: Sequence[str]) -> bool:
-    """Whether it runs what it reads: it is told so, or of no file, code or module; a database's client always does."""
+    """Return whether it runs what it reads: it is told so, or of no file, code or module; a database's client always
+    does."""
     if name in _DATABASES:
         return True
     if is_shell(name) and "-c" in rest:
@@ -141,7 +142,7 @@ def _runs_input(name: str, rest: Sequence[str]) -> bool:
 
 
 def _runs_work(name: str, rest: Sequence[str], folder: str, ground: FileOwnership) -> bool:
-    """Whether the first thing that these arguments name is the work's."""
+    """Return whether the first thing that these arguments name is the work's."""
     for number, one in enumerate(rest):
         if one == "-m" and number + 1 < len(rest):
             module = rest[number + 1].partition(".")[0]
@@ -160,7 +161,7 @@ def _runs_work(name: str, rest: Sequence[str], folder: str, ground: FileOwnershi
 
 
 def _serves_module(name: str, rest: Sequence[str], folder: str, ground: FileOwnership) -> bool:
-    """Whether it is a server of what a module in `folder` says."""
+    """Return whether it is a server of what a module in `folder` says."""
     named = [found[1] for one in rest if (found := _MODULE.fullmatch(one)) is not None]
     named += _APPS_OF_FLASK if name == "flask" else ()
     return name in _SERVERS and any(_is_module(one, folder, ground) for one in named)

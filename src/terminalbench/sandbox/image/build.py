@@ -169,7 +169,7 @@ class _StageBuild:
         return BuiltImage(start.base, tuple(layers), reader.config(self.definition.image), tuple(locks), key)
 
     async def _start(self, stage: Stage) -> BuiltImage:
-        """What a stage starts from."""
+        """Return what a stage starts from."""
         if stage.parent is not None:
             parent = self.done[stage.parent]
             return BuiltImage(parent.base, parent.layers, parent.config, tuple(map(os.dup, parent.locks)), parent.key)
@@ -186,7 +186,8 @@ class _StageBuild:
         return BuiltImage(base, (), settings, (), hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32])
 
     def _before(self, start: BuiltImage, stage: Stage) -> list[Step]:
-        """What an image may be taken to have and its base lacks: its working folder; of a python image, `python`."""
+        """Return what an image may be taken to have and its base lacks: its working folder; of a python image,
+        `python`."""
         if stage.parent is not None:
             return []
         if start.base.name != HOST:
@@ -198,7 +199,7 @@ class _StageBuild:
         return [RunStep(stage.line, f"FROM {stage.image}", command, {}, "/", "root", network=False)]
 
     def _key(self, before: str, part: Sequence[Step]) -> str:
-        """What the layer of these steps is known by: what is below it, what they do, what they copy."""
+        """Return what the layer of these steps is known by: what is below it, what they do, what they copy."""
         told: list[object] = [before]
         for step in part:
             told.append(msgspec.json.encode(msgspec.structs.replace(step, line=0)).decode())
@@ -327,7 +328,7 @@ class _StageBuild:
             await sandbox.stop()
 
     async def _binds(self, step: RunStep, claimed: Path) -> tuple[Bind, ...]:
-        """What the mounts of a command show; folders that go with it are made in the claimed one."""
+        """Return what the mounts of a command show; folders that go with it are made in the claimed one."""
         binds = []
         for number, mount in enumerate(step.mounts):
             where = f"{self.definition.recipe.where}:{step.line}"

@@ -162,7 +162,7 @@ class StepRunner:
                     await _piped(origin, self.sandbox, path, step, owner, name=name, rename=rename)
 
     async def _owner(self, step: CopyStep) -> tuple[int, int] | None:
-        """Who copied files belong to; None: root, or whoever has them in the stage that they come from."""
+        """Return who copied files belong to; None: root, or whoever has them in the stage that they come from."""
         if not step.owner:
             return None
         name, _, group = step.owner.partition(":")

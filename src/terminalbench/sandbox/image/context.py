@@ -69,7 +69,7 @@ class BuildContext:
         return ignored
 
     def find(self, source: str, where: str) -> list[Path]:
-        """What the source of a COPY names; a pattern may name several. Nothing outside the context."""
+        """Return what the source of a COPY names; a pattern may name several. Nothing outside the context."""
         clean = PurePosixPath("/", source)
         parts = [part for part in clean.parts[1:] if part not in (".", "..")]
         if any(char in source for char in "*?["):

@@ -69,7 +69,7 @@ class Instruction:
 
     @property
     def mounts(self) -> list[dict[str, str]]:
-        """What each `--mount` of a RUN says, with its parts by the names that they are known by."""
+        """Return what each `--mount` of a RUN says, with its parts by the names that they are known by."""
         found = []
         for flag, value in self.flags:
             if flag == "mount":
@@ -192,7 +192,7 @@ def _check_mount(value: str, where: str) -> None:
 
 
 def is_address(source: str) -> bool:
-    """Whether the source of an ADD is fetched from elsewhere."""
+    """Return whether the source of an ADD is fetched from elsewhere."""
     return source.startswith(("http://", "https://"))
 
 

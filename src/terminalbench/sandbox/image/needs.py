@@ -98,7 +98,8 @@ def image_sources(folder: Path, docker_image: str | None, env: Mapping[str, str]
 
 
 def _is_place(taken: str) -> bool:
-    """Whether it is used as it is: the host, or the folder of a root file system; archives and layouts are taken in."""
+    """Return whether it is used as it is: the host, or the folder of a root file system; archives and layouts are taken
+    in."""
     return taken == HOST or (taken.startswith("/") and Path(taken).is_dir() and not Path(taken, "oci-layout").exists())
 
 
@@ -134,7 +135,7 @@ def compose_env(task: Path) -> dict[str, str]:
 
 
 def says_host_base(task: Path) -> bool:
-    """Whether a task says that the host's system does for its images."""
+    """Return whether a task says that the host's system does for its images."""
     return _on_host(_config(task))
 
 

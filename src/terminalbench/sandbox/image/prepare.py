@@ -89,7 +89,7 @@ class _Pulls:
         return ImageReport(found.digest, size=found.size)
 
     def _asked(self, name: str, pinned: str | None) -> ImageReport:
-        """What its registry says of an image that is not here."""
+        """Return what its registry says of an image that is not here."""
         reference = parse_reference(f"{name.partition('@')[0]}@{pinned}" if pinned is not None else name)
         client = RegistryClient(reference, pause=lambda _seconds: None)
         try:

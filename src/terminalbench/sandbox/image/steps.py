@@ -214,7 +214,8 @@ def platform_arguments() -> dict[str, str]:
 
 
 def declared(instruction: Instruction, known: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """What an ARG line sets: what is given, its default, else the value known so far; nothing when there is none."""
+    """Return what an ARG line sets: what is given, its default, else the value known so far; nothing when there is
+    none."""
     found = {}
     for word in words(instruction.value, known):
         name, has_default, value = word.partition("=")
@@ -253,7 +254,8 @@ class StageReader:
 
     @property
     def _variables(self) -> dict[str, str]:
-        """What an instruction can refer to; ENV wins over ARG. PATH is set from the start, as by Docker's images."""
+        """Return what an instruction can refer to; ENV wins over ARG. PATH is set from the start, as by Docker's
+        images."""
         return {"PATH": DEFAULT_PATH, **self.arguments, **self.env}
 
     def _steps(self, instruction: Instruction) -> Iterator[Step]:
@@ -356,7 +358,7 @@ def _assignments(value: str, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _health(instruction: Instruction) -> HealthCheck:
-    """What a HEALTHCHECK says; its words are `NONE`, or CMD with a command."""
+    """Return what a HEALTHCHECK says; its words are `NONE`, or CMD with a command."""
     kind, _, rest = instruction.value.partition(" ")
     told = Instruction(instruction.line, instruction.name, rest.strip())
     test = ("CMD", *told.items) if told.items is not None else ("CMD-SHELL", told.value)

@@ -24,7 +24,7 @@ class ImageReference:
 
     @property
     def wanted(self) -> str:
-        """What a registry is asked for."""
+        """Return what a registry is asked for."""
         return self.digest or self.tag or "latest"
 
     @property

@@ -60,7 +60,7 @@ class ImageRecord(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How much was fetched for it, what it shares with others included."""
+        """Return how much was fetched for it, what it shares with others included."""
         return sum(layer.size for layer in self.layers)
 
 

@@ -61,7 +61,7 @@ def unwrapped(address: Address) -> Address:
 
 
 def place_of(address: Address) -> AddressPlace:
-    """Where an address is."""
+    """Return where an address is."""
     address = unwrapped(address)
     if any(address in network for network in _MACHINE if network.version == address.version) or _is_own(address):
         return AddressPlace.MACHINE
@@ -78,7 +78,7 @@ def not_public() -> list[tuple[str, str]]:
 
 
 def _is_own(address: Address) -> bool:
-    """Whether it is an address of this machine: then the kernel would speak to it from that very address."""
+    """Return whether it is an address of this machine: then the kernel would speak to it from that very address."""
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -48,7 +48,7 @@ class EgressWay:
     static: Mapping[str, str] = field(default_factory=dict)
 
     def request(self) -> dict[str, Any]:
-        """What is to be made inside."""
+        """Return what is to be made inside."""
         return {
             "redirect": self.redirect,
             "forwards": [(inside, port) for inside, _, port in self.forwards],

@@ -304,7 +304,7 @@ class ProxiedSandbox:
         return asked.answer(IPv4Address(_FIRST_NAME + number).packed)
 
     async def _exists(self, host: str) -> bool:
-        """Whether there is such a host; a name that only the host's own proxy may know is taken for one."""
+        """Return whether there is such a host; a name that only the host's own proxy may know is taken for one."""
         if self._known.get(host, 0.0) > time.monotonic() or self._by_proxy(host, 443):
             return True
         try:

@@ -52,11 +52,12 @@ class EgressPolicy:
     endpoints: frozenset[tuple[str, int]] = frozenset()
 
     def narrowed(self, other: "EgressPolicy") -> "EgressPolicy":
-        """What both allow; the endpoints stay those of this one."""
+        """Return what both allow; the endpoints stay those of this one."""
         return replace(self, closed=self.closed or other.closed, lists=(*self.lists, *other.lists))
 
     def refuses(self, host: str, port: int | None) -> ConnectionRefusal | None:
-        """Why a host must not be looked up or reached, by its canonical name; without a port, any port will do."""
+        """Return why a host must not be looked up or reached, by its canonical name; without a port, any port will
+        do."""
         if self.closed:
             return ConnectionRefusal.NO_NETWORK
         if self.is_endpoint(host, port) or all(_listed(host, hosts) for hosts in self.lists):
@@ -64,7 +65,7 @@ class EgressPolicy:
         return ConnectionRefusal.NOT_LISTED
 
     def refuses_place(self, host: str, port: int, place: AddressPlace) -> ConnectionRefusal | None:
-        """Why an address of `host` must not be connected to, although the name may."""
+        """Return why an address of `host` must not be connected to, although the name may."""
         if place is AddressPlace.PUBLIC or self.is_endpoint(host, port):
             return None
         if (
@@ -76,11 +77,11 @@ class EgressPolicy:
         return ConnectionRefusal(place.value)
 
     def is_endpoint(self, host: str, port: int | None) -> bool:
-        """Whether the profile itself declares it."""
+        """Return whether the profile itself declares it."""
         return any(host == name and port in (None, its_port) for name, its_port in self.endpoints)
 
     def plain(self) -> dict[str, Any]:
-        """As the relay is told."""
+        """Return the policy as the relay is told."""
         return {"closed": self.closed, "lists": self.lists, "endpoints": sorted(self.endpoints)}
 
     @classmethod
@@ -95,7 +96,7 @@ CLOSED = EgressPolicy(closed=True)
 
 
 def _listed(host: str, hosts: tuple[str, ...], *, exactly: bool = False) -> bool:
-    """Whether a host is on a list; `exactly`: not only because of a wildcard, whose names others make."""
+    """Return whether a host is on a list; `exactly`: not only because of a wildcard, whose names others make."""
     address = literal(host)
     return any(_matches(host, address, entry, exactly=exactly) for entry in hosts)
 

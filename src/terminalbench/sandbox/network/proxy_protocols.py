@@ -58,7 +58,7 @@ class DnsQuestion:
     wants_address: bool
 
     def answer(self, address: bytes | None, *, known: bool = True, failed: bool = False) -> bytes:
-        """With an address, with none of the kind that was asked for, or that there is no such name."""
+        """Return an answer with an address, with none of the kind that was asked for, or that there is no such name."""
         code = _FAILED if failed else 0 if known else _NO_SUCH_NAME
         head = self.number + struct.pack("!HHHHH", 0x8180 | code, 1, 1 if address else 0, 0, 0)
         record = b"\xc0\x0c" + struct.pack("!HHIH", _KIND_A, _CLASS_IN, _TTL_SEC, 4) + address if address else b""

@@ -79,7 +79,7 @@ class NetworkSettings:
         return cls(False, phases, model, declared, hosts)
 
     def policy(self, phase: str, asked: NetworkPolicy) -> EgressPolicy:
-        """What is allowed in a phase, if the task asks for this."""
+        """Return what is allowed in a phase, if the task asks for this."""
         own, task = self.phases.get(phase, OPEN), task_policy(asked)
         if phase == "verifier" and any(own.lists):
             return own.narrowed(task)
@@ -90,7 +90,7 @@ class NetworkSettings:
 
 
 def task_policy(asked: NetworkPolicy) -> EgressPolicy:
-    """What a task asks for, in our words."""
+    """Return what a task asks for, in our words."""
     if asked.network_mode == NetworkMode.NO_NETWORK:
         return CLOSED
     if asked.network_mode == NetworkMode.ALLOWLIST:
@@ -141,7 +141,7 @@ def upstreams(metadata: Mapping[str, Any]) -> list[str]:
 
 
 def _is_private(host: str) -> bool:
-    """Whether it is an address of a private network, or of this machine without being its loopback."""
+    """Return whether it is an address of a private network, or of this machine without being its loopback."""
     address = literal(host)
     return address is not None and not address.is_loopback and place_of(address) is not AddressPlace.PUBLIC
 
@@ -165,7 +165,7 @@ class TrialNetwork:
 
     @property
     def host(self) -> bool:
-        """Whether commands use the host's own network, where the task allows any."""
+        """Return whether commands use the host's own network, where the task allows any."""
         return self.settings.host and self._asked.network_mode == NetworkMode.PUBLIC
 
     def way(self) -> EgressWay | None:
@@ -202,7 +202,8 @@ class TrialNetwork:
         return self.settings.policy(self._phase, self._asked)
 
     def _forwards(self) -> tuple[tuple[str, str, int], ...]:
-        """What of this machine's loopback is shown at the same place inside: only what the profile itself declares."""
+        """Return what of this machine's loopback is shown at the same place inside: only what the profile itself
+        declares."""
         found = {}
         for host, port in sorted(self.settings.model | self.settings.declared):
             if host == "localhost" or host == "::1" or host.startswith("127."):
@@ -269,7 +270,7 @@ class TrialNetwork:
         self._pasta = program
 
     def belongs_to(self, place: Path) -> bool:
-        """Whether it is the network of the trial in that folder, which is resolved."""
+        """Return whether it is the network of the trial in that folder, which is resolved."""
         return self._place == place
 
     async def _tell(self) -> None:
@@ -278,7 +279,7 @@ class TrialNetwork:
 
 
 def phases_are_told(by: str) -> None:
-    """From now on this process tells of each phase of its trials by `enter_phase`."""
+    """Tell from now on each phase of this process's trials by `enter_phase`."""
     _told.append(by)
 
 

@@ -88,7 +88,8 @@ class Tunnel:
                 one.shutdown(socket.SHUT_RDWR)
 
     async def run(self) -> None:
-        """Until both sides are done, or nothing has moved for long; raises `RefusedError` for a wrong TLS name."""
+        """Pass on until both sides are done, or nothing has moved for long; raises `RefusedError` for a wrong TLS
+        name."""
         pumps = [
             asyncio.ensure_future(self._pump(self._client, self._up, self._count_sent, first=True)),
             asyncio.ensure_future(self._pump(self._up, self._client, self._count_received)),

@@ -43,7 +43,7 @@ class Proxies:
 
     @classmethod
     def of(cls, plain: dict[str, str]) -> "Proxies":
-        """Of `http`, `https`, `all` and `no`, as the variables of the environment have them."""
+        """Return the proxies that `http`, `https`, `all` and `no` name among the variables of the environment."""
         everything = plain.get("all", "")
         past = tuple(entry.strip().lower().lstrip(".") for entry in plain.get("no", "").split(",") if entry.strip())
         return cls(_proxy(plain.get("http") or everything), _proxy(plain.get("https") or everything), past)

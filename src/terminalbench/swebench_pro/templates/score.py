@@ -22,7 +22,8 @@ def strip(source, target):
 
 
 def found(output):
-    """What a parser reported, by name; of a name that comes twice one PASSED is enough. None: nothing readable."""
+    """Return what a parser reported, by name; of a name that comes twice one PASSED is enough. None: nothing
+    readable."""
     try:
         status = {}
         for test in json.loads(Path(output).read_text("utf-8"))["tests"]:

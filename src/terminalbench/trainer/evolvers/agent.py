@@ -181,7 +181,7 @@ def _name(search: Search) -> str:
 
 
 def _edited(search: Search, place: Path) -> Path:
-    """Where what the agent has written is, once its batch is over; what it cost is told to the night."""
+    """Return where what the agent has written is, once its batch is over; what it cost is told to the night."""
     environment = open_environment(str(place.relative_to(search.plan.root)), search.plan.root)
     batches = TrainingBatches(replace(search.plan, environment=environment), limits=search.limits, steps=search.steps)
     usd = _most_usd(search)
@@ -203,7 +203,7 @@ def _edited(search: Search, place: Path) -> Path:
 
 
 def _most_usd(search: Search) -> float | None:
-    """What the edit may cost: as the plan says, else a share of what the night has left."""
+    """Return what the edit may cost: as the plan says, else a share of what the night has left."""
     table = search.plan.table
     usd = agent_usd(table.budget, table.evolver)
     left = search.limits.left_usd if search.limits is not None else None

@@ -62,7 +62,7 @@ class SearchModel:
             raise SearchStopped(f"a stored answer does not have the expected form: {error}") from None
 
     def told(self) -> ModelSpend:
-        """What was asked so far, for the journal."""
+        """Return what was asked so far, for the journal."""
         billed = [one for one in self.answers if one.billed]
         return ModelSpend(
             model=self.model.name,

@@ -145,7 +145,7 @@ class GepaWork:
         return sections
 
     def over(self, state: Any) -> bool:
-        """Whether GEPA has to stop: it looks at this between iterations, and would go on for ever by itself."""
+        """Return whether GEPA has to stop: it looks at this between iterations, and would go on for ever by itself."""
         most = PATIENCE * self.search.plan.table.evolver.candidates
         return self.error is not None or self.search.spent >= self.trials or state.i + 1 >= most
 
@@ -176,7 +176,8 @@ class GepaWork:
         return found
 
     def kept[T](self, make: Callable[[], T], otherwise: T) -> T:
-        """What `make` returns. GEPA swallows what it raises, and would go on: it is kept, and stops the search."""
+        """Return what `make` returns. GEPA swallows what it raises, and would go on: it is kept, and stops the
+        search."""
         try:
             return make()
         except Exception as error:  # noqa: BLE001  raised again when GEPA has stopped
@@ -221,7 +222,7 @@ class GepaWork:
         return made
 
     def feedback(self, candidate: Candidate, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """How a candidate's attempts ended, without their tasks: what a model is not shown it cannot repeat."""
+        """Return how a candidate's attempts ended, without their tasks: what a model is not shown it cannot repeat."""
         profile = self.profiles[_known(candidate)]
         held = {one.name: one for one in attempts_on(self.search.results, rows, profile)}
         failed = [row for row in rows if row.outcome is not Outcome.PASSED]

@@ -99,7 +99,7 @@ def _advised(search: Search, found: Sequence[Cluster]) -> Iterator[Proposal]:
 
 
 def question(search: Search, shown: Sequence[Cluster]) -> str:
-    """What a model is asked: the prompt, the clusters with attempts that show them, and what was tried."""
+    """Return what a model is asked: the prompt, the clusters with attempts that show them, and what was tried."""
     sections = [f"### {title or '(before the first section)'}\n{text}" for title, text in search.sections().items()]
     parts = ["# The instructions now", "\n\n".join(sections) or "(none)", "# How attempts failed"]
     room = SHOWN_TOKENS // max(1, len(shown))
@@ -117,7 +117,7 @@ def _cluster(number: int, one: Cluster, room: int) -> str:
 
 
 def shown_attempt(attempt: EvidenceTrial, room: int) -> str:
-    """What a model is shown of an attempt, in at most so many tokens; nothing where it left no trajectory."""
+    """Return what a model is shown of an attempt, in at most so many tokens; nothing where it left no trajectory."""
     return "".join(_shown(one, room) for one in readable([attempt]))
 
 
@@ -130,7 +130,7 @@ def _shown(one: ReadableTrial, room: int) -> str:
 
 
 def history(search: Search) -> list[str]:
-    """What earlier nights tried, with what it came to on train, a line each."""
+    """Return what earlier nights tried, with what it came to on train, a line each."""
     lines = []
     for night in search.before:
         rates = {one.id: f"{percent(one.passed / one.measured)}" if one.measured else "-" for one in night.explored}

@@ -78,11 +78,11 @@ class Search:
 
     @property
     def folder(self) -> Path:
-        """Where the files of this night are."""
+        """Return where the files of this night are."""
         return self.plan.folder / "nights" / f"{self.night:03}"
 
     def seed(self, name: str) -> int:
-        """What a draw of this night starts from, by the name of who draws: the same whenever it is asked."""
+        """Return what a draw of this night starts from, by the name of who draws: the same whenever it is asked."""
         return seed_of(self.plan.table.slug, self.night, name)
 
     @property
@@ -132,7 +132,8 @@ class Search:
         return attempts_on(self.results, self.rows, self.champion)
 
     def once[T](self, key: str, kind: type[T], make: Callable[[], T]) -> T:
-        """What `make` returns, as JSON has it; asked for the same key again in this night, what it returned before."""
+        """Return what `make` returns, as JSON has it; asked for the same key again in this night, what it returned
+        before."""
         log = self.folder / "search.jsonl"
         for kept in read_log(log, _StoredValue):
             if kept.key == key and not kept.begun:
@@ -143,7 +144,8 @@ class Search:
         return value
 
     def lost(self, key: str) -> int:
-        """How often `once` was begun for a key and killed before there was a value; what that cost is not known."""
+        """Return how often `once` was begun for a key and killed before there was a value; what that cost is not
+        known."""
         return max(
             0, sum(kept.key == key and kept.begun for kept in read_log(self.folder / "search.jsonl", _StoredValue)) - 1
         )

@@ -18,12 +18,12 @@ class RangeTable:
     log: bool = key("Search on a logarithmic scale; cannot be combined with a step.", default=False)
 
     def holds(self, value: Any) -> bool:
-        """Whether a value is one of them."""
+        """Return whether a value is one of them."""
         number = isinstance(value, int if self.whole else int | float) and not isinstance(value, bool)
         return number and self.low <= value <= self.high
 
     def problem(self) -> str | None:
-        """What is wrong with it."""
+        """Return what is wrong with it."""
         if self.low >= self.high:
             return f"low {self.low:g} is not below high {self.high:g}"
         if self.whole and not all(float(one or 0).is_integer() for one in (self.low, self.high, self.step)):

@@ -170,13 +170,23 @@ def test_what_broke_trials_alike_is_named_and_mended_first(tmp_path: Path) -> No
     reason = summary.lost[0].reason
     assert (
         broke
-        == f"Broke: 4 of 8 trials not measured (4 environment of a: {reason}); 4 trials can be run again, see Next"
+        == f"Broke: 4 of 8 trials not measured (4 environment errors of a: {reason}); 4 trials can be run again, see Next"
     )
     again = summary.next_steps[1].partition(" (")[0].replace(": tbench", ", likewise 1 more iteration: tbench")
     assert summary.next_steps[0] == f"fix what broke 4 trials of a in the same way: {reason}; then {again}"
     (rates,) = [line for line in summary.headlines if line.startswith("Pass rate")]
     assert rates.startswith("Pass rate, mean over 1 of 2 tasks: ")
     assert summary.next_steps[1].startswith("run what broke in iteration 1 again: tbench resume")
+
+
+def test_trials_that_broke_alike_in_other_folders_are_mended_together(tmp_path: Path) -> None:
+    summary = project_night(make_night(tmp_path / "night", [{"p": {"a": "E"}}]).folder)
+    lost = [
+        replace(summary.lost[0], reason=f"No reward file found in /n/1/runs/{task}__{n}/verifier", tasks=[task])
+        for n, task in enumerate("aab")
+    ]
+    said = next_steps(replace(summary, lost=lost), tmp_path)[0]
+    assert said.startswith("fix what broke 3 trials of a, b in the same way: No reward file found in /n/1/runs/a__0/")
 
 
 def test_crashes_of_an_agent_are_failures_and_broke_something(tmp_path: Path) -> None:

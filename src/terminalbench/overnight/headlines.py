@@ -40,6 +40,8 @@ _KINDS = {
     NightEventKind.INCIDENT: ("incident", "incidents"),
 }
 _NUMBER = re.compile(r"\d+")
+_PATH = re.compile(r"(?:/[^\s/:,;()]+){2,}")
+"""Where a trial lies, in what it says of its error: others broke alike elsewhere."""
 
 
 def headlines(summary: NightSummary) -> list[str]:
@@ -234,7 +236,7 @@ def broke(summary: NightSummary) -> str:
     """Return what went wrong in a night, in a line."""
     by, why, tasks = Counter[str](), dict[str, str](), dict[str, dict[str, None]]()
     for one in summary.lost:  # the most frequent reasons first
-        name = one.error_class or word(one.outcome)
+        name = f"{one.error_class} errors" if one.error_class else word(one.outcome)
         by[name] += one.count
         why.setdefault(name, one.reason if one.outcome is Outcome.ERRORED else "")
         tasks.setdefault(name, {}).update(dict.fromkeys(one.tasks))
@@ -360,16 +362,18 @@ def _broken(summary: NightSummary, place: Path) -> list[_NightAdvice]:
     more = [_NightAdvice(f"and {plural(len(found) - _MOST, 'more iteration')} with broken trials")] * (
         len(found) > _MOST
     )
-    alike, tasks = Counter[str](), dict[str, dict[str, None]]()
+    alike, tasks, first = Counter[str](), dict[str, dict[str, None]](), dict[str, str]()
     for one in (one for one in summary.lost if one.outcome is Outcome.ERRORED):
-        alike[one.reason] += one.count
-        tasks.setdefault(one.reason, {}).update(dict.fromkeys(one.tasks))
+        reason = _PATH.sub("", one.reason)
+        first.setdefault(reason, one.reason)
+        alike[reason] += one.count
+        tasks.setdefault(reason, {}).update(dict.fromkeys(one.tasks))
     alike_too = f", likewise {plural(len(found) - 1, 'more iteration')}" if len(found) > 1 else ""
     then = f"; then {found[0].what}{alike_too}: {found[0].command}" if found else ""
     causes = [
         _NightAdvice(
             f"fix what broke {plural(count, 'trial')}{_of(list(tasks[reason]))} in the same way: "
-            f"{brief(reason, _CAUSE)}{then}"
+            f"{brief(first[reason], _CAUSE)}{then}"
         )
         for reason, count in alike.most_common(_MOST)
         if count >= _MOST

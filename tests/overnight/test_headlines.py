@@ -113,16 +113,16 @@ def test_what_was_learned_and_what_waits_stand_in_the_first_lines(tmp_path: Path
     ]
     assert next_steps(told, tmp_path)[0] == waits
     use = (
-        'read what was learned, and give it to p by lessons = "masked" in [profiles.p] of your experiment file: '
-        "tbench memory list "
+        "read what was learned (tbench memory list --state active); "
+        'to use it, set lessons = "masked" in [profiles.p] of your experiment file'
     )
-    assert next_steps(told, tmp_path)[1] == f"{use}--state active"
+    assert next_steps(told, tmp_path)[1] == use
     worse = replace(told, lessons=replace(lessons, gains=[replace(gain, verdict="worse")]))
     assert next_steps(worse, tmp_path)[1] == "leave p without lessons, and look at them: tbench memory list"
     played = replace(told, lessons=replace(lessons, gains=[replace(gain, simulated=True)]))
     played = replace(played, models=[replace(one, simulated=True) for one in told.models])
     assert headlines(played)[0] == headlines(told)[0].replace("yes:", "(simulated agents) yes:")
-    assert next_steps(played, tmp_path)[1] == f"if a real agent shows the same, {use}--state active"
+    assert next_steps(played, tmp_path)[1] == f"if a real agent shows the same, {use}"
     none = replace(told, lessons=None, training=None)
     assert "Learned: not asked: the night ran without lessons" in headlines(none)
     stopped = replace(told, status="stopped", training=None, lessons=None)
@@ -172,7 +172,8 @@ def test_what_broke_trials_alike_is_named_and_mended_first(tmp_path: Path) -> No
         broke
         == f"Broke: 4 of 8 trials not measured (4 environment errors of a: {reason}); 4 trials can be run again, see Next"
     )
-    again = summary.next_steps[1].partition(" (")[0].replace(": tbench", ", likewise 1 more iteration: tbench")
+    again = "retry the broken trials of 2 iterations, first: tbench" + summary.next_steps[1].partition(": tbench")[2]
+    again = again.partition(" (")[0]
     assert summary.next_steps[0] == f"fix what broke 4 trials of a in the same way: {reason}; then {again}"
     (rates,) = [line for line in summary.headlines if line.startswith("Pass rate")]
     assert rates.startswith("Pass rate, mean over 1 of 2 tasks: ")

@@ -368,8 +368,8 @@ def _broken(summary: NightSummary, place: Path) -> list[_NightAdvice]:
         first.setdefault(reason, one.reason)
         alike[reason] += one.count
         tasks.setdefault(reason, {}).update(dict.fromkeys(one.tasks))
-    alike_too = f", likewise {plural(len(found) - 1, 'more iteration')}" if len(found) > 1 else ""
-    then = f"; then {found[0].what}{alike_too}: {found[0].command}" if found else ""
+    several = f"retry the broken trials of {len(found)} iterations, first"
+    then = f"; then {several if len(found) > 1 else found[0].what}: {found[0].command}" if found else ""
     causes = [
         _NightAdvice(
             f"fix what broke {plural(count, 'trial')}{_of(list(tasks[reason]))} in the same way: "
@@ -394,8 +394,8 @@ def _decided(summary: NightSummary) -> Iterable[_NightAdvice]:
         real = "if a real agent shows the same, " if one.simulated else ""
         if one.verdict == "better":
             setting = f'lessons = "{_MODES[one.kind]}" in [profiles.{one.control}] of your experiment file'
-            what = f"{real}read what was learned, and give it to {one.control} by {setting}"
-            yield _NightAdvice(what, "tbench memory list --state active")
+            read = "read what was learned (tbench memory list --state active)"
+            yield _NightAdvice(f"{real}{read}; to use it, set {setting}")
         elif one.verdict == "worse":
             yield _NightAdvice(f"{real}leave {one.control} without lessons, and look at them", "tbench memory list")
 

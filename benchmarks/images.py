@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from terminalbench.sandbox import helper
+from terminalbench.sandbox import cache, helper
 from terminalbench.sandbox.images.store import ImageStore
 from terminalbench.sandbox.plan import SandboxPlan, limits_for
 from terminalbench.sandbox.root_filesystem import HOST, IMAGE, open_base
@@ -77,7 +77,7 @@ def taking_in(layout: Path, rounds: int) -> None:
     """Print what taking an image in costs beside unpacking its layers."""
     ours, theirs = [], []
     for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=cache.root()) as folder:  # layers are made in the cache, and renamed
             store = ImageStore(Path(folder), helper.helper().ids)
             before = spent()
             image = store.load(layout, "bench:1")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -53,7 +54,8 @@ from terminalbench.runner.executors.forked import fork
 from terminalbench.runner.environment import process_environment
 with open(os.devnull, "r+b") as nowhere:
     process = fork([sys.executable, "-m", "probe", "wait", sys.argv[1]], process_environment((), None, None, os.environ), 2,
-                   stdin=nowhere, stdout=subprocess.DEVNULL, stderr=nowhere)
+                   stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere)
+os.read(process._files["stdout"], 10)  # it is at work
 print(process.pid, flush=True)
 time.sleep(60)
 """
@@ -63,7 +65,7 @@ time.sleep(60)
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Generator[LoadedHarbor]:
     folder = tmp_path_factory.mktemp("loaded")
     git = folder / "git"
-    git.write_text(f"#!/bin/sh\necho $PPID $* >> {folder}/asked-git\n")
+    git.write_text(f'#!/bin/sh\necho $PPID $* >> {folder}/asked-git\nexec {shutil.which("git")} "$@"\n')
     git.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -141,7 +143,6 @@ def test_it_gets_its_signal_when_the_process_that_asked_is_killed(loaded: Loaded
     asker = subprocess.Popen([sys.executable, "-c", ASKER, str(place / "said")], stdout=subprocess.PIPE)
     assert asker.stdout is not None
     pid = int(asker.stdout.readline())
-    time.sleep(0.2)
     assert start_ticks(pid) is not None
     asker.kill()
     asker.wait()

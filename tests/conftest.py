@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import pace, tools, warm, workers
+from support import cpu, pace, ray_nodes, tools, warm, workers
 from support.experiments import Project
 from support.workers import pytest_runtestloop  # noqa: F401  a hook
 from terminalbench.cli.main import main
@@ -40,8 +40,6 @@ LOADED = ("harbor.cli.main", "terminalbench.dashboard.app")
 MANY = 1000
 END_TO_END = ("browser", "chaos", "e2e", "sandbox", "starter")
 """Folders of tests that `--fast` leaves out, with tests elsewhere that are marked as long or heavy, or took long before."""
-DEAR = "tbench/dear"
-"""What pytest remembers of earlier runs: the tests that took long."""
 # Compiled modules are kept, as `make` does: with this variable set each process that loads Harbor would compile all it loads,
 # which takes five times as long as loading it.
 sys.dont_write_bytecode = False
@@ -64,12 +62,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """A shell that starts the tests in the background lets all they start ignore Ctrl-C; a person's shell does not.
 
-    The limit of a test follows the machine.
+    The limit of a test follows the machine. What runs that were killed left is taken away.
     """
     if config.option.timeout is None:
         config.option.timeout = pace.seconds(float(config.getini("timeout")))
+    is_whole = config.getoption("--workers") > 1
+    if is_whole:
+        ray_nodes.remove_what_the_dead_left()
     ours = contextlib.ExitStack()
-    ours.enter_context(warm.session(config.getoption("--workers") > 1))
+    ours.enter_context(warm.session(is_whole))
     config.add_cleanup(ours.close)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -91,7 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker(marker) and not config.getoption(flag):
                 item.add_marker(pytest.mark.skip(reason=f"needs {flag}"))
     if config.getoption("--fast"):
-        dear = cache.get(DEAR, {}) if (cache := getattr(config, "cache", None)) else {}
+        dear = cpu.remembered(config, cpu.DEAR)
         slow = {item for item in items if item.nodeid in dear or any(map(item.get_closest_marker, ("long", "heavy")))}
         items[:] = [item for item in items if item not in slow]
         config.hook.pytest_deselected(items=list(slow))
@@ -118,8 +119,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             terminalreporter.write_line(line)
     config = terminalreporter.config
     if parts := config.stash.get(workers.PARTS, None):
-        if cache := getattr(config, "cache", None):
-            cache.set(DEAR, parts.dear(cache.get(DEAR, {})))
+        parts.remember(config)
         terminalreporter.section("processor time")
         for line in parts.lines():
             terminalreporter.write_line(line)

@@ -1,13 +1,15 @@
 """Tests side by side: what each does is told as if it had run alone, and nothing is lost with a process."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from support import cpu
+from support import cpu, ray_nodes, workers
 
 TESTS = Path(__file__).parents[1]
 ONES = """
@@ -104,6 +106,48 @@ def test_calm_ones_run_beside_the_heavy_ones_and_all_of_them_once(ran, tmp_path:
     assert (tmp_path / "niced").read_text() == str(min(19, os.nice(0) + 5))
 
 
-def test_a_test_that_took_long_is_remembered_until_it_is_quick() -> None:
-    parts = cpu.Parts(each={"slow": 0.7, "mended": 0.1})
-    assert parts.dear({"mended": 0.9, "not run": 2.0}) == {"not run": 2.0, "slow": 0.7}
+def test_a_test_that_took_much_is_remembered_until_it_is_quick() -> None:
+    kept = {cpu.DEAR: {"mended": 0.9, "not run": 2.0}, cpu.LONG: {"mended": 3.0, "slow": 3.0}}
+    cache = SimpleNamespace(get=kept.get, set=kept.__setitem__)
+    cpu.Parts(each={"slow": 0.7, "mended": 0.1}, lasted={"slow": 30.04, "mended": 1.0}).remember(
+        SimpleNamespace(cache=cache)
+    )
+    assert kept == {cpu.DEAR: {"not run": 2.0, "slow": 0.7}, cpu.LONG: {"slow": 30.0}}
+
+
+def test_what_took_longest_starts_first_and_a_new_one_where_its_marks_put_it() -> None:
+    def item(folder: str, name: str, *marks: str) -> SimpleNamespace:
+        path = Path(folder, f"{name}.py")
+        return SimpleNamespace(
+            path=path, nodeid=str(path), get_closest_marker=lambda asked: asked if asked in marks else None
+        )
+
+    items = [item("text", "short"), item("e2e", "new"), item("e2e", "new_long", "long"), item("runner", "waits")]
+    known = {"e2e/known.py": 40.0, "runner/waits.py": 31.0}
+    items.append(item("e2e", "known"))
+    order = [items[number].path.stem for (number,) in workers.shares(items, known)]  # ty: ignore[invalid-argument-type]
+    assert order == ["known", "waits", "new_long", "new", "short"]
+
+
+def test_what_killed_runs_left_is_taken_away_and_nothing_of_others(tmp_path: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    owners = (dead.pid, os.getpid())
+    nodes = []
+    for owner in owners:
+        (tmp_path / f"tbray{owner}-x" / "session").mkdir(parents=True)
+        nodes.append(subprocess.Popen(["sleep", "60"], env={**os.environ, ray_nodes.MARK: f"of{owner}-1-0-0"}))
+    (tmp_path / "tbray").mkdir()
+    bridge = ["ip", "link", "add", f"tb{dead.pid}", "type", "bridge"]
+    has_bridge = bool(shutil.which("ip")) and subprocess.run(bridge, capture_output=True).returncode == 0
+    ray_nodes.remove_what_the_dead_left(tmp_path)
+    try:
+        assert nodes[0].wait(60) == -9
+        assert nodes[1].poll() is None
+    finally:
+        for node in nodes:
+            node.kill()
+            node.wait()
+    assert {folder.name for folder in tmp_path.iterdir()} == {f"tbray{os.getpid()}-x", "tbray"}
+    if has_bridge:
+        assert not Path(f"/sys/class/net/tb{dead.pid}").exists()

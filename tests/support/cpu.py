@@ -20,8 +20,18 @@ NAMED = int(os.environ.get("TBENCH_TESTS_NAMED", "10"))
 """How many of the costliest tests are named at the end."""
 
 
+DEAR, LONG = "tbench/dear", "tbench/long"
+"""What pytest remembers of earlier runs: the tests that took much processor time, and those that took long by the clock."""
 DEAR_SEC = 0.5
 """A test that took more is left out by `--fast`."""
+LONG_SEC = 2.0
+"""A test that took more starts before others that took less."""
+
+
+def remembered(config: Any, name: str) -> Mapping[str, float]:
+    """Return what pytest remembers under that name: seconds by the name of a test."""
+    cache = getattr(config, "cache", None)
+    return cache.get(name, {}) if cache else {}
 
 
 def file_of(folder: str, worker: str) -> Path:
@@ -83,18 +93,23 @@ class Parts:
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     each: dict[str, float] = field(default_factory=dict)
     """The seconds of each test."""
+    lasted: dict[str, float] = field(default_factory=dict)
+    """How long each took by the clock."""
 
-    def add(self, item: Any, used: float) -> None:
+    def add(self, item: Any, used: float, lasted: float) -> None:
         """Count one test of pytest."""
         name = "/".join(item.path.parent.relative_to(item.config.rootpath).parts[:2])
         self.tests[name] += 1
         self.seconds[name] += used
-        self.each[item.nodeid] = used
+        self.each[item.nodeid], self.lasted[item.nodeid] = used, lasted
 
-    def dear(self, known: Mapping[str, float]) -> dict[str, float]:
-        """Return the tests that take long with their seconds: of these, and those `known` that did not run now."""
-        found = {name: used for name, used in known.items() if name not in self.each}
-        return found | {name: round(used, 1) for name, used in self.each.items() if used > DEAR_SEC}
+    def remember(self, config: Any) -> None:
+        """Have pytest remember the tests that took long: of these, and those known that did not run now."""
+        if cache := getattr(config, "cache", None):
+            for name, took, least in ((DEAR, self.each, DEAR_SEC), (LONG, self.lasted, LONG_SEC)):
+                found = {test: seconds for test, seconds in remembered(config, name).items() if test not in took}
+                found |= {test: round(seconds, 1) for test, seconds in took.items() if seconds > least}
+                cache.set(name, found)
 
     def lines(self) -> Iterator[str]:
         """Yield a line for each folder, the costliest first, and one for all."""

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -18,6 +19,8 @@ from typing import Any, NoReturn, Self
 from terminalbench.runner.executors.forked import ADDRESS, LoadedHarbor
 
 MARK = "TBENCH_TEST_NODE"
+"""The variable of all processes of a node: who started it, and which one it is."""
+_OWNER, _BRIDGE, _FOLDER = "of", "tb", "tbray"
 STORE_BYTES = 80_000_000
 _TRIES = 4
 _BEFORE_OTHERS = -10
@@ -31,12 +34,36 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def _is_of_the_dead(name: str, prefix: str) -> bool:
+    """Return whether what is called `prefix` and the number of a process, and perhaps more, belongs to one that has ended."""
+    owner = re.fullmatch(rf"{prefix}(\d+)(-.*)?", name)
+    return owner is not None and not Path(f"/proc/{owner[1]}").exists()
+
+
+def remove_what_the_dead_left(temporary: Path = Path("/tmp")) -> None:
+    """End the nodes of test runs that were killed; remove their bridges, machines and folders."""
+    marks = re.compile(rf"(?:^|\0){MARK}=([^\0]*)".encode())
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            mark = marks.search((entry / "environ").read_bytes()) if entry.name.isdecimal() else None
+            if mark and _is_of_the_dead(mark[1].decode(), _OWNER):
+                os.kill(int(entry.name), signal.SIGKILL)
+    for place, command in ((Path("/run/netns"), ("netns", "del")), (Path("/sys/class/net"), ("link", "del"))):
+        for entry in place.iterdir() if place.is_dir() else ():
+            if _is_of_the_dead(entry.name, _BRIDGE):
+                with contextlib.suppress(subprocess.CalledProcessError):  # another run has done it, or it is not ours
+                    _ip(*command, entry.name)
+    for entry in temporary.glob(f"{_FOLDER}*"):
+        if _is_of_the_dead(entry.name, _FOLDER):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
 class Network:
     """A bridge of this machine, and machines beside it: network namespaces with addresses of their own. Needs root."""
 
     def __init__(self) -> None:
         number = os.getpid()
-        self._name, self._net = f"tb{number}", f"10.{128 + number // 256 % 64}.{number % 256}"
+        self._name, self._net = f"{_BRIDGE}{number}", f"10.{128 + number // 256 % 64}.{number % 256}"
         self._machines: list[str] = []
         self.address = f"{self._net}.1"
         _ip("link", "add", self._name, "type", "bridge")
@@ -159,7 +186,7 @@ class Cluster:
     loaded: bool = False
     network: Network | None = None
     port: int = field(default_factory=free_port)
-    folder: str = field(default_factory=lambda: tempfile.mkdtemp(prefix="tbray", dir="/tmp"))
+    folder: str = field(default_factory=lambda: tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir="/tmp"))
     marks: list[str] = field(default_factory=list)
     token: str = field(default_factory=lambda: secrets.token_hex(32))
     _starters: dict[str | None, Starter] = field(default_factory=dict)
@@ -234,7 +261,7 @@ class Cluster:
         command = ["start", *common, *ports, "--disable-usage-stats", "--include-log-monitor=false", *arguments]
         said = ""
         for number in range(_TRIES):
-            mark = f"{self.port}-{len(self.marks)}-{number}"
+            mark = f"{_OWNER}{os.getpid()}-{self.port}-{len(self.marks)}-{number}"
             self.marks.append(mark)
             code, said = self._starters[machine].start(command, mark, own)
             if code == 0:

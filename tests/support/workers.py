@@ -9,9 +9,10 @@ import contextlib
 import os
 import pickle
 import signal
+import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
@@ -37,8 +38,12 @@ CALM = (
 """Folders of tests that wait for little: they run with what the others, which wait for much, leave of the processors."""
 
 
-def shares(items: list[pytest.Item]) -> list[list[int]]:
-    """The tests in parts that one worker runs, by their numbers: those first that take long.
+GUESSES = (60.0, 30.0, 2.0, 0.0)
+"""Seconds that a part is thought to take before it has run: of long tests that share something, of one, of whole batches, of others."""
+
+
+def shares(items: list[pytest.Item], known: Mapping[str, float]) -> list[list[int]]:
+    """The tests in parts that one worker runs, by their numbers: those first that take longest, as far as it is `known`.
 
     One part are: the starter tasks, which share a few large batches; the tests of a module that share what a fixture of it
     makes, or a browser; a hundred of sandboxes; those of a batch that has finished; the heavy ones of one user. Other tests
@@ -57,14 +62,17 @@ def shares(items: list[pytest.Item]) -> list[list[int]]:
             key = item.path if _uses(item, "browser") or _shared(item) else (item.path, number // SHARE)
         parts.setdefault(key, []).append(number)
 
-    def rank(part: list[int]) -> int:
+    def guess(part: list[int]) -> float:
         if any(items[number].get_closest_marker("long") for number in part):
-            return 0 if len(part) == 1 else -1
+            return GUESSES[len(part) == 1]
         first = items[part[0]]
-        whole = first.path.parent.name in ("starter", "e2e", "chaos", "lab")
-        return 1 if whole or _uses(first, "browser") or _uses(first, "driver") else 2
+        is_whole = first.path.parent.name in ("starter", "e2e", "chaos", "lab")
+        return GUESSES[2 if is_whole or _uses(first, "browser") or _uses(first, "driver") else 3]
 
-    return sorted(parts.values(), key=rank)
+    def seconds(part: list[int]) -> float:
+        return max(guess(part), sum(known.get(items[number].nodeid, 0.0) for number in part))
+
+    return sorted(parts.values(), key=seconds, reverse=True)
 
 
 def _uses(item: pytest.Item, fixture: str) -> bool:
@@ -120,7 +128,7 @@ class Workers:
         """Run all of them: the heavy ones first, two at a time, then the others; calm ones beside all of them."""
         items = self._session.items
         heavy, others = deque(), deque()
-        for part in shares(items):
+        for part in shares(items, cpu.remembered(self._session.config, cpu.LONG)):
             first = items[part[0]]
             is_heavy, is_calm = first.get_closest_marker("heavy"), first.path.parent.name in CALM
             (heavy if is_heavy else self._calm if is_calm else others).append(part)
@@ -184,10 +192,10 @@ class Workers:
             item = self._session.items[told]
             hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         elif kind == "ended":
-            number, used = told
+            number, used, took = told
             worker.open.remove(number)
             item = self._session.items[number]
-            self._took.add(item, used)
+            self._took.add(item, used, took)
             hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         elif kind == "rest":
             self._took.seconds[cpu.SHARED] += told
@@ -255,8 +263,9 @@ def _work(session: pytest.Session, pipe: Connection, number: int, folder: Path) 
     for place, following in _following(_given(pipe)):
         item = session.items[place]
         pipe.send(("started", place))
+        began = time.monotonic()
         config.hook.pytest_runtest_protocol(item=item, nextitem=None if following is None else session.items[following])
-        pipe.send(("ended", (place, meter.used())))
+        pipe.send(("ended", (place, meter.used(), time.monotonic() - began)))
     config.hook.pytest_sessionfinish(session=session, exitstatus=0)
     pipe.send(("rest", meter.used()))
 

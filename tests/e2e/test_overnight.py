@@ -42,6 +42,7 @@ from terminalbench.overnight.night import (
 )
 from terminalbench.records.event import Event, EventKind
 from terminalbench.runner.executors.forked import OWN_PROCESSES
+from terminalbench.sandbox.engine.kernel import is_privileged
 
 HELD = '''
 
@@ -50,7 +51,10 @@ import signal
 
 
 class Held(Scripted):
-    """Notes each try in the project, and waits there for the file `go`; kills its worker on task b when told to."""
+    """Notes each try in the project, and waits there for the file `go`; kills its worker on task b when told to.
+
+    Told to scribble, it changes its own code.
+    """
 
     async def run(self, instruction, environment, context) -> None:
         here, trial = Path("{root}"), self.logs_dir.parent
@@ -58,6 +62,11 @@ class Held(Scripted):
             book.write(trial.name + "\\n")
         if trial.name.startswith("b__") and (here / "poison").exists():
             os.kill(json.loads((trial.parents[2] / ".lock").read_text())["pid"], signal.SIGKILL)
+        if (here / "scribble").exists():
+            try:
+                Path(__file__).write_text("changed")
+            except OSError as error:
+                (here / "scribble").write_text(str(error))
         while not (here / "go").exists():
             await asyncio.sleep(0.02)
         await super().run(instruction, environment, context)
@@ -381,7 +390,10 @@ def test_a_sample_is_validated_in_a_batch_of_its_own_with_both_profiles_and_a_ca
 
 
 def test_without_claude_the_validation_is_off_and_said_to_be(nights: Nights) -> None:
+    """Its agent would change the pinned code, which is read-only for it."""
     (nights.lab.root / "go").touch()
+    if is_privileged():
+        (nights.lab.root / "scribble").touch()
     lab = nights.lab
     lab.env = {name: value for name, value in lab.env.items() if not name.startswith(("ANTHROPIC", "CLAUDE"))}
     lab.env["PATH"] = "/usr/bin:/bin"
@@ -391,3 +403,4 @@ def test_without_claude_the_validation_is_off_and_said_to_be(nights: Nights) -> 
     assert "no validation by Claude: " in said
     assert nights.config.validation_off
     assert {work.role for work in nights.state.work} == {Role.ITERATION}
+    assert not is_privileged() or "Read-only file system" in (nights.lab.root / "scribble").read_text()

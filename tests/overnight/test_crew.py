@@ -6,10 +6,12 @@ import time
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import pytest
 
 from support.nights import make_night
 from terminalbench.campaign import gate as gates
+from terminalbench.errors import EXIT_OK, EXIT_USAGE
 from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
 from terminalbench.json_files import append_jsonl, read_json, write_json
@@ -31,6 +33,7 @@ from terminalbench.overnight.night import (
 from terminalbench.overnight.scaling import READ_SEC, Scaler
 from terminalbench.overnight.supervisor import NightSupervisor
 from terminalbench.records.event import Event
+from terminalbench.runner.worktree import pin
 
 
 def event(kind: str, task: str, trial: str, outcome: str | None = None) -> Event:
@@ -58,6 +61,28 @@ def test_what_ended_before_a_worker_began_is_no_progress_of_it(tmp_path: Path, m
     beat = read_json(night.folder.heartbeat(1, Role.ITERATION), Heartbeat)
     assert (end.said, beat.batch) == ("ImportError: it was installed anew", None)
     assert beat.events_from == batch.events_jsonl.stat().st_size
+
+
+def test_an_iteration_in_which_the_pinned_code_was_changed_says_so_and_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/agents.py").write_text("as it was")
+    night = make_night(tmp_path / "night", [{"p": {"a": "+"}}])
+    code = pin(tmp_path / "project", night.folder.code)
+    write_json(night.folder.config_json, msgspec.structs.replace(night.config, code=code))
+    measured = WorkEnd(EXIT_OK, trials=1, measured=1)
+    ran = mock.Mock(return_value=measured)
+    monkeypatch.setattr(worker, "_run", mock.Mock())
+    monkeypatch.setattr(worker, "_ended", ran)
+    assigned = WorkerAssignment(night.folder, 1, Role.ITERATION)
+    assert worker.work(assigned) == measured
+    (Path(code.root) / "new.py").write_text("beside it")
+    ran.side_effect = lambda _: (Path(code.root) / "agents.py").write_text("changed") and measured
+    said = "the pinned code was changed: agents.py"
+    assert worker.work(assigned) == WorkEnd(EXIT_OK, trials=1, measured=1, closed=True, said=said)
+    assert worker.work(assigned) == WorkEnd(EXIT_USAGE, closed=True, said=said)
+    assert ran.call_count == 2
 
 
 class Dying(launch.LoadedHarbor):

@@ -52,6 +52,9 @@ ASKER = """
 import os, subprocess, sys, time
 from terminalbench.runner.executors.forked import fork
 from terminalbench.runner.environment import process_environment
+from terminalbench.sandbox.engine.kernel import is_privileged
+if is_privileged():
+    os.unshare(os.CLONE_NEWNS)
 with open(os.devnull, "r+b") as nowhere:
     process = fork([sys.executable, "-m", "probe", "wait", sys.argv[1]], process_environment((), None, None, os.environ), 2,
                    stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere)
@@ -144,6 +147,7 @@ def test_it_gets_its_signal_when_the_process_that_asked_is_killed(loaded: Loaded
     assert asker.stdout is not None
     pid = int(asker.stdout.readline())
     assert start_ticks(pid) is not None
+    assert Path(f"/proc/{pid}/ns/mnt").readlink() == Path(f"/proc/{asker.pid}/ns/mnt").readlink()
     asker.kill()
     asker.wait()
     asker.stdout.close()

@@ -158,7 +158,7 @@ class WorkEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `errors` are those that ended by the bench's fault and may be tried again; `cut_off` those that did not run for a
     reason that may pass by itself (a full disk, a signal). `closed`: nothing may start any more, by the gate or
-    because a model has changed.
+    because a model or the pinned code has changed.
     """
 
     code: int

@@ -53,6 +53,7 @@ from terminalbench.runner.growth import is_quarantined
 from terminalbench.runner.resume import ALL_ERRORS
 from terminalbench.runner.run import Listener
 from terminalbench.runner.signals import not_ignored, take
+from terminalbench.runner.worktree import make_read_only, refuse_changed
 from terminalbench.text.foreign import printable
 
 BEAT_SEC = 1.0
@@ -127,7 +128,9 @@ def work(assigned: WorkerAssignment) -> WorkEnd:
     config: NightConfig = read_json(folder.config_json, NightConfig)
     heart = HeartbeatWriter(folder.heartbeat(assigned.number, assigned.role), read_json(folder.state_json, NightState))
     try:
-        end = _changed_model(config) or _ended(_run(assigned, config, heart))
+        end = _changed_code(config) or _changed_model(config) or _ended(_run(assigned, config, heart))
+        if not end.closed and (changed := _changed_code(config)) is not None:
+            end = msgspec.structs.replace(end, closed=True, said=changed.said)
     except KeyboardInterrupt:
         end = WorkEnd(EXIT_INTERRUPTED)
     except TbenchError as error:
@@ -140,6 +143,17 @@ def work(assigned: WorkerAssignment) -> WorkEnd:
         end = WorkEnd(EXIT_FAILURE, said=printable(f"{type(error).__name__}: {error}"))
     heart.write(phase=WorkerPhase.ENDED, end=end)
     return end
+
+
+def _changed_code(config: NightConfig) -> WorkEnd | None:
+    """Return whether the pinned code is not as it was: what is measured with it would be something else."""
+    if config.code.kind == "in-place":
+        return None
+    try:
+        refuse_changed(Path(config.code.folder))
+    except UserError as error:
+        return WorkEnd(error.exit_code, closed=True, said=printable(error.what))
+    return None
 
 
 def _changed_model(config: NightConfig) -> WorkEnd | None:
@@ -250,7 +264,10 @@ def _interrupted(_number: int, _frame: object) -> None:
 def main() -> int:
     """Work as the arguments of the process say, and return the exit code."""
     take(not_ignored(), _interrupted)
-    code = work(WorkerAssignment.of(sys.argv[1:])).code
+    assigned = WorkerAssignment.of(sys.argv[1:])
+    if folder := read_json(assigned.folder.config_json, NightConfig).code.folder:
+        make_read_only(Path(folder))
+    code = work(assigned).code
     take(not_ignored(), lambda _number, _frame: os._exit(code))
     return code
 

@@ -16,6 +16,7 @@ import hashlib
 import os
 import re
 import shutil
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -205,6 +206,13 @@ def ensure(into: Path) -> CodePin:
             raise UserError(what, where=str(into), hint=f"{record.top} must contain the pinned commit") from error
         write_json(record_file(into), msgspec.structs.replace(record, unregistered=False))
         shutil.rmtree(_aside(into), ignore_errors=True)
+    refuse_changed(into)
+    return record.pin
+
+
+def refuse_changed(into: Path) -> None:
+    """Raise `UserError` where a pin is not as it was made. New files are no change."""
+    record: PinRecord = read_json(record_file(into), PinRecord)
     changed = list(dict.fromkeys(_changed(record, into)))
     if changed:
         raise UserError(
@@ -212,7 +220,26 @@ def ensure(into: Path) -> CodePin:
             where=str(into),
             hint=f"undo the change, or remove {into.name}/: it is then restored",
         )
-    return record.pin
+
+
+def make_read_only(into: Path) -> bool:
+    """Make a pin read-only for this process and all that it starts from now on; return whether that can be.
+
+    It takes a mount namespace, and so root, for whom file modes would not hold. Others have `refuse_changed`.
+    """
+    if sys.platform != "linux":
+        return False
+    from terminalbench.sandbox.engine import kernel  # loads what only Linux has
+
+    if not kernel.is_privileged():
+        return False
+    try:
+        os.unshare(os.CLONE_NEWNS)
+        kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
+        kernel.bind_read_only(str(into))
+    except OSError:
+        return False
+    return True
 
 
 def unregister(into: Path) -> None:

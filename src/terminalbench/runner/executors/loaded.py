@@ -2,8 +2,8 @@
 
 `python -P -u -m terminalbench.runner.executors.loaded LISTENER OWNER [MODULE ...]` serves who connects to a listening
 socket until its owner ends; further modules are loaded too. A forked process is made what a fresh one would be:
-session, files, folder, environment, umask, limits, signals, `sys.argv` and `sys.path`. Where that cannot be (`why_not`)
-it is refused, and who asked starts an ordinary process. See `forked` for the other side.
+session, files, mounts, folder, environment, umask, limits, signals, `sys.argv` and `sys.path`. Where that cannot be
+(`why_not`) it is refused, and who asked starts an ordinary process. See `forked` for the other side.
 
 This process has one thread and keeps nothing of those that it has forked. When it dies they are killed; when the
 process that asked for one ends, that one gets the signal it was asked for with, and has a guard as with `death_signal`.
@@ -260,6 +260,7 @@ def _become(asked: ForkRequest, descriptors: list[int], asker: int, parent: int)
     if os.getppid() != parent:  # it died before we asked for the signal
         os._exit(1)
     os.setsid()
+    _join_mounts(asker)
     for number, descriptor in enumerate(descriptors[:3]):
         os.dup2(descriptor, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -286,6 +287,13 @@ def _become(asked: ForkRequest, descriptors: list[int], asker: int, parent: int)
     sys.argv = arguments[1:]
     sys.path.insert(0, asked.cwd)
     return lambda: runpy.run_module(arguments[1], run_name="__main__", alter_sys=True) and None
+
+
+def _join_mounts(asker: int) -> None:
+    """Have the mounts of the process that asked, which may have made some of its own."""
+    with open(f"/proc/{asker}/ns/mnt", "rb") as theirs, open("/proc/self/ns/mnt", "rb") as own:  # noqa: PTH123
+        if not os.path.sameopenfile(theirs.fileno(), own.fileno()):
+            os.setns(theirs.fileno(), os.CLONE_NEWNS)
 
 
 def _run(program: Callable[[], Any]) -> NoReturn:

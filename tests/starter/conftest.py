@@ -1,4 +1,4 @@
-"""Real Harbor jobs over the starter tasks, each run once per test session and shared by all workers."""
+"""A real Harbor job over the starter tasks, run once per test session and shared by all workers."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from starter.jobs import Result, once, results, run_tasks, session_folder, tried
-from starter.mutants import PLANTED_REWARD, TRY_ALL, names, solution_named
+from starter.mutants import CONTROLS, PLANTED_REWARD, TRY_ALL, names, solution_named
 from terminalbench.starter import TASKS_DIR, task_ids
 
 
@@ -16,23 +16,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return session_folder(tmp_path_factory)
 
 
-def _all_tasks() -> list[Path]:
-    return [TASKS_DIR / task for task in task_ids()]
-
-
 @pytest.fixture(scope="session")
-def oracle(shared: Path) -> dict[str, Result]:
-    """Every task solved by its own solution."""
-    home = shared / "home"
-    return results(once(shared / "oracle", lambda folder: run_tasks(folder, "oracle", _all_tasks(), home=home)))
-
-
-@pytest.fixture(scope="session")
-def tries(shared: Path) -> dict[str, Result]:
-    """Every task attacked, left alone and solved wrongly, in one trial a task: how each of these ended, by `task.name`.
+def job(shared: Path) -> Path:
+    """The folder of the one job: every task attacked, left alone and solved, rightly and wrongly, in one trial a task.
 
     The attack is the agent of that trial: the verifier has to see through what it plants. Everything else only the task's
-    own checks have to judge: the tests of the trial try it, each time on the workspace as the image made it.
+    own checks have to judge: the tests of the trial try it, each time on the workspace as the image made it. Some tasks are
+    solved in trials of their own, too, as they are.
     """
 
     def produce(folder: Path) -> None:
@@ -53,6 +43,18 @@ def tries(shared: Path) -> dict[str, Result]:
             assert all_of_them in found, checks
             checks.write_text(found.replace(all_of_them, "unittest.main(failfast=True)"))  # one that notices is enough
             copies.append(copy)
-        run_tasks(folder, "oracle", copies, home=shared / "home")
+        run_tasks(folder, "oracle", [*copies, *(TASKS_DIR / task for task in CONTROLS)], home=shared / "home")
 
-    return tried(once(shared / "tries", produce))
+    return once(shared / "starter", produce)
+
+
+@pytest.fixture(scope="session")
+def tries(job: Path) -> dict[str, Result]:
+    """How each try ended, by `task.name`."""
+    return tried(job)
+
+
+@pytest.fixture(scope="session")
+def own(job: Path) -> dict[str, Result]:
+    """How the trials of the tasks that are solved in their own ended."""
+    return results(job, TASKS_DIR)

@@ -110,10 +110,12 @@ def run_tasks(folder: Path, agent: str, tasks: list[Path], *, home: Path, enviro
     run_harbor(folder, config, home=home)
 
 
-def results(folder: Path) -> dict[str, Result]:
-    """How each trial ended, by the name of its task's folder."""
+def results(folder: Path, tasks: Path) -> dict[str, Result]:
+    """How each trial of tasks in that folder ended, by the name of its task's folder."""
     found = {}
     for content in trials(folder):
+        if Path(content["task_id"]["path"]).parent != tasks:
+            continue
         trial = folder / "job" / content["trial_name"]
         printed = [trial / name for name in ("agent/oracle.txt", "verifier/test-stdout.txt")]
         found[Path(content["task_id"]["path"]).name] = Result(

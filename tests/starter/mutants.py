@@ -182,12 +182,12 @@ cp /logs/verifier/planted-reward.reward /logs/verifier/reward.txt
 
 
 CONTROLS = ("git-lost-commit", "permission-policy")
-"""Tasks whose own solution is tried there too, and earns 1: owners and modes of files are as in a trial of its own."""
+"""Tasks that are solved in trials of their own, too: they hang on owners and modes of files."""
 
 
 def names(task: str) -> list[str]:
     """The solutions that only the checks of a task have to judge."""
-    return [NOTHING, *MUTANTS[task], *([RIGHT] if task in CONTROLS else [])]
+    return [NOTHING, RIGHT, *MUTANTS[task]]
 
 
 def solution_named(task: str, name: str) -> Edit | Script:

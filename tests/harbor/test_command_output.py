@@ -1,12 +1,15 @@
 """What a command printed, as steps and tokens; whatever it is, it is kept, and unknown stays unknown."""
 
+import hashlib
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from terminalbench.harbor.agents.command_output import CommandUsage, read_output, read_usage
+from terminalbench.harbor.preparation import profiles_files
 
 CLAUDE = [
     {"type": "system", "subtype": "init"},
@@ -107,3 +110,20 @@ JSON = st.recursive(
 def test_nothing_that_is_printed_breaks_it(records: list, wanted: str) -> None:
     found = read_output(lines(records), wanted, {"input": "usage.a", "cost": "b"})
     assert all(step["source"] in ("agent", "user", "system") for step in found.steps)
+
+
+def test_which_files_of_a_sandbox_are_the_profiles(tmp_path: Path) -> None:
+    """By their contents, so that those which the agent has changed are its work."""
+    (tmp_path / "kit" / "deep").mkdir(parents=True)
+    for name in ("agent.sh", "kit/deep/a.py", "kit/a.pyc"):
+        (tmp_path / name).write_text(name)
+    targets = {"agent.sh": "/opt/agent/agent.sh", "kit": "/srv/kit", "gone.sh": "/opt/agent/gone.sh"}
+    files = {str(tmp_path / name): {"target": target, "digest": "x"} for name, target in targets.items()}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"agent": {"kwargs": {"command": {"run": ["x"], "files": files}}}}))
+    assert profiles_files(config) == {
+        place: hashlib.sha256(name.encode()).hexdigest()
+        for place, name in {"/opt/agent/agent.sh": "agent.sh", "/srv/kit/deep/a.py": "kit/deep/a.py"}.items()
+    }
+    config.write_text(json.dumps({"agent": {"name": "codex"}}))
+    assert profiles_files(config) == profiles_files(tmp_path / "none.json") == {}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results_kit import result, write_trial
+from results_kit import error, result, rewarded, write_trial
 
 from support.dashboard import make_root
 from support.dashboard import trial as page_of
@@ -14,7 +14,7 @@ from terminalbench.harbor.read.egress import FILE, read_egress
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.index.queries import trial_columns
 from terminalbench.index.sql import ask
-from terminalbench.records.trial import Contact, ReadState, Trial, TrialReading
+from terminalbench.records.trial import Contact, Outcome, ReadState, Trial, TrialReading
 from terminalbench.sandbox.network.egress import FILE as WRITTEN
 from terminalbench.sandbox.network.trial import upstreams
 from terminalbench.text.egress import egress_lines
@@ -69,6 +69,30 @@ def test_hosts_that_serve_solutions_make_a_result_doubtful(tmp_path: Path) -> No
     assert trial_with(tmp_path / "c", LINES[:2], **own).suspect == ["solution_host:pypi.org"]
     refused = [{"phase": "agent", "host": "github.com", "port": None, "refused": "not_listed"}]
     assert trial_with(tmp_path / "d", refused).suspect == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "agent", "expected"),
+    [
+        ([], "command", ["unseen_refusal"]),
+        ([{"phase": "agent_setup", "host": "pypi.org", "up": 1, "down": 9}], "command", ["unseen_refusal"]),
+        ([{"phase": "agent", "host": "api.example", "up": 9, "failed": "refused"}], "command", ["unseen_refusal"]),
+        ([{"phase": "agent", "host": "api.example", "up": 9, "down": 9}], "command", []),
+        ([{"network": "host"}], "command", []),
+        ([], "terminus-2", []),  # its client is on this machine
+    ],
+)
+def test_a_refusal_that_no_server_can_have_answered_is_doubtful(
+    tmp_path: Path, lines: list[dict[str, Any]], agent: str, expected: list[str]
+) -> None:
+    """Else an agent that is about to fail could say the words, and be tried again."""
+    document = rewarded(0.0, exception_info=error("ApiRateLimitError", "exit 1: 429"))
+    document["config"]["agent"]["name"] = document["agent_info"]["name"] = agent
+    made = write_trial(tmp_path, document)
+    log(made, [{"upstreams": []}, *lines])
+    trial = read_trial(made).trial
+    assert trial is not None
+    assert (trial.outcome, trial.suspect) == (Outcome.ERRORED, expected)
 
 
 def test_a_repository_host_is_doubtful_for_the_task_that_has_its_upstream_there(tmp_path: Path) -> None:

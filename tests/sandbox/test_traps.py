@@ -1,7 +1,8 @@
 """What in the work would run as code of the tests: found, told, and removed where no honest work has it."""
 
+import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ def look(
     executable: bool = True,
     led: tuple[str, ...] = (),
     modules: Collection[str] = (),
+    own: Mapping[str, str] | None = None,
 ) -> list[tuple[str, str, bool]]:
     """The traps in a work of these files (`->`: a link); those in BASE are the image's."""
     run, base = tmp_path / "run", tmp_path / "base"
@@ -40,7 +42,8 @@ def look(
     (tmp_path / "task" / "instruction.md").write_text(task)
     spoken = spoken_of(tmp_path / "task")
     starts = ["/app", *spoken.folders, *led]
-    found = traps.remove_and_list(str(run), [{"lower": [str(base)], "at": ""}], starts, spoken.traps, led, modules)
+    mounts = [{"lower": [str(base)], "at": ""}]
+    found = traps.remove_and_list(str(run), mounts, starts, spoken.traps, led, modules, own or {})
     for one in found:
         assert (root / one["path"][1:]).exists() != one["removed"]
     return [(one["kind"], one["path"], one["removed"]) for one in found]
@@ -119,6 +122,16 @@ def test_a_trap_is_found(tmp_path: Path, files: dict[str, str], found: list[tupl
 )  # fmt: skip
 def test_honest_work_has_none(tmp_path: Path, files: dict[str, str], task: str) -> None:
     assert look(tmp_path, files, task) == []
+
+
+def test_a_file_of_the_profile_is_no_work_while_it_is_as_it_was_copied_in(tmp_path: Path) -> None:
+    text, places = "cp x /logs/verifier/x", ("opt/agent/a.sh", "opt/agent/b.sh", "opt/agent/c.sh", "app/a.sh")
+    own = {f"/{place}": hashlib.sha256(text.encode()).hexdigest() for place in places if "c.sh" not in place}
+    found = look(tmp_path, dict.fromkeys(places, text) | {"opt/agent/b.sh": f"{text} y"}, own=own)
+    flagged = ("/app/a.sh", "/opt/agent/b.sh", "/opt/agent/c.sh")
+    assert sorted(found) == [("names_reward", place, False) for place in flagged], (
+        "where tests start, changed, another's"
+    )
 
 
 def test_a_folder_that_the_tests_go_to_is_looked_at_too(tmp_path: Path) -> None:

@@ -4,21 +4,25 @@ By the environment itself, where it knows how to hand itself over; else by scrip
 """
 
 import asyncio
+import hashlib
 import os
 import secrets
 import shutil
 from collections.abc import Awaitable, Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from harbor.environments.base import ExecResult
 from harbor.models.trial.paths import EnvironmentPaths
 from harbor.verifier.verifier import Verifier
 
+from terminalbench.experiments.profiles import handed_files
+from terminalbench.files import read_plain
+from terminalbench.harbor.read.result_file import TrialConfig
 from terminalbench.harbor.read.suspicion import PRISTINE_SYSTEM, SYSTEM_FILE
 from terminalbench.harbor.rewards import REWARDS
 from terminalbench.harbor.scripts import PreparedEnvironment, kill_script, parse_prepared, prepare_script
-from terminalbench.json_files import write_json
+from terminalbench.json_files import decode_plain, write_json
 from terminalbench.sandbox.errors import BrokenContent
 from terminalbench.sandbox.handover import Handover
 
@@ -26,6 +30,7 @@ PROBE_SEC = 30
 CANNOT_RUN = (126, 127)
 PLAIN_CONTAINERS = frozenset({"docker", "podman"})
 _HOUSEKEEPING_SEC = 120
+_MOST_BYTES = 16 << 20
 
 
 class EnvironmentNotSafeError(RuntimeError):
@@ -87,7 +92,8 @@ class PreparingVerifier(Verifier):
         tests, logs = str(self._paths.tests_dir), str(self._paths.verifier_dir)
         pristine = self._system == PRISTINE_SYSTEM
         try:
-            given = {"tests": tests, "logs": logs, "rewards": REWARDS}
+            own = await asyncio.to_thread(profiles_files, self.trial_paths.config_path)
+            given = {"tests": tests, "logs": logs, "rewards": REWARDS, "own": own}
             handed = await hand_over(pristine=pristine, keep=self._keep, again=pristine, **given)
         except BrokenContent as error:
             raise EnvironmentBrokenError(str(error)) from error
@@ -147,6 +153,19 @@ class PreparingVerifier(Verifier):
         if self._shared and (alive or done.return_code in CANNOT_RUN):
             raise EnvironmentBrokenError(problem)
         raise EnvironmentNotSafeError(problem)
+
+
+def profiles_files(config: Path) -> dict[str, str]:
+    """Return digests of the files that the profile of a trial's command copied in, by where they are in the sandbox."""
+    trial = decode_plain(config, TrialConfig, _MOST_BYTES)
+    found: dict[str, str] = {}
+    for source, told in ((trial.agent.kwargs.get("command") or {}).get("files") or {} if trial else {}).items():
+        path = Path(source)
+        for file in handed_files(path) if path.is_dir() else [path]:
+            target = PurePosixPath(told["target"], file.relative_to(path).as_posix())
+            if (data := read_plain(file, _MOST_BYTES)) is not None:
+                found[str(target)] = hashlib.sha256(data).hexdigest()
+    return found
 
 
 def empty_folder(folder: Path) -> None:

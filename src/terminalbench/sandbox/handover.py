@@ -26,7 +26,8 @@ class VerifierPlace:
     """Where the tests work: their folder, the reward's and its names, who writes it, and in which folder they run.
 
     `loose` are the files of the root folder that are work; None: all. `spoken` is what the task's own files speak of,
-    `led` the folders of the work that variables of the image lead to.
+    `led` the folders of the work that variables of the image lead to, `own` digests of the files that the agent's
+    profile copied in, by their paths.
     """
 
     tests: str
@@ -37,6 +38,7 @@ class VerifierPlace:
     loose: Sequence[str] | None = None
     spoken: TaskWords = field(default_factory=TaskWords)
     led: Sequence[str] = ()
+    own: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ async def to_verifier(
     told: dict[str, Any] | None = None
     if system is not None:
         starts = sorted({place.workdir, *place.spoken.folders, *place.led})
-        looked = {"starts": starts, "spoken": sorted(place.spoken.traps), "led": list(place.led)}
-        looked["modules"] = sorted(place.spoken.modules)
+        looked: dict[str, Any] = {"starts": starts, "spoken": sorted(place.spoken.traps), "led": list(place.led)}
+        looked |= {"modules": sorted(place.spoken.modules), "own": dict(place.own)}
         told = await sandbox.renew(
             views.VERIFIER, system, expected, loose=place.loose, room_bytes=_ROOM_BYTES, traps=looked, keep=again
         )

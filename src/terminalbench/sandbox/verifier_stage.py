@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from harbor.environments.base import ExecResult
 
@@ -19,19 +19,28 @@ class VerifierStage(RunningSandbox):
     """A sandbox that is handed to the tests, and back."""
 
     async def hand_to_verifier(
-        self, *, pristine: bool, keep: bool, tests: str, logs: str, rewards: Sequence[str], again: bool = False
+        self,
+        *,
+        pristine: bool,
+        keep: bool,
+        tests: str,
+        logs: str,
+        rewards: Sequence[str],
+        again: bool = False,
+        own: Mapping[str, str] | None = None,
     ) -> Handover:
         """End all that the agent started, unless it is to `keep` running, and get ready for the tests.
 
         Their folders are new, `logs` the verifier's user's, and no link leads into them. If `pristine`, the system is
-        the image's, and only its work is the agent's. With `again` the work is kept for `work_as_handed`. Raises
-        `BrokenContent` where what it left is in the way.
+        the image's, and only its work is the agent's. With `again` the work is kept for `work_as_handed`. `own` are
+        digests of the files that the agent's profile copied in. Raises `BrokenContent` where what it left is in the
+        way.
         """
         self._handed = self._system(tests, logs) if pristine and not keep else None
         self._tests = None if keep else VerifierFolders(tests, logs, self._handed if self._workdir.strip("/") else None)
         spoken = await asyncio.to_thread(spoken_of, self.environment_dir.parent)
         account, led = self._account(None), led_to(self._variables, self._workdir)
-        place = VerifierPlace(tests, logs, rewards, account, self._workdir, self._loose(spoken), spoken, led)
+        place = VerifierPlace(tests, logs, rewards, account, self._workdir, self._loose(spoken), spoken, led, own or {})
         sandbox = await self._ready()
         handed = await to_verifier(sandbox, place, self._handed, keep=keep, again=again and self._services is None)
         self._kept = place if handed.kept else None

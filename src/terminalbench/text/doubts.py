@@ -27,6 +27,10 @@ DOUBTS = {
     "waited_for_provider": Doubt(
         "it waited for its provider for a quarter of its time or more", "run it again, with fewer trials at once"
     ),
+    "unseen_refusal": Doubt(
+        "it says that its provider refused, and nothing answered it",
+        "read what it printed with tbench show; if it has not failed, run it again",
+    ),
     "permission_denied": Doubt("a tool was denied to it", "allow the tool in the profile's settings"),
     "hook_timed_out": Doubt("its hook {} ran out of time", "give the hook more time, or fix it"),
     "mcp_not_connected": Doubt("the MCP server {} was not connected", "fix the server, then run the trial again"),

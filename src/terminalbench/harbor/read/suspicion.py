@@ -10,11 +10,12 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.claude_stream import ClaudeStream
 from terminalbench.harbor.read.delivery import not_connected
 from terminalbench.harbor.read.egress import solution_hosts
 from terminalbench.json_files import decode_plain
-from terminalbench.records.trial import TAMPERING, AgentStatus, Outcome, Trial
+from terminalbench.records.trial import TAMPERING, AgentStatus, Egress, Outcome, Trial
 from terminalbench.records.values import total
 
 SAFETY_FILE = "safety.json"
@@ -27,6 +28,12 @@ SHORT_SEC = 1.0
 
 WAIT_SHARE = 0.25
 """A trial whose agent paused for its provider during so much of its time, or more, had less time than others."""
+
+
+_OF_A_SERVER = frozenset(
+    {ErrorClass.AUTH, ErrorClass.CREDIT, ErrorClass.RATE_LIMIT, ErrorClass.PROVIDER, ErrorClass.MODEL_NOT_FOUND}
+)
+"""What only the answer of a server can mean; of a command, whose client is unknown, its own last words say it."""
 
 
 class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -174,6 +181,8 @@ def suspect(
     paused_sec = trial.wait.backoff_sec if trial.wait is not None else None
     if trial.outcome.measured and paused_sec and agent_sec and paused_sec >= WAIT_SHARE * agent_sec:
         reasons.append("waited_for_provider")
+    if trial.agent == "command" and trial.error_class in _OF_A_SERVER and _answered_by_none(trial.egress):
+        reasons.append("unseen_refusal")
     if any(stream.result is not None and stream.result.permission_denials for stream in streams):
         reasons.append("permission_denied")
     late = sum((stream.late_hooks for stream in streams), Counter())
@@ -191,6 +200,13 @@ def suspect(
     reasons += [f"test_config:{kind}" for kind in (safety.test_config if safety else ())]
     reasons += [f"solution_host:{host}" for host in solution_hosts(trial.egress, task_hosts)]
     return reasons
+
+
+def _answered_by_none(egress: Egress | None) -> bool:
+    """Return whether all traffic was seen, and nothing came in while the agent worked."""
+    if egress is None or not egress.seen or egress.left_out:
+        return False
+    return not any(one.by_agent and one.down for one in egress.hosts)
 
 
 def _did_nothing(trial: Trial, commands: int | None, *, reports: bool, silent: bool) -> bool:

@@ -26,6 +26,7 @@ import re
 import shutil
 import stat
 import sys
+import types
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -182,15 +183,17 @@ def remove_and_list(
     spoken: Collection[str],
     led: Collection[str] = (),
     modules: Collection[str] = (),
+    own: Mapping[str, str] = types.MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Return what is in the work that the verifier's view has; `starts` are folders in which the tests start programs.
 
     `spoken` are words of the task's own files. `led` are folders of the work that variables of the image lead to,
-    `modules` those of the tests that a module of the work would hide.
+    `modules` those of the tests that a module of the work would hide. `own` are digests of the files that the agent's
+    profile copied in, by their paths: unchanged, and outside of `starts`, they are no work of the agent's.
     """
     root = views.upper(run_dir, views.VERIFIER, 0)
     places = ({one.strip("/") for one in starts}, {one.strip("/") for one in led})
-    look = _WorkLook(root, mounts, *places, spoken, modules)
+    look = _WorkLook(root, mounts, *places, spoken, modules, own)
     found = look.traps()
     for trap in found:
         if trap.removed:
@@ -209,8 +212,10 @@ class _WorkLook:
         led: set[str],
         spoken: Collection[str],
         modules: Collection[str],
+        own: Mapping[str, str],
     ) -> None:
         self._modules = modules
+        self._own = {path.strip("/"): digest for path, digest in own.items()}
         self._root, self._mounts, self._starts, self._led, self._spoken = root, mounts, starts, led, spoken
         self._layers = changes.layers_of(mounts[0])
         self._files, self._bytes = 0, 0
@@ -343,7 +348,7 @@ class _WorkLook:
             return Trap(UNREAD, path) if first else None
         data = self._content(path, status)
         self._files, self._bytes = self._files + 1, self._bytes + len(data)
-        if not data:
+        if not data or self._is_own(path, data):
             return None
         base = changes.in_layers(self._layers, path)
         before = changes.read_start(base, _MOST_BYTES) if base is not None else b""
@@ -352,6 +357,14 @@ class _WorkLook:
         if _REWARD.search(data) and not _REWARD.search(before) and REWARD not in self._spoken:
             return Trap(REWARD, path)
         return None
+
+    def _is_own(self, path: str, data: bytes) -> bool:
+        """Return whether a file is one of the profile's, as it was copied in, and not where the tests start."""
+        return (
+            path in self._own
+            and not any(path.startswith(f"{folder}/") for folder in self._starts)
+            and hashlib.sha256(data).hexdigest() == self._own[path]
+        )
 
     def _content(self, path: str, status: os.stat_result) -> bytes:
         room = _MOST_BYTES - self._bytes

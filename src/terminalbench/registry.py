@@ -57,8 +57,8 @@ BUILTIN: dict[str, dict[str, str]] = {
         "test_green": "terminalbench.workflow.guards.own_test:OwnTestGreenGuard",
         "patch": "terminalbench.workflow.guards.patch:PatchGuard",
         "lint": "terminalbench.workflow.guards.patch:LintGuard",
-        "review_schema": "terminalbench.workflow.guards.review:ReviewSchemaGuard",
-        "review": "terminalbench.workflow.guards.review:ReviewGuard",
+        "review_schema": "terminalbench.workflow.guards.claims:ReviewSchemaGuard",
+        "review": "terminalbench.workflow.guards.claims:ReviewGuard",
         "composite": "terminalbench.workflow.guards.composite:CompositeGuard",
     },
     "memories": {

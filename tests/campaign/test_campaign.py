@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from terminalbench.campaign.batches import batches_below, find_labelled, labels_of
-from terminalbench.campaign.folder import LiveReports, held, refuse_differences
+from terminalbench.campaign.folder import LiveReports, batches_below, find_labelled, held, labels_of, refuse_differences
 from terminalbench.campaign.gate import standing
 from terminalbench.errors import EXIT_USAGE, UserError
 from terminalbench.experiments.batch import Batch

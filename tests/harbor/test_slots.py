@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from harbor.trial.queue import TrialQueue
 
-from terminalbench.harbor.limits.slots import Slots
+from terminalbench.harbor.limits.cancellation import Slots
 
 
 class _Job:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terminalbench.overnight.autoscale import MachineReading, Scale, ScaleDecision, ScaleLimits, decide
+from terminalbench.overnight.scaling import MachineReading, Scale, ScaleDecision, ScaleLimits, decide
 
 LIMITS = ScaleLimits(most=8)
 CALM = MachineReading(

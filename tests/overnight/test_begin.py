@@ -22,7 +22,7 @@ from terminalbench.experiments.tables import RayTable
 from terminalbench.harbor.limits.gate import read_shared
 from terminalbench.json_files import read_jsonl
 from terminalbench.locks import start_ticks
-from terminalbench.overnight import launch
+from terminalbench.overnight import crew
 from terminalbench.overnight.begin import NightRequest, PreparedNight, begin, go_on
 from terminalbench.overnight.decisions import NightTimeouts
 from terminalbench.overnight.folder import NightFolder
@@ -150,8 +150,8 @@ def test_a_worker_that_never_beats_is_started_again_later_each_time_and_given_up
     night = begun(root, ONE, iterations=1)
     sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
     patience = NightTimeouts(first_sec=0.3, backoff_sec=0.2, failures=3)
-    with mock.patch.object(launch, "PROGRAM", sleeper), mock.patch.dict("os.environ"):
-        os.environ.pop(launch.ADDRESS, None)
+    with mock.patch.object(crew, "PROGRAM", sleeper), mock.patch.dict("os.environ"):
+        os.environ.pop(crew.ADDRESS, None)
         state = NightSupervisor(night.folder, night.config, night.state, patience).run()
     (work,) = state.work
     assert (work.status, work.starts, work.batch) == (IterationStatus.GIVEN_UP, 3, None)

@@ -11,13 +11,12 @@ from jobkit import write_task
 from servers.base import Turn
 from servers.ollama import OllamaServer
 from terminalbench.errors import EXIT_USAGE, UserError
-from terminalbench.overnight.autoscale import MachineReading, Scale, decide
 from terminalbench.overnight.begin import NightRequest, PreparedNight, begin
+from terminalbench.overnight.crew import WorkerAssignment
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import load_base
-from terminalbench.overnight.launch import WorkerAssignment
 from terminalbench.overnight.night import NightConfig, Role
-from terminalbench.overnight.scaling import limits_of
+from terminalbench.overnight.scaling import MachineReading, Scale, decide, limits_of
 from terminalbench.overnight.worker import work
 
 SUITE = (

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.overnight.blame import Suspects
+from terminalbench.overnight.night import Suspects
 
 
 def test_a_task_that_ran_alone_when_two_workers_died_is_poison() -> None:

@@ -16,11 +16,9 @@ from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
 from terminalbench.json_files import append_jsonl, read_json, write_json
 from terminalbench.locks import start_ticks
-from terminalbench.overnight import launch, limits, worker
-from terminalbench.overnight.autoscale import MachineReading, ScaleLimits
-from terminalbench.overnight.crew import TasksAtDeath, orphan_of, told_by
+from terminalbench.overnight import crew, limits, worker
+from terminalbench.overnight.crew import TasksAtDeath, WorkerAssignment, orphan_of, told_by
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.launch import WorkerAssignment
 from terminalbench.overnight.night import (
     Heartbeat,
     IterationStatus,
@@ -30,7 +28,7 @@ from terminalbench.overnight.night import (
     WorkEnd,
     WorkerLease,
 )
-from terminalbench.overnight.scaling import READ_SEC, Scaler
+from terminalbench.overnight.scaling import READ_SEC, MachineReading, ScaleLimits, Scaler
 from terminalbench.overnight.supervisor import NightSupervisor
 from terminalbench.records.event import Event
 from terminalbench.runner.worktree import pin
@@ -85,7 +83,7 @@ def test_an_iteration_in_which_the_pinned_code_was_changed_says_so_and_is_the_la
     assert ran.call_count == 2
 
 
-class Dying(launch.LoadedHarbor):
+class Dying(crew.LoadedHarbor):
     """A loaded process that dies at once, whenever it is started; it is started at most three times."""
 
     starts = 0
@@ -99,11 +97,11 @@ class Dying(launch.LoadedHarbor):
 def test_a_loaded_process_that_dies_is_said_and_in_the_end_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (launch.ADDRESS, launch.OWN_PROCESSES):
+    for name in (crew.ADDRESS, crew.OWN_PROCESSES):
         monkeypatch.delenv(name, raising=False)
     dying = Dying()
-    monkeypatch.setattr(launch, "LoadedHarbor", lambda *_, **__: dying)
-    with launch.WorkerForkServer(NightFolder(tmp_path)) as loaded:
+    monkeypatch.setattr(crew, "LoadedHarbor", lambda *_, **__: dying)
+    with crew.WorkerForkServer(NightFolder(tmp_path)) as loaded:
         assert loaded.keep() is None
         assert loaded.passed_over(subprocess.Popen(["true"]))
         dying.alive = False

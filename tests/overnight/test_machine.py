@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from terminalbench.overnight.autoscale import Scale, ScaleLimits, decide
-from terminalbench.overnight.scaling import MachineReader
+from terminalbench.overnight.scaling import MachineReader, Scale, ScaleLimits, decide
 
 RECORDED = Path(__file__).parents[1] / "data" / "machines"
 HOST_MB = 21_775_692 / 1024

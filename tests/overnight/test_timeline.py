@@ -4,7 +4,7 @@ import msgspec
 
 from support.iterations import iteration
 from terminalbench.overnight.night import NightEvent, NightEventKind, Role
-from terminalbench.overnight.timeline import SpendPoint, timeline_of
+from terminalbench.overnight.summary_model import SpendPoint, timeline_of
 
 START, END, LOST = NightEventKind.WORKER_STARTED, NightEventKind.WORKER_ENDED, NightEventKind.WORKER_LOST
 

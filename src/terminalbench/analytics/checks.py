@@ -16,8 +16,8 @@ from terminalbench.records.trial import Delivery, Outcome, TaskRef
 from terminalbench.records.values import elapsed_sec
 from terminalbench.text.doubts import doubt
 from terminalbench.text.foreign import cut
+from terminalbench.text.names import ORACLE
 from terminalbench.text.numbers import plural, some
-from terminalbench.text.oracle import ORACLE
 
 _SHOWN = 3
 _LONGEST = 40

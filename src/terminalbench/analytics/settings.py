@@ -15,8 +15,8 @@ from terminalbench.experiments.profile_changes import tells
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
 from terminalbench.registry import import_path
+from terminalbench.text.names import ORACLE
 from terminalbench.text.numbers import some
-from terminalbench.text.oracle import ORACLE
 
 _DECLARED = (
     "hypothesis", "contrasts", "alpha", "equivalence_margin", "infra_errors", "coverage", "doubtful", "looks",

@@ -48,7 +48,7 @@ def report_command(
         _report_night(night)
         return
     from terminalbench.cli.select import noted
-    from terminalbench.lab.report import report
+    from terminalbench.lab.analyze import report
     from terminalbench.lab.select import select, select_numbered
     from terminalbench.text.paths import from_here
 

@@ -23,8 +23,7 @@ from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.experiments.task_folder import broken, declared_names, foreign_file, variables
 from terminalbench.secrets.find import VARIABLE, has_login, is_template, references, secrets_in
 from terminalbench.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
-from terminalbench.text.names import fits, is_glob
-from terminalbench.text.oracle import ORACLE
+from terminalbench.text.names import ORACLE, fits, is_glob
 from terminalbench.text.paths import typed
 
 if TYPE_CHECKING:

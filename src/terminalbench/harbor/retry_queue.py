@@ -26,7 +26,6 @@ from terminalbench.faults import RetryRule
 from terminalbench.files import special_files
 from terminalbench.harbor.agent_watch import AgentWatch
 from terminalbench.harbor.attempt_numbers import tell_agent
-from terminalbench.harbor.progress import TellsProgress
 from terminalbench.harbor.read.outcome import TrialEnding
 from terminalbench.harbor.read.seen import HostActivity
 from terminalbench.modes import make_folder
@@ -138,3 +137,12 @@ def set_aside(trial_dir: Path, superseded: Path, number: int) -> Path:
 def _link(source: str, destination: str) -> str:
     os.link(source, destination, follow_symlinks=False)
     return destination
+
+
+class TellsProgress:
+    """An agent that can say where it is. The plugin, where there is one, sets both before the agent runs."""
+
+    limit_sec: float | None = None
+    """How long it may run; None: not known."""
+    tell: Callable[[Progress], None] | None = None
+    """Hears of each change."""

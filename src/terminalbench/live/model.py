@@ -12,7 +12,7 @@ import msgspec
 from terminalbench.records.event import Progress
 from terminalbench.records.trial import Outcome, Usage
 from terminalbench.records.values import stamp
-from terminalbench.text.oracle import named
+from terminalbench.text.names import named
 
 MEASURED = (Outcome.PASSED.value, Outcome.FAILED.value)
 OVER = (*MEASURED, Outcome.TIMED_OUT.value, Outcome.ERRORED.value)

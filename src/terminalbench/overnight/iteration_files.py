@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from terminalbench.campaign.batches import find_labelled, labels_of
+from terminalbench.campaign.folder import find_labelled, labels_of
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_changed

@@ -19,10 +19,10 @@ from terminalbench.json_files import read_jsonl
 from terminalbench.locks import LockHeld, Owner, lock_owner
 from terminalbench.modes import make_folder
 from terminalbench.overnight.begin import NightRequest, PreparedNight, begin, go_on, night_at
+from terminalbench.overnight.crew import WorkerForkServer
 from terminalbench.overnight.decisions import NightTimeouts
 from terminalbench.overnight.folder import Journal, NightFolder
 from terminalbench.overnight.iteration import load_base
-from terminalbench.overnight.launch import WorkerForkServer
 from terminalbench.overnight.models import model_environment
 from terminalbench.overnight.morning import first_lines
 from terminalbench.overnight.night import IterationStatus, NightConfig, NightEvent, NightEventKind, NightState

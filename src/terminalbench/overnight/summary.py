@@ -38,8 +38,8 @@ from terminalbench.overnight.summary_model import (
     LostTrials,
     NightSummary,
     Scaling,
+    timeline_of,
 )
-from terminalbench.overnight.timeline import timeline_of
 from terminalbench.overnight.training_report import read_trained
 from terminalbench.overnight.validation import Validation, validate
 from terminalbench.records.counts import Spend

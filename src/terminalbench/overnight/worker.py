@@ -41,8 +41,8 @@ from terminalbench.lab.resume import resume
 from terminalbench.lab.run import FinishedRun, run
 from terminalbench.lab.select import Target
 from terminalbench.locks import start_ticks
+from terminalbench.overnight.crew import WorkerAssignment
 from terminalbench.overnight.iteration_files import find_batch, project_delta
-from terminalbench.overnight.launch import WorkerAssignment
 from terminalbench.overnight.models import check_again, parse_model
 from terminalbench.overnight.night import Death, Heartbeat, NightConfig, NightState, Role, WorkEnd, WorkerPhase
 from terminalbench.overnight.projections import project_one

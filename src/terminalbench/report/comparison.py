@@ -7,6 +7,7 @@ from math import ceil
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Metric, ProfileSummary
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.report.sentences import missing_sentence, repeat_sentence
+from terminalbench.text.names import named
 from terminalbench.text.numbers import (
     NOTHING,
     amount,
@@ -22,7 +23,6 @@ from terminalbench.text.numbers import (
     some,
     tokens,
 )
-from terminalbench.text.oracle import named
 from terminalbench.text.outcomes import word
 from terminalbench.text.table import columns, fitted
 

@@ -11,6 +11,7 @@ from terminalbench.report.sentences import headlines, looks_sentence, method_sen
 from terminalbench.text import outcomes
 from terminalbench.text.doubts import DOUBTFUL_COUNT
 from terminalbench.text.foreign import short
+from terminalbench.text.names import named
 from terminalbench.text.numbers import (
     NOTHING,
     amount,
@@ -22,7 +23,6 @@ from terminalbench.text.numbers import (
     percents,
     plural,
 )
-from terminalbench.text.oracle import named
 
 ROWS = 60
 """How many rows a table shows; what is more is counted and found in report.html or metrics_detail.csv."""

@@ -11,8 +11,8 @@ from terminalbench.records.trial import TAMPERING, Outcome
 from terminalbench.text import outcomes
 from terminalbench.text.doubts import DOUBTFUL_COUNT, doubt
 from terminalbench.text.foreign import printable, shortened
+from terminalbench.text.names import ORACLE, named
 from terminalbench.text.numbers import NOTHING, cost, dollars, duration, percent, plural, points
-from terminalbench.text.oracle import ORACLE, named
 from terminalbench.text.table import columns
 
 COUNTED = "passed/measured, then how many were not measured (attempts as marks do not fit):"

@@ -44,9 +44,9 @@ from terminalbench.text.doubts import doubt
 from terminalbench.text.egress import egress_lines
 from terminalbench.text.foreign import cut as shorten
 from terminalbench.text.foreign import printable
+from terminalbench.text.names import named
 from terminalbench.text.numbers import UNKNOWN, count, dollars, duration, moment, plural
 from terminalbench.text.numbers import tokens as token_count
-from terminalbench.text.oracle import named
 from terminalbench.text.outcomes import RUNNING, word
 from terminalbench.text.paths import from_here
 from terminalbench.text.wrap import wrapped

@@ -44,7 +44,6 @@ from terminalbench.runner.growth import is_quarantined
 from terminalbench.runner.images import ImageBooks, build_notes, image_books, with_builds, with_images
 from terminalbench.runner.kill import await_ends, end_leftovers
 from terminalbench.runner.local_models import local_models, served
-from terminalbench.runner.lost import LOST, lost_verdicts, said, with_lost
 from terminalbench.runner.preflight import (
     PreflightCheck,
     allow_open_files,
@@ -65,7 +64,7 @@ from terminalbench.runner.run import (
 )
 from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.supervise import free_wave_name
-from terminalbench.runner.waves import Cell, next_wave
+from terminalbench.runner.waves import LOST, Cell, lost_verdicts, next_wave, said, with_lost
 from terminalbench.secrets.find import references
 from terminalbench.text.names import fits, fits_one, is_task, unknown
 from terminalbench.text.numbers import some

@@ -1,4 +1,4 @@
-"""The names of tasks and profiles as a person gives them: one that is, or a glob for all that fit."""
+"""The names of tasks and profiles as a person gives them, one or a glob; and the badge of an oracle profile. Pure."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -30,3 +30,14 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str) -> UserError
     """The error for a name that nothing has, or a glob that nothing fits."""
     what = f'"{name}" fits no {kind}' if is_glob(name) else f'no {kind} is called "{name}"'
     return UserError(what, where=where, hint=did_you_mean(name.strip("*"), list(dict.fromkeys(known))))
+
+
+ORACLE = "is an oracle (it sees the hidden verdict), so it is not compared"
+"""What is said of it, after its name."""
+
+BADGE = " (oracle)"
+
+
+def named(profile: str, *, oracle: bool) -> str:
+    """A profile in a table."""
+    return f"{profile}{BADGE}" if oracle else profile

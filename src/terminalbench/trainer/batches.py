@@ -10,7 +10,7 @@ import msgspec
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
-from terminalbench.campaign.batches import find_labelled
+from terminalbench.campaign.folder import find_labelled
 from terminalbench.errors import Interrupted, UserError
 from terminalbench.experiments.batch import Batch, batch_numbers
 from terminalbench.experiments.experiment import Task

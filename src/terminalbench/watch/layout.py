@@ -7,7 +7,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from terminalbench.text.foreign import ended, printable
-from terminalbench.text.oracle import BADGE
+from terminalbench.text.names import BADGE
 
 GAP = 2
 

@@ -40,8 +40,8 @@ from terminalbench.harbor.agents.chat import TrialChat, provider_error
 from terminalbench.harbor.agents.patch import metadata_of, workdir_of
 from terminalbench.harbor.agents.workspace import TrialWorkspace
 from terminalbench.harbor.attempt_numbers import ATTEMPT
-from terminalbench.harbor.progress import TellsProgress
 from terminalbench.harbor.read.error_classes import error_class
+from terminalbench.harbor.retry_queue import TellsProgress
 from terminalbench.json_files import write_json
 from terminalbench.llm.model import ModelError, ModelFault, Options
 from terminalbench.records.event import Progress

@@ -6,6 +6,8 @@ and leaves the process after `phase_watch.ASKS` cancellations in vain: the other
 is recorded here, and the runner starts what is left in another process. Time in which this process did not run
 (stopped, the machine asleep) counts for no trial, nor for Harbor's own time limits; time in which the loop was blocked,
 only for the trial that did it.
+
+Harbor gives out a fixed number of slots, by a semaphore of its queue: one release of it is a slot more.
 """
 
 import asyncio
@@ -29,9 +31,31 @@ from terminalbench.harbor.limits.admission import AdmissionPort
 from terminalbench.harbor.limits.clock import AwakeClock, give_time, take_time_back
 from terminalbench.harbor.limits.hangs import add_deaf, leave_word, write_hang
 from terminalbench.harbor.limits.phase_watch import INSIST_SEC, PhaseWatch
-from terminalbench.harbor.limits.slots import Slots
 from terminalbench.harbor.read import RESULT
 from terminalbench.text.numbers import duration
+
+
+class Slots:
+    """The slots of a job. Only for the thread of Harbor's event loop."""
+
+    def __init__(self, job: Any, *, fixed: bool = False) -> None:
+        """Count the places; with `fixed`, nobody may add any: a job that looks for the task that breaks it runs one at
+        a time."""
+        self.count: int = job.config.n_concurrent_trials
+        self._planned = len(job)
+        self._fixed = fixed
+        self._semaphore: asyncio.Semaphore = job._trial_queue._semaphore  # Harbor has no public way to add one
+        if not isinstance(self._semaphore, asyncio.Semaphore):
+            raise TypeError("Harbor's queue has no semaphore")
+
+    def grow_to(self, wanted: int | None) -> None:
+        """Add slots until there are `wanted`, or one for each planned trial. There are never fewer again."""
+        if wanted is None or self._fixed:
+            return
+        for _ in range(self.count, min(wanted, self._planned)):
+            self._semaphore.release()
+            self.count += 1
+
 
 TICK_SEC = 1.0
 RECORD_SEC = 10.0

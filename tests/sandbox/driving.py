@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,13 @@ class Driver:
             (self.folder / name).mkdir()
             os.chown(self.folder / name, self.uid, self.gid)
         self.process = self.start()
+        self._found: dict[Any, Any] = {}
+
+    def once[T](self, find: Callable[["Driver"], T]) -> T:
+        """Return what `find` finds with this driver: once, for all tests that look at it."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return self._found[find]
 
     def command(self, *argv: str) -> list[str]:
         """`argv` as this driver's user, started by the command `before` if there is one."""

@@ -17,6 +17,7 @@ import pytest
 
 from support.pace import seconds
 from support.registry import ARCHITECTURE, Images, RegistryServer, digest_of, layer_of, squeezed
+from terminalbench.sandbox import cache
 from terminalbench.sandbox.errors import ImageError, ImageFault, Refused
 from terminalbench.sandbox.images import registry, store
 from terminalbench.sandbox.images.reference import parse_reference
@@ -157,6 +158,17 @@ def test_a_blob_that_is_cut_goes_on_where_it_ended(images: ImageStore) -> None:
         found = images.pull(f"{server.host}/big:1")
         assert server.asked["blob from the middle"] >= 2
     assert (images.folders(found)[0] / "f").stat().st_size == 20_000
+
+
+def test_a_layer_that_a_killed_pull_had_half_unpacked_goes_with_the_next_pull(
+    images: ImageStore, server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_collected", False)
+    half = cache.claim("building")
+    (half.folder / "root").mkdir()
+    os.close(half.lock)  # as the kernel does at its end
+    assert images.pull(f"{server.host}/box:1").layers
+    assert left(images) == []
 
 
 def test_a_registry_that_cannot_go_on_begins_anew(images: ImageStore) -> None:

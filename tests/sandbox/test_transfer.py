@@ -91,6 +91,23 @@ def test_hard_links_pipes_and_special_bits_stay_out(tmp_path: Path) -> None:
     assert (tmp_path / "t" / "f").stat().st_mode & 0o7022 == 0
 
 
+def test_a_folder_is_opened_once_for_all_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    real = os.open
+
+    def counted(path: str, flags: int, *more: int, dir_fd: int | None = None) -> int:
+        opened.append(str(path))
+        return real(path, flags, *more, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", counted)
+    members = [("file", f"a/b/{number}", "said") for number in range(50)]
+    unpack_folder(tmp_path / "out", LIMIT)(stream(*members, ("file", "c", "last")))
+    monkeypatch.undo()
+    assert {path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file()} <= {"said", "last"}
+    assert len(list((tmp_path / "out/a/b").iterdir())) == 50
+    assert len(opened) < 51 + 10
+
+
 def test_there_is_a_limit(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="too much"):
         unpack_folder(tmp_path / "t", 10)(stream(("file", "f", "x" * 6), ("file", "g", "x" * 6)))

@@ -97,14 +97,16 @@ def unpack_file(target: Path, limit_bytes: int) -> Callable[[BinaryIO], None]:
 
 def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, handle: int) -> None:
     """Write a member's content to `handle` and close it."""
-    with os.fdopen(handle, "wb") as sink:
+    try:
         source = archive.extractfile(member)
         while source is not None and (chunk := source.read(_CHUNK)):
-            sink.write(chunk)
-        sink.flush()
+            while chunk:
+                chunk = chunk[os.write(handle, chunk) :]
         os.fchmod(handle, (member.mode & 0o755) | 0o600)
         moment = _moment(member.mtime)
         os.utime(handle, (moment, moment))
+    finally:
+        os.close(handle)
 
 
 def _moment(seconds: float) -> int:
@@ -116,6 +118,7 @@ class _Unpacker:
     def __init__(self, target: Path, limit_bytes: int) -> None:
         self._target, self._left, self._names = target, limit_bytes, 0
         self._links: dict[tuple[str, ...], str] = {}
+        self._open: tuple[tuple[str, ...], int] | None = None  # the folder of the last file: most have it in common
 
     def unpack(self, archive: tarfile.TarFile) -> None:
         root = os.open(self._target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -128,13 +131,24 @@ class _Unpacker:
                 if member.issym():
                     self._links[parts] = member.linkname
                 elif member.isdir():
-                    os.close(_folder(root, parts))
+                    self._enter(root, parts)
                 elif member.isreg():
                     self._links.pop(parts, None)
                     self._file(archive, member, root, parts)
             self._make_links(root)
         finally:
+            if self._open is not None:
+                os.close(self._open[1])
             os.close(root)
+
+    def _enter(self, root: int, parts: tuple[str, ...]) -> int:
+        """The open folder of the next files."""
+        if self._open is None or self._open[0] != parts:
+            if self._open is not None:
+                os.close(self._open[1])
+                self._open = None
+            self._open = parts, _folder(root, parts)
+        return self._open[1]
 
     def _count(self, member: tarfile.TarInfo) -> None:
         self._left -= max(0, member.size)
@@ -143,16 +157,17 @@ class _Unpacker:
             raise SandboxError(f"too much came out of the sandbox for {self._target}")
 
     def _file(self, archive: tarfile.TarFile, member: tarfile.TarInfo, root: int, parts: tuple[str, ...]) -> None:
-        folder = _folder(root, parts[:-1])
+        folder = self._enter(root, parts[:-1])
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
+            handle = os.open(parts[-1], flags, 0o600, dir_fd=folder)
+        except FileExistsError:
             try:
                 _clear(folder, parts[-1])
             except IsADirectoryError:
                 raise SandboxError(f"{'/'.join(parts)} is a folder in {self._target}, and a file came out") from None
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            _copy(archive, member, os.open(parts[-1], flags, 0o600, dir_fd=folder))
-        finally:
-            os.close(folder)
+            handle = os.open(parts[-1], flags, 0o600, dir_fd=folder)
+        _copy(archive, member, handle)
 
     def _make_links(self, root: int) -> None:
         if not self._links:

@@ -176,6 +176,7 @@ class ImageStore:
             return self._add(source, str(parse_reference(name)), tell)
 
     def _add(self, source: ImageSource, name: str, tell: Tell) -> ImageRecord:
+        cache.collect_once()  # what a pull that was killed has half unpacked
         found = source.image()
         record = _record(found, name)
         progress = PullProgress(name, len(record.layers), bytes=0)

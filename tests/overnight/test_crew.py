@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import msgspec
@@ -12,12 +13,14 @@ import pytest
 from support.nights import make_night
 from terminalbench.campaign import gate as gates
 from terminalbench.errors import EXIT_OK, EXIT_USAGE
+from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
 from terminalbench.json_files import append_jsonl, read_json, write_json
 from terminalbench.locks import start_ticks
 from terminalbench.overnight import crew, limits, worker
 from terminalbench.overnight.crew import TasksAtDeath, WorkerAssignment, orphan_of, told_by
+from terminalbench.overnight.decisions import NextAction, eta_sec
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import (
     Heartbeat,
@@ -193,6 +196,26 @@ def test_a_stop_condition_is_one_class_and_its_place_in_the_list(
     state = supervisor.run()
     assert (state.status, state.stopped) == ("stopped", "iteration 1 has measured nothing")
     assert [work.number for work in state.work] == [1], "iteration 2 was never begun"
+
+
+def test_a_clock_that_is_set_while_an_iteration_runs_makes_it_no_longer_and_the_time_left_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward, wall = [100.0], [1_000_000.0]
+    fake = SimpleNamespace(monotonic=lambda: forward[0], time=lambda: wall[0])
+    monkeypatch.setattr("terminalbench.harbor.limits.clock.time", fake)
+    night = make_night(tmp_path, iterations=3)
+    share_gate(night.folder.gate_json)
+    first = IterationWork(1, Role.ITERATION, 1)
+    state = msgspec.structs.replace(night.state([first]), clock=SharedClock.here())
+    supervisor = NightSupervisor(night.folder, night.config, state)
+    monkeypatch.setattr(supervisor, "_write", mock.Mock(side_effect=OSError("the disk is full")))  # no worker is needed
+    supervisor._lease(first)
+    forward[0] += 600.0
+    wall[0] += 600.0 + 7200.0  # somebody has set it ahead
+    supervisor._settle(first, NextAction(IterationStatus.DONE))
+    assert eta_sec(state, 3, None, state.clock.now()) == pytest.approx(2 * 600.0)
+    assert eta_sec(state, 3, state.clock.now() + 60.0, state.clock.now()) == pytest.approx(60.0)
 
 
 def test_a_machine_that_runs_short_of_memory_lowers_the_workers_and_is_read_now_and_then() -> None:

@@ -168,7 +168,7 @@ class NightSupervisor:
         """Write down that it is begun, then begin: an unrecorded worker would be one too many."""
         work.status, work.starts = IterationStatus.LEASED, work.starts + 1
         work.alone = bool(self.state.suspects.in_a_row)  # until it is known which of them ends workers
-        work.started_at, work.not_before = work.started_at or stamp(datetime.now(UTC)), None
+        work.started_at, work.not_before = work.started_at or self._now(), None
         number = next(n for n in range(1, len(self.hands) + 2) if n not in {hand.number for hand in self.hands})
         try:
             self._write(work)
@@ -269,12 +269,16 @@ class NightSupervisor:
             now + became.wait_sec if became.status is IterationStatus.WAITING and became.wait_sec else None
         )
         if became.status.over:
-            work.finished_at = stamp(datetime.now(UTC))
+            work.finished_at = self._now()
             self.journal.tell(NightEventKind.ITERATION_ENDED, _ending_said(work), work, cause=became.reason)
             self._validate(work)
         elif became.reason and not became.lost:
             self.journal.tell(NightEventKind.INCIDENT, f"{_name(work)}: {became.reason}", work, cause=became.reason)
         self.journal.save()
+
+    def _now(self) -> str:
+        """The moment by the night's clock: an iteration has not lasted longer because somebody set the machine's."""
+        return stamp(datetime.fromtimestamp(self.state.clock.now(), UTC))
 
     def _validate(self, work: IterationWork) -> None:
         """An iteration is over: a sample of it is to be run by the validator too, while there is money for that."""

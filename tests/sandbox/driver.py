@@ -189,6 +189,16 @@ async def renew_while(box: int, command: str, once: str) -> dict[str, Any]:
     return (await task).model_dump()
 
 
+async def upload_within(box: int, seconds: float, source: str, target: str) -> bool:
+    """Whether a file was uploaded in this time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await boxes[box].upload_file(source, target)
+    except TimeoutError:
+        return False
+    return True
+
+
 async def upload_beside(box: int, command: str, source: str, target: str) -> None:
     """Upload a file while a command runs, which is cancelled then."""
     task = asyncio.create_task(boxes[box].exec(command))
@@ -408,6 +418,7 @@ COMMANDS = {
         renew,
         renew_while,
         upload_beside,
+        upload_within,
         serve,
         hear,
         call,

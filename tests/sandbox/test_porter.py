@@ -1,13 +1,12 @@
 """The process that takes requests for a sandbox: out of reach, with few rights, and nothing of one request in another."""
 
-import contextlib
 import json
 import os
 import select
 import signal
 from pathlib import Path
 
-from sandbox.driving import Driver
+from sandbox.driving import PATIENCE_SEC, Driver
 from sandbox.test_attacks import DOCKER_DEFAULT_CAPABILITIES
 from sandbox.test_life import alive, family, name_of, until
 
@@ -20,6 +19,11 @@ def porters(driver: Driver) -> set[int]:
     """The porters of a driver's sandboxes, without the processes that they start."""
     found = {pid for pid in family(driver) if name_of(pid) == "tbench-porter"}
     return {pid for pid in alive(found) if _stat(pid)[1] not in found}
+
+
+def carriers(driver: Driver) -> set[int]:
+    """The processes that do the transfers of a driver's sandboxes."""
+    return {pid for pid in family(driver) if name_of(pid) == "tbench-carrier"}
 
 
 def _stat(pid: int) -> list[int]:
@@ -81,30 +85,39 @@ def test_who_answers_one_request_holds_nothing_of_another(own_driver: Driver, wo
     assert stdout is not None
     args = [box.number, "sleep 1000", str(work / "large"), "/tmp/large"]
     box.out("true")
-    (porter,) = porters(own_driver)
+    (carrier,) = carriers(own_driver)
     held = list[str]()
     for _ in range(_TRANSFERS):  # one may be over before we look
         stdin.write(json.dumps({"do": "upload_beside", "args": args, "options": {}}) + "\n")
         stdin.flush()
         while not held and not select.select([stdout], [], [], 0)[0]:
-            held = _files_of_transfer(porter)
+            held = _files_of_transfer(carrier)
         assert json.loads(stdout.readline()) == {"value": None}
         if held:
             break
-    assert sum(name.startswith("socket:") for name in held) == 1, held  # the one to answer by
+    assert sum(name.startswith("socket:") for name in held) == 2, held  # the one to answer by, and its door
     assert not [name for name in held if "pidfd" in name or name.startswith("/proc")], held
 
 
-def _files_of_transfer(porter: int) -> list[str]:
-    """What the process that serves a transfer has open, once it is in a session of its own; nothing if none is."""
-    for pid in map(int, Path(f"/proc/{porter}/task/{porter}/children").read_text().split()):
-        with contextlib.suppress(OSError):  # it ends
-            if name_of(pid) == "tbench-porter" and _stat(pid)[3] == pid:
-                os.kill(pid, signal.SIGSTOP)
-                try:
-                    held = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
-                finally:
-                    os.kill(pid, signal.SIGCONT)
-                if any(name.startswith("pipe:") for name in held):
-                    return held
-    return []
+def test_a_transfer_that_hangs_or_dies_harms_no_other(own_driver: Driver, work: Path) -> None:
+    box = own_driver.box()
+    (work / "file").write_text("content")
+    (carrier,) = carriers(own_driver)
+    os.kill(carrier, signal.SIGSTOP)
+    assert not box.do("upload_within", 0.3, str(work / "file"), "/tmp/first")
+    assert box.do("upload_within", PATIENCE_SEC, str(work / "file"), "/tmp/second")
+    os.kill(carrier, signal.SIGCONT)
+    assert until(lambda: not alive({carrier}))  # who asked it has let go
+    box.call("kill_processes")
+    assert box.out("ls /tmp; cat /tmp/second").split() == ["second", "content"]
+
+
+def _files_of_transfer(carrier: int) -> list[str]:
+    """What the process that does transfers has open; nothing if none is going on, once it has read what is asked."""
+    os.kill(carrier, signal.SIGSTOP)
+    try:
+        held = [str(path.readlink()) for path in Path(f"/proc/{carrier}/fd").iterdir()]
+    finally:
+        os.kill(carrier, signal.SIGCONT)
+    begun = not any("memfd:data" in name for name in held)
+    return held if begun and any(name.startswith("pipe:") for name in held) else []

@@ -3,7 +3,6 @@
 import atexit
 import contextlib
 import os
-import select
 import subprocess
 import sys
 from pathlib import Path
@@ -48,14 +47,10 @@ class Attendant:
 
         A process that is killed lets go of its channel a little before its parent can know that it has ended.
         """
-        return self.pid == os.getpid() and self.process.poll() is None and not self._hung_up()
-
-    def _hung_up(self) -> bool:
+        if self.pid != os.getpid() or self.process.poll() is not None:
+            return False
         handle = self.channel.fileno()
-        asked = select.poll()
-        if handle >= 0:
-            asked.register(handle, 0)  # the end of the other side is told unasked
-        return handle < 0 or bool(asked.poll(0))
+        return handle >= 0 and not wire.hung_up(handle)
 
     def close(self) -> None:
         """Let it go and wait for it."""

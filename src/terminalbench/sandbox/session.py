@@ -45,7 +45,8 @@ class Sandbox:
         self.limits_by: dict[str, str] = answer["limits_by"]
         self._about: dict[str, Any] = answer["sandbox"]
         self._claimed, self._reply, self._pidfd = claimed, reply, opened[0]
-        self._door: socket.socket | None = socket.socket(fileno=opened[1])
+        self._door: socket.socket | None = wire.adopt(opened[1])
+        self._carriers = [wire.adopt(opened[2])]
         self.link = link
         self._question = 0
         self._homes: str | None = None
@@ -260,8 +261,18 @@ class Sandbox:
         """Let `work` write a stream `into` the sandbox, or read the one that comes out; the sandbox's last word."""
         reader, writer = os.pipe2(os.O_CLOEXEC)
         theirs, ours = (reader, writer) if into else (writer, reader)
+        carriers, carrier, answer = self._carriers, None, None
+        request = {"op": "transfer", **message}
         try:
-            reply = self._request({"op": "transfer", **message}, theirs)
+            if carriers:
+                carrier = carriers.pop()  # nobody else's meanwhile
+                try:
+                    reply = helper.send_request(carrier, request, (self._pidfd, theirs))
+                except OSError:
+                    carrier.close()
+                    carrier = None  # it is gone; the porter does it
+            if carrier is None:
+                reply = self._request(request, theirs)
         except BaseException:
             os.close(ours)
             raise
@@ -283,6 +294,10 @@ class Sandbox:
             return told
         finally:
             reply.close()  # ends the transfer if it still runs, and with it the worker's stream
+            if carrier is not None and answer is not None and carriers is self._carriers:
+                carriers.append(carrier)
+            elif carrier is not None:  # it is ended, or is not this generation's
+                carrier.close()
 
     async def kill_processes(self, *, only_networked: bool = False) -> None:
         """End every process but the sandbox's first; or only those started with the network on."""
@@ -345,10 +360,9 @@ class Sandbox:
             answer, opened = await self._answer(message)
             helper.checked(answer)
             os.close(self._pidfd)
-            if self._door is not None:
-                self._door.close()
-            self._pidfd, told, door, *sockets = opened
-            self._door = wire.adopt(door)
+            self._close_doors()
+            self._pidfd, told, door, carrier, *sockets = opened
+            self._door, self._carriers = wire.adopt(door), [wire.adopt(carrier)]
             if self.link is not None:
                 await self.link.renew(answer["way"], sockets)
         self._homes = _HOMES if view == views.VERIFIER else None
@@ -382,6 +396,11 @@ class Sandbox:
                     os.close(handle)
         raise SandboxError("the sandbox has ended")
 
+    def _close_doors(self) -> None:
+        for door in (*self._carriers, *([self._door] if self._door is not None else [])):
+            door.close()
+        self._carriers = []
+
     async def stop(self) -> None:
         """End everything in it and remove what it left on the host. Stopping twice is harmless."""
         if self._stopped:
@@ -392,8 +411,7 @@ class Sandbox:
             loop.remove_reader(handle)
             os.close(handle)
         self._open_pipes.clear()
-        if self._door is not None:
-            self._door.close()
+        self._close_doors()
         with contextlib.suppress(OSError):
             self._reply.shutdown(socket.SHUT_WR)
         async with self._asking:
@@ -413,7 +431,7 @@ class Sandbox:
 
 async def _link(plan: SandboxPlan, answer: dict[str, Any], descriptors: list[int]) -> client.Link | None:
     """Let the relay serve the sockets that were made inside."""
-    sockets = descriptors[2:]
+    sockets = descriptors[3:]
     try:
         way = plan.way_out
         return await client.connect(way, answer["way"], sockets) if way is not None else None

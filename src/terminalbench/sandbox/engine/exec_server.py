@@ -4,6 +4,9 @@ It is in the sandbox's control group (moving a process into one takes the kernel
 command may have, and its children are born in the sandbox's process namespace: each answers one request. They differ
 from the sandbox's other processes by one capability, so that none of those may trace them or take their descriptors.
 Each generation of a sandbox has a porter of its own. Should it be gone, a child of the helper serves in its place.
+
+Beside it is a carrier: a process like it that does transfers itself, one after the other, since a fork for each costs
+ten times what it does. A transfer that comes meanwhile is the porter's; so are all once the carrier is gone.
 """
 
 import contextlib
@@ -25,7 +28,7 @@ _LAST_MOMENT_SEC = 0.1
 
 
 class Porter(NamedTuple):
-    """A running porter: its process, and the socket that takes requests."""
+    """A running porter, or carrier: its process, and the socket that takes requests."""
 
     pid: int
     door: socket.socket
@@ -40,18 +43,22 @@ class Porter(NamedTuple):
             socket.send_fds(self.door, [b"enter"], [pidfd], socket.MSG_NOSIGNAL)
 
 
-def start(group: ControlGroup, sandbox: dict[str, Any], program: bytes) -> Porter:
-    """Fork a porter that joins `group` and waits to be admitted. It ends when every copy of its door is closed."""
+def start(group: ControlGroup, sandbox: dict[str, Any], program: bytes, *, carries: bool = False) -> Porter:
+    """Fork one that joins `group` and waits to be admitted. It ends when every copy of its door is closed."""
     ours, theirs = wire.socket_pair()
     child = os.fork()
     if child == 0:
         try:
-            kernel.set_name("tbench-porter")
+            kernel.set_name("tbench-carrier" if carries else "tbench-porter")
             inside.close_others(theirs.fileno())  # the guardian's: its caller waits for them to close
             inside.join(group.procs())
             host_proc = inside.open_proc()
             _, descriptors = wire.take(theirs, 8)
-            if descriptors:
+            if descriptors and carries:
+                inside.prefer_as_victim(host_proc)
+                _enter(descriptors[0], sandbox, program, network=False)
+                files.carry(theirs, sandbox)
+            elif descriptors:
                 clock = os.memfd_create("clock")
                 _enter(descriptors[0], sandbox, program, network=False)
                 _RequestDesk(sandbox, host_proc, clock).serve(theirs)

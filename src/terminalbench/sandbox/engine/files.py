@@ -7,11 +7,14 @@ ever resolved on the host, so a planted link leads nowhere but into the sandbox 
 # ruff: noqa: PTH101, PTH103, PTH108, PTH112, PTH114, PTH115, PTH116, PTH120, PTH211
 
 import contextlib
+import fcntl
 import fnmatch
+import gc
 import glob
 import itertools
 import json
 import os
+import resource
 import socket
 import stat
 import tarfile
@@ -41,6 +44,41 @@ def transfer(request: dict[str, Any], reply: socket.socket, streams: list[int], 
         wire.send(reply, answer)
     finally:
         os._exit(0)
+
+
+def carry(door: socket.socket, sandbox: dict[str, Any]) -> None:
+    """Do the transfers that come by the door, one after the other. The kernel ends a process whose caller lets go.
+
+    It is in no process namespace of the sandbox, so that nothing there sees it, stops it, or measures its memory: where
+    that is not the group's, it has the limit of the sandbox for itself.
+    """
+    os.setsid()
+    inside.limit(sandbox)
+    if sandbox["memory_by_process"]:
+        resource.setrlimit(resource.RLIMIT_DATA, (sandbox["memory_bytes"],) * 2)
+    gc.enable()  # the helper's other children end before it matters
+    usable = True
+    while usable and (descriptors := wire.take(door, 16)[1]):
+        payload, reply, pidfd, stream = descriptors
+        os.close(pidfd)  # we have been admitted
+        fcntl.fcntl(reply, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(reply, fcntl.F_SETFL, os.O_ASYNC)  # from now on the end of the other side is a deadly signal
+        if wire.hung_up(reply):
+            return
+        try:
+            request = wire.unpack_request(payload)
+            answer = _OPERATIONS[request["kind"]](request, stream)
+        except BaseException as error:  # noqa: BLE001 - told to the caller, who raises
+            answer, usable = {"error": f"{error}"}, isinstance(error, OSError)
+            if not usable:
+                door.close()  # before it is answered: the next one goes elsewhere
+        fcntl.fcntl(reply, fcntl.F_SETFL, 0)
+        channel = wire.adopt(reply)
+        with contextlib.suppress(OSError):  # the caller is gone
+            wire.send(channel, answer)
+        channel.detach()
+        if usable:
+            inside.close_others(door.fileno())  # nothing of one request is left to the next
 
 
 def _put(request: dict[str, Any], stream: int) -> dict[str, Any]:

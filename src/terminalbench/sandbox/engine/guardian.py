@@ -81,7 +81,7 @@ def guard(request: dict[str, Any], reply: socket.socket, handles: list[int], pro
         guarded.keep(reply)
     finally:
         if guarded is not None:
-            guarded.end_porter()
+            guarded.end_porters()
             guarded.close_pasta()
         _take_down(guarded.generation if guarded is not None else None, group, request["run_dir"])
 
@@ -106,18 +106,19 @@ class _GuardedSandbox:
         self.counts_sockets = True
         self.filters = sys.maxsize
         self._view = views.AGENT
-        self._porter: exec_server.Porter | None = None
+        self._porters: list[exec_server.Porter] = []
         self._pasta: pasta.Pasta | None = None
         self._overseer: Overseer | None = None
         self._stamps: dict[str, traps.FileStamp] = {}
         self._open = request["network"] is not None and request["network"]["open"]
 
     def bring_up(self, view: str) -> tuple[tuple[int, ...], str]:
-        """Start a generation over `view` with its porter, and watch it.
+        """Start a generation over `view` with its porter and its carrier, and watch it.
 
-        Handles of its first process, of the porter's door and of its network's sockets; and which way that has.
+        Handles of its first process, of their doors and of its network's sockets; and which way that has.
         """
-        self._porter = exec_server.start(self._group, self._sandbox, self._program)  # joins the group meanwhile
+        for carries in (False, True):  # they join the group meanwhile
+            self._porters.append(exec_server.start(self._group, self._sandbox, self._program, carries=carries))
         self.generation = started = generation.start(self._request, view)
         self._view = view
         grouped = self._group.folders.keys()
@@ -132,13 +133,14 @@ class _GuardedSandbox:
         if self._request["lan"] is not None:
             lan.plug(self._handles[0], started.pidfd, self._request["lan"])
         way, opened = self._open_way(started.pidfd)
-        self._porter.admit(started.pidfd)
-        return (started.pidfd, self._porter.door.detach(), *opened), way
+        for one in self._porters:
+            one.admit(started.pidfd)
+        return (started.pidfd, *(one.door.detach() for one in self._porters), *opened), way
 
-    def end_porter(self) -> None:
-        """End the porter, if there is one."""
-        ended, self._porter = self._porter, None
-        if ended is not None:
+    def end_porters(self) -> None:
+        """End the porter and the carrier, if they are there: then nothing of the generation writes any more."""
+        while self._porters:
+            ended = self._porters.pop()
             ended.door.close()
             generation.end(ended.pid)
 
@@ -217,9 +219,9 @@ class _GuardedSandbox:
         return f"{views.upper(self._request['run_dir'], self._view, 0)}/{path.strip('/')}"
 
     def _is_idle(self) -> bool:
-        """Return whether it is known that nothing runs inside: then the porter is alone in the group that all are born
-        in."""
-        return self._porter is not None and self._porter.alive() and self._group.processes() == 1
+        """Return whether it is known that nothing runs inside: then the porters are alone in the group that all are
+        born in."""
+        return all(one.alive() for one in self._porters) and self._group.processes() == len(self._porters) > 0
 
     def _switch(self, *, open: bool) -> None:
         """Have pasta run or not run, as the phase that begins allows."""
@@ -238,7 +240,7 @@ class _GuardedSandbox:
         self.close_pasta()
         if old is not None and not old.end():
             raise OSError("some of its processes would not end")
-        self.end_porter()  # it has told how they ended
+        self.end_porters()  # they have told how they ended
         told: dict[str, Any] = {}
         request, view = self._request, message["view"]
         if message["room_bytes"]:
@@ -290,6 +292,7 @@ def _describe(
         "ids": request["ids"],
         "scratch": scratch,
         "memory_by_process": "memory" not in group.folders,
+        "memory_bytes": limits.memory_bytes,
     }
 
 

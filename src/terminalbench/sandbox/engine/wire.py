@@ -7,6 +7,7 @@ order: the request, the socket for answers, then what the operation needs.
 import array
 import json
 import os
+import select
 import socket
 from typing import Any
 
@@ -57,6 +58,13 @@ def take(channel: socket.socket, size: int) -> tuple[bytes, list[int]]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
     return data, list(descriptors)
+
+
+def hung_up(handle: int) -> bool:
+    """Return whether the other side of an open channel is gone."""
+    asked = select.poll()
+    asked.register(handle, 0)  # the end of the other side is told unasked
+    return bool(asked.poll(0))
 
 
 def memory_file(data: bytes) -> int:

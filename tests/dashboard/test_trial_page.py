@@ -3,16 +3,20 @@
 import json
 import os
 import re
+from typing import Any
 
 import pytest
 
 from support.dashboard import Root, add_trajectory, steps, trial
 from support.results import STAMP
+from terminalbench.analytics import long_trajectory
 from terminalbench.dashboard.foreign_html import rendered, shown, terminal
+from terminalbench.dashboard.pages import trial as pages_trial
 from terminalbench.dashboard.pages.trial import _sent
-from terminalbench.dashboard.site import ResultCache
+from terminalbench.dashboard.site import ResultCache, Site
 from terminalbench.index.scan import scan_batch
 from terminalbench.index.store import open_index
+from terminalbench.json_files import encode_json
 from terminalbench.records.trial import Usage
 from terminalbench.text.doubts import doubt
 from terminalbench.text.failures import failure_advice, failure_words
@@ -142,6 +146,62 @@ def test_a_long_trajectory_makes_no_long_page(root: Root) -> None:
         work(root, steps(*(f"echo {n}" for n in range(count)), output="x"))
         sizes.append(len(root.text(trial("a__1"))))
     assert sizes[1] < 1.02 * sizes[0]
+
+
+def test_a_long_trajectory_is_left_in_its_file_and_shown_as_a_short_one(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = steps(*(f"echo {n}" for n in range(118)), "touch made", "needle here")
+    document["steps"][60]["observation"]["results"][0]["extra"]["exit_code"] = 3
+    document["steps"][70]["timestamp"] = None
+    page = trial("a__1")
+    asked: list[tuple[str, dict[str, str]]] = [(page, {}), (page, {"find": "needle"}), (page, {"only": "errors"})]
+    asked += [(f"{page}{rest}", {}) for rest in ("steps/1/2/", "step-text/1/61/4.txt", "steps.csv", "data.json")]
+
+    def answers() -> list[str]:
+        monkeypatch.setattr(root, "site", Site(root.path))
+        return [root.text(path, **query) for path, query in asked]
+
+    work(root, document)
+    whole = answers()
+    monkeypatch.setattr(long_trajectory, "LONG", 0)
+    monkeypatch.setattr(long_trajectory, "_PIECE", 3000)
+    assert answers() == whole
+    document["steps"][75]["tool_calls"] = ["odd"]
+    work(root, document)
+    decoded: list[int] = []
+    real = long_trajectory.parse_trajectory
+    monkeypatch.setattr(
+        long_trajectory, "parse_trajectory", lambda data, *first: (decoded.append(len(data)), real(data, *first))[1]
+    )
+    monkeypatch.setattr(pages_trial, "MANY_STEPS", 50)
+    assert "oddity" not in root.text(page)
+    assert sum(decoded) < 0.8 * len(json.dumps(document)), "only what is shown"
+    assert "<li>step 76: tool call 1 is a str</li>" in root.text(f"{page}steps/1/2/"), "named when the step is read"
+
+
+def test_what_very_many_steps_tell_is_found_when_it_is_asked_for(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of a page are marked at once; those of all, and the findings, are made for a reader who asks."""
+    document = steps(*(f"echo {n}" for n in range(118)), "touch made")
+    for broken in (20, 60):
+        document["steps"][broken]["observation"]["results"][0]["extra"]["exit_code"] = 3
+    work(root, document)
+    told = json.loads(root.text(f"{trial('a__1')}data.json"))["findings"]
+    monkeypatch.setattr(root, "site", Site(root.path))
+    monkeypatch.setattr(pages_trial, "MANY_STEPS", 50)
+    later: list[Any] = []
+    monkeypatch.setattr(root.site, "made_later", lambda *given: later.append(given))
+    long = root.text(trial("a__1"))
+    assert ("Analyse them now" in long, "failure class" in long, later) == (True, False, [])
+    assert long.count('<span class="wrong">failed</span>') == 1
+    assert ("only errors</option>" in long, "only errors (2)" in root.text(trial("a__1"), only="errors")) == (
+        True,
+        True,
+    )
+    assert "the findings appear here by themselves" in root.text(trial("a__1"), analyse="1")
+    ((batch, key, make, _),) = later
+    assert (batch, json.loads(encode_json(make()))) == ("study/0", told)
+    root.site.kept(key, make)
 
 
 def test_a_trajectory_that_nobody_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

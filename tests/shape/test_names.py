@@ -64,9 +64,7 @@ OURS = {
 FRAGMENT = 60
 """Lines below which a module is part of the one beside it, if that one alone imports it."""
 
-FRAGMENTS: set[str] = {
-    "terminalbench.dashboard.pages.outline",
-}
+FRAGMENTS: set[str] = set()
 """Fragments that are not merged yet; may only shrink."""
 
 

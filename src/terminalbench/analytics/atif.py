@@ -92,19 +92,24 @@ class Observation(msgspec.Struct, frozen=True, gc=False):
     results: tuple[CallResult, ...] = ()
 
 
-class TrajectoryStep(msgspec.Struct, frozen=True, gc=False):
-    """One turn: who spoke, what was said, the calls made and what came back."""
+class StepHead(msgspec.Struct, frozen=True, gc=False):
+    """Of one turn: who spoke when, and what it was billed as."""
 
     id: int = msgspec.field(name="step_id")
     source: str
-    message: Any = None
     time: Annotated[datetime, msgspec.Meta(tz=True)] | None = msgspec.field(name="timestamp", default=None)
     model: _Text | None = msgspec.field(name="model_name", default=None)
+    tokens: StepTokens = msgspec.field(name="metrics", default=StepTokens())
+    copied: bool = msgspec.field(name="is_copied_context", default=False)
+
+
+class TrajectoryStep(StepHead, frozen=True, gc=False):
+    """One turn: its head, what was said, the calls made and what came back."""
+
+    message: Any = None
     thoughts: Any = msgspec.field(name="reasoning_content", default=None)
     calls: tuple[TrajectoryCall, ...] = msgspec.field(name="tool_calls", default=())
     observation: Observation = Observation()
-    tokens: StepTokens = msgspec.field(name="metrics", default=StepTokens())
-    copied: bool = msgspec.field(name="is_copied_context", default=False)
     extra: dict[str, Any] = {}
 
     @property
@@ -141,16 +146,17 @@ class TrajectoryStep(msgspec.Struct, frozen=True, gc=False):
 class Trajectory:
     """A whole document. Steps copied from an earlier context are kept and marked; `subagents` are embedded ones.
 
-    `untold`: it is what a program printed, and does not tell which tools were called.
+    `untold`: it is what a program printed, and does not tell which tools were called. The steps of a long file are
+    decoded when they are asked for, and `problems` are those of what was decoded.
     """
 
     version: str | None
     agent: str | None
-    steps: tuple[TrajectoryStep, ...]
+    steps: Sequence[TrajectoryStep]
     subagents: tuple["Trajectory", ...]
     continued_in: str | None
     id: str | None
-    problems: tuple[str, ...] = ()
+    problems: Sequence[str] = ()
     untold: bool = False
 
     def own_steps(self) -> Iterator[TrajectoryStep]:
@@ -192,16 +198,16 @@ def read_trajectory(
     return (parse or parse_trajectory)(before(data))
 
 
-def parse_trajectory(data: bytes) -> Trajectory:
-    """The trajectory in `data`. Raises UnreadableTrajectory."""
+def parse_trajectory(data: bytes, first: int = 1) -> Trajectory:
+    """The trajectory in `data`, whose steps are those from `first` on. Raises UnreadableTrajectory."""
     try:
         found = _decoder.decode(data).trajectory()
     except NOT_DECODED:
         found = None
-    return found or _parse_leniently(data)
+    return found or _parse_leniently(data, first)
 
 
-def _parse_leniently(data: bytes) -> Trajectory:
+def _parse_leniently(data: bytes, first: int) -> Trajectory:
     try:
         document = decode(data)
     except NOT_DECODED:
@@ -210,7 +216,7 @@ def _parse_leniently(data: bytes) -> Trajectory:
         raise UnreadableTrajectory(f"holds a JSON {type(document).__name__}, not an object")
     if not isinstance(document.get("steps"), list):
         raise UnreadableTrajectory("has no list of steps")
-    return _AtifReader().trajectory(document)
+    return _AtifReader().trajectory(document, first)
 
 
 def _decode_slowly(data: bytes) -> Any:
@@ -241,9 +247,9 @@ class _AtifReader:
         if len(self.problems) < _PROBLEM_LIMIT:
             self.problems.append(f"{where}: {what}")
 
-    def trajectory(self, raw: Mapping[str, Any]) -> Trajectory:
+    def trajectory(self, raw: Mapping[str, Any], first: int = 1) -> Trajectory:
         steps: list[TrajectoryStep] = []
-        for position, step in enumerate(raw["steps"], start=1):
+        for position, step in enumerate(raw["steps"], start=first):
             if isinstance(step, dict):
                 steps.append(self._step(step, position))
             else:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from terminalbench.analytics.atif import Trajectory, TrajectoryStep, UnreadableTrajectory, parse_trajectory
+from terminalbench.analytics.long_trajectory import heads_of
 from terminalbench.decode import NOT_DECODED, convert
 from terminalbench.files import read_plain
 from terminalbench.harbor.agents.command_output import read_output
@@ -87,7 +88,7 @@ def spent_so_far(trajectory: Trajectory, trial_dir: Path) -> SpentSoFar:
     ones."""
     config = decode_plain(trial_dir / "config.json", TrialConfig, _CONFIG_LIMIT)
     prices = read_planned(trial_dir).prices or price_table()
-    steps = [step for step in trajectory.own_steps() if step.source == "agent"]
+    steps = [step for step in heads_of(trajectory.steps) if not step.copied and step.source == "agent"]
     costs: list[float | None] = []
     partly = False
     for step in steps:

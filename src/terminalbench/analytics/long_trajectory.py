@@ -1,16 +1,19 @@
-"""A long trajectory read once, in pieces: every step is decoded and seen, only those that are wanted are kept."""
+"""A long trajectory in pieces: read once, with the wanted steps kept, or left in its file until one is asked for."""
 
 import os
 import re
+from array import array
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, overload, override
+from weakref import finalize
 
 from terminalbench.analytics.atif import (
     SIZE_LIMIT,
     SOURCES,
+    StepHead,
     Trajectory,
     TrajectoryStep,
     UnreadableTrajectory,
@@ -23,10 +26,13 @@ LONG = 4 << 20
 """Files above this many bytes are read in pieces."""
 _PIECE = 1 << 20
 _LONGEST_STEP = 32 << 20
+_TOGETHER = 50
+"""Steps of a long file that are decoded at once: those of a page."""
 _STEP = re.compile(rb'\{\s*"step_id"')  # never inside a text: quotes are escaped there
 _HEAD = re.compile(rb'"steps"\s*:\s*\[\s*\Z')
 type _Seen = Callable[[TrajectoryStep, str | None], None]
 _steps = decoder(tuple[TrajectoryStep, ...])
+_heads = decoder(tuple[StepHead, ...])
 
 
 class _NotInPieces(Exception):
@@ -86,8 +92,39 @@ def read_long(path: Path, kept: KeptSteps, conceal: Callable[[bytes], bytes], se
             return None
 
 
-def _read(stream: BinaryIO, kept: KeptSteps, conceal: Callable[[bytes], bytes], see: _Seen | None) -> Trajectory:
-    waiting, head, agent = b"", None, None
+@dataclass(frozen=True)
+class _Piece:
+    """Whole steps of a document: where in `data` each begins, and where `data` lies in the file.
+
+    The last one of `starts` is that of the next piece; the last piece has one: that of the last step, and the rest.
+    """
+
+    head: bytes
+    agent: str | None
+    at: int
+    data: bytes
+    starts: list[int]
+
+    def steps[S: StepHead](self, decode: Callable[[bytes], tuple[S, ...]]) -> tuple[S, ...]:
+        """They, decoded."""
+        text = self.data[self.starts[0] : self.starts[-1]].rstrip().removesuffix(b",")
+        steps = decode(b"[" + text + b"]")
+        if len(steps) != len(self.starts) - 1 or any(step.source not in SOURCES for step in steps):
+            raise _NotInPieces
+        return steps
+
+    def last(self) -> Trajectory:
+        """The document with its last step alone."""
+        document = parse_trajectory(self.head + self.data)
+        if len(document.steps) != 1 or document.problems or document.subagents or document.continued_in:
+            raise _NotInPieces
+        if document.agent != self.agent:
+            raise _NotInPieces
+        return document
+
+
+def _pieces(stream: BinaryIO) -> Iterator[_Piece]:
+    waiting, head, agent, at = b"", None, None, 0
     while more := stream.read(_PIECE):
         waiting += more
         starts = [found.start() for found in _STEP.finditer(waiting)]
@@ -95,23 +132,27 @@ def _read(stream: BinaryIO, kept: KeptSteps, conceal: Callable[[bytes], bytes], 
             head = waiting[: starts[0]] if starts else b""
             agent = _agent(head)
         if len(starts) > 1:
-            for at, step in enumerate(_whole(waiting, starts)):
-                kept.take(step, waiting[starts[at] : starts[at + 1]])
-                if see is not None:
-                    see(step, agent)
-            waiting = waiting[starts[-1] :]
+            yield _Piece(head, agent, at, waiting, starts)
+            at, waiting = at + starts[-1], waiting[starts[-1] :]
         if len(waiting) > _LONGEST_STEP:
             raise _NotInPieces
     if head is None or b'"steps"' in waiting:
         raise _NotInPieces
-    last = parse_trajectory(head + waiting)
-    if len(last.steps) != 1 or last.problems or last.subagents or last.continued_in:
-        raise _NotInPieces
-    if last.agent != agent:
-        raise _NotInPieces
-    if see is not None:
-        see(last.steps[0], agent)
-    return parse_trajectory(conceal(head + b"".join(kept.taken(last.steps[0], waiting))))
+    yield _Piece(head, agent, at, waiting, [0])
+
+
+def _read(stream: BinaryIO, kept: KeptSteps, conceal: Callable[[bytes], bytes], see: _Seen | None) -> Trajectory:
+    for piece in _pieces(stream):
+        if len(piece.starts) == 1:
+            last = piece.last().steps[0]
+            if see is not None:
+                see(last, piece.agent)
+            return parse_trajectory(conceal(piece.head + b"".join(kept.taken(last, piece.data))))
+        for step, start, end in zip(piece.steps(_steps.decode), piece.starts, piece.starts[1:], strict=False):
+            kept.take(step, piece.data[start:end])
+            if see is not None:
+                see(step, piece.agent)
+    raise _NotInPieces
 
 
 def _agent(head: bytes) -> str | None:
@@ -122,9 +163,75 @@ def _agent(head: bytes) -> str | None:
     return document.agent
 
 
-def _whole(waiting: bytes, starts: list[int]) -> tuple[TrajectoryStep, ...]:
-    """The whole steps of a piece: from each of `starts` to the next."""
-    steps = _steps.decode(b"[" + waiting[starts[0] : starts[-1]].rstrip().removesuffix(b",") + b"]")
-    if len(steps) != len(starts) - 1 or any(step.source not in SOURCES for step in steps):
-        raise _NotInPieces
-    return steps
+class LongSteps(Sequence[TrajectoryStep]):
+    """The steps of a long file: where each begins is known, and so is its head; what it holds is read when asked for.
+
+    `problems` are those of the steps that were asked for.
+    """
+
+    def __init__(self, stream: BinaryIO, conceal: Callable[[bytes], bytes]) -> None:
+        self.problems: list[str] = []
+        self.heads: list[StepHead] = []
+        self._handle, self._conceal = os.dup(stream.fileno()), conceal
+        finalize(self, os.close, self._handle)
+        self._head, self._starts = b"", array("q")
+        self._kept: tuple[int, Sequence[TrajectoryStep]] = (-1, ())
+        for piece in _pieces(stream):
+            self._head = piece.head
+            *starts, end = [piece.at + start for start in piece.starts]
+            if starts:
+                self.heads += piece.steps(_heads.decode)
+                self._starts.extend(starts)
+            else:
+                self.heads += piece.last().steps
+                self._starts.extend((end, end + len(piece.data)))
+
+    @override
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    @overload
+    def __getitem__(self, at: int) -> TrajectoryStep: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[TrajectoryStep, ...]: ...
+    @override
+    def __getitem__(self, at: int | slice) -> TrajectoryStep | tuple[TrajectoryStep, ...]:
+        if isinstance(at, slice):
+            return tuple(self[one] for one in range(*at.indices(len(self))))
+        block, place = divmod(range(len(self))[at], _TOGETHER)
+        kept = self._kept
+        if kept[0] != block:
+            self._kept = kept = (block, self._block(block).steps)
+        return kept[1][place]
+
+    def document(self) -> Trajectory:
+        """The document with its last steps."""
+        return self._block((len(self) - 1) // _TOGETHER)
+
+    def _block(self, number: int) -> Trajectory:
+        first = number * _TOGETHER
+        end = min(first + _TOGETHER, len(self))
+        text = os.pread(self._handle, self._starts[end] - self._starts[first], self._starts[first])
+        if end < len(self):
+            text = text.rstrip().removesuffix(b",") + b"]}"
+        found = parse_trajectory(self._conceal(self._head + text), first + 1)
+        if len(found.steps) != end - first:
+            raise UnreadableTrajectory("it changed while it was read")
+        self.problems += [problem for problem in found.problems if problem not in self.problems]
+        return found
+
+
+def open_long(stream: BinaryIO, conceal: Callable[[bytes], bytes]) -> Trajectory | None:
+    """The trajectory in an open file, its steps left there; None where it must be read as a whole."""
+    if not LONG < os.fstat(stream.fileno()).st_size <= SIZE_LIMIT:
+        return None
+    try:
+        steps = LongSteps(stream, conceal)
+    except (*NOT_DECODED, OSError, UnreadableTrajectory, _NotInPieces):
+        return None
+    return replace(steps.document(), steps=steps, problems=steps.problems)
+
+
+def heads_of(steps: Sequence[TrajectoryStep]) -> Sequence[StepHead]:
+    """The heads of steps, for which none is read."""
+    return steps.heads if isinstance(steps, LongSteps) else steps

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from terminalbench.dashboard.frame import PageRequest
 from terminalbench.dashboard.safe_files import TrialFile
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
@@ -16,9 +17,11 @@ from terminalbench.records.trial import Finding, Outcome
 if TYPE_CHECKING:
     from terminalbench.analytics.error_groups import FailureGroup
     from terminalbench.analytics.findings.analyzers import LoadedAnalyzer
+    from terminalbench.analytics.findings.trial_files import TrialFiles
     from terminalbench.analytics.labels import People
 
 _FAILURE = "failure"
+_APART_SEC = 600.0
 
 
 @dataclass(frozen=True)
@@ -86,30 +89,58 @@ def _analyzers() -> "list[LoadedAnalyzer]":
     return load_analyzers()
 
 
-def trial_findings(site: Site, batch: str, row: TrialRow, files: list[TrialFile]) -> list[Finding]:
+@dataclass(frozen=True)
+class TrialFindings:
+    """What analyzers said of a trial. `missing`: some have not looked at it; `waiting`: they do so now."""
+
+    found: list[Finding]
+    missing: bool = False
+    waiting: bool = False
+
+
+def trial_findings(site: Site, ask: PageRequest, row: TrialRow, files: list[TrialFile], *, many: bool) -> TrialFindings:
     """Return what analyzers said of a trial: kept in the index, written by an analysis, else found now.
 
-    A folder with links in it is not analysed now: that could read elsewhere.
+    Of `many` steps that takes a minute and much memory: a process of its own does it when a reader asks for it. A
+    folder with links in it is not analysed: that could read elsewhere.
     """
     from terminalbench.analytics.findings.cache import FindingsCache
-
-    names = [loaded.name for loaded in _analyzers()]
-    kept = FindingsCache(site.index, batch).read(row.job, row.name, names)
-    known = {finding.analyzer for finding in kept}
-    written = [f for f in site.findings(batch).get(row.key, []) if f.analyzer not in known]
-    known |= {finding.analyzer for finding in written}
-    missing = [loaded for loaded in _analyzers() if loaded.name not in known]
-    if not missing or row.trial is None or any(file.odd for file in files):
-        return [*kept, *written]
-    made = site.kept(
-        ("found", batch, row.job, row.name, row.trial.finished_at), lambda: _find(site, batch, row, missing)
-    )
-    return [*kept, *written, *made]
-
-
-def _find(site: Site, batch: str, row: TrialRow, missing: "list[LoadedAnalyzer]") -> list[Finding]:
-    from terminalbench.analytics.findings.analyzers import run_analyzer
     from terminalbench.analytics.findings.trial_files import TrialFiles
 
+    batch, names = ask.batch, [loaded.name for loaded in _analyzers()]
+    found = FindingsCache(site.index, batch).read(row.job, row.name, names)
+    known = {finding.analyzer for finding in found}
+    found += [f for f in site.findings(batch).get(row.key, []) if f.analyzer not in known]
+    missing = [name for name in names if name not in {finding.analyzer for finding in found}]
+    if not missing or row.trial is None or any(file.odd for file in files):
+        return TrialFindings(found)
+    key = ("found", batch, row.job, row.name, row.trial.finished_at)
     trial = TrialFiles.of(row, site.trial_folder(batch, row), site.batch(batch).folder, site.secrets)
-    return [finding for loaded in missing for finding in run_analyzer(loaded, trial, trial.story.trajectory)]
+    if not many:
+        return TrialFindings([*found, *site.kept(key, lambda: _find(trial, missing))])
+    if ask.static or ask.data:
+        return TrialFindings([*found, *site.kept(key, lambda: _find_apart(trial, missing))])
+    if not ask.text("analyse") and not site.holds(key):
+        return TrialFindings(found, missing=True)
+    made = site.made_later(batch, key, lambda: _find_apart(trial, missing), None)
+    return TrialFindings([*found, *(made or ())], waiting=made is None)
+
+
+def _find(trial: "TrialFiles", names: list[str]) -> list[Finding]:
+    from terminalbench.analytics.findings.analyzers import run_analyzer
+
+    chosen = [loaded for loaded in _analyzers() if loaded.name in names]
+    return [finding for loaded in chosen for finding in run_analyzer(loaded, trial, trial.story.trajectory)]
+
+
+def _find_apart(trial: "TrialFiles", names: list[str]) -> list[Finding]:
+    """The same in a process of its own, which takes its memory with it."""
+    from multiprocessing import get_context
+    from multiprocessing.context import TimeoutError as TookTooLong
+
+    with get_context("spawn").Pool(1) as pool:
+        try:
+            return pool.apply_async(_find, (trial, names)).get(_APART_SEC)
+        except (OSError, TookTooLong, MemoryError) as error:
+            reason = f"it could not be analysed: {type(error).__name__}"
+            return [Finding(trial.key, name, "", name, None, reason) for name in names]

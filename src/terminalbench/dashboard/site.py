@@ -14,7 +14,8 @@ from urllib.parse import unquote
 from zlib import crc32
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
-from terminalbench.analytics.live_steps import LIVE_FILES, log_trajectory, spent_so_far
+from terminalbench.analytics.live_steps import LIVE_FILES, PRINTED, log_trajectory, spent_so_far
+from terminalbench.analytics.long_trajectory import open_long
 from terminalbench.archivist.store import memory_of, memory_stamp
 from terminalbench.dashboard.frame import LESSONS, NIGHTS, TRAININGS, TRIAL, NotFound
 from terminalbench.dashboard.links import night_results_path
@@ -216,6 +217,10 @@ class Site:
         """`make()`, kept in memory under a key that names everything it depends on."""
         return self._views.get(key, make)
 
+    def holds(self, key: Hashable) -> bool:
+        """Return whether it is kept."""
+        return self._views.holds(key)
+
     def made_later(self, batch: str, key: Hashable, make: Callable[[], Any], instead: Any) -> Any:
         """`make()` if it is kept; else `instead`: it is made in the background, and the page is told of it."""
         if self._views.holds(key):
@@ -266,12 +271,14 @@ class Site:
             status = os.fstat(stream.fileno())
             if opened.size > TRAJECTORY_LIMIT:
                 raise UnreadableTrajectory(f"it is larger than {TRAJECTORY_LIMIT >> 20} MB")
+
+            def read() -> Trajectory:
+                found = open_long(stream, self.secrets.conceal_bytes) if names[-1] not in PRINTED else None
+                stream.seek(0)
+                return found or log_trajectory(names[-1], self.secrets.conceal_bytes(stream.read()))
+
             key = ("trajectory", names, status.st_size, status.st_mtime_ns)
-            return self._trajectories.get(
-                key,
-                lambda: log_trajectory(names[-1], self.secrets.conceal_bytes(stream.read())),
-                max(1, opened.size),
-            )
+            return self._trajectories.get(key, read, max(1, opened.size))
 
     def spent_so_far(self, key: str, job: str, name: str, profile: str | None) -> str | None:
         """The steps, tokens and cost of a trial that runs, in words; None while nothing tells."""

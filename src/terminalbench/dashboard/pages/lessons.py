@@ -177,7 +177,7 @@ def _support(site: Site, evidence: Evidence) -> Support:
     files = row.trial.trajectory_paths if row.trial is not None else []
     try:
         file = files[0] if files else f"{name}/agent/trajectory.json"
-        where = places(site.trajectory((*site.trial_names(batch, row)[:-1], *file.split("/"))))
+        where = places(site.trajectory((*site.trial_names(batch, row)[:-1], *file.split("/"))), evidence.steps)
     except UnreadableTrajectory:
         return Support(evidence, path, unknown, night)
     steps = [

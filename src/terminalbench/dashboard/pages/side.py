@@ -1,7 +1,7 @@
 """Two trials side by side: what each did, step beside step, and where they part."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -108,7 +108,8 @@ def _divergence(sides: list[dict[str, Any]]) -> Divergence | None:
         if side["trajectory"] is None:
             return None
         agent = side["row"].trial.agent if side["row"].trial else None
-        told.append(TrialSide(side["row"].name, side["trajectory"], actions_of(side["trajectory"], agent)))
+        compared = replace(side["trajectory"], steps=side["trajectory"].steps[:COMPARED_STEPS])
+        told.append(TrialSide(side["row"].name, compared, actions_of(compared, agent)))
     return first_divergence(*told)
 
 
@@ -132,7 +133,7 @@ def _shown(
     columns = []
     for trajectory, positions in ((left, [line.left for line in lines]), (right, [line.right for line in lines])):
         known = [position for position in positions if position is not None]
-        found = step_views(trajectory, min(known), max(known) + 1) if trajectory is not None and known else ()
+        found = step_views(trajectory, known) if trajectory is not None else ()
         views: dict[int | None, StepView] = {view.position - 1: view for view in found}
         columns.append([views.get(position) for position in positions])
     return list(zip(lines, *columns, strict=True))

@@ -2,14 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import unified_diff
 from itertools import groupby
 from typing import Any
 
-from terminalbench.analytics.atif import CallResult, Trajectory, TrajectoryCall, TrajectoryStep
+from terminalbench.analytics.atif import CallResult, StepHead, Trajectory, TrajectoryCall, TrajectoryStep
+from terminalbench.analytics.findings.actions import actions_of_step, taxonomy_for
+from terminalbench.analytics.long_trajectory import heads_of
 from terminalbench.dashboard.foreign_html import is_diff
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import visible
@@ -20,6 +22,11 @@ _OPEN_LINES = 24
 _RESULT_HEAD, _RESULT_TAIL = 6, 4
 """Lines of an output that show at once, of one that has more."""
 _NOISE = re.compile(r"0x[0-9a-f]+|\d+|\s+")
+ONLY = ("errors", "edits")
+MOST_FOUND = 200
+MANY_STEPS = 5000
+"""Of a trajectory with more steps the shown ones are marked, and nothing is looked for in all of them, until a reader
+asks: what a call did takes a tenth of a millisecond to see."""
 REPEATED = 3
 """So many steps in a row that did the same are shown as one line."""
 
@@ -51,7 +58,7 @@ class SpendSoFar:
     completion: int | None = None
     cost_usd: float | None = None
 
-    def plus(self, step: TrajectoryStep) -> "SpendSoFar":
+    def plus(self, step: StepHead) -> "SpendSoFar":
         """Return the spend with one more step."""
         tokens = step.tokens
         return SpendSoFar(
@@ -102,35 +109,37 @@ def step_page(trajectory: Trajectory, number: int) -> StepPage:
     total = len(trajectory.steps)
     pages = max(1, -(-total // PER_PAGE))
     number = min(max(1, number), pages)
-    first = (number - 1) * PER_PAGE
-    steps = list(step_views(trajectory, first, first + PER_PAGE))
-    return StepPage(number, pages, total, steps)
+    shown = range((number - 1) * PER_PAGE, min(number * PER_PAGE, total))
+    return StepPage(number, pages, total, list(step_views(trajectory, shown)))
 
 
-def step_views(trajectory: Trajectory, first: int, end: int) -> Iterator[StepView]:
-    """The steps from position `first` (from 0) to before `end`, each with what was used up to it."""
+def step_views(trajectory: Trajectory, positions: Sequence[int]) -> Iterator[StepView]:
+    """The steps at `positions` (from 0, in order), each with what was used up to it."""
     used = SpendSoFar()
     start: datetime | None = None
-    for index, step in enumerate(trajectory.steps[:end]):
-        used = used if step.copied else used.plus(step)
-        start = start or step.time
-        if index >= first:
-            since = (step.time - start).total_seconds() if step.time and start else None
-            after = trajectory.steps[index + 1].time if index + 1 < len(trajectory.steps) else None
-            took = (after - step.time).total_seconds() if step.time and after else None
+    heads, wanted = heads_of(trajectory.steps), frozenset(positions)
+    for index, head in enumerate(heads[: positions[-1] + 1] if positions else ()):
+        used = used if head.copied else used.plus(head)
+        start = start or head.time
+        if index in wanted:
+            since = (head.time - start).total_seconds() if head.time and start else None
+            after = heads[index + 1].time if index + 1 < len(heads) else None
+            took = (after - head.time).total_seconds() if head.time and after else None
+            step = trajectory.steps[index]
             yield StepView(index + 1, anchor_of(step, index + 1), step, used, since, list(blocks(step)), took)
 
 
-def anchor_of(step: TrajectoryStep, position: int) -> str:
+def anchor_of(step: StepHead, position: int) -> str:
     """The name of a step in a link: its id where that is its place, as it nearly always is."""
     return f"step-{step.id}" if step.id == position else f"step-at-{position}"
 
 
-def places(trajectory: Trajectory) -> dict[int, tuple[int, str]]:
-    """Return by step id the page it is on and its anchor."""
+def places(trajectory: Trajectory, wanted: Collection[int]) -> dict[int, tuple[int, str]]:
+    """Return by step id, of those that are wanted, the page it is on and its anchor."""
     found: dict[int, tuple[int, str]] = {}
-    for index, step in enumerate(trajectory.steps):
-        found.setdefault(step.id, (index // PER_PAGE + 1, anchor_of(step, index + 1)))
+    for index, step in enumerate(heads_of(trajectory.steps) if wanted else ()):
+        if step.id in wanted:
+            found.setdefault(step.id, (index // PER_PAGE + 1, anchor_of(step, index + 1)))
     return found
 
 
@@ -231,3 +240,47 @@ def _block(kind: str, label: str, number: int, text: str, *, failed: bool, diff:
     head, rest, tail = ("\n".join(part) for part in parts)
     diff = diff or (kind in ("call", "result") and is_diff(text))
     return StepBlock(kind, visible(label)[:200], number, size, head, rest, left_out, failed, tail, diff)
+
+
+@dataclass(frozen=True)
+class MarkedSteps:
+    """The ids of the steps of a trajectory that failed, and of those that changed files."""
+
+    errors: frozenset[int] = frozenset()
+    edits: frozenset[int] = frozenset()
+
+
+def marked(trajectory: Trajectory, agent: str | None, steps: Iterable[TrajectoryStep]) -> MarkedSteps:
+    """Return what the calls of its `steps` did; a result that says so itself is an error too."""
+    taxonomy, errors, edits = taxonomy_for(trajectory.agent or agent), set[int](), set[int]()
+    for step in steps:
+        actions = [] if step.copied else list(actions_of_step(step, taxonomy))
+        if any(action.failed for action in actions) or any(result.failed for result in step.results):
+            errors.add(step.id)
+        if any(action.changes for action in actions):
+            edits.add(step.id)
+    return MarkedSteps(frozenset(errors), frozenset(edits))
+
+
+@dataclass(frozen=True)
+class StepFilter:
+    """Which steps a reader looks for: those that hold a text, `only` those with errors or edits."""
+
+    text: str = ""
+    only: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.only)
+
+
+def found_steps(trajectory: Trajectory, wanted: StepFilter, marks: MarkedSteps) -> StepPage:
+    """The steps that are wanted, on one page: the first of them, where there are very many."""
+    ids = {"errors": marks.errors, "edits": marks.edits}.get(wanted.only)
+    text = wanted.text.lower()
+    positions = [
+        position
+        for position, step in enumerate(trajectory.steps)
+        if (ids is None or step.id in ids)
+        and (not text or any(text in label.lower() or text in words.lower() for _, label, words, _ in pieces(step)))
+    ]
+    return StepPage(1, 1, len(positions), list(step_views(trajectory, positions[:MOST_FOUND])))

@@ -7,16 +7,22 @@ from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
 from terminalbench.analytics.findings.failed_checks import REPORT_BYTES, FailedCheck, first_failed
 from terminalbench.analytics.labels import FAILURE_CLASS
 from terminalbench.analytics.live_steps import LIVE_FILES
+from terminalbench.analytics.long_trajectory import heads_of
 from terminalbench.dashboard.findings import trial_findings
 from terminalbench.dashboard.frame import Crumb, CsvTable, Download, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import batch_path, experiment_path, file_path, pair_path, steps_path, trial_path
 from terminalbench.dashboard.pages.files import NOT_TELLING, exported, not_exported
-from terminalbench.dashboard.pages.outline import ONLY, MarkedSteps, StepFilter, found_steps, marked
 from terminalbench.dashboard.pages.steps import (
+    MANY_STEPS,
+    ONLY,
     PER_PAGE,
+    MarkedSteps,
+    StepFilter,
     StepPage,
     StepView,
     anchor_of,
+    found_steps,
+    marked,
     pieces,
     places,
     step_page,
@@ -84,28 +90,34 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
         raise NotFound("there is no such trajectory")
     document = found[number - 1] if found else None
     trajectory = document.trajectory if document else None
-    marks = (
-        marked(trajectory, row.trial.agent if row.trial else None)
-        if trajectory
-        else MarkedSteps(frozenset(), frozenset())
-    )
+    agent = row.trial.agent if row.trial else None
     wanted = StepFilter(ask.text("find"), ask.text("only") if ask.text("only") in ONLY else "")
+    marks, all_marked = MarkedSteps(), bool(wanted.only) or trajectory is None or len(trajectory.steps) <= MANY_STEPS
     if trajectory is None:
         steps = StepPage(1, 1, 0, [])
-    elif wanted:
-        steps = found_steps(trajectory, wanted, marks)
     else:
-        steps = step_page(trajectory, page_number(ask.parts.get("page", "1")))
+        if all_marked:
+            marks = marked(trajectory, agent, trajectory.steps)
+        if wanted:
+            steps = found_steps(trajectory, wanted, marks)
+        else:
+            steps = step_page(trajectory, page_number(ask.parts.get("page", "1")))
+        if not all_marked:
+            marks = marked(trajectory, agent, [view.step for view in steps.steps])
     path = trial_path(ask.batch, row.job, row.name)
     last = len(trajectory.steps) if trajectory else 0
     own = found[0].trajectory if found else None
-    instruction = next((s for s in own.steps if s.source == "user" and s.text.strip()), None) if own else None
+    users = (at for at, head in enumerate(heads_of(own.steps)) if head.source == "user") if own else ()
+    instruction = next((own.steps[at] for at in users if own and own.steps[at].text.strip()), None)
     told = instruction.text if instruction else task_instruction(site.trial_folder(ask.batch, row), site.secrets)
     left = _left(site, ask.batch, row)
     names = site.trial_names(ask.batch, row)
     missing = {file.path: not_exported(site, names, file) for file in left["files"]} if ask.static else {}
-    findings = trial_findings(site, ask.batch, row, left["files"])
-    pointed, measured = _findings(findings, path, places(own) if own else {})
+    many = own is not None and len(own.steps) > MANY_STEPS
+    analysed = trial_findings(site, ask, row, left["files"], many=many)
+    findings = analysed.found
+    named_steps = {step for finding in findings for step in finding.steps}
+    pointed, measured = _findings(findings, path, places(own, named_steps) if own else {})
     values: dict[str, Any] = {
         "batch": ask.batch,
         "row": row,
@@ -125,9 +137,10 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
         "told": told,
         "marks": marks,
         "wanted": wanted,
-        "only": ONLY,
+        "only": {name: len(getattr(marks, name)) if all_marked else None for name in ONLY},
         "failed_check": _failed_check(site, ask.batch, row, left["verifier"]),
         "findings": pointed,
+        "analysed": analysed,
         "why": _why(pointed),
         "claimed": _last_words(own) if own else "",
         "sent": _sent(row.usage),
@@ -155,7 +168,7 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
         crumbs=crumbs,
         tables={"steps": lambda: _step_table(trajectory)} if not ask.static else {},
         document=(lambda: {"batch": ask.batch, "trial": row, "findings": findings}) if not ask.static else None,
-        feed=ask.feed if ask.batch in site.live else None,
+        feed=ask.feed if ask.batch in site.live or analysed.waiting else None,
         left_out=[
             f"{file_path(path, name, raw=True)}: {why}"
             for name, why in missing.items()
@@ -303,7 +316,7 @@ def _step_table(trajectory: Trajectory | None) -> CsvTable:
             view.step.tokens.cost_usd, view.so_far.prompt, view.so_far.completion, view.so_far.cost_usd,
             len(view.step.text), sum(len(result.text) for result in view.step.results), view.step.copied,
         )
-        for view in step_views(trajectory, 0, len(trajectory.steps))
+        for view in step_views(trajectory, range(len(trajectory.steps)))
     ]  # fmt: skip
     return CsvTable(_STEP_COLUMNS, rows)
 

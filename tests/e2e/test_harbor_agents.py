@@ -40,8 +40,8 @@ ASKED = os.environ.get("TBENCH_AGENTS", "")
 ALL = ASKED == "all"
 HERE = {"claude-code": CLAUDE, "terminus-2": TMUX}
 """The agents that the tests have anyway, with the tool that each needs."""
-SHORT = {"terminus-2": ("works", "401")}
-"""What is tried ordinarily where the rest takes minutes of waiting."""
+SHORT = {"terminus-2": ("works", "401"), "claude-code": ("works", "down")}
+"""What is tried ordinarily where the rest takes minutes of waiting, or is shown elsewhere: of Claude Code by test_outage.py."""
 EXPECTED = {"401": {"auth"}, "429": {"rate_limit"}, "down": {"network", "provider"}}
 INSTALL_SEC = 1500
 

@@ -179,12 +179,12 @@ def told(output: Path) -> list[dict[str, Any]]:
 
 
 def test_killed_twice_grown_twice_and_sharded_in_two_it_is_as_one_straight_run(tmp_path: Path, new_lab: Any) -> None:
-    """Two workflows and two agents on six instances."""
+    """Two workflows and two agents on four instances."""
     root = tmp_path / "project"
     root.mkdir()
     lab = new_lab(Project(root))
     lab.env |= {"NO_PROXY": "127.0.0.1", "LLM_API_KEY": KEY}
-    for name in "abcdef":
+    for name in "abcd":
         write_instance(root / "swebench-pro" / f"instance_{name}", "hopeless" if name == "c" else "good")
     fixed = r"def add(a, b): return a + b\n"
     (root / "fix.py").write_text(f"from pathlib import Path\nPath('calc.py').write_text('{fixed}')\n")
@@ -209,7 +209,7 @@ def test_killed_twice_grown_twice_and_sharded_in_two_it_is_as_one_straight_run(t
         straight = lab.tbench(*common, *every, "--output-dir", "straight")
         assert straight.returncode == 0, straight.stdout + straight.stderr
         first = [*common, "--shard", "1/2", "--output-dir", "part-1"]
-        some = ["--max-instances", "2"]
+        some = ["--max-instances", "1"]
         results = root / "part-1" / "results.jsonl"
         for more, ended in (["--arms", f"singleshot,{program}", *some], 1), ([*every, *some, "--resume"], 2):
             process = lab.start(*first, *more, own=True)  # in a group of its own, which is killed
@@ -227,4 +227,4 @@ def test_killed_twice_grown_twice_and_sharded_in_two_it_is_as_one_straight_run(t
     pairs = [(one, other) for one, other in zip(whole, rows, strict=True) if one != other]
     assert [{k: (a[k], b[k]) for k in a if a[k] != b[k]} for a, b in pairs] == []
     resolved = {arm: sum(row["resolved"] for row in rows if row["arm"] == arm) for arm in ("singleshot", "fix", "idle")}
-    assert resolved == {"singleshot": 5, "fix": 6, "idle": 0}
+    assert resolved == {"singleshot": 3, "fix": 4, "idle": 0}

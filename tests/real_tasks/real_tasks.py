@@ -2,7 +2,7 @@
 
     .venv/bin/python tests/real_tasks/real_tasks.py FOLDER [--tasks 200] [--seed 1] [--names a-l] [--work FOLDER]
     .venv/bin/python tests/real_tasks/real_tasks.py FOLDER --tasks 300 --batch 60
-    .venv/bin/python tests/real_tasks/real_tasks.py FOLDER --verdicts [--attackers 'uv-*']
+    .venv/bin/python tests/real_tasks/real_tasks.py FOLDER --verdicts [--attackers 'uv-*'] [--one-layer]
 
 FOLDER holds tasks in Harbor's format. A registry of this machine (package docker-registry) serves a Debian made by
 mmdebstrap, which stands for the base image that the tasks name. Two agents attempt each task: `nop`, and one that writes
@@ -12,7 +12,8 @@ command with the same `--work` goes on with the first batch that was not measure
 figures of those that were).
 
 `--verdicts` takes the tasks for which `solutions/` has a script. That script must pass, `nop` must fail, and no script of
-`attackers/`, which knows nothing of the task, may pass without being flagged.
+`attackers/`, which knows nothing of the task, may pass without being flagged. `--one-layer` takes the tasks whose
+packages are in a layer that they share (`one_layer.py`). Started by an ordinary user, sandboxes are that user's.
 
 Needs the network for Debian's and PyPI's packages. Exit code 1: fewer than 95 % are measured, `nop` passed, something
 was built again, or a verdict is wrong.
@@ -35,6 +36,8 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+
+from one_layer import on_one_layer
 
 TOOLS = {"mmdebstrap": "mmdebstrap", "docker-registry": "docker-registry", "skopeo": "skopeo"}
 HERE = Path(__file__).resolve().parent
@@ -271,6 +274,8 @@ class Bench:
     def verdicts(self, known: list[str]) -> int:
         """Run the tasks' solutions, `nop` and the attackers, and say which verdicts are wrong."""
         names = [name for name in known if (HERE / "solutions" / f"{name}.sh").exists()][: self.options.most]
+        if self.options.one_layer:
+            names = self.one_layer(names)
         if self.options.script is not None:
             self.options.folder = with_script(self.options.folder, names, self.options.script, self.work / "tasks")
         attackers = sorted((HERE / "attackers").glob(f"{self.options.attackers}.sh"))
@@ -281,6 +286,14 @@ class Bench:
         print(json.dumps(found, indent=1))
         print(f"{where()}: {len(names)} tasks, {len(attackers)} attackers: {len(found['wrong'])} verdicts are wrong")
         return 1 if found["wrong"] or not names else 0
+
+    def one_layer(self, names: list[str]) -> list[str]:
+        """Go on with copies of the tasks that are on one layer; their names."""
+        target = self.work / "one-layer"
+        taken = on_one_layer(self.options.folder, names, target)
+        print(f"{len(taken)} of {len(names)} tasks are on one layer", flush=True)
+        self.options.folder = target
+        return taken
 
     def tell(self, found: dict, took_sec: float) -> int:
         """Print what was found; the exit code."""
@@ -307,6 +320,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--verdicts", action="store_true", help="solutions, `nop` and attackers on tasks with a solution"
     )
+    parser.add_argument("--one-layer", action="store_true", help="only tasks whose packages are in a layer they share")
     parser.add_argument("--attackers", default="*", help="with --verdicts: those of this name (a glob)")
     parser.add_argument("--most", type=int, help="with --verdicts: at most so many tasks")
     parser.add_argument("--script", type=Path, help="with --verdicts: a test.sh in the place of the tasks' own")
@@ -333,6 +347,7 @@ def main() -> int:
         make_base(bench.work, options.suite, bench.image)
         if options.verdicts:
             return bench.verdicts(known)
+        names = bench.one_layer(names) if options.one_layer else names
         return bench.in_batches(names) if options.batch else bench.twice(names)
     finally:
         registry.terminate()

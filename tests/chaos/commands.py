@@ -207,9 +207,10 @@ def session(kills: int, seed: int, kinds: tuple[str, ...] = ()) -> CommandTally:
                         command.said()
                         alone_sec = time.monotonic() - began
                         continue
+                    before = len(tally.problems)
                     play(command, luck, alone_sec, tally)
                     told = f"{kind} {tally.rounds[kind]}: {tally.kills[kind]} kills, {len(tally.problems)} problems"
-                    print(told, flush=True)
+                    print(told, *tally.problems[before:], sep="\n", flush=True)
         if left := orphans.wait_empty(set(), GONE_SEC):
             tally.problems.append(f"left behind: {left}")
     return tally

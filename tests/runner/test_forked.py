@@ -41,6 +41,7 @@ def main():
     elif sys.argv[1] == "wait":
         try:
             print("here", flush=True)
+            open(sys.argv[2] + ".begun", "w").close()
             time.sleep(60)
         except KeyboardInterrupt:
             open(sys.argv[2], "w").write("interrupted")

@@ -291,9 +291,10 @@ def _become(asked: ForkRequest, descriptors: list[int], asker: int, parent: int)
 
 def _join_mounts(asker: int) -> None:
     """Have the mounts of the process that asked, which may have made some of its own."""
-    with open(f"/proc/{asker}/ns/mnt", "rb") as theirs, open("/proc/self/ns/mnt", "rb") as own:  # noqa: PTH123
-        if not os.path.sameopenfile(theirs.fileno(), own.fileno()):
-            os.setns(theirs.fileno(), os.CLONE_NEWNS)
+    theirs, own = Path(f"/proc/{asker}/ns/mnt"), Path("/proc/self/ns/mnt")
+    with contextlib.suppress(FileNotFoundError), theirs.open("rb") as file:  # else it has ended: so will this process
+        if not theirs.samefile(own):
+            os.setns(file.fileno(), os.CLONE_NEWNS)
 
 
 def _run(program: Callable[[], Any]) -> NoReturn:

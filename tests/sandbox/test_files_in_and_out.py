@@ -156,6 +156,7 @@ def test_names_nobody_would_choose(box: Box) -> None:
 
 
 def test_replaced_programs_do_not_take_part(box: Box, sent: Path) -> None:
+    box.out("mkdir '/[a] b'; ln -s '/[a] b' /logs/to; touch /a")
     box.out(
         "for n in tar bash sh cat cp python3; do rm -f /usr/bin/$n; printf '#!/bin/false\\n' > /usr/bin/$n; done; true"
     )
@@ -163,6 +164,8 @@ def test_replaced_programs_do_not_take_part(box: Box, sent: Path) -> None:
     back = box.driver.folder / "work" / f"replaced-{box.number}"
     box.call("download_dir", "/tests", str(back))
     assert tree(back) == tree(sent)
+    names = ("/[a] b", "/logs/to", "/a", "/none")
+    assert [box.call("is_dir", name, user="root") for name in names] == [True, True, False, False]
 
 
 def test_files_that_change_while_they_are_read(box: Box) -> None:

@@ -9,6 +9,7 @@ All kwargs are optional. See docs/sandbox.md for what it isolates, limits and re
 import asyncio
 import contextlib
 import dataclasses
+import glob
 import inspect
 import os
 from collections.abc import Generator, Mapping, Sequence
@@ -353,6 +354,15 @@ class LocalSandbox(FileExchange, VerifierStage):
         if done.exit_code != 0:
             stderr += await self._limit_notes()
         return ExecResult(stdout=done.stdout, stderr=stderr, return_code=done.exit_code)
+
+    @override
+    async def is_dir(self, path: str, user: str | int | None = None) -> bool:
+        """Return whether root sees a folder there, by our own code: a shell costs more, and the agent may have removed
+        it; what another user sees, its shell says."""
+        if self._account(user) not in ("root", "0"):
+            return await super().is_dir(path, user)
+        found = await (await self._ready()).find(glob.escape(f"{self._workdir}/{path}" if path[:1] != "/" else path))
+        return any(is_folder for _, is_folder in found)
 
     # Services
 

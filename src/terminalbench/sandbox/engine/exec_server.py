@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from terminalbench.sandbox.engine import files, inside, kernel, proc, run, whose, wire
+from terminalbench.sandbox.engine import files, inside, kernel, net, proc, run, whose, wire
 from terminalbench.sandbox.engine.cgroups import ControlGroup
 
 Operation = Callable[[dict[str, Any], socket.socket, list[int], dict[str, Any]], None]
@@ -43,8 +43,18 @@ class Porter(NamedTuple):
             socket.send_fds(self.door, [b"enter"], [pidfd], socket.MSG_NOSIGNAL)
 
 
-def start(group: ControlGroup, sandbox: dict[str, Any], program: bytes, *, carries: bool = False) -> Porter:
-    """Fork one that joins `group` and waits to be admitted. It ends when every copy of its door is closed."""
+def start(
+    group: ControlGroup,
+    sandbox: dict[str, Any],
+    program: bytes,
+    *,
+    carries: bool = False,
+    network: dict[str, Any] | None = None,
+) -> Porter:
+    """Fork one that joins `group` and waits to be admitted. It ends when every copy of its door is closed.
+
+    With a wanted `network` it prepares that, while it still may, and tells by its door (`net.open_way`).
+    """
     ours, theirs = wire.socket_pair()
     child = os.fork()
     if child == 0:
@@ -54,14 +64,19 @@ def start(group: ControlGroup, sandbox: dict[str, Any], program: bytes, *, carri
             inside.join(group.procs())
             host_proc = inside.open_proc()
             _, descriptors = wire.take(theirs, 8)
-            if descriptors and carries:
+            if not descriptors:
+                os._exit(0)
+            desk = None if carries else _RequestDesk(sandbox, host_proc, os.memfd_create("clock"))
+            inside.enter(descriptors[0], network=False)
+            os.close(descriptors[0])
+            if network is not None:
+                net.prepare(theirs, host_proc, network)
+            _confine(sandbox, program)
+            if desk is not None:
+                desk.serve(theirs)
+            else:
                 inside.prefer_as_victim(host_proc)
-                _enter(descriptors[0], sandbox, program, network=False)
                 files.carry(theirs, sandbox)
-            elif descriptors:
-                clock = os.memfd_create("clock")
-                _enter(descriptors[0], sandbox, program, network=False)
-                _RequestDesk(sandbox, host_proc, clock).serve(theirs)
         finally:
             os._exit(0)
     theirs.close()
@@ -75,15 +90,15 @@ def once(request: dict[str, Any], reply: socket.socket, descriptors: list[int], 
     host_proc = inside.open_proc()
     pidfd, *rest = descriptors
     clock = os.memfd_create("clock")
-    _enter(pidfd, request["sandbox"], program, network=request.get("network", False))
+    inside.enter(pidfd, network=request.get("network", False))
+    os.close(pidfd)
+    _confine(request["sandbox"], program)
     desk = _RequestDesk(request["sandbox"], host_proc, clock)
     desk.begin(request["op"], request, reply, rest)
     desk.serve(None)
 
 
-def _enter(pidfd: int, sandbox: dict[str, Any], program: bytes, *, network: bool) -> None:
-    inside.enter(pidfd, network=network)
-    os.close(pidfd)
+def _confine(sandbox: dict[str, Any], program: bytes) -> None:
     inside.hide_groups()
     inside.confine(sandbox, program)
 

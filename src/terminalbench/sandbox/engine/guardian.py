@@ -117,8 +117,9 @@ class _GuardedSandbox:
 
         Handles of its first process, of their doors and of its network's sockets; and which way that has.
         """
-        for carries in (False, True):  # they join the group meanwhile
-            self._porters.append(exec_server.start(self._group, self._sandbox, self._program, carries=carries))
+        about = (self._group, self._sandbox, self._program)  # they join the group meanwhile
+        self._porters.append(exec_server.start(*about))
+        self._porters.append(exec_server.start(*about, carries=True, network=self._request["network"]))
         self.generation = started = generation.start(self._request, view)
         self._view = view
         grouped = self._group.folders.keys()
@@ -132,9 +133,9 @@ class _GuardedSandbox:
         self.counts_sockets = meters is None or sockets.buffer_bytes(meters.sockets) is not None
         if self._request["lan"] is not None:
             lan.plug(self._handles[0], started.pidfd, self._request["lan"])
-        way, opened = self._open_way(started.pidfd)
         for one in self._porters:
             one.admit(started.pidfd)
+        way, opened = self._open_way(started.pidfd)
         return (started.pidfd, *(one.door.detach() for one in self._porters), *opened), way
 
     def end_porters(self) -> None:
@@ -146,7 +147,7 @@ class _GuardedSandbox:
 
     def _open_way(self, pidfd: int) -> tuple[str, list[int]]:
         """The way out of a new generation, and the relay's sockets; pasta is started where the phase allows it."""
-        way, sockets = net.open_way(pidfd, self._request["network"])
+        way, sockets = net.open_way(self._porters[-1].door, self._request["network"])
         if self._open and way == "pasta":
             self._pasta = pasta.start(pidfd, self._request["network"]["pasta"])
         return way, sockets

@@ -62,9 +62,10 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def write(path: str, text: str) -> None:
-    """Write to a file of the kernel in one call; raises OSError, which names the file, when it refuses."""
-    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+def write(path: str, text: str, folder: int | None = None) -> None:
+    """Write to a file of the kernel (below the open `folder`) in one call; raises OSError, which names the file, when
+    it refuses."""
+    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.write(handle, text.encode())
     except OSError as error:

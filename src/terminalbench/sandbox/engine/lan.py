@@ -37,7 +37,7 @@ def plug(hub: int, pidfd: int, seat: dict[str, Any]) -> None:
                 netlink.remove_link(name)
             netlink.add_cable(name, _BRIDGE, _INSIDE, pid, b"\x02\0" + common + bytes([number]))
             os.setns(pidfd, os.CLONE_NEWUSER | os.CLONE_NEWNET)
-            net.open_ports()
+            net.open_ports(inside.open_proc())
             netlink.take_address(_INSIDE, address, common)
             reply.send(b"done")
         except OSError as error:

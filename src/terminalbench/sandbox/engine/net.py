@@ -1,16 +1,15 @@
 """The network of a sandbox: sockets made in its network namespace and handed out to the relay, which serves them.
 
-A socket belongs to the namespace it was made in, for good. So a visitor enters, makes what is needed, and is gone: no
-process of ours runs inside that could be killed, traced or replaced.
+A socket belongs to the namespace it was made in, for good. So the carrier makes what is needed when it has entered, and
+keeps nothing of it: no process of ours runs inside that could be killed, traced or replaced.
 """
 
 import contextlib
-import os
 import socket
 from collections.abc import Callable
 from typing import Any
 
-from terminalbench.sandbox.engine import inside, kernel, netlink
+from terminalbench.sandbox.engine import kernel, netlink, wire
 
 WAY_PORT = 61353
 """Where redirected connections, and questions for names, arrive: neither a port of programs nor one that the kernel
@@ -20,8 +19,8 @@ WAYS = ("redirect", "redirect6", "proxy", "pasta")
 _BACKLOG = 256
 
 
-def open_way(pidfd: int, wanted: dict[str, Any] | None) -> tuple[str, list[int]]:
-    """Return how the sandbox that `pidfd` holds gets out (one of `WAYS`, or "none"), and the sockets for the relay.
+def open_way(carrier: socket.socket, wanted: dict[str, Any] | None) -> tuple[str, list[int]]:
+    """Return how the sandbox that a carrier enters gets out (one of `WAYS`, or "none"), and the sockets for the relay.
 
     With "redirect" the first two are for connections and for names, and with "redirect6" a third for connections by
     IPv6; with "proxy", for kernels that have no rules to redirect, the first is an HTTP proxy; with "pasta", which is
@@ -29,19 +28,18 @@ def open_way(pidfd: int, wanted: dict[str, Any] | None) -> tuple[str, list[int]]
     """
     if wanted is None:
         return "none", []
-    data, handles = inside.handed_out(lambda reply: _visit(pidfd, wanted, reply))
+    data, handles = wire.take(carrier, 4096)
     said = data.decode("utf-8", "replace")
     if said not in WAYS:
         raise OSError(f"the sandbox's network cannot be prepared: {said or 'no answer'}")
     return said, handles
 
 
-def _visit(pidfd: int, wanted: dict[str, Any], reply: socket.socket) -> None:
+def prepare(door: socket.socket, host_proc: int, wanted: dict[str, Any]) -> None:
+    """Prepare the network that this process has just entered, and tell the other side of its door: see `open_way`."""
     try:
-        kernel.hide_memory()
-        os.setns(pidfd, os.CLONE_NEWUSER | os.CLONE_NEWNET)
-        open_ports()
-        sockets = []
+        open_ports(host_proc)
+        sockets = list[socket.socket]()
         if wanted["pasta"] is not None:
             kind = "pasta"
             netlink.keep_away(wanted["pasta"]["away"], wanted["pasta"]["gateway"])
@@ -55,15 +53,20 @@ def _visit(pidfd: int, wanted: dict[str, Any], reply: socket.socket) -> None:
             kind = "proxy"
             sockets = [_listener("127.0.0.1", PROXY_PORT)]
         sockets += [_listener(address, port) for address, port in wanted["forwards"]]
-        socket.send_fds(reply, [kind.encode()], [one.fileno() for one in sockets], socket.MSG_NOSIGNAL)
+        socket.send_fds(door, [kind.encode()], [one.fileno() for one in sockets], socket.MSG_NOSIGNAL)
+        for one in sockets:
+            one.close()
     except OSError as error:
-        reply.send(str(error).encode()[:1000])
+        door.send(str(error).encode()[:1000])
 
 
-def open_ports() -> None:
-    """Let every user of this network namespace listen on any port, as in Docker's containers."""
+def open_ports(host_proc: int) -> None:
+    """Let every user of this network namespace listen on any port, as in Docker's containers.
+
+    Said by the host's /proc: that of a sandbox takes no writes.
+    """
     with contextlib.suppress(OSError):
-        kernel.write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
+        kernel.write("sys/net/ipv4/ip_unprivileged_port_start", "0", host_proc)
 
 
 def _done(redirect: Callable[..., None], *more: bytes) -> bool:

@@ -22,7 +22,7 @@ EVERY_RULE = ("minor", "moderate", *SERIOUS)
 OF_THE_LOOK = ("color-contrast", "link-in-text-block", "scrollable-region-focusable")
 """The serious rules of axe that can find something else in other colours, or at another width."""
 _LOOK = """([impacts, only]) => axe.run(document, {
-  resultTypes: ['violations'],
+  resultTypes: ['violations'], preload: false,
   rules: Object.fromEntries(axe._audit.rules
     .filter(r => r.enabled && !(impacts.includes(r.impact) && (!only || only.includes(r.id))))
     .map(r => [r.id, {enabled: false}])),

@@ -1,6 +1,6 @@
 """The same simulated trials by the local executor and on a Ray cluster of nodes on this machine.
 
-    .venv/bin/python benchmarks/ray.py [--trials 500 2000] [--nodes 4]
+    .venv/bin/python benchmarks/ray.py [--trials 500 2000] [--nodes 4] [--tasks 50] [--waves N]
 
 Each size is run in both ways. With two, one further trial is what the larger takes more than the smaller, for each
 trial more: without what a start of tbench, of Harbor and of the cluster takes. Asked for: on Ray at most 1.2 of what it
@@ -29,7 +29,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.ray_nodes import Cluster
 from support.tasks import write_task
 
-TASKS = 50
 AT_ONCE = 4
 """Trials at once on each node; by the local executor as many as on all nodes together."""
 EXPERIMENT = """
@@ -103,8 +102,8 @@ class Run:
 
 
 def measured(root: Path, slug: str, run: str, attempts: int, env: dict[str, str]) -> Run:
-    """Run it to its end."""
-    items = ", ".join(f'{{ id = "t{number:02}" }}' for number in range(TASKS))
+    """Run all tasks there are to the end."""
+    items = ", ".join(f'{{ id = "{task.name}" }}' for task in sorted((root / "tasks").iterdir()))
     (root / f"{slug}.toml").write_text(EXPERIMENT.format(slug=slug, run=run, attempts=attempts, items=items))
     command = [sys.executable, "-c", COUNTED, str(root / "cpu.json"), "run", f"{slug}.toml"]
     started = time.monotonic()
@@ -144,28 +143,29 @@ class Group:
         self._folder.rmdir()
 
 
-def run_both(root: Path, sizes: Sequence[int], nodes: int) -> dict[int, tuple[Run, Run]]:
+def run_both(root: Path, sizes: Sequence[int], nodes: int, tasks: int, waves: int) -> dict[int, tuple[Run, Run]]:
     """By trials: the run by the local executor, and that on Ray."""
     group = Group()
     local, on_ray = {}, {}
     try:
-        for number in range(TASKS):
+        for number in range(tasks):
             write_task(root / "tasks" / f"t{number:02}")
         measured(root, "warm", f"parallel = {AT_ONCE}", 1, {})
         with group:
             for size in sizes:
                 before = group.seconds()
-                ran = measured(root, f"local{size}", f"parallel = {AT_ONCE * nodes}", size // TASKS, {})
+                ran = measured(root, f"local{size}", f"parallel = {AT_ONCE * nodes}", size // tasks, {})
                 local[size] = replace(ran, harbor=group.seconds() - before - ran.orchestrator)
         with Cluster() as cluster:
             with group:
                 cluster.head(cpus=2)
                 for _ in range(nodes - 1):
                     cluster.node(cpus=2)
-            run = f'parallel = {AT_ONCE}\nexecutor = "ray"\nray = {{ address = "{cluster.address}" }}'
             for size in sizes:
+                wave = f", wave_trials = {size // waves}" if waves else ""
+                run = f'parallel = {AT_ONCE}\nexecutor = "ray"\nray = {{ address = "{cluster.address}"{wave} }}'
                 before = group.seconds()
-                ran = measured(root, f"ray{size}", run, size // TASKS, cluster.env)
+                ran = measured(root, f"ray{size}", run, size // tasks, cluster.env)
                 on_ray[size] = replace(ran, nodes=group.seconds() - before)
         group.remove()
     finally:
@@ -213,10 +213,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, nargs="+", default=[500, 2000])
     parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--tasks", type=int, default=50)
+    parser.add_argument("--waves", type=int, default=0, help="so many at every size, which leaves their cost out")
     options = parser.parse_args()
-    sizes = [max(1, trials // TASKS) * TASKS for trials in options.trials]
+    sizes = [max(1, trials // options.tasks) * options.tasks for trials in options.trials]
     root = Path(tempfile.mkdtemp(prefix="tbray", dir="/tmp"))
-    print(*report(run_both(root, sizes, options.nodes), options.nodes), sep="\n")
+    print(*report(run_both(root, sizes, options.nodes, options.tasks, options.waves), options.nodes), sep="\n")
 
 
 if __name__ == "__main__":

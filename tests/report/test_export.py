@@ -159,5 +159,6 @@ def test_the_ending_of_the_file_says_the_format_and_no_folder_is_made(tbench, ba
     ran = tbench("export", batch.folder, "--format", "csv", "-o", tmp_path / "y.json")
     assert (ran.code, (tmp_path / "y.json").exists()) == (2, False)
     assert "--format csv does not match the extension of " in ran.err
+    assert tbench("export", batch.folder, "-o", tmp_path / "x.jsonl").code == 2, "not CSV in a file of another name"
     assert tbench("export", batch.folder, "-o", tmp_path / "none" / "x.csv").code == 2
     assert not (tmp_path / "none").exists()

@@ -97,6 +97,8 @@ def export_command(where: BatchChoice, form: Any, table: str, everything: bool, 
     from terminalbench.text.foreign import printable_json
 
     ending = output.suffix.lower() if output is not None else ""
+    if form is None and ending and ending not in _ENDINGS:
+        raise UserError(f"{output}: the extension is none of {', '.join(_ENDINGS)}", hint="name the --format")
     form = form or _ENDINGS.get(ending, "csv")
     if _ENDINGS.get(ending, form) != form:
         raise UserError(

@@ -13,7 +13,9 @@ import stat
 from terminalbench.sandbox.engine import views
 
 MOST_BYTES = 128 << 20
+"""The sandbox is lent room for three copies, beyond what its task may use; as memory where files are in memory."""
 _MOST_FILES = 30_000
+"""Small files cost more than bytes: to copy so many takes 3 s of CPU, to copy that many bytes half a second."""
 HANDED, TESTED = "handed", "tested"
 
 

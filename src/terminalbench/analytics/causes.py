@@ -51,9 +51,9 @@ class FailureCause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def failure_causes(
-    failed: Sequence[FailedTrial], files: Callable[[FailedTrial], TrialFiles | None], most: int = MOST
+    failed: Sequence[FailedTrial], files: Callable[[FailedTrial], TrialFiles | None]
 ) -> list[FailureCause]:
-    """Return the `most` frequent causes of each profile, in the order in which the profiles stand in `failed`."""
+    """Return the `MOST` frequent causes of each profile, in the order in which the profiles stand in `failed`."""
     by_profile: dict[str, dict[str, list[FailedTrial]]] = defaultdict(lambda: defaultdict(list))
     for one in failed:
         by_profile[one.profile][one.failure_class].append(one)
@@ -61,7 +61,7 @@ def failure_causes(
     for profile, classes in by_profile.items():
         of = sum(map(len, classes.values()))
         ranked = sorted(classes.items(), key=lambda item: (-len(item[1]), item[0]))
-        for what, trials in ranked[:most]:
+        for what, trials in ranked[:MOST]:
             shown = trials[0]
             cause = FailureCause(
                 profile=profile, what=what, count=len(trials), of=of, trial=shown.trial, task=shown.task,

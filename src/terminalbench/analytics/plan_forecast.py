@@ -12,7 +12,6 @@ from terminalbench.records.trial import Outcome
 from terminalbench.records.values import total
 from terminalbench.text.numbers import percent, plural
 
-type TaskLabel = tuple[str, str]
 CEILING = 0.95
 _ENOUGH_TASKS = 5
 

@@ -15,9 +15,9 @@ from terminalbench.secrets.values import NONE, Secrets
 _LARGEST_FILE = 1 << 20
 
 
-def secrets_of(plan: Plan | None, environ: Mapping[str, str] = os.environ) -> Secrets:
+def secrets_of(plan: Plan | None) -> Secrets:
     """Return the environment's secrets by name, and those that profiles of a plan read, as far as they are here."""
-    return Secrets.of_environment(environ) | secrets_of_profiles(plan, environ)
+    return Secrets.of_environment(os.environ) | secrets_of_profiles(plan)
 
 
 def secrets_of_profiles(plan: Plan | None, environ: Mapping[str, str] = os.environ) -> Secrets:

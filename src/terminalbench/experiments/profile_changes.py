@@ -9,7 +9,7 @@ from typing import Any
 from terminalbench.frozen import frozen
 from terminalbench.text.numbers import noun, some
 
-_BEFORE, _SHOWN = 12, 40
+_BEFORE, _SHOWN, _LETTERS = 12, 40, 60
 
 
 def changed_places(old: Any, new: Any) -> list[str]:
@@ -133,7 +133,7 @@ def _said(aspect: str, value: Any) -> str:
     return ", ".join(f"{name} {one}" for name, one in value.items()) if aspect == _LESSONS else _brief(value)
 
 
-def _brief(value: Any, limit: int = 60) -> str:
+def _brief(value: Any) -> str:
     if isinstance(value, str):
         lines = value.splitlines()
         if len(lines) > 1:
@@ -141,7 +141,7 @@ def _brief(value: Any, limit: int = 60) -> str:
         text = value
     else:
         text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 3]}..."
 
 
 def _changed(lines: list[str]) -> str:

@@ -39,7 +39,7 @@ _COUNTS = f"""
 _TRIALS = f"""
     SELECT batch, job, trial, t.profile, t.task, t.outcome, t.started_at, e.mode, e.shown, e.own
     {_COUNTED} AND e.lesson = ?
-    ORDER BY t.started_at DESC, batch, job, trial LIMIT ? OFFSET ?
+    ORDER BY t.started_at DESC, batch, job, trial LIMIT ?
 """
 
 
@@ -178,7 +178,7 @@ def add_counts(parts: Iterable[Mapping[str, list[LessonCounts]]]) -> dict[str, l
     }
 
 
-def lesson_trials(connection: sqlite3.Connection, lesson: str, limit: int, offset: int = 0) -> list[LessonLook]:
+def lesson_trials(connection: sqlite3.Connection, lesson: str, limit: int) -> list[LessonLook]:
     """The trials for which a lesson was eligible, newest first."""
-    rows = connection.execute(_TRIALS, (lesson, limit, offset))
+    rows = connection.execute(_TRIALS, (lesson, limit))
     return [convert(dict(row), LessonLook, strict=False) for row in rows]

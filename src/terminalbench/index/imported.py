@@ -28,7 +28,6 @@ from terminalbench.text.numbers import some
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
 _LONGEST = 60
-_CELL = tuple[str, str, str]
 
 
 class ImportedTrials(NamedTuple):

@@ -311,12 +311,14 @@ def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow | None, exclu
     return CellState(profile, task, attempt, Outcome.NOT_RUN)
 
 
-def trials_named(results_root: Path, name: str, limit: int = 20) -> list[tuple[str, TrialRow]]:
+def trials_named(results_root: Path, name: str) -> list[tuple[str, TrialRow]]:
     """The trials whose name starts with `name`, with the batch they are in."""
     escaped = name.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
-    query = r"SELECT * FROM trials WHERE trial = ? OR trial LIKE ? ESCAPE '\' ORDER BY trial != ?, batch, trial LIMIT ?"
+    query = (
+        r"SELECT * FROM trials WHERE trial = ? OR trial LIKE ? ESCAPE '\' ORDER BY trial != ?, batch, trial LIMIT 20"
+    )
     with open_index(results_root) as connection:
-        rows = connection.execute(query, (name, f"{escaped}%", name, limit)).fetchall()
+        rows = connection.execute(query, (name, f"{escaped}%", name)).fetchall()
     return [(row["batch"], trial_row(row)) for row in rows]
 
 

@@ -308,16 +308,17 @@ def next_steps(summary: NightSummary, place: Path) -> list[str]:
     """
     much = _lost_much(summary)
     broken = _broken(summary, place)
+    undecided = list(_undecided(summary, place))
     found = [
         *_alarmed(summary, place),
         *(broken if much else []),
         *_go_on(summary, place),
         *_waiting(summary),
         *_decided(summary),
-        *_undecided(summary, place),
+        *undecided,
         *([] if much else broken),
         *_quarantined(summary),
-        *_uncertain(summary, place),
+        *_uncertain(summary, place, again=not undecided),
         _NightAdvice("look at every trial", f"tbench view {quote(str(place / 'batches'))}"),
     ]
     return [one.said(summary) for one in found]
@@ -433,7 +434,8 @@ def _quarantined(summary: NightSummary) -> Iterable[_NightAdvice]:
         yield _NightAdvice(f"repair the quarantined tasks before the next night: {some(names)}")
 
 
-def _uncertain(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
+def _uncertain(summary: NightSummary, place: Path, *, again: bool) -> Iterable[_NightAdvice]:
+    """Yield what chance may have decided; `again`: nothing else asks for more iterations."""
     worse = {one.profile for line in summary.iterations for one in line.profiles if one.alert}
     for model in summary.models:
         if model.noise.p is not None and model.noise.p <= ALPHA and not is_with_lessons(model.profile):
@@ -441,7 +443,7 @@ def _uncertain(summary: NightSummary, place: Path) -> Iterable[_NightAdvice]:
             yield _NightAdvice(said)
     flaky = [] if _settled(summary) else [one for one in summary.models if one.profile not in worse]
     names = list(dict.fromkeys(task.task_id for one in flaky for task in one.flaky))
-    if names and summary.status == "finished" and not any(True for _ in _undecided(summary, place)):
+    if again and names and summary.status == "finished":
         what = f"see tasks that pass and fail by turns once more ({some(names, _MOST)})"
         command = f"tbench overnight --resume {quote(str(place))} --iterations {len(summary.iterations) + 1}"
         yield _NightAdvice(what, command, _iteration_trials(summary))

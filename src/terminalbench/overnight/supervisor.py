@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Literal
 
 import msgspec
 
@@ -67,8 +66,6 @@ from terminalbench.text.numbers import plural
 
 POLL_SEC = 0.1
 _LOOK_SEC = 1.0
-
-type Ending = Literal["finished", "stopped", "interrupted"]
 
 
 @dataclass

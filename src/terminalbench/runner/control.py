@@ -50,13 +50,13 @@ def give(batch: Batch, order: ControlOrder) -> IssuedOrder:
     return _give(batch.folder, [batch], ControlFile(batch.control_json), order)
 
 
-def await_end(given: IssuedOrder, seconds: float = END_SEC) -> Iterator[tuple[str, str | None]]:
+def await_end(given: IssuedOrder) -> Iterator[tuple[str, str | None]]:
     """Each trial of an order as it ends, with its outcome ("not_run" if it did not start); at last those that did not.
 
-    Waits no longer than `seconds`, and for those of a batch no longer than its run lasts.
+    Waits no longer than `END_SEC`, and for those of a batch no longer than its run lasts.
     """
     left = [(batch, dict.fromkeys(trials)) for batch, trials in given.trials]
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + END_SEC
     while any(trials for _, trials in left):
         waits = time.monotonic() < deadline and any(trials and _runs(batch) for batch, trials in left)
         for batch, trials in left:

@@ -16,6 +16,7 @@ from terminalbench.json_files import write_json
 from terminalbench.records.event import Event, EventKind
 from terminalbench.secrets.values import Secrets
 
+_LAST_LINES = 3
 _FRAME = " │╭╮╰╯─\t"
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt): .+")
 
@@ -26,12 +27,12 @@ def how_it_ended(code: int, last_words: str) -> str:
     return f"Harbor {how}" + (f": {last_words}" if last_words else "")
 
 
-def log_tail(log: Path, secrets: Secrets, lines: int = 3) -> str:
+def log_tail(log: Path, secrets: Secrets) -> str:
     """The last words of a job, for a message: what it raised, else its last lines."""
     text = tail_plain(log, 64 * 1024) or ""
     kept = [line.strip(_FRAME) for line in text.splitlines() if line.strip(_FRAME)]
     raised = [line for line in kept if _RAISED.fullmatch(line)]
-    return secrets.one_line(raised[-1] if raised else " ".join(kept[-lines:]))
+    return secrets.one_line(raised[-1] if raised else " ".join(kept[-_LAST_LINES:]))
 
 
 def blame(folder: Path, last: Event, why: str, secrets: Secrets) -> Event | None:

@@ -6,13 +6,11 @@ A look is recorded and counted before the first trial runs. One that was killed 
 two profiles, nothing paid twice. What comes of it decides nothing: a champion chosen by the holdout would need another.
 """
 
-from collections.abc import Callable
 
 import msgspec
 
 from terminalbench.analytics.rows import rows_of
 from terminalbench.errors import UserError
-from terminalbench.records.event import Event
 from terminalbench.trainer.batches import BatchPart, TrainingBatches
 from terminalbench.trainer.gate import sealed
 from terminalbench.trainer.gym import Gym, GymLook
@@ -23,21 +21,19 @@ from terminalbench.trainer.night import taken
 from terminalbench.trainer.plan import TrainingPlan, hold
 
 
-def measure_holdout(
-    plan: TrainingPlan, reason: str, listener: Callable[[Event], None] | None = None, by: str = "tbench trainer holdout"
-) -> HoldoutLook:
+def measure_holdout(plan: TrainingPlan, reason: str) -> HoldoutLook:
     """Measure the champion against the start on the held-out tasks; one that was begun and not finished comes first."""
     gym = Gym(plan.root)
     with hold(plan, f"holdout of {plan.table.slug}"):
         begun = next((one for one in read_sealed(plan.folder) if one.verdict is None), None)
         if begun is None:
             new, old = _pair(plan)
-            look = gym.look(plan.environment, by=f"{by} {plan.table.slug}", reason=reason)
+            look = gym.look(plan.environment, by=f"tbench trainer holdout {plan.table.slug}", reason=reason)
             begun = HoldoutLook(look=look.number, reason=look.reason, new=new, old=old)
             add_sealed(plan.folder, begun)
         else:
             look = next(one for one in gym.looks(plan.environment) if one.number == begun.look)
-        ended = _measured(plan, begun, look, TrainingBatches(plan, listener))
+        ended = _measured(plan, begun, look, TrainingBatches(plan))
         add_sealed(plan.folder, ended)
         return ended
 

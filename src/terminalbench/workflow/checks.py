@@ -34,6 +34,7 @@ _AT = re.compile(
     r"^(?:vet: )?(?P<path>[^\s:()]+\.\w+)(?::(?P<line>\d+)(?::\d+)?:|\((?P<tsline>\d+),\d+\):)\s*(?P<message>.+)$"
 )
 _TIMED = "did not finish"
+_LINT_SEC = 180
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ async def syntax(workspace: Workspace, files: Mapping[str, bytes | None], timeou
     return CheckResult(tuple(flaw for flaw in found.flaws if flaw.path not in beyond), (*found.notes, *notes))
 
 
-async def new_flaws(workspace: Workspace, files: Mapping[str, bytes | None], timeout_sec: float = 180) -> CheckResult:
+async def new_flaws(workspace: Workspace, files: Mapping[str, bytes | None]) -> CheckResult:
     """Return what linters newly object to with `files` written: by message, as often as there are more of it.
 
     A message that only moved to another line, or with its file to another name, is not new.
@@ -78,10 +79,10 @@ async def new_flaws(workspace: Workspace, files: Mapping[str, bytes | None], tim
     paths = [path for path in files if of_file(path) is not None]
     if not paths:
         return CheckResult(notes=("no file of a language that can be linted has changed",))
-    after = await _lint(workspace, files, paths, timeout_sec)
+    after = await _lint(workspace, files, paths)
     if not after.flaws:
         return after
-    before = await _lint(workspace, {}, paths, timeout_sec)
+    before = await _lint(workspace, {}, paths)
     old = Counter(normalised(flaw.message) for flaw in before.flaws)
     new: list[FileFlaw] = []
     for flaw in after.flaws:
@@ -110,23 +111,21 @@ async def _syntax(
     return CheckResult(tuple(flaws), tuple(notes))
 
 
-async def _lint(
-    workspace: Workspace, files: Mapping[str, bytes | None], paths: Sequence[str], timeout_sec: float
-) -> CheckResult:
+async def _lint(workspace: Workspace, files: Mapping[str, bytes | None], paths: Sequence[str]) -> CheckResult:
     flaws, notes = list[FileFlaw](), list[str]()
     by = _by_tool(paths)
     if by.python:
         words = ["sh", "-c", _PYTHON, "sh", program("python_check.py"), "lint", *by.python]
-        _take(await workspace.run(words, timeout_sec=timeout_sec, files=files), "Python", flaws, notes)
+        _take(await workspace.run(words, timeout_sec=_LINT_SEC, files=files), "Python", flaws, notes)
     if by.go:
         folders = sorted({path.rpartition("/")[0] or "." for path in by.go})
-        ran = await workspace.run(["sh", "-c", _VET, "sh", *folders], timeout_sec=timeout_sec, files=files)
+        ran = await workspace.run(["sh", "-c", _VET, "sh", *folders], timeout_sec=_LINT_SEC, files=files)
         _take_lines(ran, "go vet", (), flaws, notes)
     if by.web:
-        ran = await workspace.run(["sh", "-c", _ESLINT, "sh", *by.web], timeout_sec=timeout_sec, files=files)
+        ran = await workspace.run(["sh", "-c", _ESLINT, "sh", *by.web], timeout_sec=_LINT_SEC, files=files)
         _take_eslint(ran, by.web, flaws, notes)
     if any(of_file(path) is Language.TYPESCRIPT for path in by.web):
-        ran = await workspace.run(["sh", "-c", _TSC], timeout_sec=timeout_sec, files=files)
+        ran = await workspace.run(["sh", "-c", _TSC], timeout_sec=_LINT_SEC, files=files)
         _take_lines(ran, "tsc", (), flaws, notes)
     return CheckResult(tuple(flaws), tuple(notes))
 

@@ -16,6 +16,7 @@ from terminalbench.workflow.model import Workspace
 
 _SHOWN_LINES = 14
 _SHOWN_PLACES = 5
+_SIMILAR = 2
 _LONGEST_NAME = 255
 _COMPARED_LINES = 4000
 _MOST_SEARCHED = 1 << 31
@@ -321,13 +322,13 @@ def _closest(path: str, tracked: Collection[str]) -> str:
     return f" Did you mean {' or '.join(f'`{name}`' for name in close)}?" if close else ""
 
 
-def similar_paths(path: str, tracked: Collection[str], most: int = 2) -> list[str]:
+def similar_paths(path: str, tracked: Collection[str]) -> list[str]:
     """Files of the repository that a wrong path may have meant: the same name elsewhere, else the most similar path."""
     name = path.rsplit("/", 1)[-1]
     same = sorted(other for other in tracked if other == name or other.endswith(f"/{name}"))
     if same:
-        return difflib.get_close_matches(path, same, n=most, cutoff=0.0)
-    return difflib.get_close_matches(path, sorted(tracked)[:_COMPARED_LINES], n=most, cutoff=0.75)
+        return difflib.get_close_matches(path, same, n=_SIMILAR, cutoff=0.0)
+    return difflib.get_close_matches(path, sorted(tracked)[:_COMPARED_LINES], n=_SIMILAR, cutoff=0.75)
 
 
 def _sound(text: str, path: str) -> str:

@@ -223,15 +223,15 @@ _ours: list[LoadedHarbor] = []
 
 
 @contextlib.contextmanager
-def harbor_loaded_once(modules: Sequence[str] = ()) -> Generator[None]:
+def harbor_loaded_once() -> Generator[None]:
     """One process loads Harbor for all that a block starts, when the first is started; unless there is one already.
 
-    `modules` are loaded besides. Blocks may be nested: the outermost one holds the process.
+    Blocks may be nested: the outermost one holds the process.
     """
     if _ours or ADDRESS in os.environ or os.environ.get(OWN_PROCESSES):
         yield
         return
-    loaded = LoadedHarbor(modules=modules)
+    loaded = LoadedHarbor()
     _ours.append(loaded)
     try:
         yield

@@ -7,7 +7,7 @@ import msgspec
 from support.results import make_plan
 from terminalbench.analytics.settings import RecordedExtent, settings_of
 from terminalbench.experiments.batch import allocate
-from terminalbench.experiments.earlier import EarlierExtent, GrownFrom
+from terminalbench.experiments.departures import EarlierExtent, GrownFrom
 from terminalbench.experiments.plan import BatchDeclaration, Plan
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView

@@ -27,10 +27,9 @@ from terminalbench.errors import UserError
 from terminalbench.llm.local import lease as leases
 from terminalbench.llm.local.digest import file_digest
 from terminalbench.llm.local.gguf import read_model_file, served_name
-from terminalbench.llm.local.lease import speed
+from terminalbench.llm.local.lease import sizing, speed, window_of
 from terminalbench.llm.local.model import LocalModel
 from terminalbench.llm.local.server import LlamaProxy
-from terminalbench.llm.local.sizing import sizing, window_of
 from terminalbench.llm.local.spec import LocalSpec, parse_local, shown_model
 from terminalbench.llm.model import Message, ModelError, ModelFault, Options, chat_model, schema_of
 from terminalbench.locks import start_ticks

@@ -13,11 +13,10 @@ from support.experiments import Project
 from support.scripted_trials import Killed, ScriptedTrials, script_trials
 from terminalbench.errors import UserError
 from terminalbench.trainer.gym import Gym
-from terminalbench.trainer.holdout import measure_holdout
 from terminalbench.trainer.journal import NightEntry, read_nights, read_sealed
 from terminalbench.trainer.lineage import LineageStore
 from terminalbench.trainer.plan import load_plan
-from terminalbench.trainer.run import run_training
+from terminalbench.trainer.run import measure_holdout, run_training
 
 PLAN = "experiments/training-quickstart.toml"
 MOMENTS = (

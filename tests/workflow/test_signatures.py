@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.workflow.signatures import LONGEST, normalised, signature
+from terminalbench.workflow.state import LONGEST, normalised, signature
 
 FRAME = """Test failed with the patch applied. Please look at the output below and mend the patch.
   File "{path}", line {line}, in test_total

@@ -1,9 +1,14 @@
-"""Measured trials as a reflection sees them: which it looks at, and where a lesson from them comes from."""
+"""Measured trials as a reflection sees them: which it looks at, and where a lesson from them comes from.
+
+What the guards of a workflow refused is known by its trace, which the agent's process writes.
+"""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -13,11 +18,48 @@ from terminalbench.analytics.findings.trial import read_ctrf
 from terminalbench.analytics.judge.material import Material, NoMaterial, load_material
 from terminalbench.analytics.judge.request import JudgeTrial
 from terminalbench.analytics.selection import SelectedBatch, ran
-from terminalbench.archivist.guard_feedback import GuardRefusal, refusals
 from terminalbench.archivist.triggers import TriggerCell, Verdicts
 from terminalbench.experiments.lessons import without_lessons
 from terminalbench.records.lesson import Evidence, Lesson
 from terminalbench.records.trial import Outcome, TaskRef
+from terminalbench.workflow.history import GuardCheck, read_history
+
+LONGEST = 600
+"""Characters of a feedback that are shown."""
+_MOST = 6
+"""Refusals of a trial that are shown, the most frequent first."""
+
+
+@dataclass(frozen=True)
+class GuardRefusal:
+    """A guard that refused answers of one trial for one reason, how often, and what it said the last time."""
+
+    guard: str
+    signature: str | None
+    feedback: str
+    times: int
+
+
+def refusals(trial: Path) -> list[GuardRefusal]:
+    """Return what guards refused in a trial, the most frequent first; nothing where it has no workflow."""
+    history = read_history(trial)
+    if history is None:
+        return []
+    refused = [by for attempt in history.attempts if (by := attempt.rejected_by) is not None]
+    counts = Counter(map(_kind, refused))
+    last = {_kind(by): by.feedback for by in refused}
+    return [GuardRefusal(*kind, last[kind], times) for kind, times in counts.most_common(_MOST)]
+
+
+def _kind(by: GuardCheck) -> tuple[str, str | None]:
+    return by.guard, by.signature
+
+
+def told(found: list[GuardRefusal]) -> str:
+    """Refusals as a model reads them; empty without any."""
+    lines = [f"guard {one.guard} refused {one.times} times: {one.feedback[:LONGEST]}" for one in found]
+    return "\n".join(lines)
+
 
 MOST_TASKS = 3
 

@@ -22,10 +22,10 @@ from terminalbench.archivist.attempts import (
     readable,
     supported,
     telling,
+    told,
     verdicts,
 )
 from terminalbench.archivist.checks import check_fields
-from terminalbench.archivist.guard_feedback import told
 from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.archivist.memory import MOST_PER_EPISODE, AddedLesson, Origin, add_from_episode, of_episode
 from terminalbench.archivist.obstacles import is_borne_out, not_told, obstacles

@@ -235,8 +235,8 @@ def holdout_command(file: Path, reason: str, as_json: bool, root: Path | None) -
     from terminalbench.errors import UserError
     from terminalbench.text.foreign import printable
     from terminalbench.text.paths import typed
-    from terminalbench.trainer.holdout import measure_holdout
     from terminalbench.trainer.plan import load_plan
+    from terminalbench.trainer.run import measure_holdout
     from terminalbench.trainer.story import sealed_line
     from terminalbench.trainer.training import open_training
 

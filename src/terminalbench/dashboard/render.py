@@ -34,7 +34,7 @@ def environment() -> "Environment":
     """The templates of the package."""
     from jinja2 import PackageLoader
 
-    from terminalbench.report.jinja_templates import templates
+    from terminalbench.report.html import templates
 
     made = templates(PackageLoader("terminalbench.dashboard"))
     for write in (

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.experiments.agents import calls_model
-from terminalbench.experiments.departures import Departure, DepartureKind
-from terminalbench.experiments.earlier import EarlierExtent, Extent, GrownFrom, earlier
+from terminalbench.experiments.departures import Departure, DepartureKind, EarlierExtent, Extent, GrownFrom, earlier
 from terminalbench.experiments.profile_changes import Difference, changes_since
 from terminalbench.experiments.profiles import SNAPSHOT, policy_id
 from terminalbench.experiments.tables import AnalysisTable, NotifyTable, ProfilePrice, RunTable, TopUpTable

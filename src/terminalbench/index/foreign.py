@@ -16,7 +16,7 @@ import msgspec
 
 from terminalbench.decode import decode
 from terminalbench.errors import UserError
-from terminalbench.experiments.earlier import GrownFrom
+from terminalbench.experiments.departures import GrownFrom
 from terminalbench.experiments.plan import (
     Departure,
     DepartureKind,

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.findings.last_output import last_lines
+from terminalbench.analytics.findings.failed_checks import last_lines
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate

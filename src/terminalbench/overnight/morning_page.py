@@ -117,7 +117,7 @@ def _ends(rate: float | None, measured: int) -> tuple[float, float] | tuple[None
 def _environment() -> "jinja2.Environment":
     import jinja2
 
-    from terminalbench.report.jinja_templates import templates
+    from terminalbench.report.html import templates
     from terminalbench.text.foreign import visible
 
     made = templates(

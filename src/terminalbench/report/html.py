@@ -1,4 +1,7 @@
-"""A report as one HTML file: no script, no network, nothing from outside; what agents wrote is text."""
+"""A report as one HTML file: no script, no network, nothing from outside; what agents wrote is text.
+
+Templates of the report and of the dashboard are made alike: values are escaped, a name that they lack is an error.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +17,6 @@ from terminalbench.records.trial import Outcome
 from terminalbench.report import pictures, sentences
 from terminalbench.report.charts import chart_css
 from terminalbench.report.charts.svg import esc
-from terminalbench.report.jinja_templates import templates
 from terminalbench.report.model import Report, TrialRef
 from terminalbench.text import numbers
 from terminalbench.text.doubts import DOUBTFUL_COUNT
@@ -146,3 +148,10 @@ def _reasons(cell: Sequence[TrialRef], brief: bool) -> list[str]:
         if text:
             found[short(text, REASON_LETTERS // 3 if brief else REASON_LETTERS)] = None
     return list(found)[: 1 if brief else 3]
+
+
+def templates(loader: jinja2.BaseLoader, **more: Any) -> jinja2.Environment:
+    """An environment of templates; `more` are further settings of Jinja."""
+    return jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, **more
+    )

@@ -17,8 +17,8 @@ from terminalbench.analytics.atif import (
     read_trajectory,
 )
 from terminalbench.analytics.findings.deciding import DecidingActions
+from terminalbench.analytics.findings.failed_checks import agent_outputs, last_lines
 from terminalbench.analytics.findings.failure import classify
-from terminalbench.analytics.findings.last_output import agent_outputs, last_lines
 from terminalbench.analytics.findings.trial_files import Story, TrialFiles
 from terminalbench.analytics.live_steps import LIVE_FILES, PRINTED, log_trajectory, running_trajectory
 from terminalbench.analytics.long_trajectory import KeptSteps, read_long

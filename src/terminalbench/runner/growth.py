@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.departures import Departure, DepartureKind
-from terminalbench.experiments.earlier import GrownFrom
+from terminalbench.experiments.departures import Departure, DepartureKind, GrownFrom
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask, ProfileRecord
 from terminalbench.experiments.profile_changes import tells
 from terminalbench.experiments.tables import RunTable

@@ -38,7 +38,6 @@ from terminalbench.records.trial import Outcome, ReadState
 from terminalbench.registry import is_import_path
 from terminalbench.runner.additions import GrownPlan, grow, root_of
 from terminalbench.runner.changes import PlanDrift, accepted, find_changes, refuse, unrecorded_code, with_task_files
-from terminalbench.runner.datasets import with_remote_tasks
 from terminalbench.runner.environment import declared_variables, process_environment, stated_endpoints
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.runner.images import ImageBooks, build_notes, image_books, with_builds, with_images
@@ -51,6 +50,7 @@ from terminalbench.runner.preflight import (
     known_problems,
     refuse_a_full_disk,
     refuse_left_out,
+    with_remote_tasks,
 )
 from terminalbench.runner.provenance import planned_ref
 from terminalbench.runner.run import (

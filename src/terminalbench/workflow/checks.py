@@ -16,7 +16,7 @@ from terminalbench.workflow.languages import Language, of_file
 from terminalbench.workflow.model import CommandRun, Workspace
 from terminalbench.workflow.programs import program
 from terminalbench.workflow.runners.python import PYTHON
-from terminalbench.workflow.signatures import normalised
+from terminalbench.workflow.state import normalised
 
 _PYTHON = PYTHON + 'exec "$py" -I -c "$@"'
 _NODE = 'command -v node >/dev/null 2>&1 || exit 127; exec node --no-warnings --experimental-vm-modules -e "$@"'

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.behaviour import loop_steps
-from terminalbench.analytics.findings.failed_checks import failed_check
-from terminalbench.analytics.findings.last_output import agent_outputs, last_said
+from terminalbench.analytics.findings.failed_checks import agent_outputs, failed_check, last_said
 from terminalbench.analytics.findings.trial import CtrfTest, read_ctrf
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.faults import ErrorClass

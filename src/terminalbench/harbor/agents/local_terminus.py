@@ -10,8 +10,7 @@ from harbor.llms.lite_llm import LiteLLM
 
 from terminalbench.harbor.agents.chat import provider_error
 from terminalbench.llm.local.gguf import read_model_file
-from terminalbench.llm.local.lease import ServerLease, lease
-from terminalbench.llm.local.sizing import window_of
+from terminalbench.llm.local.lease import ServerLease, lease, window_of
 from terminalbench.llm.local.spec import parse_local
 from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.workflow.apart import in_thread

@@ -8,9 +8,8 @@ from typing import override
 import msgspec
 
 from terminalbench.llm.local.gguf import read_model_file
-from terminalbench.llm.local.lease import ServerLease, ServerOrder, check_engine
+from terminalbench.llm.local.lease import ServerLease, ServerOrder, check_engine, window_of
 from terminalbench.llm.local.lease import lease as take_lease
-from terminalbench.llm.local.sizing import window_of
 from terminalbench.llm.local.spec import PREFIX, parse_local
 from terminalbench.llm.model import OUTPUT_TOKENS, Message, ModelError, ModelFault, Options, Reply, Schema, TokenPrice
 from terminalbench.llm.ollama import OllamaModel

@@ -9,8 +9,7 @@ from typing import Annotated
 import msgspec
 
 from terminalbench.analytics.judge.material import clean, fit
-from terminalbench.archivist.attempts import EvidenceTrial, ReadableTrial, readable
-from terminalbench.archivist.guard_feedback import told
+from terminalbench.archivist.attempts import EvidenceTrial, ReadableTrial, readable, told
 from terminalbench.errors import UserError
 from terminalbench.llm.model import Message, count_text, schema_of
 from terminalbench.text.numbers import percent, plural

@@ -10,7 +10,7 @@ from terminalbench import registry
 from terminalbench.workflow.apart import run_guard
 from terminalbench.workflow.guards.result import shown
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult
-from terminalbench.workflow.signatures import signature
+from terminalbench.workflow.state import signature
 
 
 class CompositeGuard:

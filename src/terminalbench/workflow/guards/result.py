@@ -9,7 +9,7 @@ from terminalbench.text.foreign import cut, visible
 from terminalbench.workflow.generators import answer_of
 from terminalbench.workflow.model import Artifact, GuardResult
 from terminalbench.workflow.patches import EditProblem
-from terminalbench.workflow.signatures import signature
+from terminalbench.workflow.state import signature
 
 FEEDBACK_CHARS = 3000
 """The most that a model is told of one rejection."""

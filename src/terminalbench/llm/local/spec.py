@@ -18,7 +18,7 @@ _DIGEST = re.compile(r",digest=([0-9a-f]{6,64})$")
 
 @frozen
 class LocalSpec:
-    """A model file, and the window that is wanted of it; None: as `sizing` says.
+    """A model file, and the window that is wanted of it; None: as `lease.sizing` says.
 
     `digest` is how that of the file begins, when no other file will do.
     """

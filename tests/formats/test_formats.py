@@ -1,48 +1,20 @@
-"""Each format as its tool writes it: what is recognised, what the rows say, and what is not used of broken files."""
+"""Tables and JUnit as tools write them: what is recognised, what the rows say, and what is not used of broken files."""
 
-import io
 import json
-import os
-import subprocess
-import sys
-import zipfile
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import DATA
+from formats.outcomes import outcomes
 from terminalbench.errors import UserError
 from terminalbench.formats.reader import ORDER, read_results
-from terminalbench.formats.row import ForeignResults, ReadOptions
-from terminalbench.harbor.read.foreign_row import trial_of
+from terminalbench.formats.row import ReadOptions
 from terminalbench.index.results import TRIALS
 from terminalbench.records.trial import Outcome
 
 PASSED, FAILED, ERRORED, NOT_RUN = Outcome.PASSED, Outcome.FAILED, Outcome.ERRORED, Outcome.NOT_RUN
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Callable[..., Path]:
-    def write(name: str, content: Any) -> Path:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = content if isinstance(content, str | bytes) else json.dumps(content)
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return write
-
-
-def outcomes(found: ForeignResults) -> dict[tuple[str, str, int | None], Outcome]:
-    return {(row.profile, row.task, row.attempt): trial_of(row, "j", "t", "i").outcome for row in found.rows}
-
-
-def trial(task: str, resolved: Any, mode: str = "unset", name: str | None = None, **more: Any) -> dict[str, Any]:
-    return {"trial_name": name or f"{task}.1-of-1.run", "task_id": task, "is_resolved": resolved, "failure_mode": mode,
-            "total_input_tokens": 0, "total_output_tokens": 0, **more}  # fmt: skip
 
 
 CSV = """Task ID;model;Success;cost;Time;notes
@@ -191,279 +163,6 @@ def test_parquet_and_our_own_export(written: Callable[..., Path], tmp_path: Path
     assert (outcomes(own), own.rejected) == ({("p", "a", 1): FAILED}, {"a superseded try": 1})
 
 
-def test_a_run_of_terminal_bench(written: Callable[..., Path], tmp_path: Path) -> None:
-    trials = [
-        trial("a", True, name="a.1-of-2.run", agent_started_at="2025-08-28T02:13:15+00:00", agent_ended_at="2025-08-28T02:14:15+00:00"),
-        trial("a", False, "agent_timeout", name="a.2-of-2.run", total_input_tokens=5, total_output_tokens=2),
-        trial("b", None, "test_timeout"),
-        trial("c", "yes"),
-    ]  # fmt: skip
-    written("run/results.json", {"id": "x", "results": trials, "n_resolved": 1, "pass_at_k": {"2": float("nan")}})
-    written(
-        "run/run_metadata.json",
-        {"agent_name": "oh", "model_name": "x/m", "dataset_name": "core", "dataset_version": "1"},
-    )
-    written("run/a/a.1-of-2.run/results.json", trials[0])
-    found = read_results(tmp_path / "run")
-    assert outcomes(found) == {("oh/m", "a", 1): PASSED, ("oh/m", "a", 2): FAILED, ("oh/m", "b", 1): ERRORED}
-    assert found.rejected == {"is_resolved is neither true, false nor null": 1}
-    first, second = found.rows[:2]
-    assert (first.dataset, first.seconds, first.input_tokens, second.input_tokens) == ("core@1", 60, None, 5)
-
-
-def test_a_leaderboard_of_terminal_bench(written: Callable[..., Path], tmp_path: Path) -> None:
-    for entry, passes in (("20250711_oh_sonnet", (True, False)), ("20250829_goose_opus", (True, True))):
-        for run, passed in enumerate(passes):
-            at = f"results/core@0.1.1/{entry}/2025-07-1{run}__10-00-00"
-            written(f"{at}/results.json", {"results": [trial("a", passed)]})
-    written(
-        "results/core@0.1.1/20250829_goose_opus/2025-08-20__09-00-00_results.json", {"results": [trial("a", False)]}
-    )
-    found = read_results(tmp_path / "results")
-    assert Counter((row.profile, row.dataset) for row in found.rows) == {
-        ("20250711_oh_sonnet", "core@0.1.1"): 2,
-        ("20250829_goose_opus", "core@0.1.1"): 3,
-    }
-    assert len(outcomes(found)) == 5, "runs of one trial each are attempts"
-
-
-def test_reports_of_swe_bench(written: Callable[..., Path], tmp_path: Path) -> None:
-    report = {
-        "total_instances": 6, "resolved_ids": ["d__d-1"], "unresolved_ids": ["d__d-2"], "empty_patch_ids": ["d__d-3"],
-        "error_ids": ["d__d-4"], "incomplete_ids": ["d__d-5"], "completed_ids": ["d__d-1", "d__d-2"], "schema_version": 2,
-    }  # fmt: skip
-    found = read_results(written("gpt.run1.json", report))
-    assert list(outcomes(found).items()) == [
-        (("gpt.run1", f"d__d-{n}", 1), o) for n, o in enumerate((PASSED, FAILED, FAILED, ERRORED, NOT_RUN), 1)
-    ]
-    multi = written("multi.run1.json", {"resolved" if k == "resolved_ids" else k: v for k, v in report.items()})
-    assert list(outcomes(read_results(multi)).values()) == list(outcomes(found).values()), "as Multi-SWE-bench has it"
-    for name, resolved in (("d__d-1", True), ("d__d-2", False)):
-        one = {name: {"patch_exists": True, "patch_successfully_applied": True, "resolved": resolved}}
-        written(f"logs/run_evaluation/r1/gpt/{name}/report.json", one)
-    assert outcomes(read_results(tmp_path / "logs")) == {("gpt", "d__d-1", 1): PASSED, ("gpt", "d__d-2", 1): FAILED}
-    for alone in ({"resolved_ids": ["d__d-1"]}, {"resolved": ["d__d-1"], "no_generation": []}):
-        with pytest.raises(UserError, match="only the resolved instances"):
-            read_results(written("alone.json", alone))
-
-
-def test_a_submission_to_the_leaderboard_of_swe_bench(written: Callable[..., Path], tmp_path: Path) -> None:
-    """Its results list what was resolved alone; the reports of its instances tell the rest."""
-    at = "verified/20240620_agent"
-    written(f"{at}/results/results.json", {"no_generation": [], "no_logs": [], "resolved": ["d__d-1"]})
-    for name, resolved in (("d__d-1", True), ("d__d-2", False)):
-        one = {name: {"patch_is_None": False, "patch_exists": True, "resolved": resolved}}
-        written(f"{at}/logs/{name}/report.json", one)
-    found = read_results(tmp_path / "verified")
-    assert outcomes(found) == {("20240620_agent", "d__d-1", 1): PASSED, ("20240620_agent", "d__d-2", 1): FAILED}
-    assert found.rejected == {"the report lists only the resolved instances": 1}
-    written("verified/run.json", {"resolved_ids": ["d__d-1"], "unresolved_ids": ["d__d-2"], "empty_patch_ids": []})
-    whole = read_results(tmp_path / "verified")
-    assert {row.profile for row in whole.rows} == {"run"}, "what a whole report tells is not counted twice"
-    assert whole.rejected["the report of the instance is next to the report of its run"] == 2
-
-
-def test_a_submission_of_predictions_and_what_was_resolved_of_them(
-    written: Callable[..., Path], tmp_path: Path
-) -> None:
-    """As the leaderboard has them: all that was predicted was tried."""
-    at = "verified/20250519_agent"
-    results = written(f"{at}/results/results.json", {"no_generation": [], "no_logs": [], "resolved": ["d__d-1"]})
-    lines = "".join(json.dumps({"instance_id": f"d__d-{n}", "model_patch": "--- a"}) + "\n" for n in (1, 2))
-    predictions = written(f"{at}/all_preds.jsonl", lines)
-    written(f"{at}/runs.json", [{"instance_id": "d__d-1", "resolved": True}])
-    with pytest.raises(UserError, match="give --format"):
-        read_results(tmp_path / "verified")
-    swe = ReadOptions(format="swe-bench")
-    found = read_results(tmp_path / "verified", swe)
-    assert outcomes(found) == {("20250519_agent", "d__d-1", 1): PASSED, ("20250519_agent", "d__d-2", 1): FAILED}
-    assert set(found.files) == {results, predictions}, "what changes one of them changes the results"
-    assert outcomes(read_results(results)) == outcomes(found)
-    predictions.unlink()
-    with pytest.raises(UserError, match="only the resolved instances") as refused:
-        read_results(tmp_path / "verified", swe)
-    assert "all_preds.jsonl" in (refused.value.hint or "")
-
-
-def test_tables_of_one_name_in_several_folders_are_several_profiles(
-    written: Callable[..., Path], tmp_path: Path
-) -> None:
-    written("out/a/metrics.jsonl", '{"task": "x", "passed": true}\n')
-    written("out/b/metrics.jsonl", '{"task": "x", "passed": false}\n')
-    written("out/b/notes.jsonl", '{"text": "no result"}\n')
-    assert outcomes(read_results(tmp_path / "out")) == {("a/metrics", "x", 1): PASSED, ("b/metrics", "x", 1): FAILED}
-
-
-@pytest.mark.parametrize(
-    "held",
-    [
-        {
-            "results": {"arc_easy": {"alias": "arc_easy", "acc,none": 0.6, "acc_stderr,none": 0.01}},
-            "n-shot": {"arc_easy": 0},
-        },
-        {"astropy/astropy": {"resolved": 16, "total": 22}},
-    ],
-)
-def test_sums_are_no_results_of_attempts(written: Callable[..., Path], held: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="it has results of whole tasks or benchmarks, not of single attempts"):
-        read_results(written("results.json", held))
-    with pytest.raises(UserError, match=r"no result format is recognised in it \("):
-        read_results(written("other.json", {"model": "a", "results": [1, 2]}))
-
-
-def test_the_file_of_swe_bench_pro(written: Callable[..., Path], tmp_path: Path) -> None:
-    held = {"instance_a__b-1": True, "instance_a__b-2": False, "instance_a__b-3": None}
-    written("traj/gpt-5/eval_results.json", held)
-    written("traj/sonnet/eval_results.json", {**held, "instance_a__b-2": True})
-    found = read_results(tmp_path / "traj")
-    assert found.format == "swe-bench-pro"
-    assert Counter((r.profile, r.passed) for r in found.rows) == {
-        ("gpt-5", True): 1, ("gpt-5", False): 1, ("sonnet", True): 2,
-    }  # fmt: skip
-    assert found.rejected == {"the verdict is neither true nor false": 2}
-
-
-@pytest.mark.parametrize(("name", "passes"), [("one.eval", {"capital": 2, "sum": 1}), ("two.json", {"capital": 1})])
-def test_logs_of_inspect(name: str, passes: dict[str, int]) -> None:
-    """Written by inspect_ai itself: tests/data/inspect/make.py.txt."""
-    found = read_results(DATA / "inspect" / name)
-    assert found.format == "inspect"
-    assert Counter(row.task for row in found.rows if row.passed) == passes
-    assert Counter(row.attempt for row in found.rows) == {1: 3, 2: 3}
-    broken = [row for row in found.rows if row.task == "broken"]
-    assert {trial_of(row, "j", "t", "i").outcome for row in broken} == {ERRORED}
-    assert {row.error for row in broken} == {"RuntimeError('the tool server went away')"}
-    assert {(row.profile, row.dataset) for row in found.rows} == {(f"mockllm/{name.split('.')[0]}", "tiny")}
-
-
-def test_what_the_installed_inspect_writes_is_read_as_what_was_kept(tmp_path: Path) -> None:
-    """INSPECT_PYTHON is a Python that has inspect_ai; it is too much for the set-up (84 packages)."""
-    python = os.environ.get("INSPECT_PYTHON") or (pytest.importorskip("inspect_ai") and sys.executable)
-    subprocess.run([python, DATA / "inspect" / "make.py.txt", tmp_path], check=True, timeout=600)
-
-    def rows(path: Path) -> Any:
-        found = read_results(path).rows
-        return sorted((r.profile, r.dataset, r.task, r.attempt, r.passed, r.reward, r.error) for r in found)
-
-    for name in ("one.eval", "two.json"):
-        assert rows(tmp_path / name) == rows(DATA / "inspect" / name)
-    for name in ("cut.eval", "cut.json"):
-        cut = read_results(tmp_path / name)
-        assert {task: outcome for (_, task, _), outcome in outcomes(cut).items()} == {
-            "capital": PASSED, "sum": FAILED, "broken": ERRORED, "endless": FAILED, "late": ERRORED,
-        }  # fmt: skip
-        assert cut.notes == [f"{name}: the status of the log is cancelled, so samples may be missing"]
-
-
-def log(samples: list[Any], **header: Any) -> dict[str, Any]:
-    about = {"task": "t", "model": "m", "scorers": [{"name": "main"}]}
-    return {"version": 2, "status": "success", "eval": about, "samples": samples, **header}
-
-
-def test_scores_of_inspect(written: Callable[..., Path]) -> None:
-    def sample(number: int, value: Any, **more: Any) -> dict[str, Any]:
-        return {"id": number, "epoch": 1, "scores": {"side": {"value": 1}, "main": {"value": value}}, **more}
-
-    used = {"m": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 20, "input_tokens_cache_read": 8}}
-    samples = [sample(1, "C", model_usage=used), sample(2, "P"), sample(3, 1.0), sample(4, "N"), sample(5, {"a": 1}),
-               sample(6, True), {"id": 7, "epoch": 1}, "torn", sample(8, float("nan"))]  # fmt: skip
-    path = written("l.json", json.dumps(log(samples, status="cancelled")))
-    found = read_results(path)
-    assert {row.task: trial_of(row, "j", "t", "i").outcome for row in found.rows} == {
-        "1": PASSED, "2": FAILED, "3": PASSED, "4": FAILED, "6": PASSED, "7": ERRORED, "8": ERRORED,
-    }  # fmt: skip
-    assert found.rejected == {"the score is a table of several values": 1, "the sample is not a table": 1}
-    assert trial_of(found.rows[0], "j", "t", "i").usage.total_tokens == 20
-    assert any("cancelled" in note for note in found.notes)
-    assert any("score main is used as the verdict; not used: side" in note for note in found.notes)
-    assert all(
-        row.reward == 1 for row in read_results(path, ReadOptions(columns={"passed": "side"})).rows if row.task in "12"
-    )
-
-
-def test_a_log_of_inspect_that_lies_about_its_size(
-    written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("terminalbench.formats.inspect_log._MEMBER", 1 << 16)
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("_journal/start.json", json.dumps(log([])))
-        archive.writestr("summaries.json", b"[" + b" " * (1 << 22) + b"]")
-    with pytest.raises(UserError, match=r"summaries\.json in it is larger than"):
-        read_results(written("bomb.eval", whole.getvalue()))
-    with pytest.raises(UserError, match="is a zip that cannot be read"):
-        read_results(written("torn.eval", whole.getvalue()[:-300]))
-
-
-def result(test: int, success: Any, provider: str = "openai:a", **more: Any) -> dict[str, Any]:
-    case = {"description": f"case {test}", "vars": {"q": f"v{test}"}}
-    return {"testIdx": test, "promptIdx": 0, "success": success, "score": float(success is True), "failureReason": 0 if success else 1,
-            "provider": {"id": provider, "label": ""}, "prompt": {"raw": "Say {{q}}", "label": "Say {{q}}"}, "vars": case["vars"],
-            "testCase": case, "latencyMs": 1500, "cost": 0.01, "tokenUsage": {"total": 30, "prompt": 10, "completion": 20}, **more}  # fmt: skip
-
-
-@pytest.mark.parametrize("wrapped", [True, False])
-def test_results_of_promptfoo(written: Callable[..., Path], wrapped: bool) -> None:
-    rows = [
-        result(0, True), result(1, False, error="expected x"), result(2, False, failureReason=2, error="429"),
-        result(0, True, "openai:b"), result(1, True, "openai:b"), result(0, False), result(1, "yes"), {"success": True},
-    ]  # fmt: skip
-    inner = {"version": 3, "results": rows, "stats": {}}
-    found = read_results(written("out.json", {"evalId": "e", "results": inner} if wrapped else inner))
-    assert outcomes(found) == {
-        ("openai:a", "case 0", 1): PASSED, ("openai:a", "case 0", 2): FAILED, ("openai:a", "case 1", 1): FAILED,
-        ("openai:a", "case 2", 1): ERRORED, ("openai:b", "case 0", 1): PASSED, ("openai:b", "case 1", 1): PASSED,
-    }  # fmt: skip
-    assert found.rejected == {"success is neither true nor false": 1, "the row has neither success nor a provider": 1}
-    assert (found.rows[0].seconds, found.rows[0].tokens, found.rows[0].cost_usd) == (1.5, 30, 0.01)
-    lines = "\n".join(map(json.dumps, rows[:5]))
-    assert read_results(written("out.jsonl", lines)).format == "promptfoo"
-
-
-def test_two_prompts_of_a_provider_are_two_profiles(written: Callable[..., Path]) -> None:
-    rows = [result(0, True), result(0, False, promptIdx=1, prompt={"raw": "x" * 90, "label": "x" * 90})]
-    found = read_results(written("out.json", {"results": {"version": 3, "results": rows}}))
-    assert {row.profile for row in found.rows} == {"openai:a, Say {{q}}", "openai:a, prompt 2"}
-
-
-def test_older_results_of_promptfoo_name_no_provider(written: Callable[..., Path]) -> None:
-    """Versions 1 and 2: rows of a prompt and variables alone; version 3 as it is shared stands in `data`."""
-    rows = [
-        {"prompt": {"raw": f"In {to}: hi", "display": shown}, "vars": {"to": to}, "response": {"output": "x"}, "success": ok}
-        for to in ("fr", "de") for shown, ok in (("In {{to}}: hi", True), ("Say hi in {{to}}", to == "fr"))
-    ]  # fmt: skip
-    old = {"version": 1, "results": rows, "stats": {"successes": 3, "failures": 1}, "table": {"head": {}, "body": []}}
-    first = read_results(written("march.json", old))
-    assert outcomes(first) == {
-        ("march, In {{to}}: hi", "fr", 1): PASSED, ("march, In {{to}}: hi", "de", 1): PASSED,
-        ("march, Say hi in {{to}}", "fr", 1): PASSED, ("march, Say hi in {{to}}", "de", 1): FAILED,
-    }  # fmt: skip
-    second = read_results(written("two.json", {"results": {**old, "version": 2}, "config": {"providers": ["small:a"]}}))
-    assert {row.profile for row in second.rows} == {"small:a, In {{to}}: hi", "small:a, Say hi in {{to}}"}
-    both = [
-        {key: value for key, value in result(0, ok, prompt={"label": f"{'x' * 40} {ok} {'y' * 40}"}).items() if key != "promptIdx"}
-        for ok in (True, False)
-    ]  # fmt: skip
-    shared = {"data": {"version": 3, "results": {"version": 2, "results": both}, "config": {}}}
-    assert outcomes(read_results(written("shared.json", shared))) == {
-        ("openai:a, prompt 1", "case 0", 1): FAILED, ("openai:a, prompt 2", "case 0", 1): PASSED,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("out.csv", 'q,[openai:a] Say {{q}}\nhi,"[PASS] (1.00)\n\nHello"\n'),
-        ("out.csv", '"{""raw"":""Say""}",q\n"[FAIL] (0.00) Hello",hi\n'),
-        ("out.yaml", "evalId: eval-1\nresults:\n  version: 3\n"),
-    ],
-)
-def test_what_promptfoo_writes_for_people_is_refused(written: Callable[..., Path], name: str, text: str) -> None:
-    with pytest.raises(UserError, match="is a promptfoo table or YAML file") as refused:
-        read_results(written(name, text))
-    assert refused.value.hint == "write the results as JSON: promptfoo eval -o results.json"
-
-
 JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="{one}">
 <testcase classname="m.T" name="a" time="1.5"/><testcase classname="m.T" name="b"><failure message="no">x</failure></testcase>
 <testcase classname="m.T" name="c"><error>boom</error></testcase><testcase classname="m.T" name="d"><skipped/></testcase>
@@ -554,13 +253,6 @@ _ROW = '{"task": "a", "profile": "p", "passed": true}'
 def test_what_else_a_table_may_be(written: Callable[..., Path], name: str, held: Any, unread: dict[str, int]) -> None:
     found = read_results(written(name, held))
     assert (outcomes(found), found.rejected) == ({("p", "a", 1): PASSED}, unread)
-
-
-def test_names_of_instances_that_are_none_are_counted(written: Callable[..., Path]) -> None:
-    report = {"resolved_ids": ["d__d-1", None, ["x"]], "unresolved_ids": ["d__d-2"], "submitted_ids": []}
-    found = read_results(written("run.json", report))
-    assert outcomes(found) == {("run", "d__d-1", 1): PASSED, ("run", "d__d-2", 1): FAILED}
-    assert found.rejected == {"no task is told": 2}
 
 
 def test_names_are_made_fit_to_be_shown(written: Callable[..., Path]) -> None:

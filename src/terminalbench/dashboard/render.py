@@ -35,12 +35,13 @@ def environment() -> "Environment":
     from jinja2 import PackageLoader
 
     from terminalbench.report.html import templates
+    from terminalbench.report.sentences import method_sentence
 
     made = templates(PackageLoader("terminalbench.dashboard"))
     for write in (
         numbers.age, numbers.cost, numbers.count, numbers.dollars, numbers.duration, numbers.moment, numbers.p_value,
         numbers.percent, numbers.plural, numbers.points, numbers.size, numbers.tokens, foreign.cut,
-        foreign.visible, outcomes.mark, outcomes.word, doubt, failure_words,
+        foreign.visible, outcomes.mark, outcomes.word, doubt, failure_words, method_sentence,
     ):  # fmt: skip
         made.filters[write.__name__] = write
     made.filters |= {"rendered": rendered, "shown": shown, "terminal": terminal}

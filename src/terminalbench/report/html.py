@@ -43,7 +43,7 @@ def render_html(report: Report) -> str:
         css=Markup(template_text("report.css")),  # noqa: S704  our own file
         chart_css=Markup(chart_css()),  # noqa: S704  our own file
         headlines=sentences.headlines(report),
-        method=sentences.method_sentence(report),
+        method=sentences.method_sentence(report.contrasts),
         names=report.profile_names(),
         anchors={task.ref: f"t{index}" for index, task in enumerate(report.tasks)},
         labels={task.ref: task.label for task in report.tasks},

@@ -40,7 +40,7 @@ def render_markdown(report: Report) -> str:
         f"Batch {escaped(report.batch)}{f', {moment(report.created_at)}' if report.created_at else ''}. "
         f"{escaped(report.facts[0][1])}. The same with pictures: [report.html](report.html).",
         "\n".join(f"- **{line.kind}**: {escaped(line.text)}" for line in headlines(report)),
-        escaped(method_sentence(report)),
+        escaped(method_sentence(report.contrasts)),
         *(["Next:\n\n" + "\n".join(f"- {escaped(line)}" for line in report.next_steps)] if report.next_steps else []),
         *(["## Why they failed\n\n" + _causes(report)] if report.causes else []),
         "## Profiles\n\n" + _profiles(report),

@@ -42,16 +42,20 @@ def headlines(report: Report) -> list[Headline]:
     return [*[Headline(played, "warning", "profiles")] * report.simulated, *found, *_limits(report)]
 
 
-def method_sentence(report: Report) -> str:
+def method_sentence(contrasts: Sequence[Contrast]) -> str:
     """Return what the numbers in the sentences of contrasts are, once for all; empty where none has an interval."""
-    found = {one.estimate.interval.level for one in report.contrasts if one.estimate.interval is not None}
+    found = {one.estimate.interval.level for one in contrasts if one.estimate.interval is not None}
     if not found:
         return ""
     levels = " or ".join(percent(level).replace(".0 %", " %") for level in sorted(found, reverse=True))
-    many = " (Holm's correction for several contrasts)" if len(report.contrasts) > 1 else ""
+    many = " (Holm's correction for several contrasts)" if len(contrasts) > 1 else ""
+    family = (
+        " A family: tasks of one kind, which count as one." if any(one.unit == "family" for one in contrasts) else ""
+    )
     return (
-        f"In brackets: the {levels} interval over tasks like these{many}. p decides: it is exact, by the tasks that "
-        "differ; where it does not exclude zero, the interval reaches zero too."
+        f"pt: percentage points. In brackets: the {levels} interval of the difference on tasks like these{many}. p: "
+        "how likely so large a difference is by chance, an exact test over the tasks that differ. It decides: where it "
+        f"does not exclude zero, neither does the interval.{family}"
     )
 
 

@@ -140,13 +140,17 @@ def test_the_folder_of_the_night_results_and_environments_are_not_in_the_pin(pro
     project.write("runs/batch/night/1/result.json", "{}")
     project.write(".venv/lib/x.py", "")
     project.write("results/night 1/batches/x", "")
+    project.write(".terminalbench/gym/episodes.jsonl", "{}")
     into = night(project)
     made = pin(project.root, into)
-    assert not {"runs", ".venv", "results"} & {path.name for path in Path(made.root).iterdir()}
+    assert not {"runs", ".venv", "results", ".terminalbench"} & {path.name for path in Path(made.root).iterdir()}
     release(into)
     pin(project.root, project.root / "results" / "night 2" / "code")
     again = pin(project.root, into)
     assert again.digest == made.digest, "the pin of another night is no part of this one"
+    project.write(".terminalbench/gym/episodes.jsonl", "{}\n{}")
+    release(into)
+    assert pin(project.root, into).digest == made.digest, "nor are the episodes that it added"
 
 
 def test_a_project_in_a_subfolder_of_the_repository_is_pinned_with_what_is_beside_it(tmp_path: Path) -> None:

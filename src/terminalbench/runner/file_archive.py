@@ -28,6 +28,8 @@ MOST_FILES, MOST_BYTES = 20_000, 512 * 1024 * 1024
 
 _RESULTS = ({"index.db"}, {"plan.json", "experiment.toml"}, {"code.json", "code.tar"})
 """A folder with files of these names holds batches, is one, or is a night with its pinned code."""
+_EPISODES = re.compile(r".*/\.terminalbench/gym/episodes\.\w+")
+"""The episodes of a project: each night adds some, which makes its code no other."""
 _HOLDS_SECRETS = re.compile("|".join(map(fnmatch.translate, (".env", ".env.*", "*.env"))))
 
 
@@ -37,7 +39,7 @@ def holds_secrets(name: str) -> bool:
 
 
 def left_out_of(top: Path, own: Path) -> Callable[[Path], bool]:
-    """Return a test for files below `top` that are no code: environments, caches, results and the folder `own`."""
+    """Return a test for files below `top` that are no code: environments, caches, results, episodes and `own`."""
 
     @cache
     def folder_is(path: Path) -> bool:
@@ -45,7 +47,8 @@ def left_out_of(top: Path, own: Path) -> Callable[[Path], bool]:
             return False
         there = path.is_dir() and not path.is_symlink()
         results = there and any(all((path / name).exists() for name in marks) for marks in _RESULTS)
-        return folder_is(path.parent) or path == own or results or not is_source(path.name)
+        no_code = results or _EPISODES.fullmatch(str(path)) is not None or not is_source(path.name)
+        return folder_is(path.parent) or path == own or no_code
 
     return lambda path: folder_is(path.parent) or (folder_is(path) and not holds_secrets(path.name))
 

@@ -5,8 +5,8 @@ committed on top; without git, or without a commit, a copy. It is made from thin
 archive beside it (`<pin>.tar`) and its record (`<pin>.json`), so that it can be made again at any time. Git's list of
 worktrees has it locked, with its token as the reason: only what bears that token is ever removed.
 
-Results, environments, caches and the folder that the pin is in are left out, unless git tracks them. Env files are not
-copied: the pin has links to them, so that their values are read where they are.
+Results, episodes, environments, caches and the folder that the pin is in are left out, unless git tracks them. Env
+files are not copied: the pin has links to them, so that their values are read where they are.
 
 The content of a file of Git LFS stands in place of its pointer, where git-lfs keeps it or the project has it, if it is
 what the pointer names. Nothing is downloaded, and the program git-lfs is not needed.

@@ -1,8 +1,6 @@
 """The graph of a run as one HTML page: a picture and a list, no script, nothing from outside."""
 
-from html import escape
-
-from terminalbench.report.charts.svg import num, tip
+from terminalbench.report.charts.svg import esc, num, tip
 from terminalbench.swebench_pro.dag import ArtifactStatus, Dag, EdgeKind, Node
 from terminalbench.text.foreign import cut, flat, visible
 from terminalbench.text.numbers import UNKNOWN, dollars, duration, plural, tokens
@@ -40,12 +38,12 @@ def page(dag: Dag, title: str) -> str:
         ("tokens", tokens(history.tokens)),
         ("cost", dollars(history.cost_usd)),
     ]
-    table = "".join(f"<tr><th>{_esc(name)}</th><td>{_esc(flat(value, 400))}</td></tr>" for name, value in facts)
+    table = "".join(f"<tr><th>{esc(name)}</th><td>{esc(flat(value, 400))}</td></tr>" for name, value in facts)
     details = "".join(_details(node) for node in dag.nodes)
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_esc(title)}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{esc(title)}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_CSS}</style></head><body>'
-        f"<h1>{_esc(title)}</h1><table>{table}</table>"
+        f"<h1>{esc(title)}</h1><table>{table}</table>"
         f"<p>Columns are steps, rows are attempts in order. A red line leads to a retry, a dotted line to a step "
         f"that uses an artifact, a violet line to a step that an escalation runs again.</p>"
         f'<div class="scroll">{picture(dag)}</div><h2>Attempts</h2>{details}</body></html>\n'
@@ -62,7 +60,7 @@ def picture(dag: Dag) -> str:
     width = 2 * _LEFT + len(columns) * (_WIDE + _GAP_X) - _GAP_X
     height = _TOP + max(1, len(dag.nodes)) * (_HIGH + _GAP_Y)
     parts = [
-        f'<text class="b" x="{num(_LEFT + place * (_WIDE + _GAP_X))}" y="22">{_esc(cut(step, 24))}</text>'
+        f'<text class="b" x="{num(_LEFT + place * (_WIDE + _GAP_X))}" y="22">{esc(cut(step, 24))}</text>'
         for step, place in columns.items()
     ]
     for edge in dag.edges:
@@ -95,7 +93,7 @@ def _box(node: Node, x: float, y: float) -> str:
     return (
         f'<a href="#n{node.id}"><g>{text}<rect class="{node.status}" x="{num(x)}" y="{num(y)}" width="{num(_WIDE)}" '
         f'height="{num(_HIGH)}" rx="6"/><text x="{num(x + 10)}" y="{num(y + 19)}">{head}</text>'
-        f'<text class="soft" x="{num(x + 10)}" y="{num(y + 36)}">{_esc(cut(said, 26))}</text></g></a>'
+        f'<text class="soft" x="{num(x + 10)}" y="{num(y + 36)}">{esc(cut(said, 26))}</text></g></a>'
     )
 
 
@@ -114,17 +112,13 @@ def _details(node: Node) -> str:
     cost = attempt.usage.cost_usd
     told += [dollars(cost) if cost is not None else "cost unknown"]
     rows = "".join(
-        f"<tr><th>{_esc(check.guard)}</th><td>{'passed' if check.passed else 'rejected'}"
-        f"{' (fatal)' if check.fatal else ''}</td><td>{_esc(flat(check.feedback, 600))}</td></tr>"
+        f"<tr><th>{esc(check.guard)}</th><td>{'passed' if check.passed else 'rejected'}"
+        f"{' (fatal)' if check.fatal else ''}</td><td>{esc(flat(check.feedback, 600))}</td></tr>"
         for check in attempt.checks
     )
-    reason = f"<p>The answer was unusable: {_esc(flat(attempt.reason or '', 600))}</p>" if not attempt.artifact else ""
-    content = f"<pre>{_esc(visible(cut(node.content, _CONTENT)))}</pre>" if node.content else ""
+    reason = f"<p>The answer was unusable: {esc(flat(attempt.reason or '', 600))}</p>" if not attempt.artifact else ""
+    content = f"<pre>{esc(visible(cut(node.content, _CONTENT)))}</pre>" if node.content else ""
     return (
-        f'<details id="n{node.id}"><summary>{_esc(head)} ({_esc(", ".join(told))})</summary>'
+        f'<details id="n{node.id}"><summary>{esc(head)} ({esc(", ".join(told))})</summary>'
         f"{reason}<table>{rows}</table>{content}</details>"
     )
-
-
-def _esc(text: str) -> str:
-    return escape(visible(text), quote=True)

@@ -13,7 +13,7 @@ from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import FolderPath, read_plain
-from terminalbench.swebench_pro.rows import ResultRow
+from terminalbench.swebench_pro.rows import ResultRow, text_of
 from terminalbench.workflow.history import History, fold, read_events
 from terminalbench.workflow.trace import TraceEvent, TraceEventKind
 
@@ -127,13 +127,9 @@ def _older_event(line: bytes, number: int) -> TraceEvent | None:
         number=number,
         at=str(raw.get("created_at") or ""),
         kind=kind,
-        step=_text(raw.get("action_pair_id")),
+        step=text_of(raw.get("action_pair_id")),
         cycle=raw["attempt"] if isinstance(raw.get("attempt"), int) else None,
-        guard=_text(raw.get("guard_name")) or _text(escalation.get("stagnant_guard")),
+        guard=text_of(raw.get("guard_name")) or text_of(escalation.get("stagnant_guard")),
         targets=tuple(one for one in targets if isinstance(one, str)) if isinstance(targets, list) else (),
-        summary=_text(escalation.get("failure_summary")) or _text(raw.get("summary")),
+        summary=text_of(escalation.get("failure_summary")) or text_of(raw.get("summary")),
     )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -235,7 +235,7 @@ def _lenient(line: bytes) -> ResultRow | None:
         raw = decode(line)
     except NOT_DECODED:
         return None
-    if not isinstance(raw, dict) or not _text(raw.get("instance_id")) or not _text(raw.get("arm")):
+    if not isinstance(raw, dict) or not text_of(raw.get("instance_id")) or not text_of(raw.get("arm")):
         return None
     return ResultRow(**dict(_fields(raw)))
 
@@ -251,7 +251,8 @@ def _fields(raw: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
+    """Return a value that is text; None for any other."""
     return value if isinstance(value, str) else None
 
 
@@ -288,4 +289,4 @@ _KINDS: dict[str, Any] = {
     "per_step_tokens": _counts, "per_step_cost_usd": _amounts, "resolved": _truth, "oracle": _truth,
     "simulated": _truth, "best_submitted": _truth, "suspect": _texts,
 }  # fmt: skip
-_READERS = {name: _KINDS.get(name, _text) for name in ResultRow.__struct_fields__}
+_READERS = {name: _KINDS.get(name, text_of) for name in ResultRow.__struct_fields__}

@@ -7,7 +7,6 @@ instance, corrected for several comparisons. An arm that sees the hidden verdict
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,10 @@ from terminalbench.report.charts.bars import Bar, BarPart, stacked_bars
 from terminalbench.report.charts.heatmap import HeatCell, HeatRow, heat_map
 from terminalbench.report.charts.intervals import RateRow, SpreadRow, rates, spread
 from terminalbench.report.charts.scatter import pareto
+from terminalbench.report.charts.svg import esc
 from terminalbench.report.pictures import COST_AXIS, HEAT_ROWS, forest_chart, front_points
 from terminalbench.swebench_pro.instances import short_id
 from terminalbench.swebench_pro.rows import BASELINE, ResultRow, RunVerdict
-from terminalbench.text.foreign import visible
 from terminalbench.text.numbers import plural, some, tokens
 
 DATASET = "swebench-pro"
@@ -272,16 +271,13 @@ def write(charts: Charts, folder: Path, source: str) -> Path:
 
 
 def _page(charts: Charts, source: str, css: str) -> str:
-    def text(value: str) -> str:
-        return escape(visible(value), quote=True)
-
     figures = "".join(
-        f'<figure id="{chart.name}"><h2>{text(chart.title)}</h2><div class="scroll" tabindex="0" role="region" '
-        f'aria-label="{text(chart.title)}">{chart.svg or "<p>Nothing to draw.</p>"}</div>'
-        f"<figcaption>{text(chart.note)}</figcaption></figure>"
+        f'<figure id="{chart.name}"><h2>{esc(chart.title)}</h2><div class="scroll" tabindex="0" role="region" '
+        f'aria-label="{esc(chart.title)}">{chart.svg or "<p>Nothing to draw.</p>"}</div>'
+        f"<figcaption>{esc(chart.note)}</figcaption></figure>"
         for chart in charts.charts
     )
-    notes = "".join(f"<li>{text(note)}</li>" for note in charts.notes)
+    notes = "".join(f"<li>{esc(note)}</li>" for note in charts.notes)
     style = (
         "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:1.5rem auto;padding:0 1rem;"
         "background:var(--paper);color:var(--ink);overflow-wrap:anywhere}"
@@ -291,5 +287,5 @@ def _page(charts: Charts, source: str, css: str) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SWE-Bench Pro</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><style>{style}{css}</style></head><body>'
-        f"<h1>SWE-Bench Pro</h1><p>{text(source)}</p><ul>{notes}</ul>{figures}</body></html>\n"
+        f"<h1>SWE-Bench Pro</h1><p>{esc(source)}</p><ul>{notes}</ul>{figures}</body></html>\n"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.driving import Driver
-from terminalbench.sandbox import helper
+from terminalbench.sandbox import CHECKED, environment, helper
 from terminalbench.sandbox import probe as probing
 from terminalbench.sandbox.engine import ids
 from terminalbench.sandbox.engine.steps import StepRefusal
@@ -339,3 +339,13 @@ def test_a_process_that_may_gain_no_rights_asks_no_setuid_program_for_ids(
     monkeypatch.setattr(ids, "_lines", lambda path: files.get(path, []))
     monkeypatch.setattr(os, "access", lambda *_: True)
     assert len(ids._range_commands(7, 7)) == count
+
+
+def test_what_the_check_of_a_run_has_tried_its_jobs_do_not_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CHECKED, raising=False)
+    tried = list[int]()
+    monkeypatch.setattr(environment, "probe", lambda: tried.append(1) or probing.Probe(works=True, lines=[]))
+    environment.LocalSandbox.preflight()
+    monkeypatch.setenv(CHECKED, "1")
+    environment.LocalSandbox.preflight()
+    assert len(tried) == 1

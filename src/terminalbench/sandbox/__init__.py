@@ -8,3 +8,6 @@ activity      signs of life of a trial, and the answers 429 in its agent's logs
 probe         can this machine run it, and if not, what is missing
 engine        the helper process: namespaces, mounts, limits (standard library only)
 """
+
+CHECKED = "TBENCH_SANDBOX_CHECKED"
+"""Set for the jobs of a run on this machine, whose check has started a sandbox: they need not try one first."""

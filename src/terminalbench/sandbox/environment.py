@@ -24,6 +24,7 @@ from harbor.models.trial.config import ResourceMode
 
 from terminalbench.decode import decode
 from terminalbench.errors import did_you_mean
+from terminalbench.sandbox import CHECKED
 from terminalbench.sandbox.activity import Activity, LiveLogs
 from terminalbench.sandbox.answers import CommandResult
 from terminalbench.sandbox.cache import collect_once
@@ -133,6 +134,8 @@ class LocalSandbox(FileExchange, VerifierStage):
     @classmethod
     @override
     def preflight(cls) -> None:
+        if CHECKED in os.environ:
+            return
         found = probe()
         if not found.works:
             raise SystemExit("\n".join(found.lines))

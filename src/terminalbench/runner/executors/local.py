@@ -22,6 +22,7 @@ from terminalbench.runner.environment import FIXED
 from terminalbench.runner.executors import death_signal
 from terminalbench.runner.executors.base import JobRun
 from terminalbench.runner.executors.forked import ForkedProcess, fork
+from terminalbench.sandbox import CHECKED
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import duration
 
@@ -66,7 +67,9 @@ def ask(module: str, question: Any, answer: Any, env: Mapping[str, str], timeout
 class LocalExecutor:
     """Runs jobs on this machine. A recorded pid counts only with the start time that was recorded with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, checked: bool = True) -> None:
+        """`checked`: the run has tried on this very machine whether a sandbox starts."""
+        self._more = {CHECKED: "1"} if checked else {}
         self._children: dict[int, subprocess.Popen[bytes] | ForkedProcess] = {}
 
     def start(self, job: JobRun) -> Worker:
@@ -77,7 +80,7 @@ class LocalExecutor:
             files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
             if not _folder_is_there():
                 files["cwd"] = job.log.parent  # that of the run was removed while it ran
-            process = spawn(job.argv, job.env, signal.SIGINT, **files)
+            process = spawn(job.argv, {**job.env, **self._more}, signal.SIGINT, **files)
         self._children[process.pid] = process
         return Worker(
             job=job.name,

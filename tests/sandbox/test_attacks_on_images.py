@@ -61,7 +61,6 @@ ATTACKS: list[Callable[[Box], None]] = [
     test_attacks.test_host_processes_cannot_be_signalled,
     test_attacks.test_rights_are_dockers_at_most,
     test_attacks.test_no_other_namespace_can_be_entered_or_made,
-    test_attacks.test_dangerous_system_calls_are_refused,
     test_attacks.test_devices_cannot_be_made_or_changed,
     test_attacks.test_the_kernel_cannot_be_configured,
     test_attacks.test_a_program_named_after_its_interpreter_opens_no_door,
@@ -83,6 +82,7 @@ ATTACKS: list[Callable[[Box], None]] = [
     test_overseer.test_a_reward_that_changes_when_the_tests_have_ended_is_told,
     test_overseer.test_a_program_by_run_program_changes_no_mode_outside_its_work,
     test_traps.test_a_hidden_test_runner_is_removed_before_the_tests,
+    test_attacks.test_dangerous_system_calls_are_refused,
 ]
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
 DOCKERFILE = "FROM python:attacked\nWORKDIR /app\n"

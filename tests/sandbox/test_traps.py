@@ -170,7 +170,7 @@ def test_a_hidden_test_runner_is_removed_before_the_tests(box: Box) -> None:
     put(box, "/app/token.py", "x = 1")
     handed = json.loads(box.do("hand"))
     assert handed["traps"] == {"shadowed_module": ["/app/pytest.py", "/app/token.py"]}
-    assert "all passed" not in box.run("cd /app && python3 -m pytest --version")["stdout"]
+    assert "all passed" not in box.run("cd /app && python3 -B -m pytest --version")["stdout"]
     assert box.out("ls /app") == "token.py"
 
 
